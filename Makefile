@@ -1,0 +1,64 @@
+# Needs git, make and python3 >= 3.11. Everything else goes into .venv, which is rebuilt only as far as
+# pyproject.toml or constraints-cpu.txt changed.
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+
+.PHONY: help demo test check docs pictures bench
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo      train on 1,797 real scanned digits, three seeds, and print the mean test accuracy'
+	@echo 'make test      run the test suite'
+	@echo 'make check     ruff, pyright and the import-direction test'
+	@echo 'make docs      build the documentation into docs/_build/html'
+	@echo 'make pictures  draw the pictures of the documentation again'
+	@echo 'make bench     time the exact MLP kernel against its peers'
+
+demo: .venv/.stamp-demo
+	$(BIN)/fredholm train digits --seeds 0 1 2
+
+# One thread a worker: small tensors, so two processes beat two threads.
+test: .venv/.stamp-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+check: .venv/.stamp-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q tests/test_imports.py
+
+docs: .venv/.stamp-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo 'open docs/_build/html/index.html'
+
+pictures: .venv/.stamp-docs
+	$(BIN)/python docs/pictures/draw.py
+
+bench: .venv/.stamp-dev
+	$(BIN)/python -m benchmarks.exact_mlp $(BENCH_ARGS)
+
+.venv/.stamp-venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is missing or older than Python 3.11; name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+# A machine with an NVIDIA GPU takes whatever build of torch its pip offers; every other one the tested CPU build.
+install = \
+	if nvidia-smi -L >/dev/null 2>&1; then constraint=; else constraint='--constraint constraints-cpu.txt'; fi; \
+	echo "installing fredholm[$(1)] into .venv"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$constraint --editable '.[$(1)]' && touch $@
+
+.venv/.stamp-demo: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
+	@$(call install,train$(comma)data)
+
+.venv/.stamp-dev: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
+	@$(call install,train$(comma)data$(comma)augment$(comma)peers$(comma)test$(comma)lint)
+
+.venv/.stamp-docs: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
+	@$(call install,train$(comma)data$(comma)docs)
+
+comma := ,
