@@ -1,0 +1,136 @@
+"""Imports point one way, and importing the library costs no optional dependency."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "fredholm"
+
+# A package may import from earlier rows and from itself; names in one row never import each other.
+LAYERS = (
+    {"_version"},
+    {"domains"},
+    {"kernels", "quadrature"},
+    {"evaluation"},
+    {"operators"},
+    {"blocks"},
+    {"encoders"},
+    {"models"},
+    {"tasks"},
+    {"training"},
+    {"fredholm"},
+    {"cli"},
+    {"__main__"},
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+OUTSIDE = {"recipes", "benchmarks", "tests"}
+OPTIONAL = ("sklearn", "PIL", "kornia", "torchmetrics", "tensorboard", "matplotlib", "torch_geometric", "torchvision")
+
+
+def imported_names(source: str, module: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import in `source`, those inside functions and `if TYPE_CHECKING` included."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = importlib.util.resolve_name("." * node.level + base, package)
+            # `from fredholm import kernels` imports the package kernels, not something of the root.
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def layer(name: str) -> str | None:
+    """The layer that the dotted name lies in, "fredholm" for the root, None for other libraries."""
+    first, _, rest = name.partition(".")
+    if first != "fredholm":
+        return None
+    second = rest.partition(".")[0]
+    is_module = (SOURCE / second).is_dir() or (SOURCE / f"{second}.py").is_file()
+    return second if second in RANK or (second and is_module) else "fredholm"
+
+
+def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
+    own = layer(module)
+    if own not in RANK:
+        return [f"{module}: its place in the import order is not stated in LAYERS"]
+    found = []
+    for line, name in imported_names(source, module, is_package=is_package):
+        target = layer(name)
+        if name.partition(".")[0] in OUTSIDE | {"torchvision"}:
+            found.append(f"{module}:{line} imports {name}")
+        elif target is not None and target != own and RANK.get(target, len(LAYERS)) >= RANK[own]:
+            found.append(f"{module}:{line} imports {name}, but {own} comes before {target} or beside it")
+    return found
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=module_name)
+def test_imports_point_one_way(path: Path) -> None:
+    found = violations(path.read_text(), module_name(path), is_package=path.name == "__init__.py")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("fredholm.kernels.mlp", "import fredholm.evaluation.dense"),
+        ("fredholm.kernels.mlp", "from fredholm.evaluation import Dense"),
+        ("fredholm.kernels.mlp", "from fredholm import evaluation"),
+        ("fredholm.kernels.mlp", "from ..evaluation.dense import Dense"),
+        ("fredholm.kernels.mlp", "from .. import evaluation"),
+        (
+            "fredholm.kernels.mlp",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fredholm import models",
+        ),
+        ("fredholm.kernels.mlp", "def f():\n    from fredholm.training import Trainer"),
+        ("fredholm.kernels.mlp", "from fredholm import quadrature"),
+        ("fredholm.quadrature.anchors", "from fredholm import kernels"),
+        ("fredholm.models.itnet", "from fredholm import IntegralOperator"),
+        ("fredholm.models.itnet", "import fredholm"),
+        ("fredholm.training.engine", "from fredholm.cli import main"),
+        ("fredholm.training.engine", "from recipes import digits"),
+        ("fredholm.tasks.images", "import torchvision.transforms"),
+        ("fredholm.utils", "import torch"),
+    ],
+)
+def test_the_check_catches(module: str, source: str) -> None:
+    assert violations(source, module)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "is_package"),
+    [
+        ("fredholm.kernels.mlp", "import torch\nfrom fredholm import domains\nfrom .kernel import Kernel", False),
+        ("fredholm.kernels", "from .mlp import MLP\nfrom ..domains import Domain", True),
+        ("fredholm", "from . import domains, models\nfrom ._version import __version__", True),
+        ("fredholm.cli", "import fredholm\nfrom fredholm.training import Trainer", False),
+        ("fredholm.training.engine", "from fredholm._version import __version__", False),
+    ],
+)
+def test_the_check_allows(module: str, source: str, is_package: bool) -> None:
+    assert violations(source, module, is_package=is_package) == []
+
+
+@pytest.mark.parametrize("folder", ["recipes", "benchmarks"])
+def test_nothing_outside_the_library_imports_torchvision(folder: str) -> None:
+    for path in (ROOT / folder).rglob("*.py"):
+        names = [name for _, name in imported_names(path.read_text(), f"{folder}.{path.stem}", is_package=False)]
+        assert not [name for name in names if name.partition(".")[0] == "torchvision"], path
+
+
+def test_importing_the_library_needs_no_optional_dependency() -> None:
+    program = f"import sys, fredholm; print(*sorted({set(OPTIONAL)!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
