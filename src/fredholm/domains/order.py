@@ -1,0 +1,24 @@
+"""Which points come before a query: the order that a causal kernel respects."""
+
+import torch
+from torch import Tensor
+
+from fredholm.domains.domain import Domain
+
+
+def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
+    """How many leading points of `domain` each query may see, itself included: int64 `(1 or B, Nq)` on the domain's device.
+
+    Where both domains carry times, a query at time t sees every sample with time <= t. Otherwise the order is that of the
+    indices, aligned bottom-right: the last query sees every point, the one before it all but the last, and so on.
+    """
+    num_queries, num_points = query_domain.num_points, domain.num_points
+    query_times, times = query_domain.times, domain.times
+    if query_times is not None and times is not None:
+        dtype = torch.promote_types(query_times.dtype, times.dtype)
+        query_times, times = query_times.to(dtype), times.to(dtype)
+        batch = max(query_times.shape[0] if query_times.ndim == 2 else 1, times.shape[0] if times.ndim == 2 else 1)
+        times = times.expand(batch, num_points).contiguous()
+        return torch.searchsorted(times, query_times.expand(batch, num_queries).contiguous(), right=True)
+    counts = torch.arange(num_queries, device=domain.device) + (1 + num_points - num_queries)
+    return counts.clamp(0, num_points)[None]

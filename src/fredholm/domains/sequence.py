@@ -1,0 +1,114 @@
+"""Ordered points on a line: tokens, frames, irregular times."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains.domain import Domain, GridBlock
+
+
+@final
+class Sequence(Domain):
+    """Points on a line in non-decreasing order.
+
+    `Sequence(n)` has n points at (k + 1/2) / n, the one-dimensional grid (the ITNet paper uses k / n: a shift of every
+    position by 1 / 2n, which no relative input sees). `Sequence(times=t)` has the points t, `(N,)` or `(B, N)`.
+
+    Args:
+        length: number of points n >= 0; give this or `times`.
+        times: non-decreasing finite times (over the points that exist), any unit.
+        weights: mass of each point, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1. For irregular
+            samples `trapezoid_weights(times, mask)` gives the inverse-density measure.
+        mask: `(N,)` or `(B, N)` bool, True = this point exists.
+
+    Raises:
+        ValueError: on both or none of `length` and `times`, times that decrease, and what `Points` refuses.
+    """
+
+    def __init__(
+        self,
+        length: int | None = None,
+        *,
+        times: Tensor | None = None,
+        weights: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        if (length is None) == (times is None):
+            raise ValueError("Sequence: give either a length, Sequence(n), or times, Sequence(times=t)")
+        if times is None:
+            given = weights if weights is not None else mask
+            n = _checked_length(length)
+            points = torch.arange(n, dtype=torch.float64, device=None if given is None else given.device)
+            self.is_generated = True
+            if n > 0:
+                self.grid_blocks = (GridBlock(0, (n,), (1.0 / n,), (0.5 / n,), False),)
+            self._set(((points + 0.5) / max(n, 1))[:, None], weights, mask)
+            return
+        if times.ndim not in (1, 2) or not times.dtype.is_floating_point:
+            raise ValueError(
+                f"Sequence: times must be float of shape (N,) or (B, N); got {tuple(times.shape)}, {times.dtype}"
+            )
+        if mask is not None and times.shape[-1] == mask.shape[-1]:
+            times = _carry_forward(times, mask)
+        self._set(times[..., None], weights, mask)
+        # where a padded point stands, the order of time is kept by the last time before it
+        self.times = times
+        if not torch.compiler.is_compiling() and bool((times.diff(dim=-1) < 0).any()):
+            raise ValueError("Sequence: times must not decrease along a sequence; sort them (and the signal) first")
+
+
+def _checked_length(length: int | None) -> int:
+    if not isinstance(length, int) or isinstance(length, bool) or length < 0:
+        raise ValueError(f"Sequence: length must be an integer >= 0; got {length!r}")
+    return length
+
+
+def _carry_forward(times: Tensor, mask: Tensor) -> Tensor:
+    lowest = torch.finfo(times.dtype).min
+    carried = torch.where(mask, times, lowest).cummax(dim=-1).values
+    first = torch.where(mask, times, torch.finfo(times.dtype).max).amin(dim=-1, keepdim=True)
+    none_exists = ~mask.any(dim=-1, keepdim=True)
+    first = torch.where(none_exists, torch.zeros_like(first), first)
+    return torch.where(carried == lowest, first, torch.where(mask, times, carried))
+
+
+def trapezoid_weights(times: Tensor, mask: Tensor | None = None, *, total: float | None = 1.0) -> Tensor:
+    """Trapezoid rule on irregular times: half the distance between a sample's two neighbours.
+
+    Args:
+        times: non-decreasing, `(N,)` or `(B, N)`.
+        mask: same shape, True = this sample exists; neighbours are the nearest samples that exist.
+        total: the mass is scaled to this; None keeps the length of the interval, so that weights carry the time unit.
+
+    Returns:
+        Weights of the shape of `times` (broadcast with `mask`), 0 where masked. Samples that all share one time get
+        equal weights (zero when `total` is None: the interval has no length).
+    """
+    if times.ndim not in (1, 2) or not times.dtype.is_floating_point:
+        raise ValueError(
+            f"trapezoid_weights: times must be float, (N,) or (B, N); got {tuple(times.shape)}, {times.dtype}"
+        )
+    if mask is None:
+        mask = torch.ones_like(times, dtype=torch.bool)
+    if mask.shape[-1] != times.shape[-1]:
+        raise ValueError(f"trapezoid_weights: mask {tuple(mask.shape)} does not fit times {tuple(times.shape)}")
+    times, mask = torch.broadcast_tensors(times, mask)
+    if times.shape[-1] == 0:
+        return torch.zeros_like(times)
+    kept = torch.where(mask, times, 0.0)
+    if not bool(torch.isfinite(kept).all()):
+        raise ValueError("trapezoid_weights: times hold NaN or infinite values at samples that exist")
+    forward = _carry_forward(times, mask)
+    if bool((forward.diff(dim=-1) < 0).any()):
+        raise ValueError("trapezoid_weights: times must not decrease along a sequence; sort them first")
+    backward = -_carry_forward(-times.flip(-1), mask.flip(-1)).flip(-1)
+    previous = torch.cat([forward[..., :1], forward[..., :-1]], dim=-1)
+    following = torch.cat([backward[..., 1:], backward[..., -1:]], dim=-1)
+    weights = torch.where(mask, 0.5 * (following - previous), 0.0)
+    if total is None:
+        return weights
+    mass = weights.sum(dim=-1, keepdim=True)
+    count = mask.sum(dim=-1, keepdim=True).clamp_min(1)
+    even = mask.to(times.dtype) / count
+    return total * torch.where(mass > 0, weights / torch.where(mass > 0, mass, torch.ones_like(mass)), even)
