@@ -1,0 +1,1 @@
+"""Data, loss and metric of one kind of problem each."""

@@ -1,0 +1,21 @@
+"""Labelled images: the bundled digits, MNIST-format folders, and folders of PNG and JPEG files."""
+
+from .dataset import ImageDataset, ImageSplits
+from .digits import digits
+from .idx import idx_folder
+from .image_folder import ImageFolder, image_folder
+from .in_memory import InMemoryImages
+from .open import open_images
+from .read import read_images
+
+__all__ = [
+    "ImageDataset",
+    "ImageFolder",
+    "ImageSplits",
+    "InMemoryImages",
+    "digits",
+    "idx_folder",
+    "image_folder",
+    "open_images",
+    "read_images",
+]

@@ -1,0 +1,96 @@
+"""What every source of labelled images looks like, whether it lies in memory or on disk."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class ImageDataset(ABC):
+    """Labelled images of one size and one number of channels, read by index.
+
+    Everything is returned on the CPU; pixels are uint8 in 0..255, so that moving and normalising them is the caller's
+    choice.
+    """
+
+    @property
+    @abstractmethod
+    def classes(self) -> tuple[str, ...]:
+        """The class names; label ``i`` means ``classes[i]``."""
+
+    @property
+    @abstractmethod
+    def channels(self) -> int:
+        """1 (grey) or 3 (RGB)."""
+
+    @property
+    @abstractmethod
+    def image_size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of images."""
+
+    def images(self, indices: Tensor) -> Tensor:
+        """Return the images at ``indices``.
+
+        Args:
+            indices: int64 ``(n,)``, each in ``0 .. len(self) - 1``; order and repetition are kept.
+
+        Returns:
+            uint8 ``(n, C, H, W)``.
+
+        Raises:
+            TypeError: ``indices`` is not int64.
+            ValueError: ``indices`` has another rank or leaves the range, or an image file cannot be read.
+        """
+        return self._images(self._checked(indices))
+
+    def labels(self, indices: Tensor) -> Tensor:
+        """Return the labels at ``indices`` as int64 ``(n,)``; arguments and errors as for `images`."""
+        return self._labels(self._checked(indices))
+
+    def name(self, index: int) -> str:
+        """Return where image ``index`` came from, for messages and result files."""
+        if not 0 <= index < len(self):
+            raise ValueError(f"image {index} asked for, but there are {len(self)}: pass 0 to {len(self) - 1}")
+        return self._name(index)
+
+    @abstractmethod
+    def _images(self, indices: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _labels(self, indices: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _name(self, index: int) -> str: ...
+
+    def _checked(self, indices: Tensor) -> Tensor:
+        if indices.dtype != torch.int64:
+            raise TypeError(f"indices are {indices.dtype}; pass torch.int64")
+        if indices.ndim != 1:
+            raise ValueError(f"indices have shape {tuple(indices.shape)}; pass one dimension, (n,)")
+        indices = indices.cpu()
+        if len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < len(self)):
+            low, high = int(indices.min()), int(indices.max())
+            raise ValueError(f"indices run from {low} to {high}, but the data hold 0 to {len(self) - 1}")
+        return indices
+
+
+@dataclass(frozen=True)
+class ImageSplits:
+    """A training and a test set that one model can serve: the same classes, channels and image size."""
+
+    train: ImageDataset
+    test: ImageDataset
+
+    def __post_init__(self) -> None:
+        for split in ("train", "test"):
+            if len(getattr(self, split)) == 0:
+                raise ValueError(f"the {split} set is empty: at least one image is needed")
+        for fact in ("classes", "channels", "image_size"):
+            train, test = getattr(self.train, fact), getattr(self.test, fact)
+            if train != test:
+                raise ValueError(f"{fact.replace('_', ' ')} differ: {train} in train, {test} in test; make them equal")

@@ -1,0 +1,63 @@
+"""One entry for every source of images, by name or by path."""
+
+import difflib
+import warnings
+from pathlib import Path
+
+from .dataset import ImageSplits
+from .digits import digits
+from .idx import idx_folder, is_idx_folder
+from .image_folder import image_folder
+from .split import DEFAULT_TEST_FRACTION
+
+
+def open_images(
+    data: str | Path,
+    *,
+    image_size: tuple[int, int] | None = None,
+    test_fraction: float = DEFAULT_TEST_FRACTION,
+    split_seed: int = 0,
+) -> ImageSplits:
+    """Open labelled images as a training and a test set.
+
+    Args:
+        data: ``"digits"`` (`digits`; write ``./digits`` for a folder of that name), or the path of a folder
+            with the four MNIST-format files (`idx_folder`) or with one subfolder of PNG and JPEG files a class
+            (`image_folder`).
+        image_size: height and width to deliver; default: the size the images have.
+        test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
+        split_seed: picks one of many such splits.
+
+    Raises:
+        ValueError: nothing of that name, or the source is broken or of another kind.
+        ImportError: the source needs a package that is not installed.
+    """
+    if str(data) == "digits":
+        _warn_fixed(test_fraction, split_seed, "the digits")
+        return digits(image_size)
+    folder = Path(data).expanduser()
+    try:
+        if not folder.exists():
+            raise ValueError(f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder")
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is a file; pass the folder that holds it")
+        if is_idx_folder(folder):
+            _warn_fixed(test_fraction, split_seed, str(folder))
+            return idx_folder(folder, image_size)
+        return image_folder(folder, image_size, test_fraction, split_seed)
+    except PermissionError as error:
+        raise ValueError(f"{error.filename}: may not be read ({error.strerror}); change its permissions") from error
+
+
+def _warn_fixed(test_fraction: float, split_seed: int, source: str) -> None:
+    if (test_fraction, split_seed) != (DEFAULT_TEST_FRACTION, 0):
+        warnings.warn(f"test_fraction and split_seed have no effect: {source} come with a fixed split", stacklevel=3)
+
+
+def _hint(folder: Path) -> str:
+    """Offer the nearest name among ``digits`` and the folders that lie where ``folder`` was looked for."""
+    siblings = {"digits": "digits"} if folder.name == str(folder) else {}
+    if folder.parent.is_dir():
+        siblings |= {path.name: str(path) for path in folder.parent.iterdir() if path.is_dir()}
+    nearest = difflib.get_close_matches(folder.name, siblings, n=1)
+    return f"did you mean {siblings[nearest[0]]!r}? Otherwise " if nearest else ""

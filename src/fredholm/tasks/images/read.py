@@ -1,0 +1,119 @@
+"""From PNG and JPEG files to uint8 tensors, by pillow."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .resize import check_image_size, fit
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+T = TypeVar("T")
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+_GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L"}
+_ORIENTATION = 0x0112
+_SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
+
+
+def read_images(paths: Sequence[str | Path], channels: int, image_size: tuple[int, int]) -> Tensor:
+    """Decode image files, several at a time, into one tensor.
+
+    The EXIF orientation is applied; transparent parts are laid over white; 16-bit grey is scaled to 8 bits (not cut
+    off); colour becomes grey by the ITU-R 601 luma, grey becomes colour by repetition. Images of another size are
+    scaled to cover ``image_size`` and trimmed equally on both sides.
+
+    Args:
+        paths: the files, PNG or JPEG.
+        channels: 1 (grey) or 3 (RGB).
+        image_size: height and width of the result.
+
+    Returns:
+        uint8 ``(len(paths), channels, *image_size)``.
+
+    Raises:
+        ValueError: a file cannot be read or decoded, or ``channels`` or ``image_size`` make no sense.
+        ImportError: pillow is not installed.
+    """
+    if channels not in (1, 3):
+        raise ValueError(f"channels is {channels}; pass 1 (grey) or 3 (RGB)")
+    check_image_size(image_size)
+    images = torch.empty((len(paths), channels, *image_size), dtype=torch.uint8)
+    with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1) or 1) as pool:
+        for row, pixels in enumerate(pool.map(partial(_decode, channels=channels), paths)):
+            images[row] = fit(pixels.unsqueeze(0), image_size)[0]
+    return images
+
+
+def is_grey(path: str | Path) -> bool:
+    """Whether the file's header says that it holds no colour (a palette of greys counts as grey); errors as above."""
+    return _use(path, _header_is_grey)
+
+
+def size_of(path: str | Path) -> tuple[int, int]:
+    """Return height and width as `read_images` sees them, with the EXIF orientation applied; errors as above."""
+    return _use(path, _upright_size)
+
+
+def _use(path: str | Path, read: "Callable[[Picture], T]") -> T:
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise ImportError('images are read by pillow, which is missing: pip install "fredholm[data]"') from error
+    try:
+        with Image.open(path, formats=("PNG", "JPEG")) as image:
+            return read(image)
+    except UnidentifiedImageError:
+        raise ValueError(f"{path}: not a PNG or JPEG image; replace or remove the file") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # a broken file makes pillow's decoders raise almost anything
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path}: cannot be read as an image ({reason}); replace or remove the file") from error
+
+
+def _decode(path: str | Path, channels: int) -> Tensor:
+    return _use(path, partial(_pixels, channels=channels))
+
+
+def _pixels(image: "Picture", channels: int) -> Tensor:
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # pillow's own conversion clips 16 bits at 255
+        image = _sixteen_to_eight_bits(image)
+    elif image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    pixels = torch.from_numpy(np.array(image.convert("L" if channels == 1 else "RGB")))
+    return pixels.reshape(image.height, image.width, channels).permute(2, 0, 1)
+
+
+def _sixteen_to_eight_bits(image: "Picture") -> "Picture":
+    from PIL import Image
+
+    deep = np.asarray(image).astype(np.uint32)
+    shallow = ((deep + 128) // 257).astype(np.uint8)  # 65535 = 255 * 257
+    if isinstance(image.info.get("transparency"), int):
+        shallow[deep == image.info["transparency"]] = 255
+    return Image.fromarray(shallow)
+
+
+def _header_is_grey(image: "Picture") -> bool:
+    if image.mode == "P":
+        palette = np.array(image.getpalette("RGB")).reshape(-1, 3)
+        return bool((palette == palette[:, :1]).all())
+    return image.mode in _GREY_MODES
+
+
+def _upright_size(image: "Picture") -> tuple[int, int]:
+    sideways = image.getexif().get(_ORIENTATION) in _SIDEWAYS
+    return (image.width, image.height) if sideways else (image.height, image.width)

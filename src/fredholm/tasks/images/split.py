@@ -1,0 +1,58 @@
+"""A train/test split that depends on names alone: no random generator, no library version."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+DEFAULT_TEST_FRACTION = 0.2
+
+
+def stratified_split(
+    names: Sequence[str], labels: Sequence[int], test_fraction: float, seed: int
+) -> tuple[list[int], list[int]]:
+    """Split indices so that every class gives the same share to the test set, as nearly as whole images allow.
+
+    ``ceil(test_fraction * n)`` images are wanted for the test set. They are shared out over the classes by largest
+    remainder (ties to the smaller label), and every class keeps at least one image to train on, so that a set of many
+    one-image classes may yield fewer. Within a class the images are ordered by the BLAKE2 hash of ``seed`` and name
+    and the first ones go to the test set: the same names give the same split on every machine, whatever the order they
+    were listed in.
+
+    Args:
+        names: one distinct name an image.
+        labels: one label an image.
+        test_fraction: share of the test set, above 0 and below 1.
+        seed: picks one of many such splits.
+
+    Returns:
+        The train and the test indices, each in increasing order.
+
+    Raises:
+        ValueError: the fraction is out of range, or no class has an image to spare.
+    """
+    if not 0 < test_fraction < 1:
+        raise ValueError(f"test_fraction is {test_fraction}; pass a number above 0 and below 1")
+    members: dict[int, list[int]] = {}
+    for index, label in enumerate(labels):
+        members.setdefault(label, []).append(index)
+
+    exact = {label: test_fraction * len(members[label]) for label in sorted(members)}
+    counts = {label: min(math.floor(share), len(members[label]) - 1) for label, share in exact.items()}
+    wanted = math.ceil(round(test_fraction * len(names), 9))  # 0.07 * 100 is a little above 7
+    for label in sorted(exact, key=lambda label: (counts[label] - exact[label], label)):
+        if sum(counts.values()) < wanted and counts[label] < len(members[label]) - 1:
+            counts[label] += 1
+    if sum(counts.values()) == 0:
+        raise ValueError(
+            f"{len(names)} images in {len(members)} classes leave none to test on: give one class at least two images"
+        )
+
+    test: list[int] = []
+    for label, count in counts.items():
+        test += sorted(members[label], key=lambda index: _digest(seed, names[index]))[:count]
+    chosen = set(test)
+    return [index for index in range(len(names)) if index not in chosen], sorted(test)
+
+
+def _digest(seed: int, name: str) -> bytes:
+    return hashlib.blake2b(f"{seed}:{name}".encode("utf-8", "surrogateescape"), digest_size=16).digest()
