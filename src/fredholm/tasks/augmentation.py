@@ -1,0 +1,174 @@
+"""Random changes to a batch of training images and their labels."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .mixing import mix
+from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
+
+
+@final
+class Augmentation:
+    """Turns a batch of images and labels into augmented images and soft targets.
+
+    In this order, each only where its setting asks for it: horizontal flip, padded crop, affine map (shift, rotation
+    and scale in one bilinear resampling), RandAugment, random erasing, Mixup or CutMix, label smoothing. What enters
+    from outside an image is 0. All up to random erasing come from kornia, which is imported only if one of them is on.
+    Every image draws for itself, except for the choice of operations in `rand_augment`.
+
+    Args:
+        config: what to do and how strongly.
+        num_classes: the number of classes, K.
+
+    Raises:
+        ValueError: ``num_classes`` is not positive.
+        ImportError: a setting needs kornia, which is not installed.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """How strongly to augment; the defaults change nothing.
+
+        Args:
+            shift: largest shift along either axis, as a fraction of that side (uniform, not rounded to pixels).
+            rotation: largest rotation either way, in degrees (uniform).
+            scale: smallest and largest magnification (uniform); 1 keeps the size.
+            horizontal_flip: probability of mirroring left and right.
+            crop_padding: pixels of 0 added on all sides before a crop of the original size is cut out at random.
+            rand_augment_ops: operations of RandAugment an image goes through, 0 to 11; 0 turns it off.
+            rand_augment_magnitude: strength of these operations, 1 to 29.
+            random_erasing: probability of blanking a box of 2 to 33 % of the image.
+            mixup_alpha: parameter of Mixup's Beta distribution; 0 turns it off.
+            cutmix_alpha: parameter of CutMix's Beta distribution; 0 turns it off.
+            label_smoothing: share of every target spread evenly over all classes, below 1.
+
+        Raises:
+            ValueError: a setting is out of its range.
+        """
+
+        shift: float = 0.0
+        rotation: float = 0.0
+        scale: tuple[float, float] = (1.0, 1.0)
+        horizontal_flip: float = 0.0
+        crop_padding: int = 0
+        rand_augment_ops: int = 0
+        rand_augment_magnitude: int = 9
+        random_erasing: float = 0.0
+        mixup_alpha: float = 0.0
+        cutmix_alpha: float = 0.0
+        label_smoothing: float = 0.0
+
+        def __post_init__(self) -> None:
+            smallest, largest = self.scale
+            for name, is_valid, range_text in (
+                ("shift", 0 <= self.shift <= 1, "from 0 to 1"),
+                ("rotation", 0 <= self.rotation <= 180, "from 0 to 180 degrees"),
+                ("scale", 0 < smallest <= largest < float("inf"), "two positive numbers, the smaller first"),
+                ("horizontal_flip", 0 <= self.horizontal_flip <= 1, "a probability"),
+                ("crop_padding", self.crop_padding >= 0, "0 or more pixels"),
+                ("rand_augment_ops", 0 <= self.rand_augment_ops <= MAX_OPS, f"from 0 to {MAX_OPS}"),
+                ("rand_augment_magnitude", 0 < self.rand_augment_magnitude < MAX_MAGNITUDE, "from 1 to 29"),
+                ("random_erasing", 0 <= self.random_erasing <= 1, "a probability"),
+                ("mixup_alpha", 0 <= self.mixup_alpha < float("inf"), "0 or more"),
+                ("cutmix_alpha", 0 <= self.cutmix_alpha < float("inf"), "0 or more"),
+                ("label_smoothing", 0 <= self.label_smoothing < 1, "from 0 to below 1"),
+            ):
+                if not is_valid:
+                    raise ValueError(f"{name} is {getattr(self, name)}; expected {range_text}")
+
+        @property
+        def changes_images(self) -> bool:
+            """Whether an image transform, and with it kornia, is needed."""
+            return self.has_affine or any(
+                (self.horizontal_flip, self.crop_padding, self.rand_augment_ops, self.random_erasing)
+            )
+
+        @property
+        def has_affine(self) -> bool:
+            """Whether images are shifted, rotated or scaled."""
+            return self.shift > 0 or self.rotation > 0 or self.scale != (1.0, 1.0)
+
+    def __init__(self, config: Config, num_classes: int) -> None:
+        if num_classes < 1:
+            raise ValueError(f"num_classes is {num_classes}; expected at least 1")
+        if config.changes_images:
+            try:
+                import kornia.augmentation  # noqa: F401
+            except ImportError as error:
+                raise ImportError('augmentation uses kornia; get it with: pip install "fredholm[augment]"') from error
+        self.config = config
+        self.num_classes = num_classes
+        self._transforms: list[Callable[[Tensor], Tensor]] = []
+        self._shape: tuple[int, int, int] | None = None
+
+    def __call__(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Augment one batch.
+
+        Args:
+            images: floating ``(B, C, H, W)`` in [0, 1], on any device. They are not changed in place.
+            labels: int64 ``(B,)`` in ``0 .. K - 1``.
+            generator: the only source of randomness, advanced by one draw. Torch's own generators are left as
+                they were, and on one machine the same state gives the same result.
+
+        Returns:
+            Images of the same shape, type and device in [0, 1], and float32 targets ``(B, K)`` that sum to 1.
+
+        Raises:
+            TypeError: ``images`` are not floating or ``labels`` not int64.
+            ValueError: a shape is wrong, or a label has no class.
+        """
+        self._check(images, labels)
+        seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
+        targets = F.one_hot(labels, self.num_classes).float()
+        # kornia and Beta draw from the global CPU generator; the other devices' generators are never touched
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            for transform in self._transforms_for(images):
+                images = transform(images)
+            images, targets = mix(images, targets, self.config.mixup_alpha, self.config.cutmix_alpha)
+        smoothing = self.config.label_smoothing
+        return images, (1 - smoothing) * targets + smoothing / self.num_classes
+
+    def _check(self, images: Tensor, labels: Tensor) -> None:
+        if not images.is_floating_point():
+            raise TypeError(f"images are {images.dtype}; pass floating point in [0, 1]")
+        if images.ndim != 4:
+            raise ValueError(f"images have shape {tuple(images.shape)}; pass (B, C, H, W)")
+        if labels.dtype != torch.int64:
+            raise TypeError(f"labels are {labels.dtype}; pass torch.int64")
+        if labels.shape != images.shape[:1]:
+            raise ValueError(f"labels have shape {tuple(labels.shape)}; pass ({len(images)},), one for each image")
+        if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < self.num_classes):
+            low, high = int(labels.min()), int(labels.max())
+            raise ValueError(f"labels run from {low} to {high}; expected 0 to {self.num_classes - 1}")
+
+    def _transforms_for(self, images: Tensor) -> list[Callable[[Tensor], Tensor]]:
+        _, channels, height, width = images.shape
+        if self._shape != (channels, height, width):
+            self._transforms = _build(self.config, channels, height, width) if self.config.changes_images else []
+            self._shape = (channels, height, width)
+        return self._transforms if len(images) else []
+
+
+def _build(config: Augmentation.Config, channels: int, height: int, width: int) -> list[Callable[[Tensor], Tensor]]:
+    from kornia import augmentation as kornia
+
+    transforms: list[Callable[[Tensor], Tensor]] = []
+    if config.horizontal_flip:
+        transforms.append(kornia.RandomHorizontalFlip(p=config.horizontal_flip))
+    if config.crop_padding:
+        transforms.append(kornia.RandomCrop((height, width), padding=config.crop_padding, p=1.0))
+    if config.has_affine:
+        shift = (config.shift, config.shift)
+        transforms.append(kornia.RandomAffine(config.rotation, translate=shift, scale=config.scale, p=1.0))
+    if config.rand_augment_ops:
+        num_ops, magnitude = config.rand_augment_ops, config.rand_augment_magnitude
+        transforms.append(rand_augment(num_ops, magnitude, channels=channels, height=height, width=width))
+    if config.random_erasing:
+        transforms.append(kornia.RandomErasing(p=config.random_erasing))
+    return transforms
