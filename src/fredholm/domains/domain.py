@@ -41,7 +41,7 @@ class Domain(abc.ABC):
     """Where a signal lives: N points in R^s with the mass that a measure gives each of them.
 
     Attributes:
-        pos: positions, `(N, s)`, or `(B, N, s)` when every batch entry has its own; finite. Zero where `mask` is False.
+        pos: positions, `(N, s)`, or `(B, N, s)` when every batch entry has its own; always finite.
         weights: mass of each point, `(N,)` or `(B, N)`, >= 0, exactly 0 where `mask` is False.
             The default measure is uniform with total mass 1 over the points that exist.
         mask: `(N,)` or `(B, N)` bool, True = this point exists; None = all exist.
@@ -79,7 +79,8 @@ class Domain(abc.ABC):
         if mask is not None:
             if mask.dtype != torch.bool:
                 raise TypeError(f"{name}: mask must be bool with True = this point exists; got {mask.dtype}")
-            pos = torch.where(mask[..., None], pos, torch.zeros((), dtype=pos.dtype, device=pos.device))
+            kept = mask.any(0) if mask.ndim > pos.ndim - 1 else mask
+            pos = torch.where(kept[..., None] | torch.isfinite(pos), pos, 0.0)
         if not torch.compiler.is_compiling() and not bool(torch.isfinite(pos).all()):
             raise ValueError(f"{name}: pos holds NaN or infinite values at points that exist; remove or mask them")
         self.mask = mask
@@ -130,9 +131,7 @@ class Domain(abc.ABC):
         if mask.dtype != torch.bool:
             raise TypeError(f"{type(self).__name__}: mask must be bool with True = keep; got {mask.dtype}")
         joint = mask if self.mask is None else mask & self.mask
-        zero = torch.zeros((), dtype=self.pos.dtype, device=self.pos.device)
-        pos = torch.where(joint[..., None], self.pos, zero) if self.pos.ndim == 3 else self.pos
-        return self._with(pos=pos, weights=self._weights_over(joint), mask=joint)
+        return self._with(pos=self.pos, weights=self._weights_over(joint), mask=joint)
 
     def _with(self, *, pos: Tensor, weights: Tensor, mask: Tensor | None) -> Self:
         other = object.__new__(type(self))
@@ -190,7 +189,7 @@ def _check_points(name: str, what: str, value: Tensor | None, pos: Tensor, *, pe
 def _drop(weights: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return weights
-    return torch.where(mask, weights, torch.zeros((), dtype=weights.dtype, device=weights.device))
+    return torch.where(mask, weights, 0.0)
 
 
 def _explicit(name: str, weights: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,0 +1,55 @@
+"""Which route computes an integral, and why not the others."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from fredholm.domains import Domain
+from fredholm.evaluation.dense import Dense
+from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.tiled import Tiled
+from fredholm.evaluation.toeplitz import Toeplitz
+from fredholm.kernels import Kernel
+
+ROUTES: tuple[Evaluation, ...] = (Toeplitz(), Tiled(), Dense())
+"""All routes, the fastest first."""
+
+
+class Choice(NamedTuple):
+    """The route taken, and what each route before it in the list said against itself."""
+
+    evaluation: Evaluation
+    refusals: dict[str, list[str]]
+
+    def __str__(self) -> str:
+        lines = [f"{self.evaluation.name}: {_purpose(self.evaluation)}"]
+        lines += [f"  not {name}: {'; '.join(reasons)}" for name, reasons in self.refusals.items()]
+        return "\n".join(lines)
+
+
+def _purpose(evaluation: Evaluation) -> str:
+    return (type(evaluation).__doc__ or "").strip().split("\n")[0]
+
+
+def select(
+    kernel: Kernel,
+    u: Tensor,
+    domain: Domain,
+    query: Tensor | None = None,
+    query_domain: Domain | None = None,
+    routes: Sequence[Evaluation] = ROUTES,
+) -> Choice:
+    """The first of `routes` that can compute this integral; arguments as in `Evaluation.integrate`.
+
+    Raises:
+        ValueError: when every route refuses, with all reasons.
+    """
+    refusals: dict[str, list[str]] = {}
+    for route in routes:
+        reasons = route.unsupported_reasons(kernel, u, domain, query, query_domain)
+        if not reasons:
+            return Choice(route, refusals)
+        refusals[route.name] = reasons
+    told = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in refusals.items())
+    raise ValueError(f"no evaluation can integrate {type(kernel).__name__} on {domain!r} ({told})")

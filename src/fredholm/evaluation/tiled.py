@@ -1,0 +1,152 @@
+"""Exact integration of pairwise perceptron kernels in tiles, without κ and without N x N memory."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, GridBlock, preceding_counts
+from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.mlp_integral import IntegralInputs, choose_tiling, mlp_integral
+from fredholm.kernels import Kernel, PairwiseForm, PairwiseMLP
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Tiled(Evaluation):
+    """For `PairwiseMLP` kernels on any points: the last layer after the integral, the first layer by parts.
+
+    Cost per pair and head 2w(2d + 2L) flops, w hidden units, d channels, L frequencies; memory O(N·d) forward and backward,
+    plus tiles. In low precision p and h are rounded, all sums are kept in float32.
+
+    Args:
+        tile_elements: entries of p in a tile; None: 2^19 on a CPU (a tile then stays in its cache), 2^26 elsewhere.
+    """
+
+    tile_elements: int | None = None
+
+    def unsupported_reasons(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> list[str]:
+        """Refuses other kernels, and displacements that wrap round; see `Evaluation.unsupported_reasons`."""
+        if not isinstance(kernel, PairwiseMLP):
+            return [f"{type(kernel).__name__} is not marked PairwiseMLP"]
+        if domain.is_periodic and kernel.reads_displacement(domain):
+            return ["displacements on a periodic domain do not split over the two points"]
+        return []
+
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        assert isinstance(kernel, PairwiseMLP)
+        query_domain = domain if query_domain is None else query_domain
+        return integrate_pairwise(kernel, u, domain, u if query is None else query, query_domain, self.tile_elements)
+
+
+def integrate_pairwise(
+    kernel: PairwiseMLP,
+    u: Tensor,
+    domain: Domain,
+    query: Tensor,
+    query_domain: Domain,
+    tile_elements: int | None,
+    blocks: tuple[GridBlock, GridBlock] | None = None,
+) -> Tensor:
+    """The integral by tiles; `blocks`, a grid among the queries and the same grid among the keys, read R from a table."""
+    form = kernel.pairwise_form(domain, query_domain)
+    table = kernel.relative_table(blocks[1]) if blocks is not None else None
+    dtype = u.dtype
+    if torch.is_autocast_enabled(u.device.type):
+        dtype = torch.get_autocast_dtype(u.device.type)
+    folds = kernel.num_heads if kernel.head_shared else 1
+    block = [0, 0]
+    order = None
+    if blocks is not None:
+        block = [blocks[0].start, blocks[1].start, *blocks[1].shape]
+        order = _reversed_within(query_domain.num_points, blocks[0], u.device)
+    seen = preceding_counts(query_domain, domain) if kernel.is_causal else None
+    weights = domain.weights.to(dtype)
+    inputs = IntegralInputs(
+        query=_permuted(_split_heads(query, kernel), order, -2),
+        key=_split_heads(u, kernel),
+        weights=_fold(weights if weights.ndim == 2 else weights[None], folds),
+        seen=_empty(u) if seen is None else _fold(_permuted(seen, order, -1), folds),
+        table=_empty(u) if table is None else table,
+        **_geometry(form, order, folds),
+        query_weight=_or_empty(form.query_weight, u),
+        key_weight=_or_empty(form.key_weight, u),
+        product_weight=_or_empty(form.product_weight, u),
+        sin_weight=_or_empty(form.sin_weight, u),
+        cos_weight=_or_empty(form.cos_weight, u),
+        distance_weight=_or_empty(form.distance_weight, u),
+        hidden_weight=form.hidden_weight,
+        hidden_bias=form.hidden_bias,
+        output_weight=form.output_weight,
+    )
+    inputs = IntegralInputs(*(t if t.dtype == torch.int64 else t.to(dtype) for t in inputs))
+    elements = tile_elements or (1 << 19 if u.device.type == "cpu" else 1 << 26)
+    batch, _, num_queries, dim = inputs.query.shape
+    tiling = choose_tiling(batch, num_queries, domain.num_points, form.output_weight.shape[-1], dim, elements)
+    out = mlp_integral(list(inputs), block, kernel.activation, list(tiling))
+    out = _permuted(out, order, -2) + _constant_part(form.output_bias, inputs, order).to(out.dtype)
+    return out.reshape(u.shape[0], kernel.num_heads, num_queries, -1).transpose(1, 2).flatten(2)
+
+
+def _constant_part(bias: Tensor, inputs: IntegralInputs, order: Tensor | None) -> Tensor:
+    """b Σ_j ω_j u_j, over the keys a query may see: `(B, G, Nq or 1, d_out)`."""
+    accumulator = torch.promote_types(inputs.key.dtype, torch.float32)
+    values = inputs.key.to(accumulator) * inputs.weights.to(accumulator)[:, None, :, None]
+    if inputs.seen.numel() == 0:
+        total = values.sum(-2, keepdim=True)
+    else:
+        running = torch.cat([torch.zeros_like(values[..., :1, :]), values.cumsum(-2)], dim=-2)
+        seen = _permuted(inputs.seen, order, -1)[:, None, :, None]
+        total = running.gather(2, seen.expand(*running.shape[:2], -1, running.shape[-1]))
+    return torch.einsum("goi,bgni->bgno", bias.to(accumulator), total)
+
+
+def _geometry(form: PairwiseForm, order: Tensor | None, folds: int) -> dict[str, Tensor]:
+    """What positions determine, all with one leading size: 1 when the batch shares positions, else the batch."""
+    at_queries = {"query_bias": form.query_bias, "query_phase": form.query_phase, "query_pos": form.query_pos}
+    at_keys = {"key_bias": form.key_bias, "key_phase": form.key_phase, "key_pos": form.key_pos}
+    present = {name: t for name, t in {**at_queries, **at_keys}.items() if t is not None}
+    batch = max(t.shape[0] for t in present.values())
+    out = {}
+    for name in (*at_queries, *at_keys):
+        if name not in present:
+            out[name] = _empty(form.query_pos)
+            continue
+        value = present[name].expand(batch, *present[name].shape[1:])
+        out[name] = _fold(_permuted(value, order, -2) if name in at_queries else value, folds)
+    return out
+
+
+def _split_heads(u: Tensor, kernel: PairwiseMLP) -> Tensor:
+    """`(B, N, C)` to `(B, H, N, d)`, or to `(B·H, 1, N, d)` when one kernel serves all heads."""
+    heads = u.unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2)
+    return heads.flatten(0, 1)[:, None] if kernel.head_shared else heads
+
+
+def _fold(value: Tensor, folds: int) -> Tensor:
+    """Repeats what differs within the batch once a head, where heads are folded into the batch."""
+    return value.repeat_interleave(folds, dim=0) if value.shape[0] > 1 and folds > 1 else value
+
+
+def _reversed_within(num_points: int, block: GridBlock, device: torch.device) -> Tensor:
+    index = torch.arange(num_points, device=device)
+    stop = block.start + block.num_points
+    return torch.cat([index[: block.start], index[block.start : stop].flip(0), index[stop:]])
+
+
+def _permuted(value: Tensor, order: Tensor | None, dim: int) -> Tensor:
+    return value if order is None else value.index_select(dim, order)
+
+
+def _empty(like: Tensor) -> Tensor:
+    return like.new_empty(0)
+
+
+def _or_empty(value: Tensor | None, like: Tensor) -> Tensor:
+    return _empty(like) if value is None else value

@@ -1,0 +1,54 @@
+"""Tiles whose relative part is read from a table of displacements: grids and evenly spaced sequences."""
+
+import dataclasses
+from typing import final
+
+from torch import Tensor
+
+from fredholm.domains import Domain, GridBlock
+from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.tiled import integrate_pairwise
+from fredholm.kernels import Kernel, PairwiseMLP
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Toeplitz(Evaluation):
+    """For `PairwiseMLP` kernels where queries and keys hold the same grid: on it, what depends on x - y is tabulated once.
+
+    A grid of n_1 x ... x n_s cells has (2n_1 - 1)...(2n_s - 1) displacements, shared by batch and queries, so that a pair costs
+    2w(2d) flops whatever the relative part is. Points beside the grid, such as a class token, are tiled as in `Tiled`.
+
+    Args:
+        tile_elements: as in `Tiled`.
+    """
+
+    tile_elements: int | None = None
+
+    def unsupported_reasons(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> list[str]:
+        """Refuses other kernels, domains without a common grid, and kernels with nothing to tabulate."""
+        if not isinstance(kernel, PairwiseMLP):
+            return [f"{type(kernel).__name__} is not marked PairwiseMLP"]
+        if not kernel.reads_displacement(domain):
+            return ["nothing in this kernel depends on the displacement beyond what splits over the two points"]
+        if _common_grid(domain, domain if query_domain is None else query_domain) is None:
+            return ["queries and keys do not hold the same regular grid"]
+        return []
+
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        assert isinstance(kernel, PairwiseMLP)
+        query_domain = domain if query_domain is None else query_domain
+        query = u if query is None else query
+        blocks = _common_grid(domain, query_domain)
+        return integrate_pairwise(kernel, u, domain, query, query_domain, self.tile_elements, blocks)
+
+
+def _common_grid(domain: Domain, query_domain: Domain) -> tuple[GridBlock, GridBlock] | None:
+    """The largest grid that both domains hold: among the queries, and among the keys."""
+    pairs = [(q, k) for q in query_domain.grid_blocks for k in domain.grid_blocks if q.same_geometry(k)]
+    return max(pairs, key=lambda pair: pair[1].num_points, default=None)

@@ -1,0 +1,28 @@
+"""Random Fourier features of positions."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tensor:
+    """B with entries drawn from N(0, sigma²), `(num_frequencies, pos_dim)`, in cycles per unit length (ITNet, H.2.1)."""
+    return torch.randn(num_frequencies, pos_dim) * sigma
+
+
+def phases(pos: Tensor, frequencies: Tensor) -> Tensor:
+    """θ = 2π B x for positions `(..., s)` and frequencies `(L, s)`: `(..., L)`.
+
+    Computed in the precision of the positions and never under autocast: a phase of hundreds of radians has no digits left in
+    bfloat16.
+    """
+    dtype = torch.promote_types(pos.dtype, torch.float32)
+    # a product and a sum, because autocast would take a matrix product to low precision
+    return 2 * math.pi * (pos.to(dtype)[..., None, :] * frequencies.to(dtype)).sum(-1)
+
+
+def fourier_features(pos: Tensor, frequencies: Tensor) -> Tensor:
+    """γ(x) = [sin 2πBx, cos 2πBx] (ITNet, eq. 199): positions `(..., s)` to `(..., 2L)`, in at least float32."""
+    theta = phases(pos, frequencies)
+    return torch.cat([theta.sin(), theta.cos()], dim=-1)

@@ -1,0 +1,272 @@
+"""The perceptron kernel of ITNet.
+
+Legend
+    x, y        query and key position, s coordinates          u_x, u_y    their features, d = embed_dim / num_heads per head
+    γ           Fourier features with L frequencies, or the identity ("raw coordinates") when L = 0
+    z           the inputs [γ(x); γ(y); γ(x - y); ‖x - y‖; u_x; u_y; u_x ⊙ u_y], those switched on
+    w           hidden width                                   G           distinct kernels: num_heads, or 1 when head-shared
+
+    vec κ(x, y, u_x, u_y) = W2 φ(W1 z + b1) + b2,  with further hidden layers of width w between the two when depth > 2
+
+Source: ITNet (arXiv 2606.19538), eq. 2-4, 196-199 and H.3.1.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.domains import Domain, GridBlock, preceding_counts
+from fredholm.kernels.features import fourier_features, sample_frequencies
+from fredholm.kernels.kernel import PairwiseForm, PairwiseMLP
+
+Activation = Literal["gelu", "gelu_tanh", "relu"]
+
+
+def activate(p: Tensor, activation: str) -> Tensor:
+    """φ(p): exact GELU, its tanh approximation, or ReLU."""
+    if activation == "relu":
+        return torch.relu(p)
+    return nn.functional.gelu(p, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KernelInputs:
+    """Which of the seven input groups the kernel reads; with none it is one constant matrix a head."""
+
+    query_position: bool = True
+    key_position: bool = True
+    relative_position: bool = True
+    distance: bool = True
+    query_content: bool = True
+    key_content: bool = True
+    product: bool = True
+
+
+@final
+class MLP(PairwiseMLP):
+    """κ = a small perceptron of positions, displacement, distance and features, matrix-valued, block-diagonal over heads.
+
+    Args:
+        embed_dim: channels of the signal, in and out; a multiple of `num_heads`.
+        num_heads: heads H; head h acts on its own d = embed_dim / H channels.
+        pos_dim: coordinates s of a position.
+        width: hidden units w of the perceptron.
+        depth: number of its linear layers, >= 2.
+        activation: exact GELU (the paper's), its tanh approximation, or ReLU.
+        inputs: which of the seven input groups are read.
+        num_frequencies: frozen random Fourier frequencies L; 0 reads raw coordinates.
+        sigma: standard deviation of the frequencies, in cycles per unit length.
+        head_shared: one kernel for all heads instead of one a head.
+        is_causal: κ = 0 where y comes after x.
+        epsilon: scale of the output layer's initial values.
+
+    Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the operator
+    starts as mean + identity. The paper states b2 = I/n, which together with the weights 1/n would give mean/n, not the
+    mean that it intends. Hidden layers between (depth > 2, which the paper does not specify) start at N(0, 2/w), b = 0.
+
+    Raises:
+        ValueError: on heads that do not divide the channels, a depth below 2, or sizes below 1.
+    """
+
+    no_weight_decay = frozenset({"output_bias"})
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int = 1,
+        pos_dim: int = 1,
+        *,
+        width: int = 128,
+        depth: int = 2,
+        activation: Activation = "gelu",
+        inputs: KernelInputs | None = None,
+        num_frequencies: int = 64,
+        sigma: float = 10.0,
+        head_shared: bool = False,
+        is_causal: bool = False,
+        epsilon: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        _check_sizes(embed_dim, num_heads, pos_dim, width, depth, num_frequencies, activation)
+        self.in_dim = self.out_dim = embed_dim
+        self.num_heads, self.pos_dim, self.width, self.depth = num_heads, pos_dim, width, depth
+        self.head_dim = embed_dim // num_heads
+        self.activation, self.head_shared, self.is_causal = activation, head_shared, is_causal
+        self.inputs = inputs if inputs is not None else KernelInputs()
+        self.reads_query = self.inputs.query_content or self.inputs.product
+        self.num_frequencies = num_frequencies
+        self.register_buffer("frequencies", sample_frequencies(num_frequencies, pos_dim, sigma))
+        self.frequencies: Tensor
+        kernels, d, hidden = (1 if head_shared else num_heads), self.head_dim, depth - 2
+        self.input_weight = nn.Parameter(0.02 * torch.randn(kernels, width, sum(n for _, n in self._groups())))
+        self.input_bias = nn.Parameter(torch.zeros(kernels, width))
+        self.hidden_weight = nn.Parameter(math.sqrt(2 / width) * torch.randn(hidden, kernels, width, width))
+        self.hidden_bias = nn.Parameter(torch.zeros(hidden, kernels, width))
+        self.output_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, d, d, width))
+        self.output_bias = nn.Parameter(torch.eye(d).repeat(kernels, 1, 1))
+
+    def _groups(self) -> Iterator[tuple[str, int]]:
+        """Names and widths of the input groups that are on, in the paper's order."""
+        lifted = 2 * self.num_frequencies if self.num_frequencies else self.pos_dim
+        assert lifted is not None
+        widths = (lifted, lifted, lifted, 1, self.head_dim, self.head_dim, self.head_dim)
+        for field, size in zip(dataclasses.fields(KernelInputs), widths, strict=True):
+            if getattr(self.inputs, field.name):
+                yield field.name, size
+
+    def _columns(self) -> dict[str, Tensor]:
+        """W1 by input group: name to `(G, w, size)`."""
+        names, sizes = zip(*self._groups(), strict=True) if any(True for _ in self._groups()) else ((), ())
+        return dict(zip(names, self.input_weight.split(list(sizes), dim=-1), strict=True)) if names else {}
+
+    def _lift(self, pos: Tensor) -> Tensor:
+        lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
+        return lifted.to(self.input_weight.dtype)
+
+    def _heads(self, u: Tensor) -> Tensor:
+        batch, n, _ = u.shape
+        return u.reshape(batch, n, self.num_heads, self.head_dim).transpose(1, 2)  # (B, H, N, d)
+
+    def head_matrices(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """κ head by head, `(B, H, Nq, N, d, d)`, computed as it is written on paper: z at every pair, then the perceptron."""
+        query = u if query is None else query
+        query_domain = domain if query_domain is None else query_domain
+        content_q, content_k = self._heads(query)[:, :, :, None], self._heads(u)[:, :, None]
+        batch, heads, n_q, n_k = content_q.shape[0], self.num_heads, query_domain.num_points, domain.num_points
+        displacement = domain.displacement(query_domain.pos)
+        parts = {
+            "query_position": lambda: self._lift(query_domain.pos)[..., None, :, None, :],
+            "key_position": lambda: self._lift(domain.pos)[..., None, None, :, :],
+            "relative_position": lambda: self._lift(displacement)[..., None, :, :, :],
+            "distance": lambda: _norm(displacement)[..., None, :, :, None],
+            "query_content": lambda: content_q,
+            "key_content": lambda: content_k,
+            "product": lambda: content_q * content_k,
+        }
+        pieces = [parts[name]().to(u.dtype).expand(batch, heads, n_q, n_k, size) for name, size in self._groups()]
+        z = torch.cat(pieces, dim=-1) if pieces else u.new_zeros(batch, heads, n_q, n_k, 0)
+        hidden = activate(z @ self.input_weight.mT[:, None] + self.input_bias[:, None, None], self.activation)
+        for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
+            hidden = hidden @ weight.mT[:, None] + bias[:, None, None]
+            hidden = activate(hidden, self.activation)
+        flat = self.output_weight.flatten(1, 2)  # (G, d·d, w)
+        kappa = (hidden @ flat.mT[:, None]).unflatten(-1, (self.head_dim, self.head_dim)) + self.output_bias[:, None, None]
+        if not self.is_causal:
+            return kappa
+        seen = torch.arange(n_k, device=u.device) < preceding_counts(query_domain, domain)[..., None]  # (B', Nq, N)
+        return torch.where(seen[:, None, :, :, None, None], kappa, torch.zeros((), dtype=kappa.dtype, device=u.device))
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """κ, `(B, Nq, N, embed_dim, embed_dim)`, block-diagonal over heads; see `Kernel.matrix`."""
+        blocks = self.head_matrices(u, domain, query, query_domain)
+        batch, heads, n_q, n_k, d, _ = blocks.shape
+        full = blocks.new_zeros(batch, n_q, n_k, heads, d, heads, d)
+        diagonal = torch.arange(heads, device=blocks.device)
+        # advanced indices apart in the index list put their dimension first
+        full[:, :, :, diagonal, :, diagonal] = blocks.transpose(0, 1)
+        return full.reshape(batch, n_q, n_k, heads * d, heads * d)
+
+    def reads_displacement(self, domain: Domain) -> bool:
+        """See `PairwiseMLP.reads_displacement`: raw relative coordinates split unless they wrap round."""
+        splits = self.num_frequencies == 0 and not domain.is_periodic
+        return self.inputs.distance or (self.inputs.relative_position and not splits)
+
+    def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:
+        """See `PairwiseMLP.pairwise_form`; x - y splits by the angle-sum identities, but where it wraps round only the table has it."""
+        columns, dtype = self._columns(), self.input_weight.dtype
+        query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
+        query_bias = self.input_bias[:, None].expand(1, -1, query_domain.num_points, -1)
+        key_bias = self.input_bias.new_zeros(1, *self.input_bias.shape[:1], domain.num_points, self.width)
+        if "query_position" in columns:
+            query_bias = query_bias + _project(self._lift(query_pos), columns["query_position"])
+        if "key_position" in columns:
+            key_bias = key_bias + _project(self._lift(key_pos), columns["key_position"])
+        sin_weight = cos_weight = query_phase = key_phase = None
+        if "relative_position" in columns and not domain.is_periodic:
+            if self.num_frequencies:
+                sin_weight, cos_weight = columns["relative_position"].chunk(2, dim=-1)
+                query_phase, key_phase = self._lift(query_pos), self._lift(key_pos)
+            else:
+                query_bias = query_bias + _project(query_pos.to(dtype), columns["relative_position"])
+                key_bias = key_bias - _project(key_pos.to(dtype), columns["relative_position"])
+        distance = columns.get("distance")
+        return PairwiseForm(
+            query_bias=query_bias,
+            key_bias=key_bias,
+            query_weight=columns.get("query_content"),
+            key_weight=columns.get("key_content"),
+            product_weight=columns.get("product"),
+            sin_weight=sin_weight,
+            cos_weight=cos_weight,
+            query_phase=query_phase,
+            key_phase=key_phase,
+            distance_weight=None if distance is None else distance[..., 0],
+            query_pos=query_pos.to(dtype),
+            key_pos=key_pos.to(dtype),
+            hidden_weight=self.hidden_weight,
+            hidden_bias=self.hidden_bias,
+            output_weight=self.output_weight,
+            output_bias=self.output_bias,
+        )
+
+    def relative_table(self, block: GridBlock) -> Tensor:
+        """See `PairwiseMLP.relative_table`; displacements of a periodic block wrap round."""
+        columns, device = self._columns(), self.input_weight.device
+        axes = [
+            -torch.arange(1 - n, n, dtype=torch.float64, device=device) * h
+            for n, h in zip(block.shape, block.spacing, strict=True)
+        ]
+        displacement = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)  # x - y
+        if block.periodic:
+            displacement = displacement - torch.floor(displacement + 0.5)
+        table = self.input_weight.new_zeros(*self.input_weight.shape[:2], *displacement.shape[:-1])
+        if "relative_position" in columns and (self.num_frequencies or block.periodic):
+            table = table + torch.einsum("gwf,...f->gw...", columns["relative_position"], self._lift(displacement))
+        if "distance" in columns:
+            table = table + torch.einsum("gwf,...f->gw...", columns["distance"], _norm(displacement).to(table.dtype)[..., None])
+        return table
+
+    def extra_repr(self) -> str:
+        """The sizes that `print(module)` shows."""
+        off = [f.name for f in dataclasses.fields(KernelInputs) if not getattr(self.inputs, f.name)]
+        return (
+            f"embed_dim={self.in_dim}, num_heads={self.num_heads}, pos_dim={self.pos_dim}, width={self.width}, "
+            f"depth={self.depth}, activation={self.activation}, num_frequencies={self.num_frequencies}, "
+            f"head_shared={self.head_shared}, is_causal={self.is_causal}" + (f", without={off}" if off else "")
+        )
+
+
+def _project(features: Tensor, weight: Tensor) -> Tensor:
+    """`(B', N, f)` with `(G, w, f)` to `(B', G, N, w)`."""
+    return torch.einsum("bnf,gwf->bgnw", features, weight)
+
+
+def _norm(displacement: Tensor) -> Tensor:
+    """‖x - y‖ with gradient 0, not NaN, where the points coincide."""
+    squared = displacement.square().sum(-1)
+    return torch.where(squared > 0, squared, 1.0).sqrt() * (squared > 0)
+
+
+def _check_sizes(
+    embed_dim: int, num_heads: int, pos_dim: int, width: int, depth: int, num_frequencies: int, activation: str
+) -> None:
+    sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "pos_dim": pos_dim, "width": width}
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"kernels.MLP: {name} must be at least 1; got {size}")
+    if embed_dim % num_heads:
+        raise ValueError(f"kernels.MLP: num_heads must divide embed_dim; got {num_heads} heads for {embed_dim} channels")
+    if depth < 2:
+        raise ValueError(f"kernels.MLP: depth counts linear layers and must be at least 2; got {depth}")
+    if num_frequencies < 0:
+        raise ValueError(f"kernels.MLP: num_frequencies must be >= 0 (0 = raw coordinates); got {num_frequencies}")
+    if activation not in ("gelu", "gelu_tanh", "relu"):
+        raise ValueError(f"kernels.MLP: activation is 'gelu', 'gelu_tanh' or 'relu'; got {activation!r}")
