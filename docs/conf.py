@@ -1,0 +1,19 @@
+"""Sphinx: how the pages become HTML (`make docs`)."""
+
+from fredholm._version import __version__
+
+project = "fredholm"
+author = "The Fredholm authors"
+copyright = f"2026, {author}"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"fredholm {version}"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "show-inheritance": True}
