@@ -13,7 +13,6 @@ Source: ITNet (arXiv 2606.19538), eq. 2-4, 196-199 and H.3.1.
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Literal, final
 
 import torch
@@ -102,26 +101,18 @@ class MLP(PairwiseMLP):
         self.register_buffer("frequencies", sample_frequencies(num_frequencies, pos_dim, sigma))
         self.frequencies: Tensor
         kernels, d, hidden = (1 if head_shared else num_heads), self.head_dim, depth - 2
-        self.input_weight = nn.Parameter(0.02 * torch.randn(kernels, width, sum(n for _, n in self._groups())))
+        self.group_sizes = _group_sizes(self.inputs, 2 * num_frequencies or pos_dim, d)
+        self.input_weight = nn.Parameter(0.02 * torch.randn(kernels, width, sum(self.group_sizes.values())))
         self.input_bias = nn.Parameter(torch.zeros(kernels, width))
         self.hidden_weight = nn.Parameter(math.sqrt(2 / width) * torch.randn(hidden, kernels, width, width))
         self.hidden_bias = nn.Parameter(torch.zeros(hidden, kernels, width))
         self.output_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, d, d, width))
         self.output_bias = nn.Parameter(torch.eye(d).repeat(kernels, 1, 1))
 
-    def _groups(self) -> Iterator[tuple[str, int]]:
-        """Names and widths of the input groups that are on, in the paper's order."""
-        lifted = 2 * self.num_frequencies if self.num_frequencies else self.pos_dim
-        assert lifted is not None
-        widths = (lifted, lifted, lifted, 1, self.head_dim, self.head_dim, self.head_dim)
-        for field, size in zip(dataclasses.fields(KernelInputs), widths, strict=True):
-            if getattr(self.inputs, field.name):
-                yield field.name, size
-
     def _columns(self) -> dict[str, Tensor]:
         """W1 by input group: name to `(G, w, size)`."""
-        names, sizes = zip(*self._groups(), strict=True) if any(True for _ in self._groups()) else ((), ())
-        return dict(zip(names, self.input_weight.split(list(sizes), dim=-1), strict=True)) if names else {}
+        columns = self.input_weight.split(list(self.group_sizes.values()), dim=-1) if self.group_sizes else ()
+        return dict(zip(self.group_sizes, columns, strict=True))
 
     def _lift(self, pos: Tensor) -> Tensor:
         lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
@@ -149,7 +140,7 @@ class MLP(PairwiseMLP):
             "key_content": lambda: content_k,
             "product": lambda: content_q * content_k,
         }
-        pieces = [parts[name]().to(u.dtype).expand(batch, heads, n_q, n_k, size) for name, size in self._groups()]
+        pieces = [parts[name]().to(u.dtype).expand(batch, heads, n_q, n_k, size) for name, size in self.group_sizes.items()]
         z = torch.cat(pieces, dim=-1) if pieces else u.new_zeros(batch, heads, n_q, n_k, 0)
         hidden = activate(z @ self.input_weight.mT[:, None] + self.input_bias[:, None, None], self.activation)
         for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
@@ -242,6 +233,13 @@ class MLP(PairwiseMLP):
             f"depth={self.depth}, activation={self.activation}, num_frequencies={self.num_frequencies}, "
             f"head_shared={self.head_shared}, is_causal={self.is_causal}" + (f", without={off}" if off else "")
         )
+
+
+def _group_sizes(inputs: KernelInputs, lifted: int, content: int) -> dict[str, int]:
+    """Name and width of the input groups that are on, in the paper's order."""
+    names = [field.name for field in dataclasses.fields(KernelInputs)]
+    widths = (lifted, lifted, lifted, 1, content, content, content)
+    return {name: size for name, size in zip(names, widths, strict=True) if getattr(inputs, name)}
 
 
 def _project(features: Tensor, weight: Tensor) -> Tensor:

@@ -1,0 +1,24 @@
+"""Fredholm: one learnable integral operator in place of convolution, attention and recurrence."""
+
+from fredholm import blocks, domains, encoders, evaluation, kernels, models, operators
+from fredholm._version import __version__
+from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
+from fredholm.operators import IntegralOperator
+
+__all__ = [
+    "Domain",
+    "Grid",
+    "IntegralOperator",
+    "Points",
+    "Sequence",
+    "Union",
+    "__version__",
+    "blocks",
+    "domains",
+    "encoders",
+    "evaluation",
+    "kernels",
+    "models",
+    "operators",
+    "trapezoid_weights",
+]

@@ -1,0 +1,53 @@
+"""The pre-norm residual block round an integral operator."""
+
+from typing import final
+
+from torch import Tensor, nn
+
+from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.stochastic_depth import StochasticDepth
+from fredholm.domains import Domain
+from fredholm.operators import IntegralOperator
+
+
+@final
+class PreNormBlock(nn.Module):
+    """z = u + K[LN(u)],  out = z + F(LN(z))  (ITNet, eq. 5), whatever the kernel of K.
+
+    Args:
+        operator: K, mapping `embed_dim` channels to as many.
+        embed_dim: channels of the signal.
+        expansion: hidden width of the feed-forward network as a multiple of `embed_dim`.
+        dropout: rate after K and after the hidden layer of F.
+        drop_path: chance that a sample skips each of the two branches in training.
+        output_gain: scale of the start of F's last layer; see `FeedForward`.
+    """
+
+    def __init__(
+        self,
+        operator: IntegralOperator,
+        embed_dim: int,
+        *,
+        expansion: int = 4,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        output_gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if operator.kernel.in_dim != embed_dim or operator.kernel.out_dim != embed_dim:
+            raise ValueError(
+                f"PreNormBlock: the operator maps {operator.kernel.in_dim} to {operator.kernel.out_dim} channels, the block has "
+                f"{embed_dim}"
+            )
+        self.operator_norm = nn.LayerNorm(embed_dim)
+        self.operator = operator
+        self.dropout = nn.Dropout(dropout)
+        self.feed_forward_norm = nn.LayerNorm(embed_dim)
+        self.feed_forward = FeedForward(embed_dim, expansion, dropout, output_gain)
+        self.drop_path = StochasticDepth(drop_path)
+
+    def forward(self, u: Tensor, domain: Domain, key_padding_mask: Tensor | None = None) -> Tensor:
+        """`(B, N, embed_dim)` on `domain` to the same shape; `key_padding_mask` as in `IntegralOperator`."""
+        integral = self.operator(self.operator_norm(u), domain, key_padding_mask=key_padding_mask)
+        z = u + self.drop_path(self.dropout(integral))
+        return z + self.drop_path(self.feed_forward(self.feed_forward_norm(z)))

@@ -1,0 +1,6 @@
+"""From a modality to a signal on a domain."""
+
+from fredholm.encoders.encoder import Encoder
+from fredholm.encoders.image import Image
+
+__all__ = ["Encoder", "Image"]

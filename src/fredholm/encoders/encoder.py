@@ -1,0 +1,23 @@
+"""The abstract encoder: a modality becomes a signal on a domain."""
+
+import abc
+
+from torch import Tensor, nn
+
+from fredholm.domains import Domain
+
+
+class Encoder(nn.Module, abc.ABC):
+    """Turns raw inputs into a signal and says where it lives.
+
+    Attributes:
+        embed_dim: channels of the signal.
+        pos_dim: coordinates of the domain's positions.
+    """
+
+    embed_dim: int
+    pos_dim: int
+
+    @abc.abstractmethod
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
+        """Raw inputs of one batch to the signal `(B, N, embed_dim)` and its domain of N points."""

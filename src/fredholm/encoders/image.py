@@ -1,0 +1,96 @@
+"""Images as signals on a grid of patches."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.domains import Domain, Grid
+from fredholm.encoders.encoder import Encoder
+from fredholm.kernels import fourier_features, sample_frequencies
+
+
+@final
+class Image(Encoder):
+    """Patches, each joined with Fourier features of its centre and projected to the signal (ITNet, 3.4).
+
+    u(x) = W [E patch(x) ; γ(x)] + b on `Grid(H / P_h, W / P_w)`. E is the patch embedding, N(0, 0.02²) truncated at two
+    standard deviations; the paper names the projection without a formula, this is its plainest reading.
+
+    Args:
+        config: the images.
+        embed_dim: channels of the signal.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Size and channels of the images, and of the patches they are cut into."""
+
+        image_size: tuple[int, int] = (224, 224)
+        """Height and width in pixels."""
+        patch_size: int | tuple[int, int] = 16
+        """Height and width of a patch in pixels; must divide the image's."""
+        channels: int = 3
+        num_frequencies: int = 64
+        """Fourier frequencies of the position features."""
+        sigma: float = 10.0
+        """Standard deviation of the frequencies, in cycles per image side."""
+
+        def __post_init__(self) -> None:
+            for name, size in (("image height", self.image_size[0]), ("image width", self.image_size[1])):
+                if size < 1:
+                    raise ValueError(f"encoders.Image: {name} must be at least 1 pixel; got {size}")
+            if self.channels < 1 or self.num_frequencies < 0:
+                raise ValueError(
+                    f"encoders.Image: needs channels >= 1 and num_frequencies >= 0; got {self.channels}, {self.num_frequencies}"
+                )
+            if min(self.patch) < 1 or any(n % p for n, p in zip(self.image_size, self.patch, strict=True)):
+                fitting = [_divisors(n) for n in self.image_size]
+                raise ValueError(
+                    f"encoders.Image: patches of {self.patch[0]} x {self.patch[1]} do not divide images of {self.image_size[0]} x "
+                    f"{self.image_size[1]}; heights that do: {fitting[0]}, widths that do: {fitting[1]}"
+                )
+
+        @property
+        def patch(self) -> tuple[int, int]:
+            """Height and width of a patch."""
+            return (self.patch_size, self.patch_size) if isinstance(self.patch_size, int) else self.patch_size
+
+    def __init__(self, config: Config, embed_dim: int) -> None:
+        super().__init__()
+        self.config, self.embed_dim, self.pos_dim = config, embed_dim, 2
+        self.patch_embedding = nn.Linear(config.channels * config.patch[0] * config.patch[1], embed_dim)
+        self.projection = nn.Linear(embed_dim + 2 * config.num_frequencies, embed_dim)
+        self.register_buffer("frequencies", sample_frequencies(config.num_frequencies, 2, config.sigma))
+        self.frequencies: Tensor
+        nn.init.trunc_normal_(self.patch_embedding.weight, std=0.02, a=-0.04, b=0.04)
+        nn.init.zeros_(self.patch_embedding.bias)
+        nn.init.xavier_uniform_(self.projection.weight)
+        nn.init.zeros_(self.projection.bias)
+
+    @property
+    def grid_shape(self) -> tuple[int, int]:
+        """Number of patches along height and width."""
+        return self.config.image_size[0] // self.config.patch[0], self.config.image_size[1] // self.config.patch[1]
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
+        """Images `(B, channels, H, W)`, float, to the signal `(B, N, embed_dim)` and its grid of N patches."""
+        expected = (self.config.channels, *self.config.image_size)
+        if inputs.ndim != 4 or tuple(inputs.shape[1:]) != expected or not inputs.dtype.is_floating_point:
+            raise ValueError(
+                f"encoders.Image: expected float images of shape (batch, {', '.join(map(str, expected))}); got "
+                f"{tuple(inputs.shape)}, {inputs.dtype}"
+            )
+        (rows, columns), (height, width) = self.grid_shape, self.config.patch
+        patches = inputs.unflatten(3, (columns, width)).unflatten(2, (rows, height))
+        patches = patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, N, channels·P_h·P_w)
+        embedded = self.patch_embedding(patches)
+        grid = Grid(rows, columns).to(inputs.device)
+        position = fourier_features(grid.pos, self.frequencies).to(embedded.dtype)
+        signal = torch.cat([embedded, position.expand(embedded.shape[0], -1, -1)], dim=-1)
+        return self.projection(signal), grid
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]

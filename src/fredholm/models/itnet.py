@@ -1,0 +1,145 @@
+"""ITNet: a stack of pre-norm blocks whose operators have perceptron kernels."""
+
+import dataclasses
+import math
+from typing import Literal, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.blocks import PreNormBlock, linear_schedule
+from fredholm.domains import Points, Union
+from fredholm.encoders import Encoder
+from fredholm.kernels import MLP, KernelInputs
+from fredholm.kernels.mlp import Activation
+from fredholm.operators import IntegralOperator
+
+
+@final
+class ITNet(nn.Module):
+    """Encoder, L pre-norm blocks with an integral operator each, a final norm and a linear head (ITNet, eq. 5 and H.2).
+
+    With `pool="cls"` a learned token is put before the signal, at the centre of the unit box, and carries 1/(N+1) of the measure.
+    The kernels of all layers draw their own frozen frequencies.
+
+    Args:
+        encoder: from raw inputs to a signal with `config.embed_dim` channels on a domain.
+        num_outputs: length of the output, such as the number of classes.
+        config: the stack.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Sizes and regularisation of the stack; the defaults are the paper's small model."""
+
+        embed_dim: int = 384
+        depth: int = 12
+        """Number of blocks L."""
+        num_heads: int = 6
+        kernel_width: int = 128
+        """Hidden units of each kernel's perceptron."""
+        kernel_depth: int = 2
+        """Linear layers of each kernel's perceptron."""
+        num_frequencies: int = 64
+        """Fourier frequencies of each kernel; 0 reads raw coordinates."""
+        sigma: float = 10.0
+        """Standard deviation of the frequencies, in cycles per unit length."""
+        head_shared: bool = False
+        """One kernel for all heads of a layer instead of one a head."""
+        activation: Activation = "gelu"
+        inputs: KernelInputs = KernelInputs()
+        """Which of the seven input groups the kernels read."""
+        epsilon: float = 1e-3
+        """Scale of the kernels' initial output weights."""
+        expansion: int = 4
+        """Hidden width of the feed-forward networks, in multiples of embed_dim."""
+        dropout: float = 0.1
+        """Rate after the embedding, after each operator, and within each feed-forward network."""
+        drop_path: float = 0.1
+        """Chance of skipping a branch of the last block in training; rises linearly from the first."""
+        pool: Literal["cls", "mean"] = "cls"
+        """Read the output from a class token, or from the integral mean of the signal."""
+
+        def __post_init__(self) -> None:
+            if self.depth < 1:
+                raise ValueError(f"models.ITNet: depth must be at least 1; got {self.depth}")
+            if self.pool not in ("cls", "mean"):
+                raise ValueError(f"models.ITNet: pool is 'cls' or 'mean'; got {self.pool!r}")
+
+        @classmethod
+        def small(cls) -> Self:
+            """ITNet-S: 12 layers, 384 channels, 6 heads."""
+            return cls()
+
+        @classmethod
+        def base(cls) -> Self:
+            """ITNet-B: 12 layers, 768 channels, 12 heads."""
+            return cls(embed_dim=768, num_heads=12, drop_path=0.2)
+
+        @classmethod
+        def large(cls) -> Self:
+            """ITNet-L: 24 layers, 1024 channels, 16 heads. The paper states no dropout rate for it; S and B's is used."""
+            return cls(embed_dim=1024, depth=24, num_heads=16, drop_path=0.3)
+
+        @classmethod
+        def point_cloud(cls) -> Self:
+            """ITNet-PC: 6 layers, 128 channels, 4 heads, no dropout. Its stochastic depth is not stated; S's is used."""
+            return cls(embed_dim=128, depth=6, num_heads=4, dropout=0.0)
+
+    def __init__(self, encoder: Encoder, num_outputs: int, config: Config) -> None:
+        super().__init__()
+        if encoder.embed_dim != config.embed_dim:
+            raise ValueError(
+                f"models.ITNet: the encoder gives {encoder.embed_dim} channels, the model has embed_dim {config.embed_dim}"
+            )
+        if num_outputs < 1:
+            raise ValueError(f"models.ITNet: num_outputs must be at least 1; got {num_outputs}")
+        self.config, self.encoder = config, encoder
+        dim = config.embed_dim
+        self.cls_token = nn.Parameter(0.02 * torch.randn(dim)) if config.pool == "cls" else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(self._block(layer) for layer in range(1, config.depth + 1))
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, num_outputs)
+        nn.init.trunc_normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    def _block(self, layer: int) -> PreNormBlock:
+        c = self.config
+        # keeps the variance of the residual stream independent of depth (ITNet, H.3.1)
+        gain = 1 / math.sqrt(2 * c.depth)
+        kernel = MLP(
+            c.embed_dim,
+            c.num_heads,
+            self.encoder.pos_dim,
+            width=c.kernel_width,
+            depth=c.kernel_depth,
+            activation=c.activation,
+            inputs=c.inputs,
+            num_frequencies=c.num_frequencies,
+            sigma=c.sigma,
+            head_shared=c.head_shared,
+            epsilon=c.epsilon,
+        )
+        return PreNormBlock(
+            IntegralOperator(kernel, output_gain=gain),
+            c.embed_dim,
+            expansion=c.expansion,
+            dropout=c.dropout,
+            drop_path=linear_schedule(layer, c.depth, c.drop_path),
+            output_gain=gain,
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """One batch of what the encoder takes, to `(B, num_outputs)`."""
+        u, domain = self.encoder(inputs)
+        if self.cls_token is not None:
+            centre = torch.full((1, domain.pos_dim), 0.5, dtype=domain.pos.dtype, device=domain.device)
+            domain = Union(Points(centre), domain)
+            u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
+        u = self.dropout(u)
+        for block in self.blocks:
+            u = block(u, domain)
+        u = self.norm(u)
+        pooled = u[:, 0] if self.cls_token is not None else (u * domain.weights.to(u.dtype)[..., None]).sum(-2)
+        return self.head(pooled)
