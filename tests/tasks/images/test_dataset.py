@@ -1,0 +1,97 @@
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.tasks.images import ImageSplits, InMemoryImages
+
+
+def in_memory(
+    num_images: int = 6, channels: int = 1, size: tuple[int, int] = (4, 5), image_size: tuple[int, int] | None = None
+) -> InMemoryImages:
+    images = torch.arange(num_images * channels * size[0] * size[1]).to(torch.uint8).view(-1, channels, *size)
+    return InMemoryImages(images, torch.arange(num_images) % 3, ("a", "b", "c"), lambda i: f"image {i}", image_size)
+
+
+def test_reads_in_the_order_asked_for_with_repetition() -> None:
+    data = in_memory()
+    indices = torch.tensor([4, 0, 4])
+    everything = data.images(torch.arange(6))
+    assert torch.equal(data.images(indices), everything[indices])
+    assert data.labels(indices).tolist() == [1, 0, 1]
+    assert (len(data), data.channels, data.image_size, data.classes) == (6, 1, (4, 5), ("a", "b", "c"))
+    assert data.name(4) == "image 4"
+
+
+def test_no_indices_give_an_empty_batch() -> None:
+    none = torch.empty(0, dtype=torch.int64)
+    assert in_memory(channels=3).images(none).shape == (0, 3, 4, 5)
+    assert in_memory(image_size=(7, 7)).images(none).shape == (0, 1, 7, 7)
+    assert in_memory().labels(none).shape == (0,)
+
+
+def test_delivers_the_size_asked_for() -> None:
+    data = in_memory(image_size=(8, 10))
+    assert data.image_size == (8, 10)
+    images = data.images(torch.arange(2))
+    assert images.shape == (2, 1, 8, 10)
+    assert images.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("read", ["images", "labels"])
+@pytest.mark.parametrize(
+    ("indices", "error", "message"),
+    [
+        (torch.tensor([0.0]), TypeError, "indices are torch.float32; pass torch.int64"),
+        (torch.tensor([0], dtype=torch.int32), TypeError, "indices are torch.int32; pass torch.int64"),
+        (torch.tensor(0), ValueError, r"indices have shape \(\); pass one dimension"),
+        (torch.tensor([[0]]), ValueError, r"indices have shape \(1, 1\); pass one dimension"),
+        (torch.tensor([0, 6]), ValueError, "indices run from 0 to 6, but the data hold 0 to 5"),
+        (torch.tensor([-1, 2]), ValueError, "indices run from -1 to 2, but the data hold 0 to 5"),
+    ],
+)
+def test_bad_indices(read: str, indices: Tensor, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        getattr(in_memory(), read)(indices)
+
+
+@pytest.mark.parametrize("index", [-1, 6])
+def test_bad_name(index: int) -> None:
+    with pytest.raises(ValueError, match=rf"image {index} asked for, but there are 6: pass 0 to 5"):
+        in_memory().name(index)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (torch.zeros(2, 1, 4, 4), torch.zeros(2).long(), "images are torch.float32"),
+        (torch.zeros(2, 4, 4).byte(), torch.zeros(2).long(), r"images are torch.uint8 \(2, 4, 4\)"),
+        (torch.zeros(2, 2, 4, 4).byte(), torch.zeros(2).long(), r"pass uint8 \(n, 1 or 3, H, W\)"),
+        (torch.zeros(2, 1, 4, 4).byte(), torch.zeros(3).long(), r"labels are torch.int64 \(3,\); pass int64 \(2,\)"),
+        (torch.zeros(2, 1, 4, 4).byte(), torch.zeros(2), "labels are torch.float32"),
+        (torch.zeros(2, 1, 4, 4).byte(), torch.tensor([0, 2]), "labels run from 0 to 2, but 2 classes are named"),
+        (torch.zeros(2, 1, 4, 4).byte(), torch.tensor([-1, 1]), "labels run from -1 to 1, but 2 classes are named"),
+    ],
+)
+def test_bad_tensors(images: Tensor, labels: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        InMemoryImages(images, labels, ("a", "b"), str)
+
+
+@pytest.mark.parametrize("image_size", [(0, 4), (4, -1), (4.0, 4), (4,), (4, 4, 4)])
+def test_bad_image_size(image_size: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="pass height and width, two integers of at least 1"):
+        in_memory(image_size=image_size)
+
+
+def test_splits_must_suit_one_model() -> None:
+    train = in_memory()
+    ImageSplits(train, in_memory(num_images=2))
+    with pytest.raises(ValueError, match="the test set is empty"):
+        ImageSplits(train, in_memory(num_images=0))
+    with pytest.raises(ValueError, match="channels differ: 1 in train, 3 in test"):
+        ImageSplits(train, in_memory(channels=3))
+    with pytest.raises(ValueError, match=r"image size differ: \(4, 5\) in train, \(5, 4\) in test"):
+        ImageSplits(train, in_memory(size=(5, 4)))
+    other = InMemoryImages(torch.zeros(1, 1, 4, 5).byte(), torch.zeros(1).long(), ("a", "z", "c"), str)
+    with pytest.raises(ValueError, match="classes differ"):
+        ImageSplits(train, other)

@@ -1,0 +1,45 @@
+import sys
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from fredholm.tasks.images import digits, open_images
+
+
+def everything(data) -> tuple[torch.Tensor, torch.Tensor]:
+    indices = torch.arange(len(data))
+    return data.images(indices), data.labels(indices)
+
+
+def test_all_scans_come_back_exactly_and_once() -> None:
+    splits = digits()
+    assert (len(splits.train), len(splits.test)) == (1437, 360)
+    assert (splits.train.image_size, splits.train.channels) == ((8, 8), 1)
+    assert splits.train.classes == tuple("0123456789")
+    values, targets = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
+    seen = []
+    for data in (splits.train, splits.test):
+        images, labels = everything(data)
+        origin = torch.tensor([int(data.name(i).removeprefix("digits[").removesuffix("]")) for i in range(len(data))])
+        assert torch.equal((images.double() * 16 / 255).round().flatten(1), values[origin])
+        assert torch.equal(labels, targets[origin])
+        assert images.max() == 255
+        seen += origin.tolist()
+    assert sorted(seen) == list(range(1797))
+
+
+def test_split_is_stratified_and_fixed() -> None:
+    _, labels = everything(digits().test)
+    assert labels.bincount().tolist() == [36, 37, 35, 37, 36, 36, 36, 36, 35, 36]
+    assert digits().test.name(0) == open_images("digits").test.name(0) == digits((16, 16)).test.name(0)
+
+
+def test_larger_images() -> None:
+    assert everything(open_images("digits", image_size=(28, 28)).test)[0].shape == (360, 1, 28, 28)
+
+
+def test_missing_scikit_learn_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ImportError, match=r'pip install "fredholm\[data\]"'):
+        digits()

@@ -1,0 +1,194 @@
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from fredholm.tasks.images import ImageDataset, ImageFolder, image_folder
+
+
+def write(path: Path, value: int = 0, size: tuple[int, int] = (4, 6), mode: str = "L") -> Path:
+    """Write a one-coloured image; ``size`` is height and width."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, (size[1], size[0]), value if mode == "L" else (value, 0, 0)).save(path)
+    return path
+
+
+def write_classes(root: Path, counts: dict[str, int]) -> None:
+    for label, (name, count) in enumerate(counts.items()):
+        for index in range(count):
+            write(root / name / f"{index}.png", value=100 * label + index)
+
+
+def contents(data: ImageDataset) -> dict[str, tuple[int, int]]:
+    """Name -> first pixel and label."""
+    indices = torch.arange(len(data))
+    pixels, labels = data.images(indices)[:, 0, 0, 0].tolist(), data.labels(indices).tolist()
+    return {data.name(i): (pixels[i], labels[i]) for i in range(len(data))}
+
+
+def test_classes_are_sorted_and_split_by_class(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"cat": 10, "ant": 5})
+    splits = image_folder(tmp_path)
+    assert splits.train.classes == ("ant", "cat")
+    assert (splits.train.channels, splits.train.image_size) == (1, (4, 6))
+    train, test = contents(splits.train), contents(splits.test)
+    assert (len(train), len(test)) == (12, 3)
+    expected = {f"cat/{i}.png": (i, 1) for i in range(10)} | {f"ant/{i}.png": (100 + i, 0) for i in range(5)}
+    assert train | test == expected
+    assert sorted(label for _, label in test.values()) == [0, 1, 1]
+
+
+def test_split_follows_fraction_and_seed(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"a": 20, "b": 20})
+    first, again = (image_folder(tmp_path, test_fraction=0.5) for _ in range(2))
+    other = image_folder(tmp_path, test_fraction=0.5, split_seed=1)
+    assert len(first.test) == len(other.test) == 20
+    assert contents(first.test) == contents(again.test) != contents(other.test)
+
+
+@pytest.mark.parametrize("test_name", ["test", "val"])
+def test_given_split_is_kept(tmp_path: Path, test_name: str) -> None:
+    write_classes(tmp_path / "train", {"a": 2, "b": 2, "c": 1})
+    write_classes(tmp_path / test_name, {"a": 1, "b": 3})
+    splits = image_folder(tmp_path)
+    assert set(contents(splits.train)) == {f"train/{name}.png" for name in ("a/0", "a/1", "b/0", "b/1", "c/0")}
+    assert set(contents(splits.test)) == {f"{test_name}/{name}.png" for name in ("a/0", "b/0", "b/1", "b/2")}
+    assert splits.test.classes == ("a", "b", "c")
+
+
+def test_settings_without_effect_warn(tmp_path: Path) -> None:
+    for split in ("train", "test", "val"):
+        write_classes(tmp_path / split, {"a": 1, "b": 1})
+    with pytest.warns(UserWarning, match=r"val is not used: .*test is the test set"):
+        splits = image_folder(tmp_path)
+    assert splits.test.name(0) == "test/a/0.png"
+    (tmp_path / "val").rename(tmp_path / ".val")
+    with pytest.warns(UserWarning, match=r"test_fraction has no effect: .*test is the test set"):
+        image_folder(tmp_path, test_fraction=0.3)
+
+
+def test_train_alone_is_split(tmp_path: Path) -> None:
+    write_classes(tmp_path / "train", {"a": 5, "b": 5})
+    splits = image_folder(tmp_path)
+    assert (len(splits.train), len(splits.test)) == (8, 2)
+    assert splits.train.classes == ("a", "b")
+    assert splits.train.name(0).startswith("train/a/")
+
+
+def test_train_can_be_a_class(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"car": 3, "train": 3})
+    assert image_folder(tmp_path).train.classes == ("car", "train")
+
+
+def test_what_counts_as_an_image(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"a": 1, "b": 2})
+    write(tmp_path / "a" / "deep" / "er" / "UPPER.PNG")
+    write(tmp_path / "a" / "photo.JpEg")
+    write(tmp_path / "a" / ".hidden.png")
+    write(tmp_path / "a" / ".cache" / "1.png")
+    write(tmp_path / ".trash" / "1.png")
+    (tmp_path / "a" / "notes.txt").write_text("not an image")
+    (tmp_path / "README.md").write_text("not a class")
+    splits = image_folder(tmp_path)
+    names = contents(splits.train).keys() | contents(splits.test).keys()
+    assert names == {"a/0.png", "a/deep/er/UPPER.PNG", "a/photo.JpEg", "b/0.png", "b/1.png"}
+
+
+def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"a": 3, "b": 3})
+    write(tmp_path / "b" / "z.png", 200, mode="RGB")
+    splits = image_folder(tmp_path)
+    assert splits.train.channels == splits.test.channels == 3
+    assert splits.train.images(torch.tensor([0])).shape == (1, 3, 4, 6)
+
+
+def test_sizes_that_differ(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"a": 2, "b": 2})
+    odd = write(tmp_path / "b" / "odd.png", size=(6, 4))
+    with pytest.raises(ValueError, match=rf"a/.\.png is 4x6, {odd} is 6x4; pass image_size"):
+        image_folder(tmp_path)
+    splits = image_folder(tmp_path, image_size=(5, 5))
+    assert splits.train.image_size == splits.test.image_size == (5, 5)
+    assert splits.train.images(torch.arange(len(splits.train))).shape[1:] == (1, 5, 5)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 24, 3 * 24 + 5, 1000])
+def test_cache_changes_nothing_but_the_reading(tmp_path: Path, cache_bytes: int) -> None:
+    files = [write(tmp_path / f"{i}.png", 10 * i) for i in range(6)]
+    data = ImageFolder(tmp_path, files, [0, 1] * 3, ("a", "b"), channels=1, image_size=(4, 6), cache_bytes=cache_bytes)
+    indices = torch.tensor([5, 1, 1, 0])
+    for _ in range(2):
+        assert data.images(indices)[:, 0, 0, 0].tolist() == [50, 10, 10, 0]
+    assert data.images(torch.arange(6))[:, 0, 3, 5].tolist() == [0, 10, 20, 30, 40, 50]
+    for path in files:
+        path.unlink()
+    num_cached = min(6, cache_bytes // 24)
+    assert data.images(torch.arange(num_cached))[:, 0, 0, 0].tolist() == [10 * i for i in range(num_cached)]
+    if num_cached < 6:
+        with pytest.raises(ValueError, match=rf"{files[num_cached]}: cannot be read"):
+            data.images(torch.arange(6))
+
+
+def test_returned_images_are_not_the_cache(tmp_path: Path) -> None:
+    files = [write(tmp_path / "0.png", 7)]
+    data = ImageFolder(tmp_path, files, [0], ("a",), channels=1, image_size=(4, 6))
+    data.images(torch.tensor([0])).zero_()
+    assert data.images(torch.tensor([0])).unique().tolist() == [7]
+
+
+def test_bad_folders(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"{tmp_path}: no class folder; put the images into one subfolder a class"):
+        image_folder(tmp_path)
+    write_classes(tmp_path, {"a": 3})
+    with pytest.raises(ValueError, match=rf"{tmp_path}: only one class folder, 'a'; at least two classes are needed"):
+        image_folder(tmp_path)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "notes.txt").write_text("nothing to see")
+    with pytest.raises(ValueError, match=rf"{tmp_path / 'b'}: no image \(\.png, \.jpg, \.jpeg\) in this class folder"):
+        image_folder(tmp_path)
+
+
+def test_bad_test_folders(tmp_path: Path) -> None:
+    write_classes(tmp_path / "train", {"a": 3, "b": 3})
+    (tmp_path / "test").mkdir()
+    with pytest.raises(ValueError, match=rf"{tmp_path / 'test'}: no class folder"):
+        image_folder(tmp_path)
+    write_classes(tmp_path / "test", {"a": 1, "c": 1})
+    with pytest.raises(ValueError, match=r"class 'c' is not among the training classes \(a, b\)"):
+        image_folder(tmp_path)
+
+
+def test_nothing_left_to_test_on(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"a": 1, "b": 1})
+    with pytest.raises(ValueError, match="2 images in 2 classes leave none to test on"):
+        image_folder(tmp_path)
+
+
+@pytest.mark.parametrize("image_size", [None, (4, 4)])
+def test_broken_header_is_found_on_opening(tmp_path: Path, image_size: tuple[int, int] | None) -> None:
+    write_classes(tmp_path, {"a": 3, "b": 3})
+    path = tmp_path / "b" / "1.png"
+    path.write_bytes(b"not a PNG")
+    with pytest.raises(ValueError, match=f"{path}: not a PNG or JPEG image"):
+        image_folder(tmp_path, image_size=image_size)
+
+
+def test_broken_pixels_are_named(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"a": 3, "b": 3})
+    path = tmp_path / "b" / "1.png"
+    path.write_bytes(path.read_bytes()[:50])
+    splits = image_folder(tmp_path, image_size=(4, 4))
+    with pytest.raises(ValueError, match=f"{path}: cannot be read as an image"):
+        assert contents(splits.train) != contents(splits.test)
+
+
+def test_bad_image_size(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"a": 3, "b": 3})
+    with pytest.raises(ValueError, match=r"image_size is \(4, 0\)"):
+        image_folder(tmp_path, image_size=(4, 0))
+
+
+def test_bad_dataset(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="1 files, but 2 labels"):
+        ImageFolder(tmp_path, [tmp_path / "0.png"], [0, 1], ("a", "b"), channels=1, image_size=(4, 4))

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from fredholm.tasks.images.resize import fit
+
+sides = st.integers(1, 40)
+
+
+@given(sides, sides, sides, sides)
+def test_every_size_can_be_reached(height: int, width: int, target_height: int, target_width: int) -> None:
+    images = torch.full((2, 3, height, width), 200, dtype=torch.uint8)
+    fitted = fit(images, (target_height, target_width))
+    assert fitted.shape == (2, 3, target_height, target_width)
+    assert fitted.dtype == torch.uint8
+    assert (fitted == 200).all()
+
+
+def test_right_size_is_left_alone() -> None:
+    images = torch.randint(256, (2, 1, 5, 7), dtype=torch.uint8)
+    assert torch.equal(fit(images, (5, 7)), images)
+
+
+@pytest.mark.parametrize("target", [(16, 16), (8, 8), (40, 40)])
+def test_agrees_with_pillow(target: tuple[int, int]) -> None:
+    image = torch.randint(256, (24, 24), dtype=torch.uint8)
+    pillow = Image.fromarray(image.numpy()).resize((target[1], target[0]), Image.Resampling.BILINEAR)
+    difference = fit(image.view(1, 1, 24, 24), target)[0, 0].int() - torch.from_numpy(np.array(pillow)).int()
+    assert difference.abs().max() <= 1
+
+
+@pytest.mark.parametrize(("size", "target"), [((6, 12), (6, 6)), ((12, 24), (6, 6)), ((3, 6), (6, 6))])
+def test_keeps_proportions_and_trims_both_ends(size: tuple[int, int], target: tuple[int, int]) -> None:
+    """Only the middle half of a wide image survives; its outer quarters are another colour."""
+    height, width = size
+    image = torch.zeros(1, 1, height, width, dtype=torch.uint8)
+    image[..., width // 4 : -(width // 4)] = 100
+    for images, wanted in ((image, target), (image.mT, (target[1], target[0]))):
+        inner = fit(images, wanted)[..., 1:-1, 1:-1]  # the border may blend with what was trimmed
+        assert (inner == 100).all()
+
+
+def test_shift_of_one_sided_trim_shows() -> None:
+    image = torch.arange(9, dtype=torch.uint8).view(1, 1, 1, 9)
+    assert fit(image, (1, 3)).flatten().tolist() == [3, 4, 5]
+    assert fit(image.mT, (3, 1)).flatten().tolist() == [3, 4, 5]
