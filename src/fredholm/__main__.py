@@ -1,0 +1,8 @@
+"""``python -m fredholm`` is the command line."""
+
+import sys
+
+from fredholm.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

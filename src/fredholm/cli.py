@@ -1,0 +1,296 @@
+"""The command line: train, evaluate, predict, info."""
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import json
+import os
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import torch
+import tyro
+
+from fredholm._version import __version__
+from fredholm.tasks import TASKS
+from fredholm.training.checkpoint import Which
+from fredholm.training.interruption import InterruptedRunError
+from fredholm.training.machine import describe_machine
+from fredholm.training.progress import print_line, progress_bar
+from fredholm.training.recipes import list_recipes, open_recipe
+from fredholm.training.run import Result, Run, refuse_occupied, train
+from fredholm.training.trainer import DivergedError
+
+Arguments = TypeVar("Arguments")
+
+USAGE = """usage: fredholm COMMAND ...
+
+  train RECIPE_OR_TASK   train a model in a run folder
+  evaluate RUN           measure a trained model on its test split
+  predict RUN FILES...   apply a trained model to files
+  info                   versions, devices, evaluation routes, extras
+
+`fredholm COMMAND --help` says more. With FREDHOLM_TRACEBACK=1 in the environment errors show where they arose."""
+
+USER_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainArguments:
+    """Train a model. The options below show this recipe's values; each can be changed."""
+
+    run: Annotated[Run.Config, tyro.conf.arg(name="")]
+    run_dir: Path | None = None
+    """The run folder; with --seeds their common parent. Default: runs/RECIPE/seed-SEED."""
+    resume: bool = False
+    """Go on with the run in the folder, if there is one."""
+    seeds: tuple[int, ...] = ()
+    """Train once for each of these seeds, in place of --seed, and print mean and standard deviation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateArguments:
+    """Measure a trained model on its test split."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    checkpoint: Which = "last"
+    """The last checkpoint, or the one that was best on the test split (which flatters it)."""
+    device: str = "auto"
+    """Where to compute: auto, cpu, cuda, ..."""
+    recipe: str | None = None
+    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictArguments:
+    """Apply a trained model to files. Prints file, class and probability, separated by tabs."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    files: tyro.conf.Positional[tuple[Path, ...]]
+    """The files."""
+    checkpoint: Which = "last"
+    """The last checkpoint, or the one that was best on the test split."""
+    batch_size: int = 64
+    """Files at a time."""
+    device: str = "auto"
+    """Where to compute: auto, cpu, cuda, ..."""
+    recipe: str | None = None
+    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    json: bool = False
+    """Print a JSON list, one object a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoArguments:
+    """Print versions, devices, evaluation routes and installed extras."""
+
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Returns:
+        0; 2 for a mistake in what the user gave, 1 for a run that failed (loss not finite, disk full), 130 after
+        Ctrl-C. Errors are one line on stderr.
+    """
+    warnings.showwarning = _show_warning
+    try:
+        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except InterruptedRunError as error:
+        print(error, file=sys.stderr)
+        return 128 + error.signal_number
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone; without this Python complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+    except (DivergedError, torch.OutOfMemoryError) as error:
+        return _report(error, FAILURE)
+    except OSError as error:
+        return _report(error, USER_ERROR if isinstance(error, FileNotFoundError | PermissionError) else FAILURE)
+    except (ValueError, TypeError, ImportError) as error:
+        return _report(error, USER_ERROR)
+
+
+def _dispatch(argv: list[str]) -> int:
+    commands: dict[str, Callable[[list[str]], None]] = {
+        "train": _train,
+        "evaluate": _evaluate,
+        "predict": _predict,
+        "info": _info,
+    }
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if argv else USER_ERROR
+    if argv[0] == "--version":
+        print(f"fredholm {__version__}")
+        return 0
+    if argv[0] not in commands:
+        close = difflib.get_close_matches(argv[0], commands, n=1) or [", ".join(commands)]
+        raise ValueError(f"no command {argv[0]!r}; expected {close[0]}")
+    try:
+        commands[argv[0]](argv[1:])
+    except SystemExit as end:  # help was printed
+        return int(end.code or 0)
+    return 0
+
+
+def _train(argv: list[str]) -> None:
+    if not argv or argv[0].startswith("-"):
+        _list_recipes()
+        if argv and argv[0] in ("-h", "--help"):
+            return
+        raise ValueError(f"fredholm train needs a recipe or a task first, not {argv[:1] or 'nothing'}")
+    recipe = open_recipe(argv[0])
+    config, options = recipe.config, argv[1:]
+    if options and not options[0].startswith("-") and recipe.name in {task.command for task in TASKS}:
+        config = dataclasses.replace(config, task=dataclasses.replace(config.task, data=options.pop(0)))
+    arguments = _parse(TrainArguments, f"train {argv[0]}", options, TrainArguments(run=config))
+    seeds = arguments.seeds or (arguments.run.seed,)
+    parent = arguments.run_dir or Path("runs") / recipe.name
+    single = arguments.run_dir if not arguments.seeds else None
+    paths = {seed: single or parent / f"seed-{seed}" for seed in seeds}
+    if not arguments.resume:
+        for path in paths.values():
+            refuse_occupied(path)
+    results: list[Result] = []
+    for seed, path in paths.items():
+        print_line(f"training {recipe.name}, seed {seed}, in {path}")
+        run = dataclasses.replace(arguments.run, seed=seed)
+        results.append(train(run, path, resume=arguments.resume, tasks=recipe.tasks))
+    _print_results(results, with_spread=bool(arguments.seeds))
+
+
+def _print_results(results: list[Result], *, with_spread: bool) -> None:
+    objective = results[0].objective
+    values = [result.metrics[objective.metric] for result in results]
+    line = f"test {objective.metric}: {objective.format(statistics.mean(values))}"
+    if with_spread:
+        # The deviation of the runs themselves (N - 1), as ITNet H.6 reports it.
+        deviation = objective.format(statistics.stdev(values) if len(values) > 1 else 0.0).removesuffix(" %")
+        line += f" +- {deviation} ({len(values)} seed{'s' if len(values) > 1 else ''})"
+    print(line)
+
+
+def _list_recipes() -> None:
+    print("usage: fredholm train RECIPE_OR_TASK ...\n\nrecipes (also FILE.py:FUNCTION):")
+    for name, listing in sorted(list_recipes().items()):
+        print(f"  {name:<12} {listing.summary}")
+    print("\ntasks:")
+    for task in TASKS:
+        name = f"{task.command} [DATA]"
+        print(f"  {name:<15} {(task.__doc__ or '').partition(chr(10))[0]}")
+    print("\n`fredholm train NAME --help` lists every setting with its value.")
+
+
+def _evaluate(argv: list[str]) -> None:
+    arguments = _parse(EvaluateArguments, "evaluate", argv)
+    run = _open(arguments.run, arguments.recipe, arguments.device)
+    step, metrics = run.step(arguments.checkpoint), run.evaluate(arguments.checkpoint)
+    if arguments.json:
+        print(json.dumps({"run": str(arguments.run), "step": step, "examples": run.task.num_test, **metrics}))
+        return
+    objective = run.task.objective
+    print(f"test {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
+    for name, value in metrics.items():
+        print(f"test {name}: {value:.4f}")
+    print(f"{run.task.num_test} examples, averaged weights of step {step}")
+
+
+def _predict(argv: list[str]) -> None:
+    arguments = _parse(PredictArguments, "predict", argv)
+    if not arguments.files:
+        raise ValueError("fredholm predict needs at least one file after the run folder")
+    if arguments.batch_size < 1:
+        raise ValueError(f"batch_size is {arguments.batch_size}; expected at least 1")
+    run = _open(arguments.run, arguments.recipe, arguments.device)
+    model, files, size = run.model(arguments.checkpoint), arguments.files, arguments.batch_size
+    rows: list[dict[str, str | float]] = []
+    with progress_bar("predict", len(files), unit="file") as bar:
+        for start in range(0, len(files), size):
+            part = run.task.predict(model, files[start : start + size], run.device)
+            bar.update(len(part))
+            rows += part
+            if not arguments.json:
+                for row in part:
+                    cells = (f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values())
+                    print_line("\t".join(cells))
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+
+
+def _info(argv: list[str]) -> None:
+    arguments = _parse(InfoArguments, "info", argv)
+    facts = describe_machine()
+    if arguments.json:
+        print(json.dumps(facts, indent=2))
+        return
+    for topic, entries in facts.items():
+        print(f"{topic}:")
+        for name, value in entries.items():
+            print(f"  {name:<14} {value}")
+
+
+def _open(path: Path, recipe: str | None, device: str) -> Run:
+    tasks = open_recipe(recipe).tasks if recipe else TASKS
+    return Run(path, tasks=tasks, device=device)
+
+
+def _parse(kind: type[Arguments], command: str, argv: list[str], default: Arguments | None = None) -> Arguments:
+    """The arguments; help is printed and exits, a mistake becomes a one-line ValueError."""
+    given: dict[str, Any] = {} if default is None else {"default": default}
+    caught = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(caught):
+            markers = (tyro.conf.FlagCreatePairsOff,)
+            return tyro.cli(kind, prog=f"fredholm {command}", args=argv, config=markers, **given)
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise ValueError(f"{_one_line(caught.getvalue())}; see fredholm {command} --help") from None
+
+
+def _one_line(box: str) -> str:
+    """The text of an error box: its first section, and the options it suggests."""
+    lines = [line.strip(" \t│|") for line in box.splitlines()]
+    lines = [line for line in lines if line and line[0] not in "╭╰┌└"]
+    end = next((i for i, line in enumerate(lines) if set(line) <= set("─-")), len(lines))
+    suggested = [line.split()[0] for line in lines[end:] if line.startswith("--") and not set(line) <= set("-")]
+    text = " ".join(lines[:end])
+    return f"{text} (perhaps {' or '.join(suggested)})" if "Perhaps" in box and suggested else text
+
+
+def _report(error: BaseException, code: int) -> int:
+    if os.environ.get("FREDHOLM_TRACEBACK"):
+        raise error
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        text = " ".join(str(error).split()) or type(error).__name__
+    print(f"error: {text}", file=sys.stderr)
+    return code
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,0 +1,207 @@
+"""Telling which class an image belongs to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm.encoders import Image
+from fredholm.models import ITNet
+from fredholm.tasks.augmentation import Augmentation
+from fredholm.tasks.images import ImageDataset, ImageSplits, open_images, read_images
+from fredholm.tasks.task import Batch, Objective, Prediction, Task
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+CHUNK = 4096
+"""Images read at a time where a whole split is measured."""
+
+
+@final
+class ImageClassification(Task):
+    """An ITNet on image patches, trained by cross-entropy against soft targets; ITNet K.1.
+
+    Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
+    A test split serves as validation: the metrics of every evaluation are on it, and nothing is chosen by them but
+    which checkpoint is called best.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, or are not those of ``facts``.
+        ImportError: reading them needs a package that is not installed.
+    """
+
+    command: ClassVar[str] = "images"
+    objective: ClassVar[Objective] = Objective(metric="accuracy", percent=True)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; ``mean`` and ``deviation`` are of pixels in [0, 1], one per channel."""
+
+        classes: tuple[str, ...]
+        channels: int
+        image_size: tuple[int, int]
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Task.Config):
+        """An image data set, how it is augmented, and the model.
+
+        Args:
+            data: digits (built in), a folder of MNIST-format idx files, or a folder with one subfolder per class.
+            image_size: height and width to scale images to; None keeps theirs.
+            test_fraction: share of the test split where the data bring none.
+            split_seed: picks that split.
+            patch_size: side of a square patch, or height and width; it divides the image.
+            model: the ITNet.
+            augmentation: random changes to the training images and labels.
+        """
+
+        data: str = "digits"
+        image_size: tuple[int, int] | None = None
+        test_fraction: float = 0.2
+        split_seed: int = 0
+        patch_size: int | tuple[int, int] = 16
+        model: ITNet.Config = field(default_factory=ITNet.Config.small)
+        augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
+
+        def build(self, facts: Task.Facts | None = None) -> "ImageClassification":
+            """The task; see `ImageClassification`."""
+            if facts is not None and not isinstance(facts, ImageClassification.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of image classification")
+            return ImageClassification(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        self.config = config
+        self._facts = facts or measure(self._open().train)
+        self._augment = Augmentation(config.augmentation, len(self._facts.classes))
+        self._mean, self._deviation = (
+            torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @property
+    def num_train(self) -> int:
+        """Images in the training split."""
+        return len(self.splits.train)
+
+    @property
+    def num_test(self) -> int:
+        """Images in the test split."""
+        return len(self.splits.test)
+
+    @cached_property
+    def splits(self) -> ImageSplits:
+        """The data, opened at first use: prediction needs none.
+
+        Raises:
+            ValueError: they cannot be opened, or changed since the facts were read.
+        """
+        splits = self._open()
+        for name in ("classes", "channels", "image_size"):
+            came, expected = getattr(splits.train, name), getattr(self._facts, name)
+            if came != expected:
+                raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
+        return splits
+
+    def model(self) -> nn.Module:
+        """An image encoder and an ITNet with one logit per class; both read positions by the same kind of features."""
+        model, facts = self.config.model, self._facts
+        images = Image.Config(
+            image_size=facts.image_size,
+            patch_size=self.config.patch_size,
+            channels=facts.channels,
+            num_frequencies=model.num_frequencies,
+            sigma=model.sigma,
+        )
+        return ITNet(Image(images, model.embed_dim), len(facts.classes), model)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """``images`` (B, C, H, W), standardised, and soft ``targets`` (B, classes)."""
+        images, labels = self.splits.train.images(indices), self.splits.train.labels(indices)
+        augmented, targets = self._augment(images / 255, labels, generator)
+        return {"images": self._standardise(augmented), "targets": targets}
+
+    def test_batch(self, indices: Tensor) -> Batch:
+        """``images`` (B, C, H, W), standardised, and ``labels`` (B,)."""
+        images, labels = self.splits.test.images(indices), self.splits.test.labels(indices)
+        return {"images": self._standardise(images / 255), "labels": labels}
+
+    def num_targets(self, batch: Batch) -> int:
+        """One per image."""
+        return len(batch["images"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy summed over the images."""
+        return F.cross_entropy(model(batch["images"]).float(), batch["targets"], reduction="sum")
+
+    def metrics(self) -> "dict[str, Metric]":
+        """``accuracy``, the share of images whose largest logit is right, and ``loss``, the mean cross-entropy.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.classification import MulticlassAccuracy
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        return {"accuracy": MulticlassAccuracy(len(self._facts.classes), average="micro"), "loss": MeanMetric()}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `test_batch` to the metrics."""
+        logits = model(batch["images"]).float()
+        metrics["accuracy"].update(logits, batch["labels"])
+        metrics["loss"].update(F.cross_entropy(logits, batch["labels"], reduction="none"))
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+        """``file``, ``class`` and ``probability`` of the likeliest class for each image file."""
+        images = read_images(files, self._facts.channels, self._facts.image_size)
+        logits = model(self._standardise(images / 255).to(device)).float()
+        probabilities, labels = logits.softmax(-1).max(-1)
+        rows = zip(files, labels.tolist(), probabilities.tolist(), strict=True)
+        return [
+            {"file": str(file), "class": self._facts.classes[label], "probability": probability}
+            for file, label, probability in rows
+        ]
+
+    def _open(self) -> ImageSplits:
+        config = self.config
+        return open_images(
+            config.data, image_size=config.image_size, test_fraction=config.test_fraction, split_seed=config.split_seed
+        )
+
+    def _standardise(self, images: Tensor) -> Tensor:
+        return (images - self._mean) / self._deviation
+
+
+def measure(train: ImageDataset) -> ImageClassification.Facts:
+    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
+    sums = torch.zeros(2, train.channels, dtype=torch.float64)
+    for indices in torch.arange(len(train)).split(CHUNK):
+        pixels = train.images(indices).double() / 255
+        sums += torch.stack([pixels.sum((0, 2, 3)), pixels.square().sum((0, 2, 3))])
+    mean, square = sums / (len(train) * train.image_size[0] * train.image_size[1])
+    deviation = (square - mean.square()).clamp(min=0).sqrt()
+    return ImageClassification.Facts(
+        classes=train.classes,
+        channels=train.channels,
+        image_size=train.image_size,
+        mean=tuple(mean.tolist()),
+        deviation=tuple(torch.where(deviation > 1e-6, deviation, 1.0).tolist()),
+    )

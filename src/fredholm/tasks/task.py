@@ -1,0 +1,134 @@
+"""The contract between a kind of problem and the training engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+Batch = dict[str, Tensor]
+"""Named tensors whose first dimension runs over the same examples; it is what travels to the device."""
+
+Prediction = dict[str, str | float]
+"""One file's result in display order; its first entry is the file."""
+
+
+@final
+@dataclass(frozen=True)
+class Objective:
+    """The metric by which runs of a task are compared.
+
+    Args:
+        metric: its name among ``Task.metrics()``.
+        maximise: whether larger is better.
+        percent: whether the value is a fraction that people read in percent.
+    """
+
+    metric: str
+    maximise: bool = True
+    percent: bool = False
+
+    def is_better(self, value: float, than: float | None) -> bool:
+        """Whether ``value`` beats ``than`` (anything beats None)."""
+        return than is None or (value > than if self.maximise else value < than)
+
+    def format(self, value: float) -> str:
+        """The value for people: ``98.70 %`` or ``0.1234``."""
+        return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"
+
+
+class Task(ABC):
+    """Data, loss and metric of one kind of problem.
+
+    The engine knows nothing else about a problem: whatever implements these methods can be trained, resumed,
+    evaluated and used for prediction. A batch's randomness must come from the given generator alone, so that a
+    resumed run, or one with worker processes, sees the same batches.
+    """
+
+    command: ClassVar[str]
+    """The task's word on the command line."""
+
+    objective: ClassVar[Objective]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts:
+        """What the task learnt from its training data and the model needs later (sizes, class names, scales).
+
+        Kept in the run folder, so that a prediction needs no training data. Fields are plain values or tuples.
+        """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ABC):
+        """A task's settings: plain values, tuples and further configs.
+
+        Args:
+            data: the data set, a built-in name or a path.
+        """
+
+        data: str
+
+        @abstractmethod
+        def build(self, facts: Task.Facts | None = None) -> Task:
+            """The task. ``facts`` come from an earlier run's folder; None reads them from the training data."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> Task.Facts:
+        """What the training data told."""
+
+    @property
+    @abstractmethod
+    def num_train(self) -> int:
+        """Examples in the training split."""
+
+    @property
+    @abstractmethod
+    def num_test(self) -> int:
+        """Examples in the test split."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A new model, initialised from the global torch seed."""
+
+    @abstractmethod
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """The training examples ``indices`` (B,), augmented with draws from ``generator`` alone."""
+
+    @abstractmethod
+    def test_batch(self, indices: Tensor) -> Batch:
+        """The test examples ``indices`` (B,), without augmentation."""
+
+    @abstractmethod
+    def num_targets(self, batch: Batch) -> int:
+        """How many terms the batch's loss sums (examples, tokens, ...)."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The loss summed over the batch's targets: a float32 scalar with gradient.
+
+        A sum, because the engine may split a batch in parts and divides by the whole batch's number of targets.
+        """
+
+    @abstractmethod
+    def metrics(self) -> dict[str, Metric]:
+        """New accumulators of the test metrics by name, ``loss`` and the objective's among them."""
+
+    @abstractmethod
+    def score(self, model: nn.Module, batch: Batch, metrics: dict[str, Metric]) -> None:
+        """Adds the test batch to ``metrics``."""
+
+    @abstractmethod
+    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+        """The model's answer for each file.
+
+        Raises:
+            ValueError: a file that cannot be read or does not fit the model.
+        """

@@ -1,0 +1,32 @@
+"""Training a task: the loop, optimiser groups, schedule, checkpoints and logs."""
+
+from .checkpoint import Checkpoints, load_weights
+from .config import TrainingConfig
+from .ema import ExponentialMovingAverage, warmed_decay
+from .interruption import InterruptedRunError
+from .learner import Learner, NonFiniteError, StepReport
+from .parameter_groups import parameter_groups
+from .run import Result, Run, train
+from .run_folder import RunFolder
+from .schedule import learning_rate
+from .trainer import DivergedError, Trainer
+
+__all__ = [
+    "Checkpoints",
+    "DivergedError",
+    "ExponentialMovingAverage",
+    "InterruptedRunError",
+    "Learner",
+    "NonFiniteError",
+    "Result",
+    "Run",
+    "RunFolder",
+    "StepReport",
+    "Trainer",
+    "TrainingConfig",
+    "learning_rate",
+    "load_weights",
+    "parameter_groups",
+    "train",
+    "warmed_decay",
+]

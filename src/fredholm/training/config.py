@@ -1,0 +1,77 @@
+"""The numbers of the training engine."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How a run is trained, whatever its task.
+
+    Args:
+        epochs: passes over the training data.
+        batch_size: examples an optimiser step.
+        accumulation: parts in which a batch is computed, one after the other, to save memory; the result is
+            that of the whole batch up to rounding.
+        learning_rate: the schedule's peak.
+        final_learning_rate: where the cosine ends.
+        warmup_fraction: share of all steps in which the rate rises linearly.
+        weight_decay: of matrices; biases, norms and exempt parameters have none.
+        betas: AdamW's.
+        adam_epsilon: AdamW's.
+        gradient_clip: largest global gradient norm.
+        ema_decay: largest decay of the weights' moving average, which is what gets evaluated.
+        precision: bfloat16 computes by autocast; weights and optimiser states stay float32.
+        device: auto (CUDA if there is one), cpu, cuda, cuda:1, ...
+        num_workers: processes that prepare batches ahead; 0 prepares them in the training process.
+        test_batch_size: examples a batch in evaluation.
+        evaluate_every: epochs between evaluations on the test split, each followed by a checkpoint.
+        checkpoint_every: steps between further checkpoints; 0 for none.
+        log_every: steps between two lines of training metrics.
+        tensorboard: also write TensorBoard's event files.
+    """
+
+    epochs: int = 300
+    batch_size: int = 128
+    accumulation: int = 1
+    learning_rate: float = 1e-3
+    final_learning_rate: float = 1e-5
+    warmup_fraction: float = 0.05
+    weight_decay: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.999)
+    adam_epsilon: float = 1e-8
+    gradient_clip: float = 1.0
+    ema_decay: float = 0.9999
+    precision: Literal["float32", "bfloat16"] = "float32"
+    device: str = "auto"
+    num_workers: int = 0
+    test_batch_size: int = 256
+    evaluate_every: int = 1
+    checkpoint_every: int = 0
+    log_every: int = 10
+    tensorboard: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "accumulation", "test_batch_size", "evaluate_every", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name in ("num_workers", "checkpoint_every", "final_learning_rate", "weight_decay", "adam_epsilon"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected a finite number of at least 0")
+        for name in ("learning_rate", "gradient_clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        for name in ("warmup_fraction", "ema_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected from 0 to below 1")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are {self.betas}; expected both from 0 to below 1")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision to compute in."""
+        return torch.bfloat16 if self.precision == "bfloat16" else torch.float32

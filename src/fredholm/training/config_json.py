@@ -1,0 +1,105 @@
+"""Nested config dataclasses as JSON and back, strictly and without importing anything a file names."""
+
+import dataclasses
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+TYPE_KEY = "type"
+
+
+def to_json(value: Any) -> Any:
+    """A config as JSON values; every dataclass carries its qualified name, so that unions can be told apart.
+
+    Raises:
+        TypeError: a value that is no plain value, tuple, list, path or dataclass.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {TYPE_KEY: type(value).__qualname__, **fields}
+    if isinstance(value, tuple | list):
+        return [to_json(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a config holds a {type(value).__name__}; expected plain values, tuples, paths or dataclasses")
+
+
+def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "config") -> Any:
+    """The config that ``to_json`` wrote.
+
+    A field that the file lacks takes its default, so that older runs stay readable; an unknown field is an error.
+
+    Args:
+        data: parsed JSON.
+        expected: the annotated type.
+        known: the dataclasses that may stand where ``expected`` is one of their base classes.
+        where: names the value in messages.
+
+    Raises:
+        ValueError: the data does not fit; the message names the field.
+    """
+    if get_origin(expected) is Annotated:
+        return from_json(data, get_args(expected)[0], known, where)
+    if get_origin(expected) in (Union, types.UnionType):
+        return _from_union(data, get_args(expected), known, where)
+    if get_origin(expected) is tuple:
+        return _from_list(data, get_args(expected), known, where)
+    if isinstance(expected, type) and dataclasses.is_dataclass(expected):
+        return _from_object(data, expected, known, where)
+    if get_origin(expected) is Literal:
+        fits = data in get_args(expected)
+    elif expected is type(None):
+        fits = data is None
+    elif expected is Path:
+        fits = isinstance(data, str)
+    elif expected is float:
+        fits = isinstance(data, int | float) and not isinstance(data, bool)
+    else:
+        fits = type(data) is expected
+    if not fits:
+        name = getattr(expected, "__name__", str(expected))
+        raise ValueError(f"{where} is {data!r}; expected {name}")
+    if expected is Path:
+        return Path(str(data))
+    return float(data) if expected is float else data
+
+
+def _from_union(data: Any, members: tuple[Any, ...], known: Sequence[type], where: str) -> Any:
+    reasons = []
+    for member in members:
+        try:
+            return from_json(data, member, known, where)
+        except ValueError as error:
+            reasons.append(str(error))
+    raise ValueError(reasons[0] if len(reasons) == 1 else f"{where} fits no allowed type: {'; '.join(reasons)}")
+
+
+def _from_list(data: Any, items: tuple[Any, ...], known: Sequence[type], where: str) -> tuple[Any, ...]:
+    variadic = len(items) == 2 and items[1] is Ellipsis
+    if not isinstance(data, list) or (not variadic and len(data) != len(items)):
+        length = "any number of" if variadic else str(len(items))
+        raise ValueError(f"{where} is {data!r}; expected a list of {length} values")
+    hints = items[:1] * len(data) if variadic else items
+    pairs = zip(data, hints, strict=True)
+    return tuple(from_json(item, hint, known, f"{where}[{i}]") for i, (item, hint) in enumerate(pairs))
+
+
+def _from_object(data: Any, expected: type, known: Sequence[type], where: str) -> Any:
+    if not isinstance(data, dict) or TYPE_KEY not in data:
+        raise ValueError(f"{where} is {data!r}; expected an object with a {TYPE_KEY!r}")
+    candidates = {kind.__qualname__: kind for kind in (expected, *known) if issubclass(kind, expected)}
+    kind: Any = candidates.get(data[TYPE_KEY])
+    if kind is None:
+        raise ValueError(f"{where} is of type {data[TYPE_KEY]!r}; expected one of {', '.join(sorted(candidates))}")
+    hints = get_type_hints(kind)
+    fields = {field.name for field in dataclasses.fields(kind)}
+    if unknown := sorted(data.keys() - fields - {TYPE_KEY}):
+        raise ValueError(f"{where} has unknown fields {', '.join(unknown)}; was it written by a newer version?")
+    values = {name: from_json(data[name], hints[name], known, f"{where}.{name}") for name in fields & data.keys()}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"{where} is incomplete: {error}") from error

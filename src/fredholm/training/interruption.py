@@ -1,0 +1,52 @@
+"""Stopping between two steps when the user or the system asks for it."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import final
+
+
+@final
+class InterruptedRunError(Exception):
+    """A run stopped on a signal after saving its state.
+
+    Args:
+        signal_number: SIGINT or SIGTERM.
+        message: one line that says where the state is.
+    """
+
+    def __init__(self, signal_number: int, message: str) -> None:
+        super().__init__(message)
+        self.signal_number = signal_number
+
+
+@final
+class Interruption:
+    """While entered, the first SIGINT or SIGTERM only sets ``signal_number``; a second one acts as usual.
+
+    So a step is never cut in half. Outside the main thread, where Python takes no signals, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal_number = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+        self._previous.clear()

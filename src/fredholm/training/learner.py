@@ -1,0 +1,106 @@
+"""A model in training: one optimiser step at a time."""
+
+import math
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import nn
+
+from fredholm.tasks.task import Batch, Task
+from fredholm.training.config import TrainingConfig
+from fredholm.training.device import choose_device, move
+from fredholm.training.ema import ExponentialMovingAverage
+from fredholm.training.parameter_groups import parameter_groups
+from fredholm.training.schedule import learning_rate
+
+
+class StepReport(NamedTuple):
+    """What one optimiser step measured."""
+
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+
+
+@final
+class NonFiniteError(ArithmeticError):
+    """The loss or its gradient is infinite or no number; the weights are those before the step."""
+
+
+@final
+class Learner:
+    """A task's model with its optimiser, schedule and moving average; ITNet H.4, H.5.
+
+    Args:
+        task: gives the model, initialised from the global torch seed, and the loss.
+        config: the numbers.
+        num_steps: length of the schedule.
+    """
+
+    def __init__(self, task: Task, config: TrainingConfig, num_steps: int) -> None:
+        self.device = choose_device(config.device)
+        self.model = task.model().to(self.device)
+        self.average = ExponentialMovingAverage(self.model, config.ema_decay)
+        self.optimizer = torch.optim.AdamW(
+            parameter_groups(self.model, config.weight_decay),
+            lr=config.learning_rate,
+            betas=config.betas,
+            eps=config.adam_epsilon,
+            fused=True,
+        )
+        self._task, self._config, self._num_steps = task, config, num_steps
+
+    def update(self, batch: Batch, step: int) -> StepReport:
+        """Takes optimiser step number ``step``, counted from 0, on the mean loss of ``batch`` (on the CPU).
+
+        Raises:
+            NonFiniteError: before anything is changed.
+        """
+        config = self._config
+        rate = learning_rate(
+            step,
+            num_steps=self._num_steps,
+            warmup_steps=int(config.warmup_fraction * self._num_steps),
+            peak=config.learning_rate,
+            final=config.final_learning_rate,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        self.optimizer.zero_grad()
+        loss = self._backward(batch)
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), config.gradient_clip))
+        if not math.isfinite(loss):
+            raise NonFiniteError(f"the loss is {loss}")
+        if not math.isfinite(norm):
+            raise NonFiniteError(f"the loss is {loss:.4g} but its gradient's norm is {norm}")
+        self.optimizer.step()
+        self.average.update(self.model, step)
+        return StepReport(loss, norm, rate)
+
+    def load_optimizer(self, state: dict[str, Any]) -> None:
+        """Takes over the optimiser's saved state.
+
+        Raises:
+            ValueError: it belongs to other parameters.
+        """
+        current = [group["param_names"] for group in self.optimizer.state_dict()["param_groups"]]
+        if [group.get("param_names") for group in state["param_groups"]] != current:
+            raise ValueError("the optimiser's state is of other parameters than this model's")
+        self.optimizer.load_state_dict(state)
+
+    def _backward(self, batch: Batch) -> float:
+        """Accumulates the gradient of the batch's mean loss part by part; returns that loss."""
+        total = self._task.num_targets(batch)
+        parts = zip(*(tensor.tensor_split(self._config.accumulation) for tensor in batch.values()), strict=True)
+        dtype = self._config.dtype
+        losses = []
+        for tensors in parts:
+            if len(tensors[0]) == 0:  # a last batch with fewer examples than parts
+                continue
+            part = move(dict(zip(batch, tensors, strict=True)), self.device)
+            with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+                loss = self._task.loss(self.model, part) / total
+            loss.backward()
+            losses.append(loss.detach())
+        return float(torch.stack(losses).sum())

@@ -1,0 +1,127 @@
+"""Finding recipes: functions outside the library that return a complete run config."""
+
+import ast
+import difflib
+import importlib.util
+import inspect
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import final
+
+from fredholm.tasks import TASKS
+from fredholm.tasks.task import Task
+from fredholm.training.config import TrainingConfig
+from fredholm.training.run import Run
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A run by name.
+
+    Args:
+        name: of the function, or the task's word.
+        config: what it returned.
+        tasks: the library's and those its file brings; they can be in the run.
+    """
+
+    name: str
+    config: Run.Config
+    tasks: tuple[type[Task], ...] = TASKS
+
+
+@final
+@dataclass(frozen=True)
+class Listing:
+    """A recipe that was found but not run: its file and the first line of its docstring."""
+
+    file: Path
+    summary: str
+
+
+def list_recipes() -> dict[str, Listing]:
+    """Recipes by name in ./recipes, the checkout's recipes folder and the installed package, the first one found.
+
+    Files are parsed, not run: a recipe is a public function without required arguments that is annotated to
+    return ``Run.Config``.
+    """
+    checkout = PACKAGE.parents[1]
+    folders = [Path("recipes"), PACKAGE / "_recipes"]
+    if (checkout / "pyproject.toml").is_file():
+        folders.insert(1, checkout / "recipes")
+    found: dict[str, Listing] = {}
+    for file in (file for folder in folders for file in sorted(folder.glob("*.py"))):
+        for name, summary in _recipes_in(file).items():
+            found.setdefault(name, Listing(file, summary))
+    return found
+
+
+def open_recipe(reference: str) -> Recipe:
+    """The recipe ``NAME`` or ``path/to/file.py:function``, or a task's default run for the task's word.
+
+    Raises:
+        ValueError: there is none of that name; the nearest are offered.
+    """
+    file, separator, name = reference.rpartition(":")
+    if separator:
+        return _run_recipe(Path(file), name)
+    listed = list_recipes()
+    if reference in listed:
+        return _run_recipe(listed[reference].file, reference)
+    words = {task.command: task for task in TASKS}
+    if reference in words:
+        # Every field of a task's config has a default.
+        return Recipe(name=reference, config=Run.Config(task=words[reference].Config(), training=TrainingConfig()))  # pyright: ignore[reportAbstractUsage, reportCallIssue]
+    raise ValueError(f"no recipe or task called {reference!r}; {_nearest(reference, [*listed, *words])}")
+
+
+def _run_recipe(file: Path, name: str) -> Recipe:
+    module = _load(file)
+    function = getattr(module, name, None)
+    if not inspect.isfunction(function):
+        raise ValueError(f"{file} has no function {name!r}; {_nearest(name, list(_recipes_in(file)))}")
+    config = function()
+    if not isinstance(config, Run.Config):
+        raise ValueError(f"{file}:{name} returned a {type(config).__name__}; expected a fredholm.training.Run.Config")
+    own = [value for value in vars(module).values() if inspect.isclass(value) and issubclass(value, Task)]
+    return Recipe(name=name, config=config, tasks=tuple(dict.fromkeys([*TASKS, *own])))
+
+
+def _load(file: Path) -> ModuleType:
+    if not file.is_file() or file.suffix != ".py":
+        raise ValueError(f"{file} is no Python file; expected path/to/file.py:function")
+    name = f"fredholm_recipe_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ValueError(f"{file}:{error.lineno} is not valid Python: {error.msg}") from error
+    return module
+
+
+def _recipes_in(file: Path) -> dict[str, str]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except SyntaxError:
+        return {}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    return {
+        node.name: (ast.get_docstring(node) or "").partition("\n")[0]
+        for node in functions
+        if node.returns is not None
+        and ast.unparse(node.returns).endswith("Run.Config")
+        and len(node.args.args) == len(node.args.defaults)
+    }
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(sorted(known)) or 'none'}"

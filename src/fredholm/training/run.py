@@ -1,0 +1,146 @@
+"""A run: config in, trained model in a folder, and back."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from torch import nn
+
+from fredholm.tasks import TASKS
+from fredholm.tasks.task import Objective, Prediction, Task
+from fredholm.training.checkpoint import Which
+from fredholm.training.config import TrainingConfig
+from fredholm.training.config_json import to_json
+from fredholm.training.device import choose_device
+from fredholm.training.progress import print_line
+from fredholm.training.run_folder import RunFolder
+from fredholm.training.scoring import score_test_split
+from fredholm.training.trainer import Trainer
+
+
+@final
+class Run:
+    """A run folder that holds a trained model.
+
+    Args:
+        path: the folder.
+        tasks: the tasks it may be of; a task of one's own goes here.
+        device: where to compute; see ``TrainingConfig``.
+
+    Raises:
+        ValueError: the folder is no run, has no checkpoint or a damaged one.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Everything that determines a run.
+
+        Args:
+            task: data, model, loss.
+            training: optimisation and evaluation.
+            seed: of the weights, the data order, augmentation and dropout.
+        """
+
+        task: Task.Config
+        training: TrainingConfig
+        seed: int = 0
+
+    def __init__(self, path: Path, *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> None:
+        self._folder = RunFolder(path)
+        self.config, facts = self._folder.read(Run.Config, tasks)
+        self.task: Task = self.config.task.build(facts)
+        self.device = choose_device(device)
+
+    def step(self, which: Which = "last") -> int:
+        """The step of the last checkpoint, or of the best one so far on the test split."""
+        last = self._folder.checkpoints.last_step()
+        if last is None:
+            raise ValueError(f"{self._folder.path} has no checkpoint yet")
+        if which == "last":
+            return last
+        best = self._folder.checkpoints.load_state(last)["progress"]["best_step"]
+        if best < 0:
+            raise ValueError(f"{self._folder.path} has no best checkpoint: no evaluation has run yet")
+        return best
+
+    def model(self, which: Which = "last") -> nn.Module:
+        """The averaged model of a checkpoint, on the run's device and in evaluation mode."""
+        step = self.step(which)
+        model = self.task.model()
+        self._folder.checkpoints.load_weights(step, model)
+        return model.to(self.device).eval().requires_grad_(False)
+
+    def evaluate(self, which: Which = "last") -> dict[str, float]:
+        """The averaged model's metrics on the test split.
+
+        The best checkpoint was chosen on that very split, so its value flatters; the last one's does not.
+        """
+        training = self.config.training
+        size, dtype = training.test_batch_size, training.dtype
+        return score_test_split(self.task, self.model(which), batch_size=size, device=self.device, dtype=dtype)
+
+    def predict(self, files: Sequence[Path], which: Which = "last") -> list[Prediction]:
+        """The averaged model's answer for each file.
+
+        Raises:
+            ValueError: a file that cannot be read or does not fit.
+        """
+        return self.task.predict(self.model(which), files, self.device)
+
+
+class Result(NamedTuple):
+    """What a finished run reached on the test split."""
+
+    metrics: dict[str, float]
+    objective: Objective
+
+
+def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequence[type[Task]] = TASKS) -> Result:
+    """Trains in the folder ``path``.
+
+    Args:
+        config: the whole run.
+        path: a new or empty folder; with ``resume`` also one of the same run, which then goes on from its last
+            checkpoint, bit for bit as if it had not stopped.
+        resume: go on if there is something to go on from.
+        tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
+
+    Returns:
+        The averaged model's metrics on the test split after the last epoch.
+
+    Raises:
+        ValueError: the folder holds something else, or a run of another config.
+        DivergedError, InterruptedRunError, OSError: see ``Trainer.fit``.
+    """
+    if not resume:
+        refuse_occupied(path)
+    folder = RunFolder(path)
+    if folder.is_new():
+        task = config.task.build()
+        task.model()  # a config that builds no model leaves no folder behind
+        folder.create(config, task.facts)
+    else:
+        saved, facts = folder.read(Run.Config, tasks)
+        if difference := _first_difference(to_json(saved), to_json(config)):
+            raise ValueError(f"{path} is a run of another config: {difference}; resume it unchanged")
+        task = config.task.build(facts)
+    trainer = Trainer(task, config.training, config.seed, folder)
+    if trainer.progress.step:
+        print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
+    return Result(trainer.fit(), task.objective)
+
+
+def refuse_occupied(path: Path) -> None:
+    """Raises a ValueError unless ``path`` is free for a new run."""
+    if not RunFolder(path).is_new():
+        raise ValueError(f"{path} is not empty; choose another --run-dir, or pass --resume to go on with the run in it")
+
+
+def _first_difference(saved: Any, given: Any, where: str = "") -> str | None:
+    """The first leaf in which two JSON values differ, as ``training.epochs was 5, is 6``."""
+    if isinstance(saved, dict) and isinstance(given, dict) and saved.keys() == given.keys():
+        inner = (_first_difference(saved[key], given[key], f"{where}.{key}".lstrip(".")) for key in saved)
+        return next((difference for difference in inner if difference), None)
+    return None if saved == given else f"{where} was {json.dumps(saved)}, is {json.dumps(given)}"

@@ -1,0 +1,86 @@
+"""The layout of a run folder and its config file."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+from fredholm._version import __version__
+from fredholm.tasks.task import Task
+from fredholm.training.atomic import write_file
+from fredholm.training.checkpoint import Checkpoints
+from fredholm.training.config_json import from_json, to_json
+
+SCHEMA = 1
+
+
+@final
+class RunFolder:
+    """config.json, metrics.jsonl, tensorboard/, checkpoints/ under one path.
+
+    Args:
+        path: the folder; it need not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = Checkpoints(path / "checkpoints")
+
+    @property
+    def config_file(self) -> Path:
+        """The complete, reloadable config."""
+        return self.path / "config.json"
+
+    def is_new(self) -> bool:
+        """Whether nothing is there yet.
+
+        Raises:
+            ValueError: the path is a file.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file; expected a run folder")
+        return not self.path.exists() or not any(self.path.iterdir())
+
+    def create(self, config: Any, facts: Task.Facts) -> None:
+        """Makes the folder with its config file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        content = {"schema": SCHEMA, "version": __version__, "run": to_json(config), "facts": to_json(facts)}
+        write_file(self.config_file, (json.dumps(content, indent=2) + "\n").encode())
+
+    def read(self, expected: type, tasks: Sequence[type[Task]]) -> tuple[Any, Task.Facts]:
+        """The config, an ``expected``, and the task's facts.
+
+        Args:
+            expected: the run config's class.
+            tasks: the tasks the run may be of.
+
+        Raises:
+            ValueError: the folder is no run, or its config does not fit.
+        """
+        content = self._content()
+        if content.get("schema") != SCHEMA:
+            raise ValueError(f"{self.config_file} has schema {content.get('schema')!r}; this version reads {SCHEMA}")
+        known = [kind for task in tasks for kind in (task.Config, task.Facts)]
+        try:
+            config = from_json(content.get("run"), expected, known, "run")
+            facts = from_json(content.get("facts"), Task.Facts, known, "facts")
+        except ValueError as error:
+            raise ValueError(f"{self.config_file}: {error}") from error
+        return config, facts
+
+    def _content(self) -> dict[str, Any]:
+        if not self.path.is_dir():
+            raise ValueError(f"{self.path} is no folder; expected a run folder")
+        if not self.config_file.is_file():
+            raise ValueError(f"{self.path} is no run folder: it has no config.json")
+        try:
+            content = json.loads(self.config_file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{self.config_file} is not valid JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{self.config_file} holds a {type(content).__name__}; expected an object")
+        return content
