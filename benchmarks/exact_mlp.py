@@ -1,0 +1,240 @@
+"""The exact MLP kernel operator against other ways to compute it: ``python -m benchmarks.exact_mlp [--json FILE]``.
+
+Peers: the ITNet paper's Algorithm 1 written plainly, dense einsum, and PyTorch Geometric's NNConv on the complete
+graph. All compute the same operator from the same weights. Outputs and gradients are first compared at a small size;
+every timed result is compared again.
+"""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, final, get_args
+
+import torch
+import tyro
+from tqdm import tqdm
+
+from benchmarks.harness import (
+    PeakMemory,
+    Report,
+    Row,
+    growth_exponent,
+    in_fresh_process,
+    interleave,
+    require_agreement,
+    synchronize,
+)
+from benchmarks.harness.report import Direction, report_of
+from benchmarks.harness.timing import Step
+from benchmarks.peers import Algorithm1, DenseEinsum, EdgeConditionedConvolution, Peer
+from benchmarks.problem import Case, Problem, ProblemConfig
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+TOLERANCE: dict[Case, float] = {"grid": 1e-5, "points": 1e-5, "grid bf16": 2e-2}
+ORACLE_ROWS = 4
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take about ten minutes on two cores."""
+
+    json: Path | None = None
+    """Where to write the report."""
+    quick: bool = False
+    """A small kernel and n <= 64, in seconds: checks the benchmark itself, its numbers mean nothing."""
+    problem: ProblemConfig = field(default_factory=ProblemConfig)
+    peer_sizes: tuple[int, ...] = (64, 196, 256)
+    """Numbers of points at which peers are timed; square numbers. The first is where all are compared beforehand."""
+    own_sizes: tuple[int, ...] = (1024, 4096)
+    """Numbers of points at which only the library is timed, checked on a few rows by the formula; square numbers."""
+    rounds: int = 7
+    """Counted rounds of each interleaved measurement."""
+    budget_s: float = 12.0
+    """Seconds after which a step sits out further rounds."""
+    peer_limit_s: float = 60.0
+    """A peer whose pass is expected to take longer is left out."""
+    peer_memory_gb: float = 6.0
+    """A peer whose kernel values need more is left out."""
+    threads: int | None = None
+    """Threads of every computation; default: as PyTorch chooses."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs: ``quick`` shrinks everything."""
+        if not self.quick:
+            return self
+        small = dataclasses.replace(self.problem, embed_dim=48, num_heads=3, width=16, num_frequencies=8)
+        return dataclasses.replace(
+            self, problem=small, peer_sizes=(36,), own_sizes=(64,), rounds=2, budget_s=1.0, quick=False
+        )
+
+
+class Alone(NamedTuple):
+    """The library by itself in a fresh process: median seconds, peak memory, and its error where it was checked."""
+
+    seconds: float
+    peak_mb: float
+    error: float | None
+
+
+def run(config: Config) -> Report:
+    """Compare, then time; the report of all rows.
+
+    Raises `GateError` where two results disagree.
+    """
+    config = config.sized()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    tuning = Problem(config.problem, max(config.peer_sizes))
+    with torch.no_grad():
+        algorithm1 = Algorithm1.tuned(tuning.weights(), tuning.u, tuning.pos, tuning.measure)
+    del tuning
+    peers: list[Peer] = [algorithm1, DenseEinsum(), EdgeConditionedConvolution()]
+    compare(config, peers)
+    rows: list[Row] = []
+    expected: dict[tuple[str, Direction], float] = {}
+    for n in tqdm(config.peer_sizes, desc="sizes with peers", disable=None):
+        rows += against_peers(config, n, peers, expected)
+    for n in tqdm(config.own_sizes, desc="sizes without peers", disable=None):
+        rows += without_peers(config, n)
+    return report_of(rows, torch.device(config.problem.device))
+
+
+def compare(config: Config, peers: Sequence[Peer]) -> None:
+    """The gate before any timing: output and all gradients of every case against every peer, at the first size."""
+    problem = Problem(config.problem, config.peer_sizes[0])
+    for peer in tqdm(peers, desc="comparing", leave=False, disable=None):
+        theirs = problem.theirs(peer, "forward+backward")()
+        for case, tolerance in TOLERANCE.items():
+            ours = problem.ours(case, "forward+backward")()
+            require_agreement(f"{case} against {peer.name}, n={problem.n}", ours, theirs, tolerance)
+
+
+def against_peers(
+    config: Config, n: int, peers: Sequence[Peer], expected: dict[tuple[str, Direction], float]
+) -> Iterator[Row]:
+    """All cases at one size, interleaved with the peers that fit by ``expected``, seconds per n², which is updated."""
+    problem = Problem(config.problem, n)
+    alone = {case: _measure_alone(config, case, n, oracle=False) for case in TOLERANCE}
+    for direction in DIRECTIONS:
+        running = {
+            peer.name: peer
+            for peer in peers
+            if peer.kernel_bytes(problem.weights(), config.problem.batch, n) <= config.peer_memory_gb * 1e9
+            and expected.get((peer.name, direction), 0.0) * n**2 <= config.peer_limit_s
+        }
+        steps = {name: problem.theirs(peer, direction) for name, peer in running.items()}
+        steps |= {case: problem.ours(case, direction) for case in TOLERANCE}
+        timed = interleave(
+            steps,
+            device=problem.device,
+            rounds=config.rounds,
+            budget_s=config.budget_s,
+            label=f"n={n} {direction}",
+        )
+        for name in running:
+            expected[name, direction] = timed[name].median / n**2
+        for case, tolerance in TOLERANCE.items():
+            for other in ["grid"] if case == "grid bf16" else running:
+                error = require_agreement(
+                    f"{case} against {other}, n={n}", timed[case].result, timed[other].result, tolerance
+                )
+                ours_s, peer_s = timed[case].median, timed[other].median
+                yield Row(
+                    case=case,
+                    n=n,
+                    direction=direction,
+                    ours_s=ours_s,
+                    peer=f"fredholm {other}" if other in TOLERANCE else other,
+                    peer_s=peer_s,
+                    ratio=peer_s / ours_s,
+                    peak_mb=alone[case][direction].peak_mb,
+                    max_rel_error=error,
+                )
+
+
+def without_peers(config: Config, n: int) -> Iterator[Row]:
+    """All cases at one size, each in a process of its own and checked by the formula on a few rows."""
+    for case in TOLERANCE:
+        for direction, alone in _measure_alone(config, case, n, oracle=True).items():
+            assert alone.error is not None
+            yield Row(
+                case=case,
+                n=n,
+                direction=direction,
+                ours_s=alone.seconds,
+                peer=None,
+                peer_s=None,
+                ratio=None,
+                peak_mb=alone.peak_mb,
+                max_rel_error=alone.error,
+            )
+
+
+def _measure_alone(config: Config, case: Case, n: int, *, oracle: bool) -> dict[Direction, Alone]:
+    return in_fresh_process(_alone, config, torch.get_num_threads(), case, n, oracle)
+
+
+def _alone(config: Config, threads: int, case: Case, n: int, oracle: bool) -> dict[Direction, Alone]:
+    """Runs in the fresh process; a tiny problem first, so that the code's own pages are not counted as memory."""
+    torch.set_num_threads(threads)
+    for direction in DIRECTIONS:
+        Problem(config.problem, 4).ours(case, direction)()
+    problem = Problem(config.problem, n, rows=ORACLE_ROWS if oracle else None)
+    measured: dict[Direction, Alone] = {}
+    for direction in DIRECTIONS:
+        step = problem.ours(case, direction)
+        seconds: list[float] = []
+        peak = PeakMemory(problem.device)
+        with peak:
+            seconds.append(_clock(step, problem))
+        repeats = config.rounds if oracle else 0
+        while repeats > len(seconds) and sum(seconds) < config.budget_s:
+            seconds.append(_clock(step, problem))
+        error = None
+        if oracle:
+            label = f"{case} against the formula on {ORACLE_ROWS} rows, n={n}"
+            error = require_agreement(label, problem.at_rows(step()), problem.oracle(direction), TOLERANCE[case])
+        measured[direction] = Alone(statistics.median(seconds), peak.megabytes, error)
+    return measured
+
+
+def _clock(step: Step, problem: Problem) -> float:
+    synchronize(problem.device)
+    start = time.perf_counter()
+    step()
+    synchronize(problem.device)
+    return time.perf_counter() - start
+
+
+def growth(rows: Sequence[Row]) -> Iterator[str]:
+    """One line a case and direction: how time and peak memory grow, fitted over the sizes from the middle one on."""
+    series: dict[tuple[str, Direction], dict[int, Row]] = {}
+    for row in rows:
+        series.setdefault((row.case, row.direction), {})[row.n] = row
+    for (case, direction), by_size in series.items():
+        sizes = sorted(by_size)
+        large = sizes[len(sizes) // 2 :] if len(sizes) > 3 else sizes
+        time_exponent = growth_exponent(large, [by_size[n].ours_s for n in large])
+        # pages come in kilobytes, and a small problem may need no new one
+        peaks = [max(by_size[n].peak_mb or 0.0, 1e-3) for n in large]
+        memory_exponent = growth_exponent(large, peaks)
+        yield (
+            f"{case}, {direction}, n = {large[0]} to {large[-1]}: "
+            f"time ~ n^{time_exponent:.2f}, peak memory ~ n^{memory_exponent:.2f}"
+        )
+
+
+def main(config: Config) -> None:
+    """Measure exact MLP kernels and print the table; ``--json FILE`` keeps it."""
+    report = run(config)
+    print(report.markdown(), "", *growth(report.rows), sep="\n")
+    if config.json is not None:
+        report.write_json(config.json)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, config=(tyro.conf.OmitArgPrefixes,))

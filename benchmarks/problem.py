@@ -1,0 +1,142 @@
+"""One exact MLP kernel integral of a given size: weights, signal, domains, and the two directions to run it in."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.harness.report import Direction
+from benchmarks.harness.timing import Step
+from benchmarks.peers import Algorithm1, KernelWeights, Peer
+from fredholm import IntegralOperator, domains, kernels
+
+Case = Literal["grid", "points", "grid bf16"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ProblemConfig:
+    """Sizes of the kernel and its signal; `exact_mlp` varies the number of points."""
+
+    embed_dim: int = 384
+    num_heads: int = 6
+    width: int = 128
+    num_frequencies: int = 64
+    batch: int = 1
+    device: str = "cpu"
+    seed: int = 0
+
+
+@final
+class Problem:
+    """A square grid of ``n`` points with a random kernel, signal and cotangent, the same for every process and machine.
+
+    ``rows``: how many queries have a cotangent other than zero, so that an oracle on them gives the whole gradient.
+    Parameters are drawn at unit scale: at their initial values the kernel is nearly one constant matrix, and an error
+    in its pairwise part would hide behind that.
+    """
+
+    def __init__(self, config: ProblemConfig, n: int, rows: int | None = None):
+        side = math.isqrt(n)
+        if side * side != n:
+            raise ValueError(f"the grid is square, so the number of points must be a square number, got {n}")
+        self.n, self.device = n, torch.device(config.device)
+        generator = torch.Generator().manual_seed(config.seed)
+        self.kernel = kernels.MLP(
+            embed_dim=config.embed_dim,
+            num_heads=config.num_heads,
+            pos_dim=2,
+            width=config.width,
+            num_frequencies=config.num_frequencies,
+        )
+        self.operator = IntegralOperator(self.kernel)
+        with torch.no_grad():
+            for tensor in [*self.operator.parameters(), self.kernel.frequencies]:
+                fan_in = tensor.shape[-1] if tensor.ndim > 1 else 1
+                tensor.normal_(generator=generator).div_(math.sqrt(max(1, fan_in)))
+            self.kernel.frequencies.mul_(10.0 * math.sqrt(2))
+        self.operator.to(self.device)
+        grid = domains.Grid(side, side)
+        self.domains = {"grid": grid.to(self.device), "points": domains.Points(grid.pos).to(self.device)}
+        shape = (config.batch, n, config.embed_dim)
+        self.u = torch.randn(shape, generator=generator).to(self.device).requires_grad_()
+        self.rows = None if rows is None else torch.randperm(n, generator=generator)[:rows].to(self.device)
+        cotangent = torch.randn(shape, generator=generator).to(self.device)
+        if self.rows is not None:
+            chosen = torch.zeros(n, 1, device=self.device).index_fill(0, self.rows, 1.0)
+            cotangent = cotangent * chosen
+        self.cotangent = cotangent
+        self.pos = grid.pos.float().to(self.device)
+        self.measure = torch.full((n,), 1 / n, device=self.device)
+        self.leaves = (self.u, *self.operator.parameters())
+
+    def ours(self, case: Case, direction: Direction) -> Step:
+        """The library's operator as a user calls it, which chooses its own route."""
+        domain = self.domains["points" if case == "points" else "grid"]
+
+        def apply() -> Tensor:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=case == "grid bf16"):
+                return self.operator(self.u, domain)
+
+        return self._directed(apply, direction, self.cotangent)
+
+    def theirs(self, peer: Peer, direction: Direction) -> Step:
+        """The same operator with a peer's integral."""
+
+        def apply() -> Tensor:
+            integral = peer.integrate(self.weights(), self.u, self.pos, self.measure)
+            return self._project(integral, self.u)
+
+        return self._directed(apply, direction, self.cotangent)
+
+    def oracle(self, direction: Direction) -> Sequence[Tensor]:
+        """The formula at ``rows`` only; its forward result belongs to those rows, its gradients are the whole ones."""
+        rows = self.rows
+        if rows is None:
+            raise ValueError("the oracle needs a problem with rows, got none")
+
+        def apply() -> Tensor:
+            peer = Algorithm1((16, 64))
+            integral = peer.integrate_rows(self.weights(), self.u, self.pos, self.measure, rows)
+            return self._project(integral, self.u[:, rows])
+
+        return self._directed(apply, direction, self.cotangent[:, rows])()
+
+    def at_rows(self, result: Sequence[Tensor]) -> Sequence[Tensor]:
+        """A whole result with its forward part restricted to ``rows``, to compare with `oracle`."""
+        return (result[0][:, self.rows], *result[1:])
+
+    def weights(self) -> KernelWeights:
+        """The kernel's parameters in the peers' layout, differentiable with respect to them."""
+        kernel = self.kernel
+        return KernelWeights(
+            hidden=kernel.input_weight,
+            hidden_bias=kernel.input_bias,
+            output=kernel.output_weight.flatten(1, 2),
+            output_bias=kernel.output_bias.flatten(1),
+            frequencies=kernel.frequencies,
+            activation=kernel.activation,
+        )
+
+    def _project(self, integral: Tensor, u: Tensor) -> Tensor:
+        """W^O, the residual and the bias: the operator's channel maps round the integral, Algorithm 1's line 26."""
+        projected = F.linear(integral, self.operator.output_weight, self.operator.bias)
+        assert self.operator.residual_weight is not None
+        return projected + F.linear(u, self.operator.residual_weight)
+
+    def _directed(self, apply: Callable[[], Tensor], direction: Direction, cotangent: Tensor) -> Step:
+        def forward() -> Sequence[Tensor]:
+            with torch.no_grad():
+                return (apply(),)
+
+        def forward_backward() -> Sequence[Tensor]:
+            output = apply()
+            # hidden layers between, of which this kernel has none, have no gradient
+            leaves = [leaf for leaf in self.leaves if leaf.numel()]
+            return (output.detach(), *torch.autograd.grad(output, leaves, cotangent.to(output.dtype)))
+
+        return forward if direction == "forward" else forward_backward
