@@ -24,7 +24,7 @@ def test_all_scans_come_back_exactly_and_once() -> None:
         origin = torch.tensor([int(data.name(i).removeprefix("digits[").removesuffix("]")) for i in range(len(data))])
         assert torch.equal((images.double() * 16 / 255).round().flatten(1), values[origin])
         assert torch.equal(labels, targets[origin])
-        assert images.max() == 255
+        assert torch.equal(images.double().flatten(1), (values[origin] * 255 / 16).round())
         seen += origin.tolist()
     assert sorted(seen) == list(range(1797))
 
@@ -32,6 +32,7 @@ def test_all_scans_come_back_exactly_and_once() -> None:
 def test_split_is_stratified_and_fixed() -> None:
     _, labels = everything(digits().test)
     assert labels.bincount().tolist() == [36, 37, 35, 37, 36, 36, 36, 36, 35, 36]
+    assert [digits().test.name(i) for i in range(3)] == ["digits[0]", "digits[2]", "digits[3]"]
     assert digits().test.name(0) == open_images("digits").test.name(0) == digits((16, 16)).test.name(0)
 
 

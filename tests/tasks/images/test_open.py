@@ -30,7 +30,11 @@ def test_each_source_is_recognised(animals: Path, tmp_path: Path) -> None:
     assert len(open_images("digits").train) == 1437
     assert open_images(str(animals)).train.classes == ("ant", "cat")
     assert open_images(animals, image_size=(2, 2)).train.image_size == (2, 2)
-    assert open_images(write_idx(tmp_path / "idx")).train.classes == ("0", "1")
+    idx = write_idx(tmp_path / "idx")
+    assert open_images(idx).train.classes == ("0", "1")
+    for path in list(idx.iterdir()):
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    assert open_images(idx).train.classes == ("0", "1")
 
 
 def test_fraction_and_seed_reach_the_split(animals: Path) -> None:

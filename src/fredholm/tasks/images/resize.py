@@ -26,11 +26,11 @@ def fit(images: Tensor, image_size: tuple[int, int]) -> Tensor:
     target_height, target_width = image_size
     if (height, width) == (target_height, target_width):
         return images
-    # exact integer ratios: the larger factor covers, the other side is rounded but never falls short
+    # the larger factor covers; rounding the other side cannot take it below the target, which is an integer
     if target_height * width >= target_width * height:
-        scaled = (target_height, max(target_width, round(width * target_height / height)))
+        scaled = (target_height, round(width * target_height / height))
     else:
-        scaled = (max(target_height, round(height * target_width / width)), target_width)
+        scaled = (round(height * target_width / width), target_width)
     if len(images):
         images = F.interpolate(images, scaled, mode="bilinear", antialias=True)
     else:
