@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain, GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Evaluation
-from fredholm.evaluation.mlp_integral import IntegralInputs, choose_tiling, mlp_integral
+from fredholm.evaluation.pairwise import IntegralInputs, choose_tiling, mlp_integral
 from fredholm.kernels import Kernel, PairwiseForm, PairwiseMLP
 
 
