@@ -10,11 +10,6 @@ from benchmarks.peers.kernel_input import kernel_input
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.weights import KernelWeights, activate, join_heads, split_heads
 
-try:
-    from torch_geometric.nn import NNConv
-except ImportError as error:
-    raise ImportError("the NNConv peer needs torch-geometric: pip install 'fredholm[peers]'") from error
-
 
 @final
 class _EdgeNetwork(nn.Module):
@@ -39,6 +34,13 @@ class EdgeConditionedConvolution(Peer):
 
     name = "PyG NNConv"
 
+    def __init__(self) -> None:
+        try:  # here, because the import is slow and processes that measure only the library do without it
+            from torch_geometric.nn import NNConv
+        except ImportError as error:
+            raise ImportError("the NNConv peer needs torch-geometric: pip install 'fredholm[peers]'") from error
+        self._layer = NNConv
+
     def integrate(self, weights: KernelWeights, u: Tensor, pos: Tensor, measure: Tensor) -> Tensor:
         batch, num_points, _ = u.shape
         key, query = _complete_graph(batch, num_points, u.device)
@@ -48,7 +50,7 @@ class EdgeConditionedConvolution(Peer):
             nodes = signal.flatten(0, 1)
             edge_attr = kernel_input(x, y, nodes[query], nodes[key], weights.frequencies)
             network = _EdgeNetwork(weights, head)
-            layer = NNConv(weights.head_dim, weights.head_dim, network, aggr="add", root_weight=False, bias=False)
+            layer = self._layer(weights.head_dim, weights.head_dim, network, aggr="add", root_weight=False, bias=False)
             sources = measure.repeat(batch)[:, None] * nodes
             outputs.append(layer((sources, nodes), torch.stack([key, query]), edge_attr).view_as(signal))
         return join_heads(torch.stack(outputs))
