@@ -21,7 +21,7 @@ class Tiled(Evaluation):
     plus tiles. In low precision p and h are rounded, all sums are kept in float32.
 
     Args:
-        tile_elements: entries of p in a tile; None: 2^19 on a CPU (a tile then stays in its cache), 2^26 elsewhere.
+        tile_elements: entries of p in a tile; None: 2^20 on a CPU (a tile then stays in its cache), 2^26 elsewhere.
     """
 
     tile_elements: int | None = None
@@ -86,9 +86,9 @@ def integrate_pairwise(
         output_weight=form.output_weight,
     )
     inputs = IntegralInputs(*(t if t.dtype == torch.int64 else t.to(dtype) for t in inputs))
-    elements = tile_elements or (1 << 19 if u.device.type == "cpu" else 1 << 26)
+    elements = tile_elements or (1 << 20 if u.device.type == "cpu" else 1 << 26)
     batch, _, num_queries, dim = inputs.query.shape
-    tiling = choose_tiling(batch, num_queries, domain.num_points, form.output_weight.shape[-1], dim, elements)
+    tiling = choose_tiling(batch, num_queries, domain.num_points, form.output_weight.shape[1], dim, elements)
     out = mlp_integral(list(inputs), block, kernel.activation, list(tiling))
     out = _permuted(out, order, -2) + _constant_part(form.output_bias, inputs, order).to(out.dtype)
     return out.reshape(u.shape[0], kernel.num_heads, num_queries, -1).transpose(1, 2).flatten(2)

@@ -72,7 +72,7 @@ class PairwiseForm(NamedTuple):
     key_pos: Tensor  # (B', N, s)
     hidden_weight: Tensor  # M: (m, G, w, w)
     hidden_bias: Tensor  # (m, G, w)
-    output_weight: Tensor  # W: (G, d_out, d, w)
+    output_weight: Tensor  # W: (G, w, d, d_out)
     output_bias: Tensor  # b: (G, d_out, d)
 
 

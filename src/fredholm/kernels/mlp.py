@@ -106,7 +106,8 @@ class MLP(PairwiseMLP):
         self.input_bias = nn.Parameter(torch.zeros(kernels, width))
         self.hidden_weight = nn.Parameter(math.sqrt(2 / width) * torch.randn(hidden, kernels, width, width))
         self.hidden_bias = nn.Parameter(torch.zeros(hidden, kernels, width))
-        self.output_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, d, d, width))
+        # (G, w, d_in, d_out): the layout in which routes apply it to sums over keys
+        self.output_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, width, d, d))
         self.output_bias = nn.Parameter(torch.eye(d).repeat(kernels, 1, 1))
 
     def _columns(self) -> dict[str, Tensor]:
@@ -146,8 +147,8 @@ class MLP(PairwiseMLP):
         for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
             hidden = hidden @ weight.mT[:, None] + bias[:, None, None]
             hidden = activate(hidden, self.activation)
-        flat = self.output_weight.flatten(1, 2)  # (G, d·d, w)
-        kappa = (hidden @ flat.mT[:, None]).unflatten(-1, (self.head_dim, self.head_dim)) + self.output_bias[:, None, None]
+        flat = self.output_weight.mT.flatten(2)  # (G, w, d_out·d_in)
+        kappa = (hidden @ flat[:, None]).unflatten(-1, (self.head_dim, self.head_dim)) + self.output_bias[:, None, None]
         if not self.is_causal:
             return kappa
         seen = torch.arange(n_k, device=u.device) < preceding_counts(query_domain, domain)[..., None]  # (B', Nq, N)

@@ -14,8 +14,10 @@ from fredholm.evaluation.pairwise.tiling import Workspace
 class FirstLayer:
     """Builds p for one kernel g at a time; call `select` first."""
 
-    def __init__(self, tensors: IntegralInputs, block: Block, workspace: Workspace) -> None:
+    def __init__(self, tensors: IntegralInputs, block: Block, workspace: Workspace, window_elements: int) -> None:
         self.t, self.block, self.workspace = tensors, block, workspace
+        # on narrow grids whole windows in a row beat short strides, where the memory allows
+        self.window_elements = window_elements
         self.width, self.dim = tensors.key_bias.shape[-1], tensors.query.shape[-1]
         self.positions_per_batch = tensors.key_bias.shape[0] > 1
         self.reads_keys = bool(tensors.key_weight.numel() or tensors.product_weight.numel())
@@ -24,6 +26,14 @@ class FirstLayer:
         """Turns to kernel g."""
         self.g = g
         self.key_bias = self.t.key_bias[:, g].mT.contiguous()  # (B', w, N)
+        if self.block.size:
+            self.windows = self.unfold(self.t.table[g])
+            if self.windows.numel() <= self.window_elements:
+                self.windows = self.windows.contiguous()
+
+    def unfold(self, table: Tensor) -> Tensor:
+        """A view of a displacement table, `(w, ...)`, by windows along its last axis: `(n_s, w, ..., n_s)`."""
+        return table.unfold(-1, self.block.shape[-1], 1).movedim(-2, 0)
 
     def geometry(self, b: slice) -> slice:
         """The range, among what positions determine, of a range of batch entries."""
@@ -35,7 +45,7 @@ class FirstLayer:
         key_bias = self.key_bias[geo, None, :, k]
         rest = self.workspace.take("relative", length(geo), n_q, self.width, n_k)
         if in_block:
-            for rows, window in self.windows(t.table[self.g], q, k):
+            for rows, window in self.lines(self.windows, q, k):
                 cells = window.shape[2:]
                 torch.add(key_bias.unflatten(-1, cells), window, out=rest[:, rows].unflatten(-1, cells))
             return rest
@@ -48,25 +58,24 @@ class FirstLayer:
             rest.view(length(geo), -1, n_k).baddbmm_(self.rotated(geo, q), t.key_phase[geo, k].mT)
         return rest
 
-    def windows(self, table: Tensor, q: slice, k: slice) -> Iterator[tuple[slice, Tensor]]:
-        """Runs of queries along one grid line, and their entries of a displacement table, `(n, w, *key cells)`.
+    def lines(self, windows: Tensor, q: slice, k: slice) -> Iterator[tuple[slice, Tensor]]:
+        """Runs of queries along one grid line, and what an unfolded table holds for them, `(n, w, *key cells)`.
 
         Queries run backwards through the grid, so that the r-th one reads the window that starts at entry r of the table.
         """
-        shape = self.block.shape
+        shape, start = self.block.shape, self.block.query_start
         low, high = ((edge - self.block.key_start) // self.block.row for edge in (k.start, k.stop))
-        first, stop, line = q.start - self.block.query_start, q.stop - self.block.query_start, shape[-1]
-        begin = first
-        while first < stop:
-            count = min(stop - first, line - first % line)
-            *leading, start = _coordinates(first, shape)
-            window = table
-            for axis, offset in enumerate(leading):
-                run = (offset + low, high - low) if axis == 0 else (offset, shape[axis])
-                window = window.narrow(axis + 1, *run)
-            offset, extent = (low, high - low) if len(shape) == 1 else (0, line)
-            window = window.narrow(len(shape), start + offset, count - 1 + extent).unfold(len(shape), extent, 1)
-            yield slice(first - begin, first - begin + count), window.movedim(len(shape), 0)
+        first = q.start
+        while first < q.stop:
+            *leading, offset = _coordinates(first - start, shape)
+            count = min(q.stop - first, shape[-1] - offset)
+            window = windows.narrow(0, offset, count)
+            for axis, entry in enumerate(leading):
+                run = (entry + low, high - low) if axis == 0 else (entry, shape[axis])
+                window = window.narrow(axis + 2, *run)
+            if len(shape) == 1:
+                window = window.narrow(2, low, high - low)
+            yield slice(first - q.start, first - q.start + count), window
             first += count
 
     def distances(self, geo: slice, q: slice, k: slice) -> Tensor:
@@ -99,12 +108,15 @@ class FirstLayer:
         return out.flatten(1, 2)
 
     def pre_activation(self, rest: Tensor, b: slice, q: slice, k: slice) -> Tensor:
-        """p on a tile, `(b, nq, w, nk)`, from the tile's R of these batch entries."""
+        """p on a tile, `(b, nq, w, nk)`, from the tile's R of these batch entries, which it may overwrite."""
         alpha = self.t.query_bias[self.geometry(b), self.g, q]
         if self.t.query_weight.numel():
             alpha = alpha + self.t.query[b, self.g, q] @ self.t.query_weight[self.g].mT
-        p = self.workspace.take("p", length(b), *rest.shape[1:])
-        torch.add(rest, alpha[..., None].expand(length(b), -1, -1, -1), out=p)
+        if self.t.query.shape[0] == 1 or self.positions_per_batch:
+            p = rest.add_(alpha[..., None])
+        else:
+            p = self.workspace.take("p", length(b), *rest.shape[1:])
+            torch.add(rest, alpha[..., None].expand(length(b), -1, -1, -1), out=p)
         if self.reads_keys:
             p.flatten(1, 2).baddbmm_(self.virtual_queries(b, q), self.t.key[b, self.g, k].mT)
         return p

@@ -30,16 +30,14 @@ class Gradients:
         self.sums = IntegralInputs(*zeros, integral.t.seen)
         # held in the layout of the products that feed them
         self.key_bias = torch.zeros_like(self.sums.key_bias.mT, memory_format=torch.contiguous_format)
-        self.last = torch.zeros(
-            integral.kernels, integral.width * integral.dim, integral.out_dim, dtype=dtype, device=device
-        )
 
     def run(self, grad: Tensor) -> list[Tensor]:
         """Gradients of all tensors but `seen`, from that of the integral, `(B, G, Nq, d_out)`."""
         op = self.integral
         for g in range(op.kernels):
             op.first.select(g)
-            last = op.last_layer(g)
+            last, grad_last = op.last_layer(g), self.sums.output_weight[g].flatten(0, 1)
+            self._select_table(g)
             for chunk in op.chunks():
                 sums = op.empty_sums(chunk)
                 grad_out = grad[chunk.batch, g, chunk.queries].reshape(-1, op.out_dim)
@@ -57,10 +55,25 @@ class Gradients:
                             grad_rest = self._over_batch(grad_p, grad_rest)
                     if grad_rest is not None:
                         self._geometric(grad_rest, g, slice(0, 1), tile)
-                add_product(self.last[g, None], sums.view(1, -1, last.shape[0]).to(grad.dtype).mT, grad_out[None])
+                add_product(grad_last[None], sums.view(1, -1, last.shape[0]).to(grad.dtype).mT, grad_out[None])
+            self._fold_table(g)
         self.sums.key_bias.copy_(self.key_bias.mT)
-        self.sums.output_weight.copy_(self.last.view(op.kernels, op.width, op.dim, op.out_dim).permute(0, 3, 2, 1))
         return [total.to(t.dtype) for total, t in zip(self.sums[:-1], op.t[:-1], strict=True)]
+
+    def _select_table(self, g: int) -> None:
+        """Where the gradient of kernel g's displacement table is summed: window by window where these are held whole."""
+        if self.integral.block.size:
+            first = self.integral.first
+            self.windows = first.unfold(self.sums.table[g])
+            self.windows_apart = self.windows.numel() <= first.window_elements
+            if self.windows_apart:
+                self.windows = torch.zeros_like(self.windows, memory_format=torch.contiguous_format)
+
+    def _fold_table(self, g: int) -> None:
+        if self.integral.block.size and self.windows_apart:
+            # windows overlap: one after the other
+            for place, window in zip(self.integral.first.unfold(self.sums.table[g]), self.windows, strict=True):
+                place += window
 
     def _over_batch(self, grad_p: Tensor, total: Tensor | None) -> Tensor:
         if total is None and grad_p.shape[0] == 1:
@@ -86,7 +99,7 @@ class Gradients:
         op.hide(h, b, tile)
         h = h.flatten(1, 2)  # (b, nq·w, nk)
         values = op.values(g, b, k)
-        add_product(sums, h, values)
+        add_product(sums, h, values, fresh=tile.first)
         self._values(h.mT @ grad_sums, g, b, k)
         grad_p = op.workspace.take("grad_p", *shape)
         torch.bmm(grad_sums, values.mT, out=grad_p.flatten(1, 2))
@@ -136,9 +149,9 @@ class Gradients:
         geo = op.first.geometry(b)
         self.key_bias[geo, g, :, k] += grad_rest.sum(1)
         if tile.in_block:
-            # the windows of neighbouring queries overlap: one after the other
-            for i, grad_row in zip(range(q.start, q.stop), grad_rest.sum(0), strict=True):
-                for _, window in op.first.windows(sums.table[g], slice(i, i + 1), k):
+            # windows of different queries overlap: one after the other
+            for i, grad_row in zip(range(q.start, q.stop), grad_rest.sum(0) if len(grad_rest) > 1 else grad_rest[0], strict=True):
+                for _, window in op.first.lines(self.windows, slice(i, i + 1), k):
                     window += grad_row.view_as(window)
             return
         if t.distance_weight.numel():

@@ -36,7 +36,7 @@ class IntegralInputs(NamedTuple):
     key_pos: Tensor  # (B', N, s)
     hidden_weight: Tensor  # (m, G, w, w)
     hidden_bias: Tensor  # (m, G, w)
-    output_weight: Tensor  # W: (G, d_out, d, w)
+    output_weight: Tensor  # W: (G, w, d, d_out)
     table: Tensor  # R of the grid block by displacement, (G, w, 2 n_1 - 1, ...)
     seen: Tensor  # number of leading keys each query may see, int64 (B', Nq)
 

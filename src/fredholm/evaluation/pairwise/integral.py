@@ -20,12 +20,14 @@ class Chunk(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Queries and keys of a tile; `rows`: the queries' place in their chunk; `in_block`: both sides lie in the grid."""
+    """Queries and keys of a tile; `rows`: the queries' place in their chunk; `in_block`: both sides lie in the grid;
+    `first`: no other tile of these queries came before."""
 
     queries: slice
     rows: slice
     keys: slice
     in_block: bool
+    first: bool
 
 
 @final
@@ -37,12 +39,13 @@ class Integral:
         self.block = Block(block[0], block[1], tuple(block[2:]))
         self.activation = activation
         self.tiling = Tiling(*tiling)
+        self.accumulator = torch.promote_types(self.t.query.dtype, torch.float32)
         self.workspace = Workspace(self.t.query)
-        self.first = FirstLayer(self.t, self.block, self.workspace)
+        self.sums_workspace = Workspace(self.t.query.new_empty(0, dtype=self.accumulator))
+        self.first = FirstLayer(self.t, self.block, self.workspace, window_elements=8 * self.tiling.elements)
         self.batch, self.kernels, self.num_queries, self.dim = self.t.query.shape
         self.num_keys, self.width = self.t.key.shape[2], self.t.key_bias.shape[-1]
-        self.out_dim = self.t.output_weight.shape[1]
-        self.accumulator = torch.promote_types(self.t.query.dtype, torch.float32)
+        self.out_dim = self.t.output_weight.shape[-1]
         # one device read for all tiles: how many keys each query sees at most, over the batch
         self._limits = self.t.seen.amax(0).tolist() if self.t.seen.numel() else None
 
@@ -63,7 +66,7 @@ class Integral:
                 self.num_keys, self.tiling.keys, self.block.key_start, self.block, self.block.row
             ):
                 if keys.start < limit:
-                    yield Tile(queries, rows, keys, chunk.in_block and inside)
+                    yield Tile(queries, rows, keys, chunk.in_block and inside, keys.start == 0)
 
     def batches(self, chunk: Chunk) -> Iterator[tuple[slice, slice]]:
         """Batch entries of a chunk, tile by tile, and their place in the chunk."""
@@ -72,18 +75,13 @@ class Integral:
 
     def last_layer(self, g: int) -> Tensor:
         """W as one matrix, `(w·d, d_out)`."""
-        return self.t.output_weight[g].permute(2, 1, 0).reshape(-1, self.out_dim)
+        return self.t.output_weight[g].flatten(0, 1)
 
     def empty_sums(self, chunk: Chunk) -> Tensor:
-        """S of a chunk at zero, `(b, nq, w, d)`."""
-        return torch.zeros(
-            length(chunk.batch),
-            length(chunk.queries),
-            self.width,
-            self.dim,
-            dtype=self.accumulator,
-            device=self.t.query.device,
-        )
+        """Memory for S of a chunk, `(b, nq, w, d)`; zero where a query may turn out to have no tile."""
+        shape = (length(chunk.batch), length(chunk.queries), self.width, self.dim)
+        sums = self.sums_workspace.take("sums", *shape)
+        return sums if self._limits is None and self.num_keys > 0 else sums.zero_()
 
     def values(self, g: int, b: slice, k: slice) -> Tensor:
         """ω_j u_j, `(b, nk, d)`."""
@@ -115,7 +113,8 @@ class Integral:
                         for layer in range(self.t.hidden_weight.shape[0]):
                             h = activate_into(below := self.hidden(h, layer, g), below, self.activation)
                         self.hide(h, b, tile)
-                        add_product(sums[place, tile.rows].flatten(1, 2), h.flatten(1, 2), self.values(g, b, tile.keys))
+                        total = sums[place, tile.rows].flatten(1, 2)
+                        add_product(total, h.flatten(1, 2), self.values(g, b, tile.keys), fresh=tile.first)
                 value = sums.view(-1, last.shape[0]).to(last.dtype) @ last
                 out[chunk.batch, g, chunk.queries] = value.view(*sums.shape[:2], -1)
         return out
@@ -125,10 +124,12 @@ class Integral:
         return (self.t.hidden_weight[layer, g] @ h).add_(self.t.hidden_bias[layer, g, :, None])
 
 
-def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b for stacks of matrices; a total kept in higher precision than the factors stays in it."""
+def add_product(total: Tensor, a: Tensor, b: Tensor, *, fresh: bool = False) -> None:
+    """total += a @ b for stacks of matrices, or total = a @ b when fresh; total may be of higher precision than a and b."""
     if total.dtype == a.dtype:
-        total.baddbmm_(a, b)
+        total.baddbmm_(a, b, beta=0 if fresh else 1)
+    elif fresh:
+        total.copy_(a @ b)
     else:
         total += a @ b
 

@@ -36,7 +36,7 @@ def mlp_integral_backward(
 @mlp_integral.register_fake
 def _(tensors: list[Tensor], block: list[int], activation: str, tiling: list[int]) -> Tensor:
     t = IntegralInputs(*tensors)
-    return t.query.new_empty(*t.query.shape[:3], t.output_weight.shape[1])
+    return t.query.new_empty(*t.query.shape[:3], t.output_weight.shape[-1])
 
 
 @mlp_integral_backward.register_fake

@@ -9,29 +9,30 @@ from fredholm.evaluation.pairwise.inputs import Block
 
 
 class Tiling(NamedTuple):
-    """Sizes along batch, queries and keys of a tile, in which p lives, and of a chunk of tiles, which shares one S."""
+    """Sizes along batch, queries and keys of a tile, in which p lives, and of a chunk of tiles, which shares one S; and the
+    number of entries that a tile aims at."""
 
     batch: int
     queries: int
     keys: int
     chunk_batch: int
     chunk_queries: int
+    elements: int
 
 
 def choose_tiling(batch: int, num_queries: int, num_keys: int, width: int, dim: int, elements: int) -> Tiling:
     """Tiles of about `elements` entries of p: all keys when they fit, then queries, then batch entries.
 
-    A chunk holds about eight times as many entries of S, batch entries before queries, because a batch shares R.
+    A chunk holds about four times as many entries of S, batch entries before queries, because a batch shares R.
     """
     keys = max(1, min(num_keys, max(256, elements // (4 * width))))
     per_query = width * max(keys, dim)
     queries = max(1, min(num_queries, elements // per_query))
-    capacity = 8 * elements // (width * dim)
+    capacity = 4 * elements // (width * dim)
     chunk_batch = max(1, min(batch, capacity // queries))
     chunk_queries = queries * max(1, capacity // (chunk_batch * queries))
-    return Tiling(
-        max(1, min(chunk_batch, elements // (per_query * queries))), queries, keys, chunk_batch, chunk_queries
-    )
+    tile_batch = max(1, min(chunk_batch, elements // (per_query * queries)))
+    return Tiling(tile_batch, queries, keys, chunk_batch, chunk_queries, elements)
 
 
 def ranges(total: int, step: int) -> Iterator[slice]:
