@@ -37,7 +37,7 @@ def stratified_split(
         members.setdefault(label, []).append(index)
 
     exact = {label: test_fraction * len(members[label]) for label in sorted(members)}
-    counts = {label: min(math.floor(share), len(members[label]) - 1) for label, share in exact.items()}
+    counts = {label: math.floor(share) for label, share in exact.items()}
     wanted = math.ceil(round(test_fraction * len(names), 9))  # 0.07 * 100 is a little above 7
     for label in sorted(exact, key=lambda label: (counts[label] - exact[label], label)):
         if sum(counts.values()) < wanted and counts[label] < len(members[label]) - 1:
