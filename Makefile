@@ -53,12 +53,12 @@ install = \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$constraint --editable '.[$(1)]' && touch $@
 
 .venv/.stamp-demo: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
-	@$(call install,train$(comma)data)
+	@$(call install,train$(comma)data$(comma)augment)
 
 .venv/.stamp-dev: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
 	@$(call install,train$(comma)data$(comma)augment$(comma)peers$(comma)test$(comma)lint)
 
 .venv/.stamp-docs: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
-	@$(call install,train$(comma)data$(comma)docs)
+	@$(call install,train$(comma)data$(comma)augment$(comma)docs)
 
 comma := ,

@@ -1,0 +1,132 @@
+"""Draws the pictures of the documentation into this folder: `make pictures`. Some minutes on two cores."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from torch import Tensor
+
+import fredholm
+from fredholm import domains, kernels
+
+HERE = Path(__file__).resolve().parent
+BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
+
+
+def smooth_signal(pos: Tensor) -> Tensor:
+    """Four channels of a smooth signal on the unit square, `(1, N, 4)`."""
+    x, y = pos.unbind(-1)
+    return torch.stack([torch.exp(x) * torch.cos(2 * y), torch.sin(3 * x * y), 1 / (1 + x + y), x * x - y], -1)[None]
+
+
+def gauss_legendre(n: int) -> domains.Points:
+    """n x n nodes on the unit square with weights, exact for polynomials up to degree 2n - 1 in each coordinate."""
+    nodes, weights = (torch.from_numpy(a) / 2 for a in np.polynomial.legendre.leggauss(n))
+    pos = torch.cartesian_prod(nodes + 0.5, nodes + 0.5)
+    return domains.Points(pos, weights=torch.outer(weights, weights).reshape(-1))
+
+
+@torch.no_grad()
+def refinement_errors(num_frequencies: int, sigma: float, sizes: list[int]) -> list[float]:
+    """Relative error of one operator with random weights on n x n grids, asked at twenty points off the grids."""
+    torch.manual_seed(0)
+    kernel = kernels.MLP(4, pos_dim=2, width=32, num_frequencies=num_frequencies, sigma=sigma, epsilon=1.0)
+    kernel.input_weight.mul_(10)  # far into the nonlinear range, so that the kernel is no near-constant
+    op = fredholm.IntegralOperator(kernel, residual=False).double()
+    at = domains.Points(torch.rand(20, 2, dtype=torch.float64))
+
+    def value(domain: domains.Domain) -> Tensor:
+        return op(smooth_signal(domain.pos), domain, query=smooth_signal(at.pos), query_domain=at)
+
+    exact = value(gauss_legendre(120))
+    return [((value(domains.Grid(n, n)) - exact).norm() / exact.norm()).item() for n in sizes]
+
+
+def draw_refinement() -> None:
+    """refinement.png: the error against the grid."""
+    sizes = [4, 6, 8, 12, 16, 24, 32, 48, 64, 96]
+    figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+    for (frequencies, sigma, label), colour in zip(
+        [(0, 0.0, "raw coordinates"), (64, 1.0, "Fourier features, σ = 1"), (64, 10.0, "Fourier features, σ = 10")],
+        [BLUE, GREEN, ORANGE],
+        strict=True,
+    ):
+        errors = refinement_errors(frequencies, sigma, sizes)
+        print(f"{label}: " + "  ".join(f"{n}: {error:.2e}" for n, error in zip(sizes, errors, strict=True)))
+        axes.loglog(sizes, errors, "o-", color=colour, label=label, markersize=4)
+    axes.loglog(sizes, [0.2 / n**2 for n in sizes], "--", color=GREY, label="slope −2 (midpoint rule)")
+    axes.set_xticks([4, 8, 16, 32, 64], ["4²", "8²", "16²", "32²", "64²"])
+    axes.minorticks_off()
+    axes.set_xlabel("grid")
+    axes.set_ylabel("relative error of the integral")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    figure.savefig(HERE / "refinement.png", dpi=120)
+
+
+def gaussian(displacement: Tensor, length: float = 0.12) -> Tensor:
+    """exp(-‖z‖² / 2 length²) of displacements z, `(..., 2)`."""
+    return torch.exp(-displacement.square().sum(-1) / (2 * length**2))
+
+
+def blur_pairs(n: int, count: int) -> tuple[Tensor, Tensor, domains.Grid]:
+    """White noise on an n x n grid, and its Gaussian blur: two `(count, n², 1)`."""
+    grid = domains.Grid(n, n)
+    pos = grid.pos.float()
+    noise = torch.randn(count, n * n, 1)
+    return noise, (gaussian(pos[:, None] - pos) / n**2) @ noise, grid
+
+
+def learn_blur() -> fredholm.IntegralOperator:
+    """An operator that saw nothing but pairs of noise and its blur on 16 x 16 grids."""
+    torch.manual_seed(0)
+    inputs = kernels.KernelInputs(
+        query_position=False, key_position=False, query_content=False, key_content=False, product=False
+    )
+    kernel = kernels.MLP(1, pos_dim=2, width=64, inputs=inputs, num_frequencies=32, sigma=1.0, epsilon=1.0)
+    op = fredholm.IntegralOperator(kernel, residual=False, bias=False)
+    steps = 600
+    optimizer = torch.optim.AdamW(op.parameters(), lr=1e-2, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        u, target, grid = blur_pairs(16, 4)
+        loss = (op(u, grid) - target).square().mean() / target.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return op
+
+
+def draw_learned_kernel() -> None:
+    """learned_kernel.png: one row of the learned kernel on a grid finer than it was trained on."""
+    op = learn_blur().requires_grad_(False)
+    for n in (16, 32, 64):
+        u, target, grid = blur_pairs(n, 2)
+        print(f"learned blur on {n} x {n}: relative error {((op(u, grid) - target).norm() / target.norm()).item():.4f}")
+    n = 65
+    fine, centre = domains.Grid(n, n), domains.Points(torch.full((1, 2), 0.5))
+    nothing = torch.zeros(1, n * n, 1)
+    row = op.output_weight.item() * op.kernel.matrix(nothing, fine, nothing[:, :1], centre).reshape(n, n)
+    true = gaussian(fine.pos.float() - 0.5).reshape(n, n)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
+    image = left.imshow(row, extent=(0, 1, 0, 1), cmap="viridis", vmin=0, vmax=1)
+    left.set_title("learned κ(x, ·), x in the middle", fontsize=10)
+    figure.colorbar(image, ax=left)
+    across = (torch.arange(n) + 0.5) / n
+    right.plot(across, true[n // 2], color=GREY, linewidth=4, alpha=0.5, label="the blur's kernel")
+    right.plot(across, row[n // 2], color=BLUE, label="learned κ")
+    samples = (torch.arange(16) + 0.5) / 16
+    right.plot(samples, torch.full((16,), -0.08), "|", color=ORANGE, label="training grid")
+    right.set_title("along the middle line", fontsize=10)
+    right.legend(frameon=False, fontsize=8, loc="upper left")
+    figure.savefig(HERE / "learned_kernel.png", dpi=120)
+
+
+if __name__ == "__main__":
+    draw_refinement()
+    draw_learned_kernel()
