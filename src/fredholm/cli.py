@@ -28,6 +28,7 @@ from fredholm.training.run import Result, Run, refuse_occupied, train
 from fredholm.training.trainer import DivergedError
 
 Arguments = TypeVar("Arguments")
+Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 USAGE = """usage: fredholm COMMAND ...
 
@@ -48,7 +49,7 @@ class TrainArguments:
     run: Annotated[Run.Config, tyro.conf.arg(name="")]
     run_dir: Path | None = None
     """The run folder; with --seeds their common parent. Default: runs/RECIPE/seed-SEED."""
-    resume: bool = False
+    resume: Flag = False
     """Go on with the run in the folder, if there is one."""
     seeds: tuple[int, ...] = ()
     """Train once for each of these seeds, in place of --seed, and print mean and standard deviation."""
@@ -66,7 +67,7 @@ class EvaluateArguments:
     """Where to compute: auto, cpu, cuda, ..."""
     recipe: str | None = None
     """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
-    json: bool = False
+    json: Flag = False
     """Print one JSON object."""
 
 
@@ -86,7 +87,7 @@ class PredictArguments:
     """Where to compute: auto, cpu, cuda, ..."""
     recipe: str | None = None
     """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
-    json: bool = False
+    json: Flag = False
     """Print a JSON list, one object a file."""
 
 
@@ -94,7 +95,7 @@ class PredictArguments:
 class InfoArguments:
     """Print versions, devices, evaluation routes and installed extras."""
 
-    json: bool = False
+    json: Flag = False
     """Print one JSON object."""
 
 
@@ -256,8 +257,7 @@ def _parse(kind: type[Arguments], command: str, argv: list[str], default: Argume
     caught = io.StringIO()
     try:
         with contextlib.redirect_stderr(caught):
-            markers = (tyro.conf.FlagCreatePairsOff,)
-            return tyro.cli(kind, prog=f"fredholm {command}", args=argv, config=markers, **given)
+            return tyro.cli(kind, prog=f"fredholm {command}", args=argv, **given)
     except SystemExit as end:
         if not end.code:
             raise

@@ -6,6 +6,7 @@ from .ema import ExponentialMovingAverage, warmed_decay
 from .interruption import InterruptedRunError
 from .learner import Learner, NonFiniteError, StepReport
 from .parameter_groups import parameter_groups
+from .random_state import seed_everything
 from .run import Result, Run, train
 from .run_folder import RunFolder
 from .schedule import learning_rate
@@ -27,6 +28,7 @@ __all__ = [
     "learning_rate",
     "load_weights",
     "parameter_groups",
+    "seed_everything",
     "train",
     "warmed_decay",
 ]

@@ -17,7 +17,10 @@ from torch import Tensor, nn
 
 from fredholm.training.atomic import PARTIAL_PREFIX, remove_folder, write_file, write_folder
 
-SCHEMA = "1"
+SCHEMA = 1
+NOTES = "fredholm"
+"""The header entry of our safetensors files."""
+
 WEIGHTS, AVERAGE, STATE = "weights.safetensors", "ema.safetensors", "state.pt"
 Which = Literal["last", "best"]
 
@@ -50,8 +53,12 @@ class Checkpoints:
             if target.is_dir():
                 write_file(target / STATE, buffer.getvalue())
             else:
-                metadata = {"format": "fredholm", "schema": SCHEMA, "step": str(step)}
-                files = {WEIGHTS: save(weights, metadata), AVERAGE: save(average, metadata), STATE: buffer.getvalue()}
+                notes = {"schema": SCHEMA, "step": step}
+                files = {
+                    WEIGHTS: tensor_bytes(weights, notes),
+                    AVERAGE: tensor_bytes(average, notes),
+                    STATE: buffer.getvalue(),
+                }
                 write_folder(target, files)
         except OSError as error:
             kept = max((other for other in self.steps() if other != step), default=None)
@@ -142,7 +149,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
-            if (file.metadata() or {}).get("format") != "fredholm":
+            if NOTES not in (file.metadata() or {}):
                 raise ValueError(f"{path} is a safetensors file of another program, not a checkpoint of this library")
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except FileNotFoundError as error:
@@ -152,6 +159,8 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def tensor_bytes(tensors: dict[str, Tensor], notes: dict[str, Any]) -> bytes:
-    """Tensors as a safetensors file whose header carries ``notes`` as JSON under ``notes``."""
-    metadata = {"format": "fredholm", "notes": json.dumps(notes)}
-    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
+    """Tensors as a safetensors file of this library, with ``notes`` as JSON in its header; equal input, equal bytes."""
+    # One entry only: the format writes several in random order.
+    return save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, {NOTES: json.dumps(notes)}
+    )

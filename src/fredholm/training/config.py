@@ -68,6 +68,8 @@ class TrainingConfig:
         for name in ("warmup_fraction", "ema_decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected from 0 to below 1")
+        if self.precision not in ("float32", "bfloat16"):
+            raise ValueError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are {self.betas}; expected both from 0 to below 1")
 

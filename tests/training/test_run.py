@@ -1,0 +1,321 @@
+import dataclasses
+import errno
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from fredholm.tasks import Batch
+from fredholm.training import (
+    Checkpoints,
+    DivergedError,
+    InterruptedRunError,
+    Result,
+    Run,
+    TrainingConfig,
+    seed_everything,
+    train,
+)
+from tests.training.toy_task import ToyTask, toy_run
+
+STEPS_PER_EPOCH = 7
+
+
+def run(path: Path, config: Run.Config | None = None, *, resume: bool = False) -> Result:
+    return train(config or toy_run(), path, resume=resume, tasks=[ToyTask])
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The measurements without those of time."""
+    parsed = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "examples_per_second"} for line in parsed]
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(equal(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return one == other
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Weights, average, optimiser, random states, progress, kept checkpoints and metrics agree bit for bit."""
+    first, second = Checkpoints(one / "checkpoints"), Checkpoints(other / "checkpoints")
+    assert first.steps() == second.steps() != []
+    for step in first.steps():
+        for name in ("weights.safetensors", "ema.safetensors"):
+            files = [checkpoints.folder / f"step-{step:08d}" / name for checkpoints in (first, second)]
+            assert files[0].read_bytes() == files[1].read_bytes()
+        assert equal(first.load_state(step), second.load_state(step))
+    assert lines(one) == lines(other)
+
+
+@pytest.fixture
+def stop_at(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sends this process a signal, or raises, while batch number `number` (of all epochs) is made."""
+
+    def plan(number: int, what: signal.Signals | Exception) -> None:
+        made = [0]
+        original = ToyTask.train_batch
+
+        def train_batch(self: ToyTask, indices: Tensor, generator: torch.Generator) -> Batch:
+            made[0] += 1
+            if made[0] == number:
+                if isinstance(what, Exception):
+                    raise what
+                os.kill(os.getpid(), what)
+            return original(self, indices, generator)
+
+        monkeypatch.setattr(ToyTask, "train_batch", train_batch)
+
+    yield plan
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # given back
+
+
+def test_two_runs_with_one_seed_are_identical_and_another_seed_differs(tmp_path: Path) -> None:
+    results = [run(tmp_path / name) for name in "ab"]
+    assert results[0] == results[1]
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+    run(tmp_path / "c", dataclasses.replace(toy_run(), seed=8))
+    assert lines(tmp_path / "a") != lines(tmp_path / "c")
+
+
+def test_training_learns_and_its_records_are_complete(tmp_path: Path) -> None:
+    result = run(tmp_path / "a", toy_run(epochs=15))
+    assert result.metrics["accuracy"] > 0.8
+    records = lines(tmp_path / "a")
+    trained = [line for line in records if line["kind"] == "train"]
+    tested = [line for line in records if line["kind"] == "test"]
+    assert [line["step"] for line in trained] == list(range(3, 15 * STEPS_PER_EPOCH + 1, 3))
+    assert [line["step"] for line in tested] == [STEPS_PER_EPOCH * epoch for epoch in range(1, 16)]
+    assert trained[0].keys() == {"kind", "step", "epoch", "loss", "learning_rate", "gradient_norm"}
+    assert tested[-1].keys() == {"kind", "step", "epoch", "accuracy", "loss"}
+    assert tested[-1]["accuracy"] == result.metrics["accuracy"]
+    assert trained[-1]["loss"] < trained[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        3,  # before the first checkpoint
+        STEPS_PER_EPOCH + 3,  # in mid-epoch, between two lines of metrics
+        2 * STEPS_PER_EPOCH,  # the last batch of an epoch: saved before its evaluation
+        2 * STEPS_PER_EPOCH + 1,
+    ],
+)
+def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, stop_at: Any, number: int) -> None:
+    run(tmp_path / "whole")
+    stop_at(number, signal.SIGINT)
+    with pytest.raises(InterruptedRunError, match=rf"^interrupted; step {number} of 21 is saved in ") as caught:
+        run(tmp_path / "parts")
+    assert caught.value.signal_number == signal.SIGINT
+    seed_everything(999)  # whatever this process drew since must not matter
+    run(tmp_path / "parts", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_several_interruptions_and_a_termination_leave_no_trace(tmp_path: Path, stop_at: Any) -> None:
+    run(tmp_path / "whole")
+    for number, what in ((2, signal.SIGINT), (6, signal.SIGTERM), (5, signal.SIGINT)):
+        stop_at(number, what)
+        with pytest.raises(InterruptedRunError):
+            run(tmp_path / "parts", resume=True)
+    run(tmp_path / "parts", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize("number", [2, 11, 16])
+def test_a_crashed_run_goes_on_from_its_last_checkpoint(tmp_path: Path, stop_at: Any, number: int) -> None:
+    run(tmp_path / "whole")
+    stop_at(number, RuntimeError("power cut"))
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(tmp_path / "parts")
+    # The crash tore the last line, and later lines than the checkpoint's are there.
+    with (tmp_path / "parts" / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    stop_at(-1, signal.SIGINT)
+    run(tmp_path / "parts", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_resuming_a_finished_run_repeats_its_result_and_changes_nothing(tmp_path: Path) -> None:
+    first = run(tmp_path / "a")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert run(tmp_path / "a", resume=True) == first
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_worker_processes_change_nothing(tmp_path: Path) -> None:
+    config = toy_run(epochs=1)
+    run(tmp_path / "a", config)
+    workers = dataclasses.replace(config, training=dataclasses.replace(config.training, num_workers=2))
+    run(tmp_path / "b", workers)
+    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+
+
+def test_a_run_works_outside_the_main_thread(tmp_path: Path) -> None:
+    results: list[Result] = []
+    thread = threading.Thread(target=lambda: results.append(run(tmp_path / "a", toy_run(epochs=1))))
+    thread.start()
+    thread.join()
+    assert results[0].metrics.keys() == {"accuracy", "loss"}
+
+
+def test_a_finished_run_can_be_opened_and_gives_its_metrics_again(tmp_path: Path) -> None:
+    result = run(tmp_path / "a")
+    opened = Run(tmp_path / "a", tasks=[ToyTask], device="cpu")
+    assert opened.config == toy_run()
+    assert opened.step() == 3 * STEPS_PER_EPOCH
+    assert opened.evaluate() == result.metrics
+    tested = [line for line in lines(tmp_path / "a") if line["kind"] == "test"]
+    best = max(tested, key=lambda line: line["accuracy"])
+    assert opened.step("best") == best["step"]
+    assert opened.evaluate("best")["accuracy"] == best["accuracy"]
+
+
+def test_a_non_finite_loss_stops_the_run_and_keeps_the_batch(tmp_path: Path) -> None:
+    config = toy_run(poisoned=17)
+    message = r"^the loss is nan at step \d+ \(epoch 0\); the batch is saved in "
+    with pytest.raises(DivergedError, match=message) as caught:
+        run(tmp_path / "a", config)
+    assert "\n" not in str(caught.value)
+    with safe_open(tmp_path / "a" / "non_finite_batch.safetensors", framework="pt") as file:
+        notes = json.loads(file.metadata()["fredholm"])
+        indices, x = file.get_tensor("indices"), file.get_tensor("x")
+    assert 17 in indices.tolist()
+    assert not x[indices.tolist().index(17)].isfinite().any()
+    assert x.isfinite().all(1).sum() == len(indices) - 1
+    assert notes == {"step": notes["step"], "epoch": 0, "batch": notes["step"], "seed": 7}
+    steps = Checkpoints(tmp_path / "a" / "checkpoints").steps()
+    assert all(step <= notes["step"] for step in steps)
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / "a", toy_run(epochs=1))
+    with pytest.raises(ValueError, match=r"a is not empty; choose another --run-dir, or pass --resume"):
+        run(tmp_path / "a", toy_run(epochs=1))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.tex").write_text("years of work")
+    for resume in (False, True):
+        with pytest.raises(ValueError, match=r"is not empty|is no run folder"):
+            run(tmp_path / "b", resume=resume)
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["thesis.tex"]
+    (tmp_path / "c").write_text("a file")
+    with pytest.raises(ValueError, match="c is a file; expected a run folder"):
+        run(tmp_path / "c")
+
+
+def test_an_empty_or_absent_folder_starts_a_run_even_with_resume(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "absent"):
+        run(tmp_path / name, toy_run(epochs=1), resume=True)
+    assert_same_run(tmp_path / "empty", tmp_path / "absent")
+
+
+def test_resuming_with_another_config_is_refused_by_field(tmp_path: Path) -> None:
+    run(tmp_path / "a", toy_run(epochs=1))
+    for other, message in (
+        (toy_run(epochs=2), "training.epochs was 1, is 2"),
+        (dataclasses.replace(toy_run(epochs=1), seed=1), "seed was 7, is 1"),
+        (dataclasses.replace(toy_run(epochs=1), task=ToyTask.Config(width=9)), "task.width was 8, is 9"),
+    ):
+        with pytest.raises(ValueError, match=f"is a run of another config: {message}; resume it unchanged$"):
+            run(tmp_path / "a", other, resume=True)
+
+
+def test_a_config_that_builds_no_model_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def model(self: ToyTask) -> None:
+        raise ValueError("no such model")
+
+    monkeypatch.setattr(ToyTask, "model", model)
+    with pytest.raises(ValueError, match="no such model"):
+        run(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "config.json is not valid JSON"),
+        ("[]", "config.json holds a list; expected an object"),
+        ('{"schema": 99}', "config.json has schema 99; this version reads 1"),
+        ('{"schema": 1, "run": {"type": "Run.Config"}}', "config.json: run is incomplete"),
+    ],
+)
+def test_a_damaged_config_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        Run(tmp_path, tasks=[ToyTask])
+
+
+def test_a_folder_without_run_or_checkpoint_is_refused(tmp_path: Path, stop_at: Any) -> None:
+    with pytest.raises(ValueError, match=r"is no folder; expected a run folder$"):
+        Run(tmp_path / "absent")
+    with pytest.raises(ValueError, match=r"is no run folder: it has no config\.json$"):
+        Run(tmp_path)
+    stop_at(1, RuntimeError("power cut"))
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"a has no checkpoint yet$"):
+        Run(tmp_path / "a", tasks=[ToyTask]).evaluate()
+
+
+def test_a_run_of_an_unknown_task_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / "a", toy_run(epochs=1))
+    with pytest.raises(ValueError, match=r"run.task is of type 'ToyTask.Config'; expected one of"):
+        Run(tmp_path / "a")
+
+
+def test_a_full_disk_stops_the_run_with_its_last_checkpoint_intact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.fsync, [0]
+
+    def fsync(descriptor: int) -> None:
+        calls[0] += 1
+        if calls[0] > 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="No space left on device"):
+        run(tmp_path / "a")
+    monkeypatch.undo()
+    assert not list(tmp_path.rglob(".partial-*"))
+    run(tmp_path / "a", resume=True)
+    run(tmp_path / "whole")
+    assert_same_run(tmp_path / "whole", tmp_path / "a")
+
+
+def test_tensorboard_events_are_written(tmp_path: Path) -> None:
+    config = toy_run(epochs=1)
+    training: TrainingConfig = dataclasses.replace(config.training, tensorboard=True)
+    run(tmp_path / "a", dataclasses.replace(config, training=training))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "a" / "tensorboard")).Reload()
+    tags = {"train/loss", "train/learning_rate", "train/examples_per_second", "test/accuracy", "test/loss"}
+    assert tags <= set(events.Tags()["scalars"])
+    (accuracy,) = events.Scalars("test/accuracy")
+    assert accuracy.step == STEPS_PER_EPOCH
+    assert accuracy.value == pytest.approx(lines(tmp_path / "a")[-1]["accuracy"])
+
+
+def test_without_tensorboard_one_line_says_so_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    config = toy_run(epochs=1)
+    run(tmp_path / "a", dataclasses.replace(config, training=dataclasses.replace(config.training, tensorboard=True)))
+    assert capsys.readouterr().err == ("tensorboard is not installed: no event files (pip install 'fredholm[train]')\n")
+    assert len(lines(tmp_path / "a")) == 3
