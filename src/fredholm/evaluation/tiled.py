@@ -17,8 +17,8 @@ from fredholm.kernels import Kernel, PairwiseForm, PairwiseMLP
 class Tiled(Evaluation):
     """For `PairwiseMLP` kernels on any points: the last layer after the integral, the first layer by parts.
 
-    Cost per pair and head 2w(2d + 2L) flops, w hidden units, d channels, L frequencies; memory O(N·d) forward and backward,
-    plus tiles. In low precision p and h are rounded, all sums are kept in float32.
+    Cost per pair and head 2w(2d + 2L) flops, w hidden units, d channels, L frequencies; memory O(N·d) forward and
+    backward, plus tiles. In low precision p and h are rounded, all sums are kept in float32.
 
     Args:
         tile_elements: entries of p in a tile; None: 2^20 on a CPU (a tile then stays in its cache), 2^26 elsewhere.
@@ -54,7 +54,7 @@ def integrate_pairwise(
     tile_elements: int | None,
     blocks: tuple[GridBlock, GridBlock] | None = None,
 ) -> Tensor:
-    """The integral by tiles; `blocks`, a grid among the queries and the same grid among the keys, read R from a table."""
+    """The integral by tiles; `blocks`, one grid among the queries and again among the keys, read R from a table."""
     form = kernel.pairwise_form(domain, query_domain)
     table = kernel.relative_table(blocks[1]) if blocks is not None else None
     dtype = u.dtype
@@ -91,7 +91,7 @@ def integrate_pairwise(
     tiling = choose_tiling(batch, num_queries, domain.num_points, form.output_weight.shape[1], dim, elements)
     out = mlp_integral(list(inputs), block, kernel.activation, list(tiling))
     out = _permuted(out, order, -2) + _constant_part(form.output_bias, inputs, order).to(out.dtype)
-    return out.reshape(u.shape[0], kernel.num_heads, num_queries, -1).transpose(1, 2).flatten(2)
+    return out.reshape(u.shape[0], kernel.num_heads, num_queries, out.shape[-1]).transpose(1, 2).flatten(2)
 
 
 def _constant_part(bias: Tensor, inputs: IntegralInputs, order: Tensor | None) -> Tensor:
@@ -101,7 +101,7 @@ def _constant_part(bias: Tensor, inputs: IntegralInputs, order: Tensor | None) -
     if inputs.seen.numel() == 0:
         total = values.sum(-2, keepdim=True)
     else:
-        running = torch.cat([torch.zeros_like(values[..., :1, :]), values.cumsum(-2)], dim=-2)
+        running = torch.nn.functional.pad(values.cumsum(-2), (0, 0, 1, 0))
         seen = _permuted(inputs.seen, order, -1)[:, None, :, None]
         total = running.gather(2, seen.expand(*running.shape[:2], -1, running.shape[-1]))
     return torch.einsum("goi,bgni->bgno", bias.to(accumulator), total)

@@ -1,0 +1,74 @@
+"""The contract of an evaluation: the dense oracle's number, forward and in every gradient."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, Points
+from fredholm.evaluation import Dense, Evaluation
+from fredholm.kernels import Kernel
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+@dataclasses.dataclass
+class Problem:
+    """One integral: the kernel, the signal and where it lives, and perhaps other queries."""
+
+    kernel: Kernel
+    u: Tensor
+    domain: Domain
+    query: Tensor | None = None
+    query_domain: Domain | None = None
+
+
+def randomise(kernel: Kernel, scale: float = 0.5) -> Kernel:
+    """Replaces every parameter by noise: at its initialisation a kernel hides mistakes behind small numbers."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in kernel.parameters():
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return kernel
+
+
+def results(route: Evaluation, problem: Problem) -> dict[str, Tensor]:
+    """The integral and the gradient of a fixed functional of it with respect to everything that it depends on."""
+    kernel = problem.kernel
+    leaves = {"u": problem.u}
+    if problem.query is not None:
+        leaves["query"] = problem.query
+    for side, domain in (("key", problem.domain), ("query", problem.query_domain)):
+        if isinstance(domain, Points):
+            leaves[f"{side} pos"] = domain.pos
+            if side == "key" and domain.uniform_parts is None:
+                leaves["weights"] = domain.weights
+    leaves |= dict(kernel.named_parameters())
+    for leaf in leaves.values():
+        leaf.requires_grad_()
+    out = route.integrate(kernel, problem.u, problem.domain, problem.query, problem.query_domain)
+    cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(out.dtype)
+    grads = torch.autograd.grad(out, list(leaves.values()), cotangent, allow_unused=True)
+    found = {f"d/d {name}": grad for name, grad in zip(leaves, grads, strict=True) if grad is not None}
+    return {"integral": out.detach(), **found}
+
+
+def check_route(route: Evaluation, problem: Problem, tolerance: float | None = None) -> None:
+    """Asserts that a route accepts a problem and agrees with the dense oracle in everything `results` lists."""
+    reasons = route.unsupported_reasons(problem.kernel, problem.u, problem.domain, problem.query, problem.query_domain)
+    assert not reasons, reasons
+    expected, got = results(Dense(), problem), results(route, problem)
+    tolerance = TOLERANCE[problem.u.dtype] if tolerance is None else tolerance
+    compare(got, expected, tolerance)
+
+
+def compare(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    """Asserts that every entry agrees to a tolerance relative to its largest value; absent gradients count as zero."""
+    for name in got.keys() | expected.keys():
+        shape = (got.get(name) if name in got else expected[name]).shape
+        a, b = (side.get(name, torch.zeros(shape)).double() for side in (got, expected))
+        assert torch.isfinite(a).all(), f"{name} is not finite"
+        if a.numel() == 0:
+            continue
+        error = (a - b).abs().max() / b.abs().max().clamp_min(1e-30)
+        assert error <= tolerance, f"{name}: relative error {error:.2e} above {tolerance:.0e}"

@@ -1,0 +1,59 @@
+import pytest
+import torch
+
+from fredholm.domains import Grid, Points, Sequence, Union
+from fredholm.evaluation import Dense, Tiled, Toeplitz, select
+from fredholm.kernels import MLP, KernelInputs
+from fredholm.kernels.kernel import Kernel
+
+
+class Mean(Kernel):
+    """κ = I: the simplest kernel without a marker."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.in_dim = self.out_dim = dim
+        self.pos_dim, self.is_causal, self.reads_query = None, False, False
+
+    def matrix(self, u, domain, query=None, query_domain=None):
+        num_queries = (domain if query_domain is None else query_domain).num_points
+        return torch.eye(self.in_dim).expand(u.shape[0], num_queries, domain.num_points, -1, -1)
+
+
+def mlp(pos_dim: int = 2, **options) -> MLP:
+    return MLP(4, 2, pos_dim, width=3, num_frequencies=2, **options)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "domain", "route"),
+    [
+        (mlp(), Grid(3, 3), Toeplitz),
+        (mlp(1), Sequence(9), Toeplitz),
+        (mlp(), Union(Points(torch.rand(1, 2)), Grid(2, 4)), Toeplitz),
+        (mlp(), Grid(3, 3, periodic=True), Toeplitz),
+        (mlp(), Points(torch.rand(9, 2)), Tiled),
+        (mlp(1), Sequence(times=torch.rand(9).sort().values), Tiled),
+        (mlp(inputs=KernelInputs(relative_position=False, distance=False)), Grid(3, 3), Tiled),
+        (Mean(4), Grid(3, 3), Dense),
+    ],
+)
+def test_the_fastest_route_that_fits_is_taken(kernel, domain, route):
+    choice = select(kernel, torch.randn(1, 9, 4), domain)
+    assert isinstance(choice.evaluation, route)
+    assert all(reasons for reasons in choice.refusals.values())
+    assert choice.evaluation.name in str(choice)
+    assert all(name in str(choice) for name in choice.refusals)
+
+
+def test_queries_off_a_periodic_grid_leave_the_oracle():
+    choice = select(
+        mlp(), torch.randn(1, 9, 4), Grid(3, 3, periodic=True), torch.randn(1, 2, 4), Points(torch.rand(2, 2))
+    )
+    assert isinstance(choice.evaluation, Dense)
+    assert choice.refusals["Tiled"] == ["displacements on a periodic domain do not split over the two points"]
+
+
+def test_refuses_when_no_route_fits_and_says_why():
+    u = torch.empty(1, 40_000, 4, device="meta")
+    with pytest.raises(ValueError, match=r"no evaluation can integrate Mean on .*Dense: κ would need 95\.4 GiB"):
+        select(Mean(4), u, Grid(200, 200))
