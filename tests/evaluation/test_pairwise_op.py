@@ -3,8 +3,8 @@ import torch
 
 from fredholm.domains import Grid, Points
 from fredholm.evaluation import Tiled, Toeplitz, tiled
-from fredholm.evaluation.pairwise.tiling import choose_tiling, ranges, split_at_block
 from fredholm.evaluation.pairwise.inputs import Block
+from fredholm.evaluation.pairwise.tiling import choose_tiling, ranges, split_at_block
 from fredholm.kernels import MLP
 from tests.contracts.routes import randomise
 
