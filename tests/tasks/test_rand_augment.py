@@ -37,6 +37,37 @@ def test_groups_draw_their_own_operations() -> None:
     assert len({tuple(image.flatten().tolist()) for image in changed}) > 4
 
 
+def test_motions_have_the_extent_of_the_source() -> None:
+    """At m = 29: a slope of 0.29, 29 degrees, and 0.435 of the side, either way."""
+    from kornia.augmentation.auto import RandAugment
+
+    rows = {row[0]: row for row in _policy(29, False, True)}
+    dots = torch.zeros(64, 1, 101, 101)  # a dot 20 pixels right of the centre and one 20 pixels below it
+    dots[:32, :, 49:52, 69:72] = 1.0
+    dots[32:, :, 69:72, 49:52] = 1.0
+    starts = torch.tensor([[0.0, 20.0], [20.0, 0.0]]).repeat_interleave(32, 0)  # row, column from the centre
+    turn = torch.deg2rad(torch.tensor(29.0))
+    expected = {
+        "shear_x": (torch.tensor([0.0, 0.0]), torch.tensor([0.0, 0.29 * 20])),
+        "shear_y": (torch.tensor([0.29 * 20, 0.0]), torch.tensor([0.0, 0.0])),
+        "translate_x": (torch.tensor([0.0, 0.435 * 101]),) * 2,
+        "translate_y": (torch.tensor([0.435 * 101, 0.0]),) * 2,
+        "rotate": (
+            torch.tensor([20 * turn.sin(), 20 * (1 - turn.cos())]),
+            torch.tensor([20 * (1 - turn.cos()), 20 * turn.sin()]),
+        ),
+    }
+    places = torch.arange(-50.0, 51.0)
+    for name, moves in expected.items():
+        changed = RandAugment(1, 29, policy=[[rows[name]]])(dots)
+        mass = changed.sum((1, 2, 3))
+        ends = torch.stack([changed.sum((1, 3)) @ places / mass, changed.sum((1, 2)) @ places / mass], 1)
+        stays = mass > 1  # a translation may push a dot out of the picture
+        extent = torch.stack(moves).repeat_interleave(32, 0)
+        torch.testing.assert_close((ends - starts).abs()[stays], extent[stays], atol=0.3, rtol=0, msg=name)
+        assert stays.sum() > 40
+
+
 def test_each_operation_grows_with_the_magnitude() -> None:
     from kornia.augmentation.auto import RandAugment
 

@@ -30,7 +30,7 @@ def mix(images: Tensor, targets: Tensor, mixup_alpha: float, cutmix_alpha: float
         The new images and targets, of the same shapes and types.
     """
     num_images, _, height, width = images.shape
-    if num_images == 0 or (mixup_alpha == 0 and cutmix_alpha == 0):
+    if mixup_alpha == 0 and cutmix_alpha == 0:
         return images, targets
     if cutmix_alpha == 0:
         stays = _mixup_shares(num_images, mixup_alpha)

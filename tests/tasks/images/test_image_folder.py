@@ -47,6 +47,15 @@ def test_split_follows_fraction_and_seed(tmp_path: Path) -> None:
     assert contents(first.test) == contents(again.test) != contents(other.test)
 
 
+@pytest.mark.parametrize("top", ["", "train"])
+def test_split_does_not_depend_on_where_the_folder_lies(tmp_path: Path, top: str) -> None:
+    tests = []
+    for place in ("here", "over/there"):
+        write_classes(tmp_path / place / top, {"a": 20, "b": 20})
+        tests.append(contents(image_folder(tmp_path / place).test))
+    assert tests[0] == tests[1]
+
+
 @pytest.mark.parametrize("test_name", ["test", "val"])
 def test_given_split_is_kept(tmp_path: Path, test_name: str) -> None:
     write_classes(tmp_path / "train", {"a": 2, "b": 2, "c": 1})
