@@ -13,6 +13,7 @@ from fredholm.evaluation.pairwise.integral import (
     activation_gradient_into,
     add_product,
 )
+from fredholm.evaluation.pairwise.tiling import ranges
 
 
 @final
@@ -27,7 +28,7 @@ class Gradients:
         self.wanted = dict(zip(IntegralInputs._fields, wanted, strict=True))
         device, dtype = integral.t.query.device, integral.accumulator
         zeros = (torch.zeros(t.shape, dtype=dtype, device=device) for t in integral.t[:-1])
-        self.sums = IntegralInputs(*zeros, integral.t.seen)
+        self.sums = IntegralInputs._make([*zeros, integral.t.seen])
         # held in the layout of the products that feed them
         self.key_bias = torch.zeros_like(self.sums.key_bias.mT, memory_format=torch.contiguous_format)
 
@@ -61,7 +62,7 @@ class Gradients:
         return [total.to(t.dtype) for total, t in zip(self.sums[:-1], op.t[:-1], strict=True)]
 
     def _select_table(self, g: int) -> None:
-        """Where the gradient of kernel g's displacement table is summed: window by window where these are held whole."""
+        """Where the gradient of kernel g's displacement table is summed: by window where windows are held whole."""
         if self.integral.block.size:
             first = self.integral.first
             self.windows = first.unfold(self.sums.table[g])
@@ -149,10 +150,12 @@ class Gradients:
         geo = op.first.geometry(b)
         self.key_bias[geo, g, :, k] += grad_rest.sum(1)
         if tile.in_block:
-            # windows of different queries overlap: one after the other
-            for i, grad_row in zip(range(q.start, q.stop), grad_rest.sum(0) if len(grad_rest) > 1 else grad_rest[0], strict=True):
-                for _, window in op.first.lines(self.windows, slice(i, i + 1), k):
-                    window += grad_row.view_as(window)
+            grad_rows = grad_rest.sum(0) if len(grad_rest) > 1 else grad_rest[0]
+            # windows held whole overlap only between grid lines, views of the table between all queries
+            for run in [slice(0, length(q))] if self.windows_apart else ranges(length(q), 1):
+                shifted = slice(q.start + run.start, q.start + run.stop)
+                for rows, window in op.first.lines(self.windows, shifted, k):
+                    window += grad_rows[run][rows].view_as(window)
             return
         if t.distance_weight.numel():
             distances = op.first.distances(geo, q, k)
