@@ -152,7 +152,7 @@ class Augmentation:
         if self._shape != (channels, height, width):
             self._transforms = _build(self.config, channels, height, width) if self.config.changes_images else []
             self._shape = (channels, height, width)
-        return self._transforms if len(images) else []
+        return self._transforms
 
 
 def _build(config: Augmentation.Config, channels: int, height: int, width: int) -> list[Callable[[Tensor], Tensor]]:
