@@ -135,7 +135,7 @@ class Domain(abc.ABC):
 
     def _with(self, *, pos: Tensor, weights: Tensor, mask: Tensor | None) -> Self:
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        vars(other).update(vars(self))
         other.pos, other.weights, other.mask = pos, weights, mask
         return other
 

@@ -7,10 +7,13 @@ from fredholm.domains.domain import Domain
 
 
 def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
-    """How many leading points of `domain` each query may see, itself included: int64 `(1 or B, Nq)` on the domain's device.
+    """How many leading points of `domain` each query may see, itself included.
 
-    Where both domains carry times, a query at time t sees every sample with time <= t. Otherwise the order is that of the
-    indices, aligned bottom-right: the last query sees every point, the one before it all but the last, and so on.
+    Where both domains carry times, a query at time t sees every sample with time <= t. Otherwise the order is that of
+    the indices, aligned bottom-right: the last query sees every point, the one before it all but the last, and so on.
+
+    Returns:
+        int64 `(1 or B, Nq)` on the domain's device.
     """
     num_queries, num_points = query_domain.num_points, domain.num_points
     query_times, times = query_domain.times, domain.times

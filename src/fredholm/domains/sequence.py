@@ -93,22 +93,22 @@ def trapezoid_weights(times: Tensor, mask: Tensor | None = None, *, total: float
         mask = torch.ones_like(times, dtype=torch.bool)
     if mask.shape[-1] != times.shape[-1]:
         raise ValueError(f"trapezoid_weights: mask {tuple(mask.shape)} does not fit times {tuple(times.shape)}")
-    times, mask = torch.broadcast_tensors(times, mask)
+    times, exists = torch.broadcast_tensors(times, mask)
     if times.shape[-1] == 0:
         return torch.zeros_like(times)
-    kept = torch.where(mask, times, 0.0)
+    kept = torch.where(exists, times, 0.0)
     if not bool(torch.isfinite(kept).all()):
         raise ValueError("trapezoid_weights: times hold NaN or infinite values at samples that exist")
-    forward = _carry_forward(times, mask)
+    forward = _carry_forward(times, exists)
     if bool((forward.diff(dim=-1) < 0).any()):
         raise ValueError("trapezoid_weights: times must not decrease along a sequence; sort them first")
-    backward = -_carry_forward(-times.flip(-1), mask.flip(-1)).flip(-1)
+    backward = -_carry_forward(-times.flip(-1), exists.flip(-1)).flip(-1)
     previous = torch.cat([forward[..., :1], forward[..., :-1]], dim=-1)
     following = torch.cat([backward[..., 1:], backward[..., -1:]], dim=-1)
-    weights = torch.where(mask, 0.5 * (following - previous), 0.0)
+    weights = torch.where(exists, 0.5 * (following - previous), 0.0)
     if total is None:
         return weights
     mass = weights.sum(dim=-1, keepdim=True)
-    count = mask.sum(dim=-1, keepdim=True).clamp_min(1)
-    even = mask.to(times.dtype) / count
+    count = exists.sum(dim=-1, keepdim=True).clamp_min(1)
+    even = exists.to(times.dtype) / count
     return total * torch.where(mass > 0, weights / torch.where(mass > 0, mass, torch.ones_like(mass)), even)

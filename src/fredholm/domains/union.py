@@ -15,9 +15,9 @@ class Union(Domain):
 
     Args:
         first, second: domains of one `pos_dim` on one device; batched ones must agree in batch size.
-        mass: the total mass of each part, both >= 0, whatever its number of points (a balanced measure for two modalities is
-            (0.5, 0.5)). None: proportional to the number of points that exist, so that two uniform parts give a
-            uniform union of total mass 1.
+        mass: the total mass of each part, both >= 0, whatever its number of points (a balanced measure for two
+            modalities is (0.5, 0.5)). None: proportional to the number of points that exist, so that two uniform parts
+            give a uniform union of total mass 1.
 
     Raises:
         ValueError: when the parts do not fit each other.

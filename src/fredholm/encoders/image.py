@@ -43,13 +43,15 @@ class Image(Encoder):
                     raise ValueError(f"encoders.Image: {name} must be at least 1 pixel; got {size}")
             if self.channels < 1 or self.num_frequencies < 0:
                 raise ValueError(
-                    f"encoders.Image: needs channels >= 1 and num_frequencies >= 0; got {self.channels}, {self.num_frequencies}"
+                    "encoders.Image: needs channels >= 1 and num_frequencies >= 0; "
+                    f"got {self.channels}, {self.num_frequencies}"
                 )
             if min(self.patch) < 1 or any(n % p for n, p in zip(self.image_size, self.patch, strict=True)):
                 fitting = [_divisors(n) for n in self.image_size]
                 raise ValueError(
-                    f"encoders.Image: patches of {self.patch[0]} x {self.patch[1]} do not divide images of {self.image_size[0]} x "
-                    f"{self.image_size[1]}; heights that do: {fitting[0]}, widths that do: {fitting[1]}"
+                    f"encoders.Image: patches of {self.patch[0]} x {self.patch[1]} do not divide images of "
+                    f"{self.image_size[0]} x {self.image_size[1]}; "
+                    f"heights that do: {fitting[0]}, widths that do: {fitting[1]}"
                 )
 
         @property

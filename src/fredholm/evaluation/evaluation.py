@@ -12,14 +12,14 @@ from fredholm.kernels import Kernel
 class Evaluation(abc.ABC):
     """How Σ_j ω_j κ(x_i, y_j, u(x_i), u(y_j)) u(y_j) is computed: never what it is.
 
-    Every route gives the same number as `Dense`, in the forward pass and in every gradient, for what it does not refuse.
+    For what it does not refuse, every route gives the numbers of `Dense`, in the forward pass and in every gradient.
     """
 
     @abc.abstractmethod
     def unsupported_reasons(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> list[str]:
-        """Why this route cannot compute this integral, one sentence each; empty when it can. Shapes as in `integrate`."""
+        """Why this route cannot compute this integral, a sentence each; empty when it can. Shapes as in `integrate`."""
 
     @abc.abstractmethod
     def integrate(

@@ -14,10 +14,11 @@ from fredholm.kernels import Kernel, PairwiseMLP
 @final
 @dataclasses.dataclass(frozen=True)
 class Toeplitz(Evaluation):
-    """For `PairwiseMLP` kernels where queries and keys hold the same grid: on it, what depends on x - y is tabulated once.
+    """For `PairwiseMLP` kernels where queries and keys hold the same grid: what depends on x - y is tabulated once.
 
-    A grid of n_1 x ... x n_s cells has (2n_1 - 1)...(2n_s - 1) displacements, shared by batch and queries, so that a pair costs
-    2w(2d) flops whatever the relative part is. Points beside the grid, such as a class token, are tiled as in `Tiled`.
+    A grid of n_1 x ... x n_s cells has (2n_1 - 1)...(2n_s - 1) displacements, shared by batch and queries, so that a
+    pair costs 2w(2d) flops whatever the relative part is. Points beside the grid, such as a class token, are tiled as
+    in `Tiled`.
 
     Args:
         tile_elements: as in `Tiled`.

@@ -7,15 +7,15 @@ from torch import Tensor
 
 
 def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tensor:
-    """B with entries drawn from N(0, sigma²), `(num_frequencies, pos_dim)`, in cycles per unit length (ITNet, H.2.1)."""
+    """B with entries from N(0, sigma²), `(num_frequencies, pos_dim)`, in cycles per unit length (ITNet, H.2.1)."""
     return torch.randn(num_frequencies, pos_dim) * sigma
 
 
 def phases(pos: Tensor, frequencies: Tensor) -> Tensor:
     """θ = 2π B x for positions `(..., s)` and frequencies `(L, s)`: `(..., L)`.
 
-    Computed in the precision of the positions and never under autocast: a phase of hundreds of radians has no digits left in
-    bfloat16.
+    Computed in the precision of the positions and never under autocast: a phase of hundreds of radians has no digits
+    left in bfloat16.
     """
     dtype = torch.promote_types(pos.dtype, torch.float32)
     # a product and a sum, because autocast would take a matrix product to low precision

@@ -79,8 +79,8 @@ class PairwiseForm(NamedTuple):
 class PairwiseMLP(Kernel):
     """Marker: κ is a perceptron of two points whose first layer splits as in `PairwiseForm`, in `num_heads` heads.
 
-    Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads. With `head_shared` all heads
-    have the one kernel (G = 1), else each has its own (G = num_heads).
+    Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads. With `head_shared` all
+    heads have the one kernel (G = 1), else each has its own (G = num_heads).
     """
 
     num_heads: int
@@ -96,9 +96,10 @@ class PairwiseMLP(Kernel):
         """The part of p that depends on x - y alone, at every displacement within a grid block.
 
         Returns:
-            `(G, w, 2 n_1 - 1, ..., 2 n_s - 1)`; entry `[g, k, j_1 - i_1 + n_1 - 1, ...]` belongs to query cell i and key cell j.
+            `(G, w, 2 n_1 - 1, ..., 2 n_s - 1)`; entry `[g, k, j_1 - i_1 + n_1 - 1, ...]` belongs to query cell i and
+            key cell j.
         """
 
     @abc.abstractmethod
     def reads_displacement(self, domain: Domain) -> bool:
-        """Whether p on this domain depends on the displacement or the distance beyond what splits over the two points."""
+        """Whether p on this domain depends on displacement or distance beyond what splits over the two points."""

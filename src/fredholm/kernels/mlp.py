@@ -1,10 +1,10 @@
 """The perceptron kernel of ITNet.
 
 Legend
-    x, y        query and key position, s coordinates          u_x, u_y    their features, d = embed_dim / num_heads per head
+    x, y        query and key position, s coordinates     u_x, u_y    their features, d = embed_dim / num_heads per head
     γ           Fourier features with L frequencies, or the identity ("raw coordinates") when L = 0
     z           the inputs [γ(x); γ(y); γ(x - y); ‖x - y‖; u_x; u_y; u_x ⊙ u_y], those switched on
-    w           hidden width                                   G           distinct kernels: num_heads, or 1 when head-shared
+    w           hidden width                              G           distinct kernels: num_heads, or 1 if head-shared
 
     vec κ(x, y, u_x, u_y) = W2 φ(W1 z + b1) + b2,  with further hidden layers of width w between the two when depth > 2
 
@@ -47,7 +47,7 @@ class KernelInputs:
 
 @final
 class MLP(PairwiseMLP):
-    """κ = a small perceptron of positions, displacement, distance and features, matrix-valued, block-diagonal over heads.
+    """κ = a small perceptron of positions, displacement, distance and features; matrices, block-diagonal over heads.
 
     Args:
         embed_dim: channels of the signal, in and out; a multiple of `num_heads`.
@@ -63,9 +63,10 @@ class MLP(PairwiseMLP):
         is_causal: κ = 0 where y comes after x.
         epsilon: scale of the output layer's initial values.
 
-    Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the operator
-    starts as mean + identity. The paper states b2 = I/n, which together with the weights 1/n would give mean/n, not the
-    mean that it intends. Hidden layers between (depth > 2, which the paper does not specify) start at N(0, 2/w), b = 0.
+    Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the
+    operator starts as mean + identity. The paper states b2 = I/n, which together with the weights 1/n would give
+    mean/n, not the mean that it intends. Hidden layers between (depth > 2, which the paper does not specify) start at
+    N(0, 2/w), b = 0.
 
     Raises:
         ValueError: on heads that do not divide the channels, a depth below 2, or sizes below 1.
@@ -126,7 +127,7 @@ class MLP(PairwiseMLP):
     def head_matrices(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
-        """κ head by head, `(B, H, Nq, N, d, d)`, computed as it is written on paper: z at every pair, then the perceptron."""
+        """κ head by head, `(B, H, Nq, N, d, d)`, computed as written on paper: z at every pair, then the perceptron."""
         query = u if query is None else query
         query_domain = domain if query_domain is None else query_domain
         content_q, content_k = self._heads(query)[:, :, :, None], self._heads(u)[:, :, None]
@@ -141,7 +142,8 @@ class MLP(PairwiseMLP):
             "key_content": lambda: content_k,
             "product": lambda: content_q * content_k,
         }
-        pieces = [parts[name]().to(u.dtype).expand(batch, heads, n_q, n_k, size) for name, size in self.group_sizes.items()]
+        pairs = (batch, heads, n_q, n_k)
+        pieces = [parts[name]().to(u.dtype).expand(*pairs, size) for name, size in self.group_sizes.items()]
         z = torch.cat(pieces, dim=-1) if pieces else u.new_zeros(batch, heads, n_q, n_k, 0)
         hidden = activate(z @ self.input_weight.mT[:, None] + self.input_bias[:, None, None], self.activation)
         for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
@@ -172,7 +174,10 @@ class MLP(PairwiseMLP):
         return self.inputs.distance or (self.inputs.relative_position and not splits)
 
     def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:
-        """See `PairwiseMLP.pairwise_form`; x - y splits by the angle-sum identities, but where it wraps round only the table has it."""
+        """See `PairwiseMLP.pairwise_form`.
+
+        x - y splits by the angle-sum identities, but where it wraps round only the table has it.
+        """
         columns, dtype = self._columns(), self.input_weight.dtype
         query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
         query_bias = self.input_bias[:, None].expand(1, -1, query_domain.num_points, -1)
@@ -223,7 +228,8 @@ class MLP(PairwiseMLP):
         if "relative_position" in columns and (self.num_frequencies or block.periodic):
             table = table + torch.einsum("gwf,...f->gw...", columns["relative_position"], self._lift(displacement))
         if "distance" in columns:
-            table = table + torch.einsum("gwf,...f->gw...", columns["distance"], _norm(displacement).to(table.dtype)[..., None])
+            distance = _norm(displacement).to(table.dtype)[..., None]
+            table = table + torch.einsum("gwf,...f->gw...", columns["distance"], distance)
         return table
 
     def extra_repr(self) -> str:
@@ -262,7 +268,9 @@ def _check_sizes(
         if size < 1:
             raise ValueError(f"kernels.MLP: {name} must be at least 1; got {size}")
     if embed_dim % num_heads:
-        raise ValueError(f"kernels.MLP: num_heads must divide embed_dim; got {num_heads} heads for {embed_dim} channels")
+        raise ValueError(
+            f"kernels.MLP: num_heads must divide embed_dim; got {num_heads} heads for {embed_dim} channels"
+        )
     if depth < 2:
         raise ValueError(f"kernels.MLP: depth counts linear layers and must be at least 2; got {depth}")
     if num_frequencies < 0:

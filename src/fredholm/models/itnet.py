@@ -19,8 +19,8 @@ from fredholm.operators import IntegralOperator
 class ITNet(nn.Module):
     """Encoder, L pre-norm blocks with an integral operator each, a final norm and a linear head (ITNet, eq. 5 and H.2).
 
-    With `pool="cls"` a learned token is put before the signal, at the centre of the unit box, and carries 1/(N+1) of the measure.
-    The kernels of all layers draw their own frozen frequencies.
+    With `pool="cls"` a learned token is put before the signal, at the centre of the unit box, and carries 1/(N+1) of
+    the measure. The kernels of all layers draw their own frozen frequencies.
 
     Args:
         encoder: from raw inputs to a signal with `config.embed_dim` channels on a domain.
@@ -47,7 +47,7 @@ class ITNet(nn.Module):
         head_shared: bool = False
         """One kernel for all heads of a layer instead of one a head."""
         activation: Activation = "gelu"
-        inputs: KernelInputs = KernelInputs()
+        inputs: KernelInputs = dataclasses.field(default_factory=KernelInputs)
         """Which of the seven input groups the kernels read."""
         epsilon: float = 1e-3
         """Scale of the kernels' initial output weights."""
@@ -78,19 +78,20 @@ class ITNet(nn.Module):
 
         @classmethod
         def large(cls) -> Self:
-            """ITNet-L: 24 layers, 1024 channels, 16 heads. The paper states no dropout rate for it; S and B's is used."""
+            """ITNet-L: 24 layers, 1024 channels, 16 heads. The paper states no dropout rate; S and B's is used."""
             return cls(embed_dim=1024, depth=24, num_heads=16, drop_path=0.3)
 
         @classmethod
         def point_cloud(cls) -> Self:
-            """ITNet-PC: 6 layers, 128 channels, 4 heads, no dropout. Its stochastic depth is not stated; S's is used."""
+            """ITNet-PC: 6 layers, 128 channels, 4 heads, no dropout. Stochastic depth is not stated; S's is used."""
             return cls(embed_dim=128, depth=6, num_heads=4, dropout=0.0)
 
     def __init__(self, encoder: Encoder, num_outputs: int, config: Config) -> None:
         super().__init__()
         if encoder.embed_dim != config.embed_dim:
             raise ValueError(
-                f"models.ITNet: the encoder gives {encoder.embed_dim} channels, the model has embed_dim {config.embed_dim}"
+                f"models.ITNet: the encoder gives {encoder.embed_dim} channels, "
+                f"the model has embed_dim {config.embed_dim}"
             )
         if num_outputs < 1:
             raise ValueError(f"models.ITNet: num_outputs must be at least 1; got {num_outputs}")

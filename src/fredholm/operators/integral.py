@@ -45,7 +45,8 @@ class IntegralOperator(nn.Module):
                 f"IntegralOperator: a residual needs as many channels out as in; the kernel maps {kernel.in_dim} to "
                 f"{kernel.out_dim}; pass residual=False"
             )
-        self.kernel, self.evaluation = kernel, evaluation
+        self.kernel = kernel
+        self.evaluation: Evaluation | Literal["auto"] = evaluation
         self.output_weight = nn.Parameter(torch.empty(kernel.out_dim, kernel.out_dim))
         self.residual_weight = nn.Parameter(torch.eye(kernel.out_dim)) if residual else None
         self.bias = nn.Parameter(torch.zeros(kernel.out_dim)) if bias else None
@@ -65,13 +66,15 @@ class IntegralOperator(nn.Module):
         Args:
             u: signal at the keys, `(B, N, C)`. Its values at points that do not exist are never read.
             domain: where it lives, N points; None: `Sequence(N)`.
-            query: signal at the queries, `(B, Nq, C)`; needed with a `query_domain` when the kernel or the residual reads u(x).
+            query: signal at the queries, `(B, Nq, C)`; needed with a `query_domain` when the kernel or the residual
+                reads u(x).
             query_domain: where the result is wanted, Nq points; None: `domain`.
             key_padding_mask: `(N,)` or `(B, N)` bool, True = keep, on top of the domain's own mask; a uniform measure
                 is spread over what is kept.
 
         Returns:
-            `(B, Nq, d_out)`; 0 at queries that do not exist. Where nothing exists to integrate, the integral is exactly 0.
+            `(B, Nq, d_out)`; 0 at queries that do not exist. Where nothing exists to integrate, the integral is
+            exactly 0.
 
         Raises:
             ValueError, TypeError: on shapes, devices or dtypes that do not fit, or a route that refuses.
@@ -84,7 +87,8 @@ class IntegralOperator(nn.Module):
             reasons = route.unsupported_reasons(self.kernel, u, domain, query, query_domain)
             if reasons:
                 raise ValueError(f"IntegralOperator: {route.name} refuses this integral: {'; '.join(reasons)}")
-        out = nn.functional.linear(route.integrate(self.kernel, u, domain, query, query_domain), self.output_weight, self.bias)
+        out = route.integrate(self.kernel, u, domain, query, query_domain)
+        out = nn.functional.linear(out, self.output_weight, self.bias)
         if self.residual_weight is not None:
             out = out + nn.functional.linear(u if query is None else query, self.residual_weight)
         asked = domain if query_domain is None else query_domain
@@ -121,13 +125,13 @@ class IntegralOperator(nn.Module):
                 query_domain = domain if query.shape[1] == domain.num_points else Sequence(query.shape[1])
             if query.shape[0] != u.shape[0] or query.device != u.device or query.dtype != u.dtype:
                 raise ValueError(
-                    f"IntegralOperator: query {tuple(query.shape)} {query.dtype} on {query.device} must share batch size, dtype "
-                    f"and device with u {tuple(u.shape)} {u.dtype} on {u.device}"
+                    f"IntegralOperator: query {tuple(query.shape)} {query.dtype} on {query.device} must share "
+                    f"batch size, dtype and device with u {tuple(u.shape)} {u.dtype} on {u.device}"
                 )
         elif query_domain is not None and (self.kernel.reads_query or self.residual_weight is not None):
             raise ValueError(
-                "IntegralOperator: query_domain was given without query; the kernel or the residual reads u(x), so pass "
-                "query=, the signal at the queries"
+                "IntegralOperator: query_domain was given without query; the kernel or the residual reads u(x), "
+                "so pass query=, the signal at the queries"
             )
         domain = self._check_domain("u", u, domain).restrict(mask)
         u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
@@ -142,13 +146,16 @@ class IntegralOperator(nn.Module):
         channels = self.kernel.in_dim
         if u.ndim != 3 or u.shape[-1] != channels:
             raise ValueError(
-                f"IntegralOperator: {name} must be (batch, points, channels) with {channels} channels; got {tuple(u.shape)}"
+                f"IntegralOperator: {name} must be (batch, points, channels) with {channels} channels; "
+                f"got {tuple(u.shape)}"
             )
         weight = self.output_weight
         if u.device != weight.device:
             raise ValueError(f"IntegralOperator: {name} is on {u.device} but the operator is on {weight.device}")
         if not u.dtype.is_floating_point or (u.dtype != weight.dtype and not torch.is_autocast_enabled(u.device.type)):
-            raise TypeError(f"IntegralOperator: {name} is {u.dtype} but the operator is {weight.dtype}; convert one of them")
+            raise TypeError(
+                f"IntegralOperator: {name} is {u.dtype} but the operator is {weight.dtype}; convert one of them"
+            )
 
     def _check_domain(self, name: str, u: Tensor, domain: Domain) -> Domain:
         if not isinstance(domain, Domain):
@@ -164,10 +171,13 @@ class IntegralOperator(nn.Module):
             )
         if domain.batch_size not in (None, u.shape[0]):
             raise ValueError(
-                f"IntegralOperator: {name} has batch size {u.shape[0]} but its domain has batch size {domain.batch_size}"
+                f"IntegralOperator: {name} has batch size {u.shape[0]} "
+                f"but its domain has batch size {domain.batch_size}"
             )
         if domain.device != u.device:
             if not domain.is_generated:
-                raise ValueError(f"IntegralOperator: {name} is on {u.device} but its domain is on {domain.device}; use domain.to")
+                raise ValueError(
+                    f"IntegralOperator: {name} is on {u.device} but its domain is on {domain.device}; use domain.to"
+                )
             domain = domain.to(u.device)
         return domain

@@ -61,7 +61,7 @@ class FirstLayer:
     def lines(self, windows: Tensor, q: slice, k: slice) -> Iterator[tuple[slice, Tensor]]:
         """Runs of queries along one grid line, and what an unfolded table holds for them, `(n, w, *key cells)`.
 
-        Queries run backwards through the grid, so that the r-th one reads the window that starts at entry r of the table.
+        Queries run backwards through the grid, so that the r-th reads the window that starts at entry r of the table.
         """
         shape, start = self.block.shape, self.block.query_start
         low, high = ((edge - self.block.key_start) // self.block.row for edge in (k.start, k.stop))

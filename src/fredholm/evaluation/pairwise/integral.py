@@ -125,7 +125,7 @@ class Integral:
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, *, fresh: bool = False) -> None:
-    """total += a @ b for stacks of matrices, or total = a @ b when fresh; total may be of higher precision than a and b."""
+    """total += a @ b for stacks of matrices, or total = a @ b when fresh; total may be more precise than a and b."""
     if total.dtype == a.dtype:
         total.baddbmm_(a, b, beta=0 if fresh else 1)
     elif fresh:

@@ -9,8 +9,10 @@ from fredholm.evaluation.pairwise.inputs import Block
 
 
 class Tiling(NamedTuple):
-    """Sizes along batch, queries and keys of a tile, in which p lives, and of a chunk of tiles, which shares one S; and the
-    number of entries that a tile aims at."""
+    """Sizes of a tile, in which p lives, and of a chunk of tiles, which shares one S.
+
+    `elements` is the number of entries that a tile aims at.
+    """
 
     batch: int
     queries: int
@@ -42,7 +44,7 @@ def ranges(total: int, step: int) -> Iterator[slice]:
 
 
 def split_at_block(total: int, step: int, start: int, block: Block, multiple: int = 1) -> Iterator[tuple[slice, bool]]:
-    """Runs of at most `step` that lie within or outside the block, and which; within it they are multiples of `multiple`."""
+    """Runs of at most `step` that lie within or outside the block, and which; within it, multiples of `multiple`."""
     stop = start + block.size
     for low, high, inside in ((0, start, False), (start, stop, True), (stop, total, False)):
         stride = max(multiple, step // multiple * multiple) if inside else step
