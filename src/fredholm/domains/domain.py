@@ -68,23 +68,20 @@ class Domain(abc.ABC):
 
     def _set(self, pos: Tensor, weights: Tensor | None, mask: Tensor | None) -> None:
         name = type(self).__name__
+        check_tensor(name, "pos", pos)
         if pos.ndim not in (2, 3) or not pos.dtype.is_floating_point:
             raise ValueError(
                 f"{name}: pos must be a float tensor of shape (N, s) or (B, N, s); got {tuple(pos.shape)}, {pos.dtype}"
             )
         if pos.shape[-1] == 0:
             raise ValueError(f"{name}: positions need at least one coordinate; got pos of shape {tuple(pos.shape)}")
-        _check_points(name, "mask", mask, pos)
+        check_mask(name, mask, pos)
         _check_points(name, "weights", weights, pos)
-        if mask is not None:
-            if mask.dtype != torch.bool:
-                raise TypeError(f"{name}: mask must be bool with True = this point exists; got {mask.dtype}")
-            kept = mask.any(0) if mask.ndim > pos.ndim - 1 else mask
-            pos = torch.where(kept[..., None] | torch.isfinite(pos), pos, 0.0)
-        if not torch.compiler.is_compiling() and not bool(torch.isfinite(pos).all()):
-            raise ValueError(f"{name}: pos holds NaN or infinite values at points that exist; remove or mask them")
+        _check_one_batch(name, mask, weights)
         self.mask = mask
-        self.pos = pos
+        self.pos = self._without_absent(pos, mask)
+        if not torch.compiler.is_compiling() and not bool(torch.isfinite(self.pos).all()):
+            raise ValueError(f"{name}: pos holds NaN or infinite values at points that exist; remove or mask them")
         self.uniform_parts = ((pos.shape[-2], 1.0),) if weights is None else None
         self.weights = self._weights_over(mask) if weights is None else _explicit(name, weights, mask)
 
@@ -118,7 +115,9 @@ class Domain(abc.ABC):
         if self.device == torch.device(device):
             return self
         mask = None if self.mask is None else self.mask.to(device)
-        return self._with(pos=self.pos.to(device), weights=self.weights.to(device), mask=mask)
+        other = self._with(pos=self.pos.to(device), weights=self.weights.to(device), mask=mask)
+        other.times = None if self.times is None else self.times.to(device)
+        return other
 
     def restrict(self, mask: Tensor | None) -> Self:
         """The domain without the points where `mask` (`(N,)` or `(B, N)`, True = keep) is False.
@@ -127,17 +126,27 @@ class Domain(abc.ABC):
         """
         if mask is None:
             return self
-        _check_points(type(self).__name__, "mask", mask, self.pos, per_batch=True)
-        if mask.dtype != torch.bool:
-            raise TypeError(f"{type(self).__name__}: mask must be bool with True = keep; got {mask.dtype}")
+        name = type(self).__name__
+        check_mask(name, mask, self.pos)
+        _check_one_batch(name, mask, self.weights)
         joint = mask if self.mask is None else mask & self.mask
-        return self._with(pos=self.pos, weights=self._weights_over(joint), mask=joint)
+        return self._with(pos=self._without_absent(self.pos, joint), weights=self._weights_over(joint), mask=joint)
 
     def _with(self, *, pos: Tensor, weights: Tensor, mask: Tensor | None) -> Self:
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         other.pos, other.weights, other.mask = pos, weights, mask
         return other
+
+    def _without_absent(self, pos: Tensor, mask: Tensor | None) -> Tensor:
+        """Position 0 where no point exists, so that nothing computed from it overflows; a grid stays whole."""
+        if mask is None or sum(block.num_points for block in self.grid_blocks) == pos.shape[-2]:
+            return pos
+        kept = mask.any(0) if mask.ndim == pos.ndim else mask
+        index = torch.arange(pos.shape[-2], device=pos.device)
+        for block in self.grid_blocks:
+            kept = kept | ((index >= block.start) & (index < block.start + block.num_points))
+        return torch.where(kept[..., None], pos, 0.0)
 
     def _weights_over(self, mask: Tensor | None) -> Tensor:
         if self.uniform_parts is None:
@@ -166,24 +175,47 @@ class Domain(abc.ABC):
         return f"{type(self).__name__}(num_points={self.num_points}, pos_dim={self.pos_dim}{batch})"
 
 
-def _check_points(name: str, what: str, value: Tensor | None, pos: Tensor, *, per_batch: bool = False) -> None:
+def check_tensor(name: str, what: str, value: object) -> None:
+    """Raises TypeError, in the name of `name`, unless `value` is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: {what} must be a tensor; got {type(value).__name__}")
+
+
+def device_of(*given: Tensor | None) -> torch.device | None:
+    """Device of the first of `given` that is a tensor."""
+    return next((value.device for value in given if isinstance(value, Tensor)), None)
+
+
+def check_mask(name: str, mask: Tensor | None, pos: Tensor) -> None:
+    """Raises, in the name of `name`, unless `mask` is None or says of each point of `pos` whether it exists."""
+    _check_points(name, "mask", mask, pos)
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"{name}: mask must be bool, True = this point exists; got {mask.dtype}")
+
+
+def _check_points(name: str, what: str, value: Tensor | None, pos: Tensor) -> None:
     if value is None:
         return
-    expected = [tuple(pos.shape[-2:-1])]
-    if pos.ndim == 3:
-        expected.append(tuple(pos.shape[:2]))
-    fits = tuple(value.shape) in expected or (
-        (per_batch or pos.ndim == 2) and value.ndim == 2 and value.shape[1] == pos.shape[-2]
-    )
-    if pos.ndim == 3 and value.ndim == 2 and value.shape[0] != pos.shape[0]:
-        fits = False
-    if not fits:
+    check_tensor(name, what, value)
+    num_points, shape = pos.shape[-2], tuple(value.shape)
+    batch = str(pos.shape[0]) if pos.ndim == 3 else "B"
+    batch_fits = len(shape) == 1 or (len(shape) == 2 and (pos.ndim == 2 or shape[0] == pos.shape[0]))
+    if not batch_fits or shape[-1] != num_points:
         raise ValueError(
-            f"{name}: {what} must have one entry a point, {' or '.join(map(str, expected))} (or (B, N)); "
-            f"got shape {tuple(value.shape)} for pos of shape {tuple(pos.shape)}"
+            f"{name}: {what} must have one entry a point, ({num_points},) or ({batch}, {num_points}); "
+            f"got shape {shape} for pos of shape {tuple(pos.shape)}"
         )
     if value.device != pos.device:
         raise ValueError(f"{name}: {what} is on {value.device} but pos is on {pos.device}; move them to one device")
+
+
+def _check_one_batch(name: str, mask: Tensor | None, weights: Tensor | None) -> None:
+    if mask is None or weights is None or min(mask.ndim, weights.ndim) < 2:
+        return
+    if mask.shape[0] != weights.shape[0]:
+        raise ValueError(
+            f"{name}: mask {tuple(mask.shape)} has another batch size than the points' weights {tuple(weights.shape)}"
+        )
 
 
 def _drop(weights: Tensor, mask: Tensor | None) -> Tensor:

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains.domain import Domain, GridBlock
+from fredholm.domains.domain import Domain, GridBlock, device_of
 
 
 @final
@@ -26,15 +26,14 @@ class Grid(Domain):
     def __init__(
         self, *shape: int, periodic: bool = False, weights: Tensor | None = None, mask: Tensor | None = None
     ) -> None:
-        if not shape or any(not isinstance(n, int) or n < 1 for n in shape):
+        if not shape or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in shape):
             raise ValueError(f"Grid: needs at least one axis and every axis at least one cell; got {shape}")
         self.shape = shape
         self.spacing = tuple(1.0 / n for n in shape)
         self.is_periodic = periodic
         self.is_generated = True
         self.grid_blocks = (GridBlock(0, shape, self.spacing, tuple(0.5 * h for h in self.spacing), periodic),)
-        given = weights if weights is not None else mask
-        device = None if given is None else given.device
+        device = device_of(weights, mask)
         axes = [(torch.arange(n, dtype=torch.float64, device=device) + 0.5) / n for n in shape]
         pos = torch.stack([axis.reshape(-1) for axis in torch.meshgrid(*axes, indexing="ij")], dim=-1)
         self._set(pos, weights, mask)

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains.domain import Domain, GridBlock
+from fredholm.domains.domain import Domain, GridBlock, check_mask, check_tensor, device_of
 
 
 @final
@@ -37,19 +37,15 @@ class Sequence(Domain):
         if (length is None) == (times is None):
             raise ValueError("Sequence: give either a length, Sequence(n), or times, Sequence(times=t)")
         if times is None:
-            given = weights if weights is not None else mask
             n = _checked_length(length)
-            points = torch.arange(n, dtype=torch.float64, device=None if given is None else given.device)
+            points = torch.arange(n, dtype=torch.float64, device=device_of(weights, mask))
             self.is_generated = True
             if n > 0:
                 self.grid_blocks = (GridBlock(0, (n,), (1.0 / n,), (0.5 / n,), False),)
             self._set(((points + 0.5) / max(n, 1))[:, None], weights, mask)
             return
-        if times.ndim not in (1, 2) or not times.dtype.is_floating_point:
-            raise ValueError(
-                f"Sequence: times must be float of shape (N,) or (B, N); got {tuple(times.shape)}, {times.dtype}"
-            )
-        if mask is not None and times.shape[-1] == mask.shape[-1]:
+        _check_times("Sequence", times, mask)
+        if mask is not None:
             times = _carry_forward(times, mask)
         self._set(times[..., None], weights, mask)
         # where a padded point stands, the order of time is kept by the last time before it
@@ -62,6 +58,15 @@ def _checked_length(length: int | None) -> int:
     if not isinstance(length, int) or isinstance(length, bool) or length < 0:
         raise ValueError(f"Sequence: length must be an integer >= 0; got {length!r}")
     return length
+
+
+def _check_times(name: str, times: Tensor, mask: Tensor | None) -> None:
+    check_tensor(name, "times", times)
+    if times.ndim not in (1, 2) or not times.dtype.is_floating_point:
+        raise ValueError(
+            f"{name}: times must be float of shape (N,) or (B, N); got {tuple(times.shape)}, {times.dtype}"
+        )
+    check_mask(name, mask, times[..., None])
 
 
 def _carry_forward(times: Tensor, mask: Tensor) -> Tensor:
@@ -85,14 +90,9 @@ def trapezoid_weights(times: Tensor, mask: Tensor | None = None, *, total: float
         Weights of the shape of `times` (broadcast with `mask`), 0 where masked. Samples that all share one time get
         equal weights (zero when `total` is None: the interval has no length).
     """
-    if times.ndim not in (1, 2) or not times.dtype.is_floating_point:
-        raise ValueError(
-            f"trapezoid_weights: times must be float, (N,) or (B, N); got {tuple(times.shape)}, {times.dtype}"
-        )
+    _check_times("trapezoid_weights", times, mask)
     if mask is None:
         mask = torch.ones_like(times, dtype=torch.bool)
-    if mask.shape[-1] != times.shape[-1]:
-        raise ValueError(f"trapezoid_weights: mask {tuple(mask.shape)} does not fit times {tuple(times.shape)}")
     times, exists = torch.broadcast_tensors(times, mask)
     if times.shape[-1] == 0:
         return torch.zeros_like(times)

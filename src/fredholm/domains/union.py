@@ -24,25 +24,15 @@ class Union(Domain):
     """
 
     def __init__(self, first: Domain, second: Domain, mass: Ordered[float] | None = None) -> None:
-        if first.pos_dim != second.pos_dim:
-            raise ValueError(
-                f"Union: both parts need positions of one dimension; got {first.pos_dim} and {second.pos_dim}"
-            )
-        if first.device != second.device:
-            raise ValueError(f"Union: both parts must be on one device; got {first.device} and {second.device}")
-        if first.is_periodic or second.is_periodic:
-            raise ValueError("Union: a periodic part would need displacements that wrap only within it; not supported")
-        if mass is not None and (len(mass) != 2 or min(mass) < 0 or not all(m < float("inf") for m in mass)):
-            raise ValueError(f"Union: mass is one finite number >= 0 for each of the two parts; got {tuple(mass)}")
-        self.first, self.second = first, second
+        _check(first, second, mass)
         dtype = torch.promote_types(first.pos.dtype, second.pos.dtype)
         parts = (first, second)
         pos = _join([part.pos.to(dtype) for part in parts], 2)
         masks = [_existence(part) for part in parts]
         mask = None if first.mask is None and second.mask is None else _join(masks, 1)
-        self._set(pos, None, mask)
         shifted = (block.shifted(first.num_points) for block in second.grid_blocks)
         self.grid_blocks = (*first.grid_blocks, *shifted)
+        self._set(pos, None, mask)
         self.is_generated = first.is_generated and second.is_generated
         self._weigh(parts, masks, mass)
 
@@ -62,6 +52,27 @@ class Union(Domain):
         self.weights = _join([_scaled(p, s) for p, s in zip(parts, shares, strict=True)], 1)
 
 
+def _check(first: Domain, second: Domain, mass: Ordered[float] | None) -> None:
+    for part in (first, second):
+        if not isinstance(part, Domain):
+            raise TypeError(f"Union: both parts must be domains; got {type(part).__name__}")
+    if first.pos_dim != second.pos_dim:
+        raise ValueError(f"Union: both parts need positions of one dimension; got {first.pos_dim} and {second.pos_dim}")
+    if first.device != second.device:
+        raise ValueError(f"Union: both parts must be on one device; got {first.device} and {second.device}")
+    if None not in (first.batch_size, second.batch_size) and first.batch_size != second.batch_size:
+        raise ValueError(f"Union: the parts have different batch sizes, {first.batch_size} and {second.batch_size}")
+    if first.is_periodic or second.is_periodic:
+        raise ValueError("Union: a periodic part would need displacements that wrap only within it; not supported")
+    if mass is None:
+        return
+    expected = "Union: mass is one finite number >= 0 for each of the two parts"
+    if not isinstance(mass, Ordered):
+        raise TypeError(f"{expected}; got {mass!r}")
+    if len(mass) != 2 or not all(0 <= m < float("inf") for m in mass):
+        raise ValueError(f"{expected}; got {tuple(mass)}")
+
+
 def _existence(part: Domain) -> Tensor:
     return torch.ones(part.num_points, dtype=torch.bool, device=part.device) if part.mask is None else part.mask
 
@@ -74,10 +85,7 @@ def _scaled(part: Domain, share: Tensor) -> Tensor:
 
 def _join(parts: list[Tensor], unbatched_ndim: int) -> Tensor:
     """Concatenates along the points, expanding the part without a batch to the other's batch."""
-    sizes = {part.shape[0] for part in parts if part.ndim > unbatched_ndim}
-    if len(sizes) > 1:
-        raise ValueError(f"Union: the parts have different batch sizes {sorted(sizes)}")
-    if sizes:
-        batch = sizes.pop()
+    batch = max((part.shape[0] for part in parts if part.ndim > unbatched_ndim), default=None)
+    if batch is not None:
         parts = [p if p.ndim > unbatched_ndim else p.expand(batch, *p.shape) for p in parts]
     return torch.cat(parts, dim=1 if parts[0].ndim > unbatched_ndim else 0)
