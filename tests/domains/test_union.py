@@ -1,0 +1,157 @@
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from tests.refusals import refused
+
+MASS = (0.25, 0.75)
+
+
+def masses(domain: Domain, first: int) -> Tensor:
+    """Total mass of the first points and of the rest, `(..., 2)`."""
+    parts = domain.weights[..., :first], domain.weights[..., first:]
+    return torch.stack([part.sum(-1) for part in parts], dim=-1)
+
+
+def test_points_of_the_first_then_of_the_second() -> None:
+    points, grid = Points(torch.rand(3, 2)), Grid(2, 2)
+    union = Union(points, grid)
+    assert union.pos.dtype == torch.float64
+    assert torch.equal(union.pos, torch.cat([points.pos.double(), grid.pos]))
+    assert (union.num_points, union.pos_dim, union.mask, union.batch_size) == (7, 2, None, None)
+    (block,) = union.grid_blocks
+    assert block == grid.grid_blocks[0].shifted(3)
+    assert [block.start for block in Union(grid, Union(points, grid)).grid_blocks] == [0, 7]
+
+
+@given(st.data(), st.integers(1, 4), st.integers(1, 4))
+def test_without_a_mass_two_uniform_parts_are_one_uniform_domain(data: st.DataObject, a: int, b: int) -> None:
+    mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=a + b, max_size=a + b)))
+    union = Union(Points(torch.rand(a, 1), mask=mask[:a]), Sequence(b, mask=mask[a:]))
+    expected = mask.double() / max(int(mask.sum()), 1)
+    torch.testing.assert_close(union.weights, expected)
+    assert union.mask is not None
+    assert torch.equal(union.mask, mask)
+
+
+@given(st.data(), st.integers(1, 4), st.integers(1, 4))
+def test_a_mass_is_spread_over_what_exists_of_each_part(data: st.DataObject, a: int, b: int) -> None:
+    mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=2 * (a + b), max_size=2 * (a + b)))).view(2, a + b)
+    parts = Points(torch.rand(a, 1)), Sequence(b)
+    masked = Union(parts[0].restrict(mask[:, :a]), parts[1].restrict(mask[:, a:]), MASS)
+    restricted = Union(*parts, MASS).restrict(mask)
+    for union in (masked, restricted):
+        for row, weights in zip(mask, union.weights, strict=True):
+            for mass, exists, part in ((MASS[0], row[:a], weights[:a]), (MASS[1], row[a:], weights[a:])):
+                torch.testing.assert_close(part, exists.double() * mass / max(int(exists.sum()), 1))
+
+
+def test_given_weights_keep_their_proportions_within_their_part() -> None:
+    weighted = Points(torch.rand(3, 1), weights=torch.tensor([1.0, 3.0, 0.0]))
+    union = Union(weighted, Sequence(2), mass=(4.0, 1.0))
+    assert union.weights.tolist() == pytest.approx([1.0, 3.0, 0.0, 0.5, 0.5])
+    assert Union(weighted, Sequence(2)).weights.tolist() == pytest.approx([0.15, 0.45, 0.0, 0.2, 0.2])
+    # given weights are kept when points leave
+    kept = union.restrict(torch.tensor([True, False, True, True, True]))
+    assert kept.weights.tolist() == pytest.approx([1.0, 0.0, 0.0, 0.5, 0.5])
+
+
+def test_weights_of_each_batch_entry_beside_a_part_without_a_batch() -> None:
+    weights = torch.tensor([[1.0, 1.0], [3.0, 1.0]])
+    union = Union(Sequence(1), Points(torch.rand(2, 1), weights=weights), mass=(0.5, 0.5))
+    expected = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.375, 0.125]], dtype=torch.float64)
+    torch.testing.assert_close(union.weights, expected)
+    assert union.batch_size == 2
+
+
+def test_a_part_of_which_nothing_exists_weighs_nothing() -> None:
+    gone = torch.zeros(2, dtype=torch.bool)
+    weighted = Points(torch.rand(2, 1), weights=torch.ones(2), mask=gone)
+    for first in (Sequence(2, mask=gone), weighted):
+        union = Union(first, Sequence(2), MASS)
+        assert union.weights.tolist() == pytest.approx([0.0, 0.0, 0.375, 0.375])
+        assert Union(first, Sequence(2)).weights.tolist() == pytest.approx([0.0, 0.0, 0.5, 0.5])
+
+
+def test_positions_of_each_batch_entry_beside_shared_ones() -> None:
+    points, grid = Points(torch.rand(3, 2, 2)), Grid(2, 2)
+    union = Union(grid, points)
+    assert (union.pos.shape, union.batch_size) == ((3, 6, 2), 3)
+    for entry in range(3):
+        assert torch.equal(union.pos[entry], torch.cat([grid.pos, points.pos[entry].double()]))
+    mask = torch.tensor([[True, False]] * 3)
+    masked = Union(grid, points.restrict(mask))
+    assert masked.mask is not None
+    assert masked.mask.tolist() == [[True] * 5 + [False]] * 3
+
+
+def test_nested_unions_share_mass_level_by_level() -> None:
+    inner = Union(Sequence(2), Sequence(3), mass=(0.4, 0.6))
+    outer = Union(inner, Sequence(5), mass=(0.5, 0.5))
+    expected = [0.1] * 2 + [0.1] * 3 + [0.1] * 5
+    assert outer.weights.tolist() == pytest.approx(expected)
+    assert outer.pos.shape == (10, 1)
+    assert [(block.start, block.num_points) for block in outer.grid_blocks] == [(0, 2), (2, 3), (5, 5)]
+    # each part keeps its mass when points leave
+    mask = torch.tensor([True, False, True, True, True, True, False, False, False, False])
+    assert outer.restrict(mask).weights.tolist() == pytest.approx([0.2, 0, 0.1, 0.1, 0.1, 0.5, 0, 0, 0, 0])
+    # by numbers of points: the inner union is 5 of 10 points
+    by_number = Union(inner, Sequence(5))
+    assert masses(by_number, 5).tolist() == pytest.approx([0.5, 0.5])
+    assert by_number.weights[:2].tolist() == pytest.approx([0.1, 0.1])
+    flat = Union(Union(Sequence(2), Sequence(3)), Sequence(5))
+    assert flat.weights.tolist() == pytest.approx([0.1] * 10)
+    gone = flat.restrict(torch.tensor([True] * 4 + [False] * 6))
+    assert gone.weights.tolist() == pytest.approx([0.25] * 4 + [0.0] * 6)
+
+
+@pytest.mark.parametrize("mass", [(0.0, 1.0), (2.0, 3.0), [0.5, 0.5], (1, 0)])
+def test_masses_of_any_size(mass: tuple[float, float]) -> None:
+    assert masses(Union(Sequence(3), Sequence(4), mass), 3).tolist() == pytest.approx(list(mass))
+
+
+def test_positions_of_another_dimension() -> None:
+    with refused(ValueError, "one dimension", "1 and 2"):
+        Union(Sequence(3), Grid(2, 2))
+
+
+def test_another_device() -> None:
+    with refused(ValueError, "one device", "cpu and meta"):
+        Union(Sequence(3), Sequence(3).to("meta"))
+
+
+def test_periodic_parts() -> None:
+    for parts in ((Grid(3, periodic=True), Grid(3)), (Grid(3), Grid(3, periodic=True))):
+        with refused(ValueError, "periodic"):
+            Union(*parts)
+
+
+@pytest.mark.parametrize(
+    "mass",
+    [(1.0,), (0.2, 0.3, 0.5), (-0.1, 1.1), (1.1, -0.1), (float("nan"), 1.0), (1.0, float("nan")), (1.0, float("inf"))],
+)
+def test_masses_that_are_none(mass: tuple[float, float]) -> None:
+    with refused(ValueError, "one finite number >= 0 for each of the two parts", f"got {mass}"):
+        Union(Sequence(2), Sequence(3), mass)
+
+
+def test_one_mass_for_two_parts() -> None:
+    with refused(TypeError, "one finite number >= 0 for each of the two parts", "got 1.0"):
+        Union(Sequence(2), Sequence(3), 1.0)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_part_that_is_no_domain() -> None:
+    for parts in ((Sequence(2), torch.rand(2, 1)), (torch.rand(2, 1), Sequence(2))):
+        with refused(TypeError, "Union", "domain", "got Tensor"):
+            Union(*parts)  # pyright: ignore[reportArgumentType]
+
+
+def test_parts_of_different_batch_sizes() -> None:
+    two, four = Points(torch.rand(2, 3, 1)), torch.ones(4, 3)
+    for other in (Points(torch.rand(4, 3, 1)), Sequence(3, mask=four.bool()), Sequence(3, weights=four)):
+        for mass in (None, MASS):
+            with refused(ValueError, "batch sizes", "2", "4"):
+                Union(two, other, mass)

@@ -1,0 +1,18 @@
+"""How a mistake is answered: one line that says what came and what was expected."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+
+@contextlib.contextmanager
+def refused(error: type[Exception], *told: str) -> Iterator[None]:
+    """Asserts that exactly this error is raised, in one line that holds every fragment of `told`."""
+    with pytest.raises(error) as caught:
+        yield
+    message = str(caught.value)
+    assert type(caught.value) is error
+    assert "\n" not in message
+    for fragment in told:
+        assert fragment in message
