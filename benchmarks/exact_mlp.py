@@ -46,6 +46,8 @@ class Config:
     """Where to write the report."""
     quick: bool = False
     """A small kernel and n <= 64, in seconds: checks the benchmark itself, its numbers mean nothing."""
+    cases: tuple[Case, ...] = tuple(TOLERANCE)
+    """What of the library is measured: a grid, the same points without structure, and the grid in bfloat16."""
     problem: ProblemConfig = field(default_factory=ProblemConfig)
     peer_sizes: tuple[int, ...] = (64, 196, 256)
     """Numbers of points at which peers are timed; square numbers. The first is where all are compared beforehand."""
@@ -63,7 +65,9 @@ class Config:
     """Threads of every computation; default: as PyTorch chooses."""
 
     def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
+        """The configuration that runs, checked: ``quick`` shrinks everything."""
+        if "grid bf16" in self.cases and "grid" not in self.cases:
+            raise ValueError("the case 'grid bf16' is measured against 'grid', so --cases must name that too")
         if not self.quick:
             return self
         small = dataclasses.replace(self.problem, embed_dim=48, num_heads=3, width=16, num_frequencies=8)
@@ -108,9 +112,9 @@ def compare(config: Config, peers: Sequence[Peer]) -> None:
     problem = Problem(config.problem, config.peer_sizes[0])
     for peer in tqdm(peers, desc="comparing", leave=False, disable=None):
         theirs = problem.theirs(peer, "forward+backward")()
-        for case, tolerance in TOLERANCE.items():
+        for case in config.cases:
             ours = problem.ours(case, "forward+backward")()
-            require_agreement(f"{case} against {peer.name}, n={problem.n}", ours, theirs, tolerance)
+            require_agreement(f"{case} against {peer.name}, n={problem.n}", ours, theirs, TOLERANCE[case])
 
 
 def against_peers(
@@ -118,7 +122,7 @@ def against_peers(
 ) -> Iterator[Row]:
     """All cases at one size, interleaved with the peers that fit by ``expected``, seconds per n², which is updated."""
     problem = Problem(config.problem, n)
-    alone = {case: _measure_alone(config, case, n, oracle=False) for case in TOLERANCE}
+    alone = {case: _measure_alone(config, case, n, oracle=False) for case in config.cases}
     for direction in DIRECTIONS:
         running = {
             peer.name: peer
@@ -127,7 +131,7 @@ def against_peers(
             and expected.get((peer.name, direction), 0.0) * n**2 <= config.peer_limit_s
         }
         steps = {name: problem.theirs(peer, direction) for name, peer in running.items()}
-        steps |= {case: problem.ours(case, direction) for case in TOLERANCE}
+        steps |= {case: problem.ours(case, direction) for case in config.cases}
         timed = interleave(
             steps,
             device=problem.device,
@@ -137,11 +141,10 @@ def against_peers(
         )
         for name in running:
             expected[name, direction] = timed[name].median / n**2
-        for case, tolerance in TOLERANCE.items():
+        for case in config.cases:
             for other in ["grid"] if case == "grid bf16" else running:
-                error = require_agreement(
-                    f"{case} against {other}, n={n}", timed[case].result, timed[other].result, tolerance
-                )
+                label = f"{case} against {other}, n={n}"
+                error = require_agreement(label, timed[case].result, timed[other].result, TOLERANCE[case])
                 ours_s, peer_s = timed[case].median, timed[other].median
                 yield Row(
                     case=case,
@@ -158,7 +161,7 @@ def against_peers(
 
 def without_peers(config: Config, n: int) -> Iterator[Row]:
     """All cases at one size, each in a process of its own and checked by the formula on a few rows."""
-    for case in TOLERANCE:
+    for case in config.cases:
         for direction, alone in _measure_alone(config, case, n, oracle=True).items():
             assert alone.error is not None
             yield Row(

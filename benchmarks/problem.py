@@ -61,7 +61,9 @@ class Problem:
             self.kernel.frequencies.mul_(10.0 * math.sqrt(2))
         self.operator.to(self.device)
         grid = domains.Grid(side, side)
-        self.domains = {"grid": grid.to(self.device), "points": domains.Points(grid.pos).to(self.device)}
+        scattered = domains.Points(grid.pos)
+        structure: dict[Case, domains.Domain] = {"grid": grid, "points": scattered, "grid bf16": grid}
+        self.domains = {case: domain.to(self.device) for case, domain in structure.items()}
         shape = (config.batch, n, config.embed_dim)
         self.u = torch.randn(shape, generator=generator).to(self.device).requires_grad_()
         self.rows = None if rows is None else torch.randperm(n, generator=generator)[:rows].to(self.device)
@@ -76,11 +78,10 @@ class Problem:
 
     def ours(self, case: Case, direction: Direction) -> Step:
         """The library's operator as a user calls it, which chooses its own route."""
-        domain = self.domains["points" if case == "points" else "grid"]
 
         def apply() -> Tensor:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=case == "grid bf16"):
-                return self.operator(self.u, domain)
+                return self.operator(self.u, self.domains[case])
 
         return self._directed(apply, direction, self.cotangent)
 
@@ -116,7 +117,7 @@ class Problem:
         return KernelWeights(
             hidden=kernel.input_weight,
             hidden_bias=kernel.input_bias,
-            output=kernel.output_weight.flatten(1, 2),
+            output=kernel.output_weight.mT.flatten(2).mT,
             output_bias=kernel.output_bias.flatten(1),
             frequencies=kernel.frequencies,
             activation=kernel.activation,

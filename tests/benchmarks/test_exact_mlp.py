@@ -11,8 +11,10 @@ from torch import Tensor
 
 pytest.importorskip("torch_geometric", reason="the benchmark's peers need torch-geometric")
 
-from benchmarks.exact_mlp import TOLERANCE, Config, compare
+from benchmarks import exact_mlp
+from benchmarks.exact_mlp import DIRECTIONS, TOLERANCE, Alone, Config, against_peers, compare, run
 from benchmarks.harness import GateError
+from benchmarks.harness.report import Direction
 from benchmarks.peers import Algorithm1, DenseEinsum, EdgeConditionedConvolution, KernelWeights, Peer
 from benchmarks.problem import Problem, ProblemConfig
 
@@ -64,34 +66,67 @@ def test_number_of_points_must_be_a_square():
 
 def test_grid_and_points_take_different_routes():
     problem = Problem(TINY, 16)
-    routes = [problem.operator.explain(problem.u, problem.domains[name]).split(":")[0] for name in ("grid", "points")]
-    assert routes == ["Toeplitz", "Tiled"]
+    routes = {
+        case: problem.operator.explain(problem.u, domain).split(":")[0] for case, domain in problem.domains.items()
+    }
+    assert routes == {"grid": "Toeplitz", "points": "Tiled", "grid bf16": "Toeplitz"}
 
 
-def test_quick_command_prints_a_table_and_writes_every_row(tmp_path):
+def test_nothing_is_timed_once_the_gate_has_refused(monkeypatch):
+    monkeypatch.setattr(exact_mlp, "DenseEinsum", Wrong)
+    monkeypatch.setattr(exact_mlp, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))
+    monkeypatch.setattr(exact_mlp, "in_fresh_process", lambda *_: pytest.fail("measured in spite of the gate"))
+    with pytest.raises(GateError, match="grid against wrong"):
+        run(Config(problem=TINY, peer_sizes=(9,), own_sizes=()))
+
+
+@pytest.mark.parametrize(("limit", "running"), [(60.0, {"slow", "free"}), (0.5, {"free"})])
+def test_a_peer_too_slow_or_too_large_is_left_out(monkeypatch, limit, running):
+    monkeypatch.setattr(exact_mlp, "in_fresh_process", lambda *_: dict.fromkeys(DIRECTIONS, Alone(1.0, 1.0, None)))
+    slow, free, large = DenseEinsum(), DenseEinsum(), DenseEinsum()
+    slow.name, free.name, large.name = "slow", "free", "large"
+    monkeypatch.setattr(large, "kernel_bytes", lambda *_: 7_000_000_000)
+    expected: dict[tuple[str, Direction], float] = {("slow", direction): 1.0 / 81 for direction in DIRECTIONS}
+    config = Config(problem=TINY, rounds=1, budget_s=0.1, peer_limit_s=limit)
+    rows = list(against_peers(config, 9, [slow, free, large], expected))
+    assert {row.peer for row in rows if row.case == "grid"} == running
+
+
+def test_every_case_has_a_row_for_every_size_direction_and_peer(monkeypatch):
+    monkeypatch.setattr(exact_mlp, "in_fresh_process", lambda function, *arguments: function(*arguments))
+    report = run(Config(problem=TINY, peer_sizes=(9, 16), own_sizes=(25,), rounds=1, budget_s=0.1))
+    names = [peer.name for peer in PEERS]
+    versus = [(case, name) for case in ("grid", "points") for name in names] + [("grid bf16", "fredholm grid")]
+    expected = {(case, n, direction, name) for case, name in versus for n in (9, 16) for direction in DIRECTIONS}
+    expected |= {(case, 25, direction, None) for case in TOLERANCE for direction in DIRECTIONS}
+    rows = [(row.case, row.n, row.direction, row.peer) for row in report.rows]
+    assert len(rows) == len(expected)
+    assert set(rows) == expected
+    for row in report.rows:
+        assert row.ours_s > 0
+        assert row.max_rel_error <= (2e-2 if row.case == "grid bf16" else 1e-5)
+        assert row.peak_mb is not None
+        if row.peer_s is None:
+            assert row.ratio is None
+        else:
+            assert row.ratio == row.peer_s / row.ours_s
+
+
+def test_low_precision_needs_its_full_precision_peer():
+    with pytest.raises(ValueError, match="measured against 'grid'"):
+        run(Config(problem=TINY, cases=("grid bf16",)))
+
+
+@pytest.mark.slow
+def test_quick_command_prints_a_table_and_writes_the_same_rows(tmp_path):
     path = tmp_path / "rows.json"
-    command = [sys.executable, "-m", "benchmarks.exact_mlp", "--quick", "--threads", "1", "--json", str(path)]
+    command = [sys.executable, "-m", "benchmarks.exact_mlp", "--quick", "--cases", "grid"]
+    command += ["--threads", "1", "--json", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(path.read_text())
     assert report["threads"] == 1
     assert report["torch"] == torch.__version__
-    rows = report["rows"]
-    table = [line for line in done.stdout.splitlines() if line.startswith("| ")]
-    assert len(table) == len(rows) + 2
-    assert {(row["n"], row["direction"]) for row in rows} == {
-        (n, direction) for n in (36, 64) for direction in ("forward", "forward+backward")
-    }
-    timed = [row for row in rows if row["n"] == 36]
-    names = [peer.name for peer in PEERS]
-    pairs = {(row["case"], row["peer"]) for row in timed}
-    assert pairs == {(case, name) for case in ("grid", "points") for name in names} | {("grid bf16", "fredholm grid")}
-    for row in timed:
-        assert row["ratio"] == pytest.approx(row["peer_s"] / row["ours_s"])
-    for row in rows:
-        assert row["ours_s"] > 0
-        assert row["max_rel_error"] <= TOLERANCE[row["case"]]
-        assert row["peak_mb"] is not None
-    alone = [row for row in rows if row["n"] == 64]
-    assert {row["case"] for row in alone} == set(TOLERANCE)
-    assert all(row["peer"] is row["peer_s"] is row["ratio"] is None for row in alone)
+    table = [line.split(" | ")[:3] for line in done.stdout.splitlines() if line.startswith("| grid")]
+    assert table == [[f"| {row['case']}", str(row["n"]), row["direction"]] for row in report["rows"]]
+    assert "grid, forward+backward, n = 36 to 64: time ~ n^" in done.stdout
