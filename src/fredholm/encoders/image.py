@@ -1,6 +1,7 @@
 """Images as signals on a grid of patches."""
 
 import dataclasses
+import math
 from typing import final
 
 import torch
@@ -15,8 +16,10 @@ from fredholm.kernels import fourier_features, sample_frequencies
 class Image(Encoder):
     """Patches, each joined with Fourier features of its centre and projected to the signal (ITNet, 3.4).
 
-    u(x) = W [E patch(x) ; γ(x)] + b on `Grid(H / P_h, W / P_w)`. E is the patch embedding, N(0, 0.02²) truncated at two
-    standard deviations; the paper names the projection without a formula, this is its plainest reading.
+    u(x) = W [E patch(x) ; γ(x)] + b on `Grid(H / P_h, W / P_w)`. The paper names the projection without a formula; this
+    is its plainest reading. E starts as a normal truncated at two standard deviations, of deviation 0.02 for the
+    paper's patches of 16 x 16 x 3 values and larger for smaller ones, so that patches of any size weigh alike against
+    the position features.
 
     Args:
         config: the images.
@@ -66,7 +69,8 @@ class Image(Encoder):
         self.projection = nn.Linear(embed_dim + 2 * config.num_frequencies, embed_dim)
         self.register_buffer("frequencies", sample_frequencies(config.num_frequencies, 2, config.sigma))
         self.frequencies: Tensor
-        nn.init.trunc_normal_(self.patch_embedding.weight, std=0.02, a=-0.04, b=0.04)
+        deviation = 0.02 * math.sqrt(16 * 16 * 3 / self.patch_embedding.in_features)
+        nn.init.trunc_normal_(self.patch_embedding.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
         nn.init.zeros_(self.patch_embedding.bias)
         nn.init.xavier_uniform_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
