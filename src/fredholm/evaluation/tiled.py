@@ -42,19 +42,23 @@ class Tiled(Evaluation):
         """See `Evaluation.integrate`."""
         assert isinstance(kernel, PairwiseMLP)
         query_domain = domain if query_domain is None else query_domain
-        return integrate_pairwise(kernel, u, domain, u if query is None else query, query_domain, self.tile_elements)
+        return integrate_pairwise(kernel, u, domain, query, query_domain, self.tile_elements)
 
 
 def integrate_pairwise(
     kernel: PairwiseMLP,
     u: Tensor,
     domain: Domain,
-    query: Tensor,
+    query: Tensor | None,
     query_domain: Domain,
     tile_elements: int | None,
     blocks: tuple[GridBlock, GridBlock] | None = None,
 ) -> Tensor:
     """The integral by tiles; `blocks`, one grid among the queries and again among the keys, read R from a table."""
+    if query is None:
+        # a kernel that does not read u(x) needs no query's signal; zeros stand in for it
+        num_queries = query_domain.num_points
+        query = u if num_queries == u.shape[1] else u.new_zeros(u.shape[0], num_queries, u.shape[2])
     form = kernel.pairwise_form(domain, query_domain)
     table = kernel.relative_table(blocks[1]) if blocks is not None else None
     dtype = u.dtype

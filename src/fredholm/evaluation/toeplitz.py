@@ -44,7 +44,6 @@ class Toeplitz(Evaluation):
         """See `Evaluation.integrate`."""
         assert isinstance(kernel, PairwiseMLP)
         query_domain = domain if query_domain is None else query_domain
-        query = u if query is None else query
         blocks = _common_grid(domain, query_domain)
         return integrate_pairwise(kernel, u, domain, query, query_domain, self.tile_elements, blocks)
 

@@ -117,8 +117,7 @@ class IntegralOperator(nn.Module):
     ) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
         """Checks the arguments, and blanks what lies at points that do not exist."""
         self._check_signal("u", u)
-        if domain is None:
-            domain = Sequence(u.shape[1])
+        domain = self._check_domain("u", u, Sequence(u.shape[1]) if domain is None else domain)
         if query is not None:
             self._check_signal("query", query)
             if query_domain is None:
@@ -133,7 +132,11 @@ class IntegralOperator(nn.Module):
                 "IntegralOperator: query_domain was given without query; the kernel or the residual reads u(x), "
                 "so pass query=, the signal at the queries"
             )
-        domain = self._check_domain("u", u, domain).restrict(mask)
+        domain = domain.restrict(mask)
+        if domain.batch_size not in (None, u.shape[0]):
+            raise ValueError(
+                f"IntegralOperator: key_padding_mask has batch size {domain.batch_size} but u has {u.shape[0]}"
+            )
         u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
         if query_domain is not None:
             like = u.new_empty(u.shape[0], query_domain.num_points, 0) if query is None else query
@@ -143,6 +146,8 @@ class IntegralOperator(nn.Module):
         return u, domain, query, query_domain
 
     def _check_signal(self, name: str, u: Tensor) -> None:
+        if not isinstance(u, Tensor):
+            raise TypeError(f"IntegralOperator: {name} must be a tensor; got {type(u).__name__}")
         channels = self.kernel.in_dim
         if u.ndim != 3 or u.shape[-1] != channels:
             raise ValueError(
