@@ -106,9 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 2 for a mistake in what the user gave, 1 for a run that failed (loss not finite, disk full), 130 after
         Ctrl-C. Errors are one line on stderr.
     """
-    warnings.showwarning = _show_warning
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return _dispatch(list(sys.argv[1:] if argv is None else argv))
     except InterruptedRunError as error:
         print(error, file=sys.stderr)
         return 128 + error.signal_number
@@ -265,13 +266,24 @@ def _parse(kind: type[Arguments], command: str, argv: list[str], default: Argume
 
 
 def _one_line(box: str) -> str:
-    """The text of an error box: its first section, and the options it suggests."""
-    lines = [line.strip(" \t│|") for line in box.splitlines()]
-    lines = [line for line in lines if line and line[0] not in "╭╰┌└"]
-    end = next((i for i, line in enumerate(lines) if set(line) <= set("─-")), len(lines))
-    suggested = [line.split()[0] for line in lines[end:] if line.startswith("--") and not set(line) <= set("-")]
-    text = " ".join(lines[:end])
-    return f"{text} (perhaps {' or '.join(suggested)})" if "Perhaps" in box and suggested else text
+    """The message of an error box and the options it suggests.
+
+    A box is a title and sections between rules; on terminals without line-drawing characters the title is a section.
+    """
+    lines = [line.strip(" │") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
+    sections: list[list[str]] = [[]]
+    for line in filter(None, lines):
+        if set(line) <= set("─-"):
+            sections.append([])
+        else:
+            sections[-1].append(line)
+    if "╭" not in box and len(sections) > 1:
+        sections.pop(0)
+    text = " ".join(sections[0])
+    near = [
+        line.split()[0] for part in sections if part[:1] == ["Perhaps you meant:"] for line in part if line[0] == "-"
+    ]
+    return f"{text} (perhaps {' or '.join(near)})" if near else text
 
 
 def _report(error: BaseException, code: int) -> int:

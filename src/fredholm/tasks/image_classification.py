@@ -63,6 +63,9 @@ class ImageClassification(Task):
             test_fraction: share of the test split where the data bring none.
             split_seed: picks that split.
             patch_size: side of a square patch, or height and width; it divides the image.
+            position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
+                0 keeps positions out of it.
+            position_sigma: standard deviation of these frequencies, in cycles per image side.
             model: the ITNet.
             augmentation: random changes to the training images and labels.
         """
@@ -72,6 +75,8 @@ class ImageClassification(Task):
         test_fraction: float = 0.2
         split_seed: int = 0
         patch_size: int | tuple[int, int] = 16
+        position_frequencies: int = 64
+        position_sigma: float = 10.0
         model: ITNet.Config = field(default_factory=ITNet.Config.small)
         augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
 
@@ -84,6 +89,8 @@ class ImageClassification(Task):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
         self._facts = facts or measure(self._open().train)
+        if len(self._facts.classes) < 2:
+            raise ValueError(f"{config.data} has the classes {list(self._facts.classes)}; expected at least 2")
         self._augment = Augmentation(config.augmentation, len(self._facts.classes))
         self._mean, self._deviation = (
             torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
@@ -119,16 +126,16 @@ class ImageClassification(Task):
         return splits
 
     def model(self) -> nn.Module:
-        """An image encoder and an ITNet with one logit per class; both read positions by the same kind of features."""
-        model, facts = self.config.model, self._facts
+        """An image encoder and an ITNet with one logit per class."""
+        config, facts = self.config, self._facts
         images = Image.Config(
             image_size=facts.image_size,
-            patch_size=self.config.patch_size,
+            patch_size=config.patch_size,
             channels=facts.channels,
-            num_frequencies=model.num_frequencies,
-            sigma=model.sigma,
+            num_frequencies=config.position_frequencies,
+            sigma=config.position_sigma,
         )
-        return ITNet(Image(images, model.embed_dim), len(facts.classes), model)
+        return ITNet(Image(images, config.model.embed_dim), len(facts.classes), config.model)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """``images`` (B, C, H, W), standardised, and soft ``targets`` (B, classes)."""

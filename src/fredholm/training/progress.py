@@ -8,8 +8,9 @@ from tqdm import tqdm
 
 def progress_bar(description: str, total: int, *, unit: str, initial: int = 0) -> "tqdm[NoReturn]":
     """A bar to ``update()``; it draws nothing when stderr is not a terminal."""
+    quiet = not sys.stderr.isatty()
     return tqdm(
-        desc=description, total=total, initial=initial, unit=unit, disable=not sys.stderr.isatty(), dynamic_ncols=True
+        desc=description, total=total, initial=initial, unit=unit, disable=quiet, leave=False, dynamic_ncols=True
     )
 
 

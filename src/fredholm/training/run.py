@@ -15,6 +15,7 @@ from fredholm.training.config import TrainingConfig
 from fredholm.training.config_json import to_json
 from fredholm.training.device import choose_device
 from fredholm.training.progress import print_line
+from fredholm.training.random_state import seed_everything
 from fredholm.training.run_folder import RunFolder
 from fredholm.training.scoring import score_test_split
 from fredholm.training.trainer import Trainer
@@ -118,8 +119,11 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
         refuse_occupied(path)
     folder = RunFolder(path)
     if folder.is_new():
+        # What cannot be trained leaves no folder behind.
+        seed_everything(config.seed)
+        choose_device(config.training.device)
         task = config.task.build()
-        task.model()  # a config that builds no model leaves no folder behind
+        task.model()
         folder.create(config, task.facts)
     else:
         saved, facts = folder.read(Run.Config, tasks)

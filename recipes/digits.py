@@ -1,0 +1,40 @@
+"""Handwritten digits of 8 x 8 pixels, scikit-learn's 1,797 real scans: the demo."""
+
+from fredholm.models import ITNet
+from fredholm.tasks import ImageClassification
+from fredholm.tasks.augmentation import Augmentation
+from fredholm.training import Run, TrainingConfig
+
+
+def digits() -> Run.Config:
+    """A two-layer ITNet on the 8 x 8 digits."""
+    return Run.Config(
+        task=ImageClassification.Config(
+            data="digits",
+            patch_size=2,
+            position_frequencies=8,
+            position_sigma=1.0,
+            model=ITNet.Config(
+                embed_dim=32,
+                depth=2,
+                num_heads=2,
+                kernel_width=16,
+                num_frequencies=8,
+                sigma=1.0,
+                dropout=0.0,
+                drop_path=0.0,
+                pool="mean",
+            ),
+            augmentation=Augmentation.Config(shift=0.1, rotation=10.0, scale=(0.9, 1.1), label_smoothing=0.1),
+        ),
+        training=TrainingConfig(
+            epochs=40,
+            batch_size=64,
+            learning_rate=3e-3,
+            warmup_fraction=0.1,
+            weight_decay=0.05,
+            ema_decay=0.998,
+            evaluate_every=10,
+            test_batch_size=360,
+        ),
+    )

@@ -1,0 +1,336 @@
+"""The command line, in this process where only words matter and in its own where signals, limits and exits do."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image as Picture
+
+from fredholm import cli
+from fredholm._version import __version__
+from fredholm.tasks.images import open_images
+
+# A run of a second: one block on four patches.
+TINY = [
+    *(
+        "--task.patch-size",
+        "4",
+        "--task.model.embed-dim",
+        "8",
+        "--task.model.depth",
+        "1",
+        "--task.model.num-heads",
+        "2",
+    ),
+    *("--task.model.kernel-width", "4", "--task.model.num-frequencies", "2", "--task.model.pool", "mean"),
+    *("--training.epochs", "2", "--training.batch-size", "256", "--training.evaluate-every", "1"),
+    *("--training.log-every", "2", "--training.no-tensorboard"),
+]
+
+
+def start(*arguments: str | Path, folder: Path, limit: int | None = None) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def limited() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    command = [sys.executable, "-m", "fredholm", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, preexec_fn=limited
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=300)
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    code = cli.main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run folder, trained by the command, and what the command printed."""
+    folder = tmp_path_factory.mktemp("cli")
+    code, out, err = finish(start("train", "digits", "--run-dir", "run", *TINY, folder=folder))
+    assert (code, err) == (0, "")
+    return folder / "run", out
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Test digits as PNG files."""
+    folder = tmp_path_factory.mktemp("scans")
+    images = open_images("digits").test.images(torch.arange(5))
+    for i, image in enumerate(images):
+        Picture.fromarray(image[0].numpy()).save(folder / f"{i}.png")
+    return [folder / f"{i}.png" for i in range(5)]
+
+
+def test_train_prints_its_evaluations_and_result_and_fills_the_folder(trained: tuple[Path, str]) -> None:
+    run, out = trained
+    printed = out.splitlines()
+    assert printed[0] == "training digits, seed 0, in run"
+    assert [line.split("  ")[0] for line in printed[1:3]] == ["epoch 1/2", "epoch 2/2"]
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert printed[-1] == f"test accuracy: {100 * records[-1]['accuracy']:.2f} %"
+    assert {path.name for path in run.iterdir()} == {"config.json", "metrics.jsonl", "checkpoints"}
+    config = json.loads((run / "config.json").read_text())
+    assert (config["schema"], config["version"]) == (1, __version__)
+    assert config["run"]["training"]["epochs"] == 2
+    assert config["facts"]["classes"] == list("0123456789")
+
+
+def test_evaluate_gives_the_same_metrics(trained: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    run, out = trained
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    code, text, _ = call(capsys, "evaluate", run, "--json")
+    found = json.loads(text)
+    assert code == 0
+    assert found["accuracy"] == records[-1]["accuracy"]
+    assert found["loss"] == pytest.approx(records[-1]["loss"], rel=1e-5)
+    assert (found["step"], found["examples"]) == (records[-1]["step"], len(open_images("digits").test))
+    code, text, _ = call(capsys, "evaluate", run)
+    assert code == 0
+    assert text.splitlines()[0] == out.splitlines()[-1]
+    code, text, _ = call(capsys, "evaluate", run, "--checkpoint", "best", "--json")
+    assert json.loads(text)["accuracy"] == max(line["accuracy"] for line in records if line["kind"] == "test")
+
+
+def test_predict_prints_a_line_per_file(
+    trained: tuple[Path, str], scans: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = call(capsys, "predict", trained[0], *scans, "--batch-size", "2", "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert [row["file"] for row in rows] == [str(scan) for scan in scans]
+    assert all(row["class"] in "0123456789" and 0.1 <= row["probability"] <= 1 for row in rows)
+    code, out, _ = call(capsys, "predict", trained[0], *scans)
+    assert code == 0
+    assert out.splitlines() == [f"{row['file']}\t{row['class']}\t{row['probability']:.4f}" for row in rows]
+
+
+def test_info_names_versions_devices_routes_and_extras(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "info", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts.keys() == {"versions", "devices", "routes", "extras"}
+    assert facts["versions"]["fredholm"] == __version__
+    assert facts["versions"]["torch"] == torch.__version__
+    assert "cpu" in facts["devices"]
+    assert {"Dense", "Tiled", "Toeplitz"} <= facts["routes"].keys()
+    code, out, _ = call(capsys, "info")
+    assert code == 0
+    assert f"  torch          {torch.__version__}" in out
+
+
+def test_several_seeds_end_in_mean_and_deviation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "train",
+        "digits",
+        "--seeds",
+        "0",
+        "4",
+        "--run-dir",
+        tmp_path / "runs",
+        *TINY,
+        "--training.epochs",
+        "1",
+    ]
+    code, out, _ = call(capsys, *arguments)
+    scores = []
+    for seed in (0, 4):
+        records = (tmp_path / "runs" / f"seed-{seed}" / "metrics.jsonl").read_text().splitlines()
+        scores.append(100 * json.loads(records[-1])["accuracy"])
+    deviation = abs(scores[0] - scores[1]) / 2**0.5
+    assert code == 0
+    assert out.splitlines()[-1] == f"test accuracy: {sum(scores) / 2:.2f} % +- {deviation:.2f} (2 seeds)"
+    assert call(capsys, *arguments, "--resume")[1].splitlines()[-1] == out.splitlines()[-1]
+    # Refused before anything is trained, although the first folder is free.
+    code, out, err = call(capsys, *arguments[:2], "--seeds", "9", "4", *arguments[5:])
+    assert (code, out) == (2, "")
+    assert "seed-4 is not empty" in err
+    assert not (tmp_path / "runs" / "seed-9").exists()
+
+
+def test_a_task_trains_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in (("dark", 20), ("light", 220)):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(6):
+            Picture.new("L", (8, 8), value + i).save(tmp_path / "data" / name / f"{i}.png")
+    arguments = ["train", "images", tmp_path / "data", "--run-dir", tmp_path / "run", *TINY]
+    code, out, _ = call(capsys, *arguments)
+    assert code == 0
+    assert out.splitlines()[-1].startswith("test accuracy: ")
+    code, out, _ = call(capsys, "predict", tmp_path / "run", tmp_path / "data" / "dark" / "0.png")
+    assert code == 0
+    assert out.split("\t")[1] in ("dark", "light")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "--help"], ["train", "digits", "--help"], ["evaluate", "-h"]]
+)
+def test_help_is_given(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, *arguments)
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: fredholm")
+
+
+def test_help_of_a_recipe_shows_its_values(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    _, out, _ = call(capsys, "train", "digits", "--help")
+    for flag in ("--task.data", "--task.model.embed-dim", "--task.augmentation.shift", "--training.epochs", "--seeds"):
+        assert flag in out
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "--version") == (0, f"fredholm {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "no command 'trian'; expected train"),
+        (["train", "digist"], "no recipe or task called 'digist'; did you mean digits"),
+        (["train", "file.py:run"], "file.py is no Python file; expected path/to/file.py:function"),
+        (
+            ["train", "digits", "--training.epochs", "0"],
+            "Error parsing run.training: epochs is 0; expected at least 1; see",
+        ),
+        (
+            ["train", "digits", "--training.epochs", "many"],
+            "Error parsing --training.epochs: invalid literal for int()",
+        ),
+        (
+            ["train", "digits", "--training.precision", "half"],
+            "invalid choice 'half' for argument '--training.precision'",
+        ),
+        (
+            ["train", "digits", "--trainign.epochs", "3"],
+            "Unrecognized options: --trainign.epochs, 3 (perhaps --training.ep",
+        ),
+        (["train", "digits", "stray"], "Unrecognized options: stray; see fredholm train digits --help"),
+        (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),
+        (["train", "digits", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide images"),
+        (["train", "digits", *TINY, "--task.model.num-heads", "3"], ""),
+        (["train", "digits", *TINY, "--training.device", "cuda:77"], "device 'cuda:77' is not available here"),
+        (["train", "images", "nowhere", *TINY], "no data called 'nowhere'"),
+        (["train", "images", "empty", *TINY], "empty"),
+        (["evaluate"], "Missing"),
+        (["evaluate", "nowhere"], "nowhere is no folder; expected a run folder"),
+        (["evaluate", "empty"], "empty is no run folder: it has no config.json"),
+        (["evaluate", "empty", "--checkpoint", "first"], "invalid choice 'first' for argument '--checkpoint'"),
+        (["predict", "empty"], ""),
+        (["predict", "nowhere", "a.png"], "nowhere is no folder; expected a run folder"),
+        (["predict", "RUN", "absent.png"], "absent.png: cannot be read as an image"),
+        (["predict", "RUN", "text.png"], "text.png: not a PNG or JPEG image"),
+        (["predict", "RUN", "text.png", "--batch-size", "0"], "batch_size is 0; expected at least 1"),
+        (["train", "digits", "--run-dir", "RUN", *TINY], "RUN is not empty; choose another --run-dir"),
+        (["train", "digits", "--run-dir", "RUN", "--resume"], "RUN is a run of another config: task."),
+        (["train", "digits", "--run-dir", "text.png", *TINY], "text.png is a file; expected a run folder"),
+        (["info", "--jsno"], "Unrecognized options: --jsno"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    arguments: list[str],
+    message: str,
+    trained: tuple[Path, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.png").write_text("not an image")
+    (tmp_path / "RUN").symlink_to(trained[0])
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert err.startswith(f"error: {message}"), err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["RUN", "empty", "text.png"]
+
+
+def test_a_corrupt_checkpoint_is_one_line(
+    trained: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    for source in trained[0].rglob("*"):
+        if source.is_file():
+            target = run / source.relative_to(trained[0])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+    (average,) = [path for path in run.rglob("ema.safetensors") if "step-00000012" in str(path)]
+    average.write_bytes(average.read_bytes()[:200])
+    code, out, err = call(capsys, "evaluate", run)
+    assert (code, out) == (2, "")
+    assert "ema.safetensors is not a readable checkpoint; it is damaged or of another kind" in err
+    assert err.count("\n") == 1
+
+
+def test_the_environment_asks_for_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FREDHOLM_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="no command 'trian'"):
+        cli.main(["trian"])
+
+
+def test_errors_of_a_process_are_one_line_and_its_exit_code(tmp_path: Path) -> None:
+    code, out, err = finish(start("train", "digist", folder=tmp_path))
+    assert (code, out) == (2, "")
+    assert err.startswith("error: no recipe or task called 'digist'; did you mean digits")
+    assert err.count("\n") == 1
+
+
+def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
+    arguments = [
+        "train",
+        "digits",
+        "--run-dir",
+        "run",
+        *TINY,
+        "--training.epochs",
+        "400",
+        "--training.evaluate-every",
+        "400",
+    ]
+    process = start(*arguments, folder=tmp_path)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130
+    assert err.startswith("interrupted; step ")
+    assert err.endswith(" of 2400 is saved in run, --resume goes on\n")
+    step = int(err.split()[2])
+    assert (tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "state.pt").is_file()
+    process = start(*arguments, "--resume", folder=tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "training digits, seed 0, in run\n"
+    assert process.stdout.readline() == f"run: going on at step {step} of 2400\n"
+    process.kill()
+    process.communicate()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> None:
+    """The system refuses files beyond 6 kB: the config and the metrics fit, the weights do not."""
+    code, _, err = finish(start("train", "digits", "--run-dir", "run", *TINY, folder=tmp_path, limit=6000))
+    assert code == 1
+    assert (
+        err
+        == "error: run/checkpoints: cannot save the checkpoint of step 6 (File too large); there is no earlier one\n"
+    )
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json", "metrics.jsonl", "checkpoints"}
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []

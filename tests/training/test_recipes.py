@@ -1,0 +1,108 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from fredholm.tasks import TASKS
+from fredholm.training import Run
+from fredholm.training.config_json import from_json, to_json
+from fredholm.training.recipes import list_recipes, open_recipe
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+OWN = '''
+"""A file of one's own."""
+from fredholm.training import Run
+from tests.training.toy_task import ToyTask, toy_run
+
+def mine() -> Run.Config:
+    """A small run.
+
+    More about it."""
+    return toy_run(epochs=1)
+
+def wrong() -> Run.Config:
+    return 3
+
+def needs(seed: int) -> Run.Config: ...
+
+def helper() -> int: ...
+
+def _private() -> Run.Config: ...
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """./recipes/own.py, beside a file that must not be run and one that is no Python."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "own.py").write_text(OWN)
+    (tmp_path / "recipes" / "dangerous.py").write_text(
+        'from pathlib import Path\nPath("ran").touch()\n\ndef tempting() -> "Run.Config": ...\n'
+    )
+    (tmp_path / "recipes" / "broken.py").write_text("def (")
+    return tmp_path / "recipes" / "own.py"
+
+
+@pytest.mark.usefixtures("own")
+def test_recipes_are_found_by_their_annotation_without_running_files() -> None:
+    listed = list_recipes()
+    assert listed["mine"].summary == "A small run."
+    assert {"mine", "wrong", "digits"} <= listed.keys()
+    assert not {"needs", "helper", "_private", "tempting"} & listed.keys()
+    assert not Path("ran").exists()
+
+
+@pytest.mark.usefixtures("own")
+def test_the_current_folder_comes_first_and_only_the_named_file_runs() -> None:
+    Path("recipes/zzz.py").write_text(OWN.replace("def mine", "def digits"))
+    recipe = open_recipe("digits")
+    assert recipe.config.task.data == "toy"
+    assert not Path("ran").exists()
+
+
+def test_a_recipe_of_ones_own_brings_its_task(own: Path) -> None:
+    for reference in ("mine", f"{own}:mine"):
+        recipe = open_recipe(reference)
+        assert recipe.name == "mine"
+        assert [task.__name__ for task in recipe.tasks[len(TASKS) :]] == ["ToyTask"]
+        assert isinstance(recipe.config, Run.Config)
+
+
+def test_a_tasks_word_is_its_default_run() -> None:
+    recipe = open_recipe("images")
+    assert recipe.config.task.data == "digits"
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("digts", "no recipe or task called 'digts'; did you mean digits"),
+        ("image", "no recipe or task called 'image'; did you mean images?"),
+        ("qqqqq", "no recipe or task called 'qqqqq'; known are digits, images, mine, "),
+        ("recipes/own.py:mien", "recipes/own.py has no function 'mien'; did you mean mine?"),
+        ("recipes/own.py:wrong", "recipes/own.py:wrong returned a int; expected a fredholm.training.Run.Config"),
+        ("recipes/none.py:mine", "recipes/none.py is no Python file; expected path/to/file.py:function"),
+        ("recipes/broken.py:f", "recipes/broken.py:1 is not valid Python: "),
+    ],
+)
+def test_what_is_not_there_is_named_with_its_nearest(reference: str, message: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        open_recipe(reference)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.py")), ids=lambda path: path.stem)
+def test_the_projects_recipes_state_what_to_expect_and_can_be_kept(path: Path) -> None:
+    names = [name for name, listing in list_recipes().items() if listing.file.resolve() == path]
+    assert names
+    head = path.read_text().split('"""')[1]
+    for word in ("Command:", "Hardware:", "Time:", "Score:"):
+        assert word in head
+    for name in names:
+        recipe = open_recipe(name)
+        known = [kind for task in recipe.tasks for kind in (task.Config, task.Facts)]
+        assert from_json(json.loads(json.dumps(to_json(recipe.config))), Run.Config, known) == recipe.config
