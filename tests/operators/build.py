@@ -1,0 +1,62 @@
+"""Small operators for tests, and what they must compute."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fredholm import IntegralOperator, domains, kernels
+from fredholm.evaluation import Evaluation
+
+CONTENT_FREE = kernels.KernelInputs(query_content=False, product=False)
+
+
+def operator(
+    pos_dim: int = 2,
+    *,
+    dtype: torch.dtype = torch.float64,
+    evaluation: Evaluation | Literal["auto"] = "auto",
+    residual: bool = True,
+    bias: bool = True,
+    **kernel: Any,
+) -> IntegralOperator:
+    """Six channels in two heads; every parameter is noise, so that nothing hides behind an initial zero."""
+    settings = {"width": 5, "num_frequencies": 3, "sigma": 1.0} | kernel
+    op = IntegralOperator(
+        kernels.MLP(6, 2, pos_dim, **settings), evaluation=evaluation, residual=residual, bias=bias
+    ).to(dtype)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in op.parameters():
+            parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator))
+        frequencies = op.kernel.get_buffer("frequencies")
+        # quarters, which every precision holds exactly
+        frequencies.copy_((4 * torch.randn(frequencies.shape, generator=generator)).round() / 4)
+    return op
+
+
+def signal(n: int, batch: int = 2, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    """`(batch, n, 6)` of noise."""
+    return torch.randn(batch, n, 6, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def formula(
+    op: IntegralOperator,
+    u: Tensor,
+    domain: domains.Domain,
+    query: Tensor | None = None,
+    query_domain: domains.Domain | None = None,
+) -> Tensor:
+    """W^O Σ_j ω_j κ_ij u_j + W u_i + b, from the kernel's own matrices."""
+    kappa = op.kernel.matrix(u, domain, query, query_domain)
+    weights = domain.weights.to(u.dtype).expand(u.shape[0], -1)
+    out = torch.einsum("bqkoi,bk,bki->bqo", kappa, weights, u) @ op.output_weight.T
+    if op.residual_weight is not None:
+        out = out + (u if query is None else query) @ op.residual_weight.T
+    return out if op.bias is None else out + op.bias
+
+
+def gradients(op: IntegralOperator, *leaves: Tensor) -> dict[str, Tensor]:
+    """Gradients that `backward` left on the parameters and on `leaves`; absent ones are zero."""
+    named = dict(op.named_parameters()) | {f"input {i}": leaf for i, leaf in enumerate(leaves)}
+    return {name: torch.zeros_like(t) if t.grad is None else t.grad for name, t in named.items()}

@@ -1,0 +1,153 @@
+"""Every mistake in a call is answered in one line: what came, what was expected."""
+
+import pytest
+import torch
+
+import fredholm
+from fredholm import evaluation, kernels
+from fredholm.domains import Grid, Points, Sequence
+from tests.operators.build import CONTENT_FREE, operator, signal
+from tests.refusals import refused
+
+GRID = Grid(2, 3)
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (6,), (1, 2, 6, 6), (2, 6, 5), (2, 6, 0)])
+def test_signals_of_another_rank_or_width(shape: tuple[int, ...]) -> None:
+    op = operator()
+    with refused(ValueError, "u must be (batch, points, channels) with 6 channels", f"got {shape}"):
+        op(torch.zeros(shape, dtype=torch.float64), GRID)
+    with refused(ValueError, "query must be (batch, points, channels) with 6 channels", f"got {shape}"):
+        op(signal(6), GRID, query=torch.zeros(shape, dtype=torch.float64))
+    with refused(ValueError, "with 6 channels", f"got {shape}"):
+        op.explain(torch.zeros(shape, dtype=torch.float64), GRID)
+
+
+def test_signals_that_are_no_tensors() -> None:
+    with refused(TypeError, "u must be a tensor", "ndarray"):
+        operator()(signal(6).numpy(), GRID)
+    with refused(TypeError, "query must be a tensor", "list"):
+        operator()(signal(6), GRID, query=[[0.0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64])
+def test_another_dtype(dtype: torch.dtype) -> None:
+    op, u = operator(), torch.ones(2, 6, 6, dtype=dtype)
+    with refused(TypeError, f"u is {dtype}", "the operator is torch.float64", "convert"):
+        op(u, GRID)
+    with refused(TypeError, f"query is {dtype}", "the operator is torch.float64"):
+        op(signal(6), GRID, query=u)
+
+
+def test_integers_under_autocast() -> None:
+    op = operator(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16), refused(TypeError, "u is torch.int64"):
+        op(torch.ones(2, 6, 6, dtype=torch.int64), GRID)
+
+
+def test_a_query_of_another_precision_under_autocast() -> None:
+    op, u = operator(dtype=torch.float32), signal(6, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16), refused(ValueError, "torch.bfloat16", "dtype", "torch.float32"):
+        op(u, GRID, query=u.bfloat16())
+
+
+def test_another_device() -> None:
+    op, u = operator(), signal(6)
+    with refused(ValueError, "u is on meta", "the operator is on cpu"):
+        op(u.to("meta"), GRID)
+    with refused(ValueError, "query is on meta", "the operator is on cpu"):
+        op(u, GRID, query=u.to("meta"))
+    far = Points(torch.rand(6, 2)).to("meta")
+    with refused(ValueError, "u is on cpu", "its domain is on meta", "domain.to"):
+        op(u, far)
+    with refused(ValueError, "query is on cpu", "its domain is on meta", "domain.to"):
+        op(u, GRID, query=u, query_domain=far)
+    with refused(ValueError, "mask is on meta", "cpu"):
+        op(u, GRID, key_padding_mask=torch.ones(6, dtype=torch.bool, device="meta"))
+
+
+def test_another_number_of_points() -> None:
+    op = operator()
+    with refused(ValueError, "u has 5 points", "Grid(2, 3) has 6"):
+        op(signal(5), GRID)
+    with refused(ValueError, "query has 6 points", "Grid(2, 2) has 4"):
+        op(signal(6), GRID, query=signal(6), query_domain=Grid(2, 2))
+
+
+def test_positions_of_another_dimension() -> None:
+    op = operator()
+    with refused(ValueError, "positions with 2 coordinates", "Sequence(6) has 1"):
+        op(signal(6))
+    with refused(ValueError, "positions with 2 coordinates", "Grid(1, 2, 3) has 3"):
+        op(signal(6), Grid(1, 2, 3))
+    with refused(ValueError, "positions with 2 coordinates", "Sequence(3) has 1"):
+        op(signal(6), GRID, query=signal(3))
+
+
+def test_another_batch_size() -> None:
+    op, three = operator(), torch.rand(3, 6, 2)
+    with refused(ValueError, "u has batch size 2", "its domain has batch size 3"):
+        op(signal(6), Points(three))
+    with refused(ValueError, "query has batch size 2", "its domain has batch size 3"):
+        op(signal(6), GRID, query=signal(6), query_domain=Points(three))
+    with refused(ValueError, "(3, 6, 6)", "must share batch size", "(2, 6, 6)"):
+        op(signal(6), GRID, query=signal(6, batch=3))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_padding_mask_of_another_batch_size(batch: int) -> None:
+    op, mask = operator(), torch.ones(3, 6, dtype=torch.bool)
+    for domain in (GRID, Points(GRID.pos)):
+        with refused(ValueError, "key_padding_mask has batch size 3", f"u has {batch}"):
+            op(signal(6, batch), domain, key_padding_mask=mask)
+        with refused(ValueError, "key_padding_mask has batch size 3", f"u has {batch}"):
+            op(signal(6, batch), domain, query=signal(6, batch), key_padding_mask=mask)
+
+
+def test_padding_masks_that_are_none() -> None:
+    op, u = operator(), signal(6)
+    with refused(ValueError, "mask", "(6,)", "got shape (5,)"):
+        op(u, GRID, key_padding_mask=torch.ones(5, dtype=torch.bool))
+    with refused(TypeError, "mask must be bool", "torch.float64"):
+        op(u, GRID, key_padding_mask=torch.ones(6, dtype=torch.float64))
+    with refused(TypeError, "mask must be a tensor", "list"):
+        op(u, GRID, key_padding_mask=[True] * 6)
+
+
+def test_no_query_where_something_reads_it() -> None:
+    other = Points(torch.rand(3, 2))
+    for op in (operator(residual=False), operator(inputs=CONTENT_FREE)):  # the kernel reads it; the residual does
+        with refused(ValueError, "query_domain was given without query", "pass query="):
+            op(signal(6), GRID, query_domain=other)
+
+
+def test_domains_that_are_none() -> None:
+    op = operator()
+    with refused(TypeError, "domain", "got Tensor"):
+        op(signal(6), GRID.pos)
+    with refused(TypeError, "domain", "got Tensor"):
+        op(signal(6), GRID, query=signal(6), query_domain=GRID.pos)
+    with refused(TypeError, "domain", "got Tensor"):
+        op(signal(6), GRID.pos, query=signal(6))
+
+
+def test_bad_construction() -> None:
+    with refused(TypeError, "kernel must be a fredholm kernel", "Linear"):
+        fredholm.IntegralOperator(torch.nn.Linear(6, 6))  # pyright: ignore[reportArgumentType]
+    with refused(TypeError, "evaluation must be 'auto' or an Evaluation", "'tiled'"):
+        fredholm.IntegralOperator(kernels.MLP(6, 2, 2), evaluation="tiled")  # pyright: ignore[reportArgumentType]
+    with refused(TypeError, "evaluation must be 'auto' or an Evaluation"):
+        fredholm.IntegralOperator(kernels.MLP(6, 2, 2), evaluation=evaluation.Tiled)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_residual_between_different_numbers_of_channels() -> None:
+    kernel = kernels.MLP(6, 2, 1)
+    kernel.out_dim = 4
+    with refused(ValueError, "as many channels out as in", "6 to 4", "residual=False"):
+        fredholm.IntegralOperator(kernel)
+    assert fredholm.IntegralOperator(kernel, residual=False).output_weight.shape == (4, 4)
+
+
+def test_a_route_that_cannot() -> None:
+    with refused(ValueError, "Toeplitz refuses this integral", "same regular grid"):
+        operator(1, evaluation=evaluation.Toeplitz())(signal(3), Sequence(times=torch.arange(3.0)))
