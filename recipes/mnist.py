@@ -1,0 +1,40 @@
+"""MNIST, 60,000 + 10,000 handwritten digits of 28 x 28 pixels in idx files."""
+
+from fredholm.models import ITNet
+from fredholm.tasks import ImageClassification
+from fredholm.tasks.augmentation import Augmentation
+from fredholm.training import Run, TrainingConfig
+
+
+def mnist() -> Run.Config:
+    """A three-layer ITNet on patches of 7 x 7 pixels."""
+    return Run.Config(
+        task=ImageClassification.Config(
+            data="../shared/data/mnist",
+            patch_size=7,
+            position_frequencies=0,
+            model=ITNet.Config(
+                embed_dim=64,
+                depth=3,
+                num_heads=2,
+                kernel_width=16,
+                num_frequencies=32,
+                sigma=2.0,
+                epsilon=1.0,
+                dropout=0.0,
+                drop_path=0.0,
+                pool="mean",
+            ),
+            augmentation=Augmentation.Config(shift=0.07, rotation=8.0, scale=(0.9, 1.1), label_smoothing=0.05),
+        ),
+        training=TrainingConfig(
+            epochs=24,
+            batch_size=128,
+            learning_rate=4e-3,
+            warmup_fraction=0.05,
+            weight_decay=0.05,
+            ema_decay=0.999,
+            evaluate_every=4,
+            test_batch_size=500,
+        ),
+    )
