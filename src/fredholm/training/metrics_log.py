@@ -1,5 +1,6 @@
 """A run's measurements: one JSON object a line, and TensorBoard's event files where it is installed."""
 
+import contextlib
 import json
 import math
 import sys
@@ -32,10 +33,18 @@ class MetricsLog:
         self._writer = _event_writer(folder / "tensorboard", step) if tensorboard else None
 
     def write(self, kind: str, step: int, values: dict[str, int | float]) -> None:
-        """One line ``{"kind": kind, "step": step, **values}``; a value that is not finite becomes null."""
+        """One line ``{"kind": kind, "step": step, **values}``; a value that is not finite becomes null.
+
+        Raises:
+            OSError: the disk is full.
+        """
         clean = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        self._file.write(json.dumps({"kind": kind, "step": step, **clean}) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps({"kind": kind, "step": step, **clean}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            message = f"cannot write the metrics of step {step} ({error.strerror}); the checkpoints are intact"
+            raise OSError(error.errno, message, self._file.name) from error
         self.num_lines += 1
         if self._writer is not None:
             for name, value in values.items():
@@ -43,7 +52,8 @@ class MetricsLog:
 
     def close(self) -> None:
         """Flushes and closes both."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # only what `write` has already complained about is still unwritten
+            self._file.close()
         if self._writer is not None:
             self._writer.close()
 
