@@ -126,7 +126,8 @@ class Integral:
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, *, fresh: bool = False) -> None:
     """total += a @ b for stacks of matrices, or total = a @ b when fresh; total may be more precise than a and b."""
-    if total.dtype == a.dtype:
+    # a total with gaps would be fed one matrix at a time
+    if total.dtype == a.dtype and total.is_contiguous():
         total.baddbmm_(a, b, beta=0 if fresh else 1)
     elif fresh:
         total.copy_(a @ b)
