@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_missing_or_old_python_is_told(checkout: Path) -> None:
-    program(checkout / "tools/old-python", "exit 1")
+    program(checkout / "tools/old-python", f'exec "{sys.executable}" -c "import sys; sys.version_info = (3, 10); $2"')
     for name in ("no-such-python", "old-python"):
         done = make(checkout, "demo", f"PYTHON={name}")
         assert done.returncode != 0
