@@ -85,7 +85,8 @@ def _scaled(part: Domain, share: Tensor) -> Tensor:
 
 def _join(parts: list[Tensor], unbatched_ndim: int) -> Tensor:
     """Concatenates along the points, expanding the part without a batch to the other's batch."""
-    batch = max((part.shape[0] for part in parts if part.ndim > unbatched_ndim), default=None)
-    if batch is not None:
+    sizes = [part.shape[0] for part in parts if part.ndim > unbatched_ndim]
+    if sizes:
+        batch = sizes[0]
         parts = [p if p.ndim > unbatched_ndim else p.expand(batch, *p.shape) for p in parts]
     return torch.cat(parts, dim=1 if parts[0].ndim > unbatched_ndim else 0)

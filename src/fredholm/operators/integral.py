@@ -133,7 +133,7 @@ class IntegralOperator(nn.Module):
                 "so pass query=, the signal at the queries"
             )
         domain = domain.restrict(mask)
-        if domain.batch_size not in (None, u.shape[0]):
+        if domain.batch_size is not None and domain.batch_size != u.shape[0]:
             raise ValueError(
                 f"IntegralOperator: key_padding_mask has batch size {domain.batch_size} but u has {u.shape[0]}"
             )
@@ -169,12 +169,12 @@ class IntegralOperator(nn.Module):
             raise ValueError(
                 f"IntegralOperator: {name} has {u.shape[1]} points but its domain {domain!r} has {domain.num_points}"
             )
-        if self.kernel.pos_dim not in (None, domain.pos_dim):
+        if self.kernel.pos_dim is not None and self.kernel.pos_dim != domain.pos_dim:
             raise ValueError(
                 f"IntegralOperator: the kernel reads positions with {self.kernel.pos_dim} coordinates; "
                 f"{domain!r} has {domain.pos_dim}"
             )
-        if domain.batch_size not in (None, u.shape[0]):
+        if domain.batch_size is not None and domain.batch_size != u.shape[0]:
             raise ValueError(
                 f"IntegralOperator: {name} has batch size {u.shape[0]} "
                 f"but its domain has batch size {domain.batch_size}"
