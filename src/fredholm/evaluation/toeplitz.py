@@ -51,4 +51,9 @@ class Toeplitz(Evaluation):
 def _common_grid(domain: Domain, query_domain: Domain) -> tuple[GridBlock, GridBlock] | None:
     """The largest grid that both domains hold: among the queries, and among the keys."""
     pairs = [(q, k) for q in query_domain.grid_blocks for k in domain.grid_blocks if q.same_geometry(k)]
-    return max(pairs, key=lambda pair: pair[1].num_points, default=None)
+    largest = None
+    # a loop, because the compiler does not trace `max` over sizes that vary
+    for pair in pairs:
+        if largest is None or pair[1].num_points > largest[1].num_points:
+            largest = pair
+    return largest
