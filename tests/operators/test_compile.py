@@ -1,0 +1,93 @@
+"""`torch.compile(fullgraph=True)`: one graph, the same numbers, forward and backward."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import IntegralOperator
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from tests.operators.build import gradients, operator, signal
+
+POS = torch.rand(2, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+MASK = torch.tensor([[True, True, False, True, True, False], [True] * 5 + [False]])
+NONE = torch.zeros(2, 6, dtype=torch.bool)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def run(op: IntegralOperator, call: Any, u: Tensor, domain: Domain | None, **more: Any) -> dict[str, Tensor]:
+    op.zero_grad()
+    leaf = u.clone().requires_grad_()
+    out = call(leaf, domain, **more)
+    out.square().sum().backward()
+    return {"out": out.detach()} | {name: grad.clone() for name, grad in gradients(op, leaf).items()}
+
+
+def compare(op: IntegralOperator, u: Tensor, domain: Domain | None, backend: str = "aot_eager", **more: Any) -> None:
+    expected = run(op, op, u, domain, **more)
+    compiled = torch.compile(op, fullgraph=True, backend=backend)
+    for _ in range(2):
+        got = run(op, compiled, u, domain, **more)
+        for name, value in expected.items():
+            torch.testing.assert_close(got[name], value, msg=lambda text, name=name: f"{name}: {text}")
+
+
+CASES = {
+    "points of each entry, padded": (Points(POS, mask=MASK), {}),
+    "token and grid, padded by the call": (
+        Union(Points(POS[0, :2]), Grid(2, 2), (0.5, 0.5)),
+        {"key_padding_mask": MASK},
+    ),
+    "other queries": (Grid(2, 3), {"query": signal(4, seed=1), "query_domain": Points(POS[:, :4])}),
+    "torus": (Grid(2, 3, periodic=True), {}),
+}
+
+
+@pytest.mark.parametrize(("domain", "more"), CASES.values(), ids=CASES.keys())
+def test_one_graph_with_the_same_numbers(domain: Domain, more: dict[str, Any]) -> None:
+    compare(operator(), signal(6), domain, **more)
+
+
+@pytest.mark.parametrize("domain", [None, Sequence(times=POS[0, :, 0].sort().values)], ids=["indices", "times"])
+def test_causal(domain: Domain | None) -> None:
+    compare(operator(1, is_causal=True), signal(6), domain)
+
+
+def test_domains_made_inside_the_graph() -> None:
+    op, u, pos = operator(), signal(6), POS[0, :1]
+
+    def call(u: Tensor, mask: Tensor) -> Tensor:
+        return op(u, Union(Points(pos), Grid(1, 5)).restrict(mask))
+
+    compiled = torch.compile(call, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(u, MASK), call(u, MASK))
+
+
+def test_sizes_that_vary() -> None:
+    op = operator()
+    compiled = torch.compile(op, fullgraph=True, backend="eager")
+    for batch, shape in ((2, (2, 3)), (3, (4, 2)), (2, (3, 5)), (4, (1, 7))):
+        u = signal(shape[0] * shape[1], batch)
+        torch.testing.assert_close(compiled(u, Grid(*shape)), op(u, Grid(*shape)))
+
+
+def test_autocast() -> None:
+    op, u = operator(dtype=torch.float32), signal(6, dtype=torch.float32)
+    compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, got = op(u, Grid(2, 3)), compiled(u, Grid(2, 3))
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.slow
+def test_with_code_generation() -> None:
+    domain = Union(Points(POS[0, :1]), Grid(1, 5))
+    compare(operator(), signal(6), domain, backend="inductor", key_padding_mask=MASK)
