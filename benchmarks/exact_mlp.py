@@ -94,9 +94,13 @@ def run(config: Config) -> Report:
         torch.set_num_threads(config.threads)
     tuning = Problem(config.problem, max(config.peer_sizes))
     with torch.no_grad():
-        algorithm1 = Algorithm1.tuned(tuning.weights(), tuning.u, tuning.pos, tuning.measure)
-    del tuning
-    peers: list[Peer] = [algorithm1, DenseEinsum(), EdgeConditionedConvolution()]
+        weights = tuning.weights()
+        algorithm1 = [
+            Algorithm1.tuned(weights, tuning.u, tuning.pos, tuning.measure, by_line=by_line)
+            for by_line in (True, False)
+        ]
+    del tuning, weights
+    peers: list[Peer] = [*algorithm1, DenseEinsum(), EdgeConditionedConvolution()]
     compare(config, peers)
     rows: list[Row] = []
     expected: dict[tuple[str, Direction], float] = {}

@@ -6,6 +6,7 @@ memory test becomes a bound on the tile's kernel values. Inside a tile the pairs
 
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, final
 
@@ -29,20 +30,38 @@ def integrate_tile(weights: KernelWeights, x: Tensor, y: Tensor, u_x: Tensor, u_
     return torch.einsum("hbqpde,hbqe->hbqpd", kappa, measure[:, None] * u_y).sum(dim=2)
 
 
+def integrate_tile_by_line(
+    weights: KernelWeights, x: Tensor, y: Tensor, u_x: Tensor, u_y: Tensor, measure: Tensor
+) -> Tensor:
+    """The same as lines 21 and 22 stand: ``K_pq``, its product with ``u_q``, the weight, the sum over keys."""
+    z = kernel_input(x[:, None], y[None], u_x[:, :, :, None], u_y[:, :, None], weights.frequencies)
+    kappa = evaluate_kernel(weights, z)  # (H, B, P, Q, d_h, d_h)
+    return ((kappa @ u_y[:, :, None, :, :, None])[..., 0] * measure[:, None]).sum(dim=3)
+
+
+TileRule = Callable[[KernelWeights, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
 class _TiledIntegral(torch.autograd.Function):
     """Forward by Algorithm 1; backward by Algorithm 2, which recomputes each tile and differentiates it on the spot."""
 
     @staticmethod
-    def forward(ctx: Any, weights: KernelWeights, tile: tuple[int, int], x: Tensor, y: Tensor, *signals: Tensor):
+    def forward(
+        ctx: Any,
+        weights: KernelWeights,
+        tile: tuple[int, int],
+        on_tile: TileRule,
+        x: Tensor,
+        y: Tensor,
+        *signals: Tensor,
+    ):
         measure, u_x, u_y, *parameters = signals
-        ctx.weights, ctx.tile = weights, tile
+        ctx.weights, ctx.tile, ctx.on_tile = weights, tile, on_tile
         ctx.save_for_backward(x, y, *signals)
         weights = _with_parameters(weights, parameters)
         integral = torch.zeros_like(u_x)
         for rows, keys in _tiles(u_x.shape[2], u_y.shape[2], tile):
-            integral[:, :, rows] += integrate_tile(
-                weights, x[rows], y[keys], u_x[:, :, rows], u_y[:, :, keys], measure[keys]
-            )
+            integral[:, :, rows] += on_tile(weights, x[rows], y[keys], u_x[:, :, rows], u_y[:, :, keys], measure[keys])
         return integral
 
     @staticmethod
@@ -56,7 +75,7 @@ class _TiledIntegral(torch.autograd.Function):
             query = u_x[:, :, rows].detach().requires_grad_()
             key = u_y[:, :, keys].detach().requires_grad_()
             with torch.enable_grad():
-                tile = integrate_tile(weights, x[rows], y[keys], query, key, measure[keys])
+                tile = ctx.on_tile(weights, x[rows], y[keys], query, key, measure[keys])
                 query_grad, key_grad, *grads = torch.autograd.grad(
                     tile, (query, key, *leaves), cotangents[0][:, :, rows]
                 )
@@ -64,22 +83,29 @@ class _TiledIntegral(torch.autograd.Function):
             totals[1][:, :, keys] += key_grad
             for total, grad in zip(totals[2:], grads, strict=True):
                 total += grad
-        return None, None, None, None, None, *totals
+        return None, None, None, None, None, None, *totals
 
 
 @final
 class Algorithm1(Peer):
-    """The paper's tiling with ``tile`` = (query tile, key tile); `tuned` is its Phase 1."""
+    """The paper's tiling with ``tile`` = (query tile, key tile); `tuned` is its Phase 1.
 
-    name = "Algorithm 1"
+    ``by_line`` goes head by head and line by line as the paper writes it; otherwise all heads share a tile, whose
+    kernel values lie in the order that is fastest to contract.
+    """
 
-    def __init__(self, tile: tuple[int, int]):
-        self.tile = tile
+    def __init__(self, tile: tuple[int, int], *, by_line: bool = False):
+        self.tile, self.by_line = tile, by_line
+        self.name = "Algorithm 1" if by_line else "Algorithm 1, best layout"
 
     @classmethod
-    def tuned(cls, weights: KernelWeights, u: Tensor, pos: Tensor, measure: Tensor) -> "Algorithm1":
+    def tuned(
+        cls, weights: KernelWeights, u: Tensor, pos: Tensor, measure: Tensor, *, by_line: bool = False
+    ) -> "Algorithm1":
         """Phase 1: the tile size with the least measured forward time per pair, among those within `TILE_BYTES`."""
-        heads = split_heads(u, weights.num_heads)
+        heads, on_tile = split_heads(u, weights.num_heads), integrate_tile
+        if by_line:
+            heads, weights, on_tile = heads[:1], _head(weights, 0), integrate_tile_by_line
         sizes = [size for size in TILE_SIZES if size <= u.shape[1]] or [TILE_SIZES[0]]
         seconds_per_pair: dict[tuple[int, int], float] = {}
         with torch.no_grad():
@@ -91,11 +117,11 @@ class Algorithm1(Peer):
                 seconds: list[float] = []
                 for _ in range(3):  # the least of three, since the first call of each size pays for its memory
                     start = time.perf_counter()
-                    integrate_tile(weights, x, y, u_x, u_y, measure[: tile[1]])
+                    on_tile(weights, x, y, u_x, u_y, measure[: tile[1]])
                     synchronize(u.device)
                     seconds.append(time.perf_counter() - start)
                 seconds_per_pair[tile] = min(seconds) / pairs
-        return cls(min(seconds_per_pair, key=lambda tile: seconds_per_pair[tile]))
+        return cls(min(seconds_per_pair, key=lambda tile: seconds_per_pair[tile]), by_line=by_line)
 
     def integrate(self, weights: KernelWeights, u: Tensor, pos: Tensor, measure: Tensor) -> Tensor:
         heads = split_heads(u, weights.num_heads)
@@ -112,8 +138,30 @@ class Algorithm1(Peer):
     def _integrate(
         self, weights: KernelWeights, u_x: Tensor, x: Tensor, u_y: Tensor, y: Tensor, measure: Tensor
     ) -> Tensor:
+        if not self.by_line:
+            return join_heads(self._tiles_of(weights, integrate_tile, u_x, x, u_y, y, measure))
+        heads = [
+            self._tiles_of(_head(weights, h), integrate_tile_by_line, u_x[h : h + 1], x, u_y[h : h + 1], y, measure)
+            for h in range(weights.num_heads)
+        ]
+        return join_heads(torch.cat(heads))
+
+    def _tiles_of(
+        self, weights: KernelWeights, on_tile: TileRule, u_x: Tensor, x: Tensor, u_y: Tensor, y: Tensor, measure: Tensor
+    ) -> Tensor:
         parameters = (weights.hidden, weights.hidden_bias, weights.output, weights.output_bias)
-        return join_heads(_TiledIntegral.apply(weights, self.tile, x, y, measure, u_x, u_y, *parameters))
+        return _TiledIntegral.apply(weights, self.tile, on_tile, x, y, measure, u_x, u_y, *parameters)
+
+
+def _head(weights: KernelWeights, h: int) -> KernelWeights:
+    run = slice(h, h + 1)
+    return replace(
+        weights,
+        hidden=weights.hidden[run],
+        hidden_bias=weights.hidden_bias[run],
+        output=weights.output[run],
+        output_bias=weights.output_bias[run],
+    )
 
 
 def _with_parameters(weights: KernelWeights, parameters: list[Tensor]) -> KernelWeights:

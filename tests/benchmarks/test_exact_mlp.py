@@ -20,7 +20,7 @@ from benchmarks.problem import Problem, ProblemConfig
 
 ROOT = Path(__file__).parents[2]
 TINY = ProblemConfig(embed_dim=12, num_heads=3, width=6, num_frequencies=4, batch=2)
-PEERS = [Algorithm1((4, 8)), DenseEinsum(), EdgeConditionedConvolution()]
+PEERS = [Algorithm1((4, 8), by_line=True), Algorithm1((4, 8)), DenseEinsum(), EdgeConditionedConvolution()]
 
 
 class Wrong(Peer):

@@ -12,7 +12,13 @@ pytest.importorskip("torch_geometric", reason="the benchmark's peers need torch-
 from benchmarks.peers import Algorithm1, DenseEinsum, EdgeConditionedConvolution, KernelWeights, Peer
 
 BATCH, POINTS, HEADS, HEAD_DIM, WIDTH, FREQUENCIES = 2, 7, 3, 2, 5, 4
-PEERS = [DenseEinsum(), EdgeConditionedConvolution(), Algorithm1((3, 4)), Algorithm1((16, 16))]
+PEERS = [
+    DenseEinsum(),
+    EdgeConditionedConvolution(),
+    Algorithm1((3, 4)),
+    Algorithm1((16, 16)),
+    Algorithm1((3, 4), by_line=True),
+]
 
 
 @pytest.fixture
@@ -71,7 +77,9 @@ def with_gradients(output: Tensor, u: Tensor, weights: KernelWeights) -> list[Te
     return [output, *torch.autograd.grad(output, leaves, cotangent)]
 
 
-@pytest.mark.parametrize("peer", PEERS, ids=["dense", "nnconv", "algorithm1-ragged-tiles", "algorithm1-one-tile"])
+@pytest.mark.parametrize(
+    "peer", PEERS, ids=["dense", "nnconv", "algorithm1-ragged-tiles", "algorithm1-one-tile", "algorithm1-by-line"]
+)
 def test_peer_is_the_formula_in_value_and_every_gradient(peer: Peer, weights, signal):
     u, pos, measure = signal
     expected = with_gradients(pair_by_pair(weights, u, pos, measure), u, weights)
