@@ -31,9 +31,9 @@ def run(op: IntegralOperator, call: Any, u: Tensor, domain: Domain | None, **mor
     return {"out": out.detach()} | {name: grad.clone() for name, grad in gradients(op, leaf).items()}
 
 
-def compare(op: IntegralOperator, u: Tensor, domain: Domain | None, backend: str = "aot_eager", **more: Any) -> None:
+def compare(op: IntegralOperator, u: Tensor, domain: Domain | None, **more: Any) -> None:
     expected = run(op, op, u, domain, **more)
-    compiled = torch.compile(op, fullgraph=True, backend=backend)
+    compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
     for _ in range(2):
         got = run(op, compiled, u, domain, **more)
         for name, value in expected.items():
@@ -89,5 +89,7 @@ def test_autocast() -> None:
 
 @pytest.mark.slow
 def test_with_code_generation() -> None:
-    domain = Union(Points(POS[0, :1]), Grid(1, 5))
-    compare(operator(), signal(6), domain, backend="inductor", key_padding_mask=MASK)
+    op, u = operator(), signal(6)
+    compiled = torch.compile(op, fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(u, Grid(2, 3), key_padding_mask=MASK), op(u, Grid(2, 3, mask=MASK)))
