@@ -61,8 +61,12 @@ class ITNet(nn.Module):
         """Read the output from a class token, or from the integral mean of the signal."""
 
         def __post_init__(self) -> None:
-            if self.depth < 1:
-                raise ValueError(f"models.ITNet: depth must be at least 1; got {self.depth}")
+            for name in ("depth", "expansion"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"models.ITNet: {name} must be at least 1; got {getattr(self, name)}")
+            for name in ("dropout", "drop_path"):
+                if not 0 <= getattr(self, name) < 1:
+                    raise ValueError(f"models.ITNet: {name} must be in [0, 1); got {getattr(self, name)}")
             if self.pool not in ("cls", "mean"):
                 raise ValueError(f"models.ITNet: pool is 'cls' or 'mean'; got {self.pool!r}")
 
