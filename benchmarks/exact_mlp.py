@@ -40,7 +40,7 @@ ORACLE_ROWS = 4
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is measured. The defaults take about ten minutes on two cores."""
+    """What is measured. The defaults take about half an hour on two cores."""
 
     json: Path | None = None
     """Where to write the report."""
@@ -85,7 +85,7 @@ class Alone(NamedTuple):
 
 
 def run(config: Config) -> Report:
-    """Compare, then time; the report of all rows.
+    """Compare, then time; the report of all rows, kept in ``config.json`` after every size, for the run is long.
 
     Raises `GateError` where two results disagree.
     """
@@ -103,12 +103,22 @@ def run(config: Config) -> Report:
     peers: list[Peer] = [*algorithm1, DenseEinsum(), EdgeConditionedConvolution()]
     compare(config, peers)
     rows: list[Row] = []
+    report = report_of(rows, torch.device(config.problem.device))
     expected: dict[tuple[str, Direction], float] = {}
     for n in tqdm(config.peer_sizes, desc="sizes with peers", disable=None):
         rows += against_peers(config, n, peers, expected)
+        report = _keep(config, rows)
     for n in tqdm(config.own_sizes, desc="sizes without peers", disable=None):
         rows += without_peers(config, n)
-    return report_of(rows, torch.device(config.problem.device))
+        report = _keep(config, rows)
+    return report
+
+
+def _keep(config: Config, rows: list[Row]) -> Report:
+    report = report_of(rows, torch.device(config.problem.device))
+    if config.json is not None:
+        report.write_json(config.json)
+    return report
 
 
 def compare(config: Config, peers: Sequence[Peer]) -> None:
@@ -218,29 +228,36 @@ def _clock(step: Step, problem: Problem) -> float:
 
 
 def growth(rows: Sequence[Row]) -> Iterator[str]:
-    """One line a case and direction: how time and peak memory grow, fitted over the sizes from the middle one on."""
-    series: dict[tuple[str, Direction], dict[int, Row]] = {}
+    """How time and peak memory grow, a line a case or peer and direction, fitted over the larger half of the sizes."""
+    seconds: dict[tuple[str, Direction], dict[int, float]] = {}
+    peaks: dict[tuple[str, Direction], dict[int, float]] = {}
     for row in rows:
-        series.setdefault((row.case, row.direction), {})[row.n] = row
-    for (case, direction), by_size in series.items():
-        sizes = sorted(by_size)
-        large = sizes[len(sizes) // 2 :] if len(sizes) > 3 else sizes
-        time_exponent = growth_exponent(large, [by_size[n].ours_s for n in large])
-        # pages come in kilobytes, and a small problem may need no new one
-        peaks = [max(by_size[n].peak_mb or 0.0, 1e-3) for n in large]
-        memory_exponent = growth_exponent(large, peaks)
-        yield (
-            f"{case}, {direction}, n = {large[0]} to {large[-1]}: "
-            f"time ~ n^{time_exponent:.2f}, peak memory ~ n^{memory_exponent:.2f}"
-        )
+        seconds.setdefault((row.case, row.direction), {})[row.n] = row.ours_s
+        if row.peak_mb is not None:
+            # pages come in kilobytes, and a small problem may need no new one
+            peaks.setdefault((row.case, row.direction), {})[row.n] = max(row.peak_mb, 1e-3)
+        if row.peer is not None and row.peer_s is not None and row.case != "grid bf16":
+            seconds.setdefault((row.peer, row.direction), {})[row.n] = row.peer_s
+    for (name, direction), by_size in seconds.items():
+        parts = [_fit("time", by_size), _fit("peak memory", peaks.get((name, direction), {}))]
+        if any(parts):
+            yield f"{name}, {direction}: {', '.join(filter(None, parts))}"
+
+
+def _fit(cost: str, by_size: dict[int, float]) -> str:
+    """``cost ~ n^p over n = a to b``, or nothing where there are not two sizes."""
+    sizes = sorted(by_size)
+    sizes = sizes[len(sizes) // 2 :] if len(sizes) > 3 else sizes
+    if len(sizes) < 2:
+        return ""
+    exponent = growth_exponent(sizes, [by_size[n] for n in sizes])
+    return f"{cost} ~ n^{exponent:.2f} over n = {sizes[0]} to {sizes[-1]}"
 
 
 def main(config: Config) -> None:
     """Measure exact MLP kernels and print the table; ``--json FILE`` keeps it."""
     report = run(config)
     print(report.markdown(), "", *growth(report.rows), sep="\n")
-    if config.json is not None:
-        report.write_json(config.json)
 
 
 if __name__ == "__main__":

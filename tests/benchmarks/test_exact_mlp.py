@@ -13,7 +13,7 @@ pytest.importorskip("torch_geometric", reason="the benchmark's peers need torch-
 
 from benchmarks import exact_mlp
 from benchmarks.exact_mlp import DIRECTIONS, TOLERANCE, Alone, Config, against_peers, compare, run
-from benchmarks.harness import GateError
+from benchmarks.harness import GateError, Row
 from benchmarks.harness.report import Direction
 from benchmarks.peers import Algorithm1, DenseEinsum, EdgeConditionedConvolution, KernelWeights, Peer
 from benchmarks.problem import Problem, ProblemConfig
@@ -112,6 +112,28 @@ def test_every_case_has_a_row_for_every_size_direction_and_peer(monkeypatch):
             assert row.ratio == row.peer_s / row.ours_s
 
 
+def test_growth_is_fitted_for_cases_and_peers_over_the_larger_sizes():
+    def row(n: int, ours_s: float, peer_s: float | None, peak_mb: float) -> Row:
+        return Row(
+            case="grid",
+            n=n,
+            direction="forward",
+            ours_s=ours_s,
+            peer=None if peer_s is None else "x",
+            peer_s=peer_s,
+            ratio=None if peer_s is None else peer_s / ours_s,
+            peak_mb=peak_mb,
+            max_rel_error=0.0,
+        )
+
+    rows = [row(4, 7.0, 1.0, 9.0), row(16, 1.0, 64.0, 2.0), row(64, 16.0, None, 4.0), row(256, 256.0, None, 8.0)]
+    assert list(exact_mlp.growth(rows)) == [
+        "grid, forward: time ~ n^2.00 over n = 64 to 256, peak memory ~ n^0.50 over n = 64 to 256",
+        "x, forward: time ~ n^3.00 over n = 4 to 16",
+    ]
+    assert list(exact_mlp.growth(rows[:1])) == []
+
+
 def test_low_precision_needs_its_full_precision_peer():
     with pytest.raises(ValueError, match="measured against 'grid'"):
         run(Config(problem=TINY, cases=("grid bf16",)))
@@ -129,4 +151,4 @@ def test_quick_command_prints_a_table_and_writes_the_same_rows(tmp_path):
     assert report["torch"] == torch.__version__
     table = [line.split(" | ")[:3] for line in done.stdout.splitlines() if line.startswith("| grid")]
     assert table == [[f"| {row['case']}", str(row["n"]), row["direction"]] for row in report["rows"]]
-    assert "grid, forward+backward, n = 36 to 64: time ~ n^" in done.stdout
+    assert "grid, forward+backward: time ~ n^" in done.stdout
