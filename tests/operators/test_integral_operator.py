@@ -251,3 +251,35 @@ def test_every_parameter_receives_a_gradient() -> None:
     op = operator(depth=3)
     op(signal(6), Grid(2, 3)).square().sum().backward()
     assert {name for name, grad in gradients(op).items() if not grad.any()} == set()
+
+
+@pytest.mark.parametrize("domain", [DOMAINS["points"], DOMAINS["token and grid"]], ids=["points", "token and grid"])
+def test_the_layout_of_the_signal_does_not_matter(domain: Domain) -> None:
+    op, u = operator(), signal(domain.num_points)
+    strided = torch.stack([u, -u], dim=2)[:, :, 0].transpose(1, 2).contiguous().transpose(1, 2)
+    assert not strided.is_contiguous()
+    torch.testing.assert_close(op(strided, domain), op(u, domain))
+    shared = u[:1].expand(2, -1, -1)
+    torch.testing.assert_close(op(shared, domain), op(shared.contiguous(), domain))
+
+
+@pytest.mark.parametrize("trained", ["u", "kernel.output_weight", "kernel.input_weight", "kernel.input_bias", "bias"])
+@pytest.mark.parametrize("domain", [DOMAINS["points"], DOMAINS["token and grid"]], ids=["points", "token and grid"])
+def test_frozen_parts_change_no_other_gradient(domain: Domain, trained: str) -> None:
+    op, u = operator(), signal(domain.num_points).requires_grad_()
+    op(u, domain).square().sum().backward()
+    expected = gradients(op, u)["input 0" if trained == "u" else trained].clone()
+    op.zero_grad()
+    op.requires_grad_(False)
+    leaf = u.detach().requires_grad_() if trained == "u" else op.get_parameter(trained).requires_grad_()
+    op(leaf if trained == "u" else u.detach(), domain).square().sum().backward()
+    assert leaf.grad is not None
+    torch.testing.assert_close(leaf.grad, expected)
+    assert [name for name, p in op.named_parameters() if p.grad is not None] == [trained] * (trained != "u")
+
+
+def test_inference_mode() -> None:
+    op, u = operator(), signal(6)
+    expected = op(u, Grid(2, 3)).detach()
+    with torch.inference_mode():
+        assert torch.equal(op(u, Grid(2, 3)), expected)
