@@ -19,33 +19,25 @@ from fredholm.tasks.images import open_images
 
 # A run of a second: one block on four patches.
 TINY = [
-    *(
-        "--task.patch-size",
-        "4",
-        "--task.model.embed-dim",
-        "8",
-        "--task.model.depth",
-        "1",
-        "--task.model.num-heads",
-        "2",
-    ),
-    *("--task.model.kernel-width", "4", "--task.model.num-frequencies", "2", "--task.model.pool", "mean"),
-    *("--training.epochs", "2", "--training.batch-size", "256", "--training.evaluate-every", "1"),
-    *("--training.log-every", "2", "--training.no-tensorboard"),
+    *("--task.patch-size", "4", "--task.model.embed-dim", "8", "--task.model.depth", "1"),
+    *("--task.model.num-heads", "2", "--task.model.kernel-width", "4", "--task.model.num-frequencies", "2"),
+    *("--task.model.pool", "mean", "--training.epochs", "2", "--training.batch-size", "256"),
+    *("--training.evaluate-every", "1", "--training.log-every", "2", "--training.no-tensorboard"),
 ]
 
 
 def start(*arguments: str | Path, folder: Path, limit: int | None = None) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
-    def limited() -> None:
+    def prepared() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process would ignore it
         if limit is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     command = [sys.executable, "-m", "fredholm", *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, preexec_fn=limited
+        command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, preexec_fn=prepared
     )
 
 

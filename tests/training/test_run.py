@@ -78,8 +78,11 @@ def stop_at(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(ToyTask, "train_batch", train_batch)
 
+    # A test process in the background may have been started to ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield plan
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # given back
+    given_back = signal.signal(signal.SIGINT, before)
+    assert given_back is signal.default_int_handler
 
 
 def test_two_runs_with_one_seed_are_identical_and_another_seed_differs(tmp_path: Path) -> None:
@@ -122,6 +125,13 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, stop_at: Any, nu
     seed_everything(999)  # whatever this process drew since must not matter
     run(tmp_path / "parts", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path: Path, stop_at: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stop_at(2, signal.SIGINT)
+    assert run(tmp_path / "a", toy_run(epochs=1)).metrics.keys() == {"accuracy", "loss"}
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) == signal.SIG_IGN
 
 
 def test_several_interruptions_and_a_termination_leave_no_trace(tmp_path: Path, stop_at: Any) -> None:

@@ -24,7 +24,8 @@ class InterruptedRunError(Exception):
 class Interruption:
     """While entered, the first SIGINT or SIGTERM only sets ``signal_number``; a second one acts as usual.
 
-    So a step is never cut in half. Outside the main thread, where Python takes no signals, it does nothing.
+    So a step is never cut in half. A signal that the process was started to ignore stays ignored. Outside the main
+    thread, where Python takes no signals, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,8 @@ class Interruption:
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._note)
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(

@@ -42,7 +42,7 @@ class Integral:
         self.accumulator = torch.promote_types(self.t.query.dtype, torch.float32)
         self.workspace = Workspace(self.t.query)
         self.sums_workspace = Workspace(self.t.query.new_empty(0, dtype=self.accumulator))
-        self.first = FirstLayer(self.t, self.block, self.workspace, window_elements=8 * self.tiling.elements)
+        self.first = FirstLayer(self.t, self.block, self.workspace, window_elements=2 * self.tiling.elements)
         self.batch, self.kernels, self.num_queries, self.dim = self.t.query.shape
         self.num_keys, self.width = self.t.key.shape[2], self.t.key_bias.shape[-1]
         self.out_dim = self.t.output_weight.shape[-1]

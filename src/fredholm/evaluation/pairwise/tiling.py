@@ -25,12 +25,12 @@ class Tiling(NamedTuple):
 def choose_tiling(batch: int, num_queries: int, num_keys: int, width: int, dim: int, elements: int) -> Tiling:
     """Tiles of about `elements` entries of p: all keys when they fit, then queries, then batch entries.
 
-    A chunk holds about four times as many entries of S, batch entries before queries, because a batch shares R.
+    A chunk holds about twice as many entries of S, batch entries before queries, because a batch shares R.
     """
     keys = max(1, min(num_keys, max(256, elements // (4 * width))))
     per_query = width * max(keys, dim)
     queries = max(1, min(num_queries, elements // per_query))
-    capacity = 4 * elements // (width * dim)
+    capacity = 2 * elements // (width * dim)
     chunk_batch = max(1, min(batch, capacity // queries))
     chunk_queries = queries * max(1, capacity // (chunk_batch * queries))
     tile_batch = max(1, min(chunk_batch, elements // (per_query * queries)))
