@@ -65,7 +65,7 @@ def check_route(route: Evaluation, problem: Problem, tolerance: float | None = N
 def compare(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
     """Asserts that every entry agrees to a tolerance relative to its largest value; absent gradients count as zero."""
     for name in got.keys() | expected.keys():
-        shape = (got.get(name) if name in got else expected[name]).shape
+        shape = (got if name in got else expected)[name].shape
         a, b = (side.get(name, torch.zeros(shape)).double() for side in (got, expected))
         assert torch.isfinite(a).all(), f"{name} is not finite"
         if a.numel() == 0:
