@@ -1,8 +1,9 @@
 """Handwritten digits of 8 x 8 pixels, scikit-learn's 1,797 real scans: the demo.
 
-    fredholm train digits --seeds 0 1 2
-
-Two cores of an AMD EPYC with AVX-512, float32, seeds 0, 1, 2: 98.7 % mean test accuracy (99.2, 98.6, 98.3).
+Command:   fredholm train digits --seeds 0 1 2
+Hardware:  two cores of an AMD EPYC with AVX-512, float32
+Time:      122 seconds for the three seeds
+Score:     98.70 % mean test accuracy (99.17, 98.61, 98.33)
 """
 
 from fredholm.models import ITNet
