@@ -73,6 +73,7 @@ def test_one_sample_and_none() -> None:
     assert trapezoid_weights(one).tolist() == [1.0]
     assert trapezoid_weights(one, total=None).tolist() == [0.0]
     assert trapezoid_weights(torch.zeros(0)).shape == (0,)
+    assert trapezoid_weights(torch.zeros(0), torch.zeros(3, 0, dtype=torch.bool)).shape == (3, 0)
     assert trapezoid_weights(torch.rand(2).cumsum(0), torch.zeros(2, dtype=torch.bool)).tolist() == [0.0, 0.0]
 
 

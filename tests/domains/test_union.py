@@ -74,6 +74,8 @@ def test_a_part_of_which_nothing_exists_weighs_nothing() -> None:
         union = Union(first, Sequence(2), MASS)
         assert union.weights.tolist() == pytest.approx([0.0, 0.0, 0.375, 0.375])
         assert Union(first, Sequence(2)).weights.tolist() == pytest.approx([0.0, 0.0, 0.5, 0.5])
+        assert Union(first, Sequence(2, mask=gone)).weights.tolist() == [0.0] * 4
+        assert Union(first, weighted, MASS).weights.tolist() == [0.0] * 4
 
 
 def test_positions_of_each_batch_entry_beside_shared_ones() -> None:
@@ -99,9 +101,8 @@ def test_nested_unions_share_mass_level_by_level() -> None:
     mask = torch.tensor([True, False, True, True, True, True, False, False, False, False])
     assert outer.restrict(mask).weights.tolist() == pytest.approx([0.2, 0, 0.1, 0.1, 0.1, 0.5, 0, 0, 0, 0])
     # by numbers of points: the inner union is 5 of 10 points
-    by_number = Union(inner, Sequence(5))
-    assert masses(by_number, 5).tolist() == pytest.approx([0.5, 0.5])
-    assert by_number.weights[:2].tolist() == pytest.approx([0.1, 0.1])
+    by_number = Union(Union(Sequence(2), Sequence(3), mass=(0.1, 0.9)), Sequence(5))
+    assert by_number.weights.tolist() == pytest.approx([0.025] * 2 + [0.15] * 3 + [0.1] * 5)
     flat = Union(Union(Sequence(2), Sequence(3)), Sequence(5))
     assert flat.weights.tolist() == pytest.approx([0.1] * 10)
     gone = flat.restrict(torch.tensor([True] * 4 + [False] * 6))

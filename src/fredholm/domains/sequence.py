@@ -73,8 +73,6 @@ def _carry_forward(times: Tensor, mask: Tensor) -> Tensor:
     lowest = torch.finfo(times.dtype).min
     carried = torch.where(mask, times, lowest).cummax(dim=-1).values
     first = torch.where(mask, times, torch.finfo(times.dtype).max).amin(dim=-1, keepdim=True)
-    none_exists = ~mask.any(dim=-1, keepdim=True)
-    first = torch.where(none_exists, torch.zeros_like(first), first)
     return torch.where(carried == lowest, first, torch.where(mask, times, carried))
 
 
