@@ -15,6 +15,7 @@ from typing import NamedTuple, final, get_args
 
 import torch
 import tyro
+from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.harness import (
@@ -92,15 +93,7 @@ def run(config: Config) -> Report:
     config = config.sized()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    tuning = Problem(config.problem, max(config.peer_sizes))
-    with torch.no_grad():
-        weights = tuning.weights()
-        algorithm1 = [
-            Algorithm1.tuned(weights, tuning.u, tuning.pos, tuning.measure, by_line=by_line)
-            for by_line in (True, False)
-        ]
-    del tuning, weights
-    peers: list[Peer] = [*algorithm1, DenseEinsum(), EdgeConditionedConvolution()]
+    peers = _peers(config)
     compare(config, peers)
     rows: list[Row] = []
     report = report_of(rows, torch.device(config.problem.device))
@@ -114,6 +107,20 @@ def run(config: Config) -> Report:
     return report
 
 
+def _peers(config: Config) -> list[Peer]:
+    """All peers, those with a tile size tuned at the largest size; none where no size asks for them."""
+    if not config.peer_sizes:
+        return []
+    tuning = Problem(config.problem, max(config.peer_sizes))
+    with torch.no_grad():
+        weights = tuning.weights()
+        algorithm1 = [
+            Algorithm1.tuned(weights, tuning.u, tuning.pos, tuning.measure, by_line=by_line)
+            for by_line in (True, False)
+        ]
+    return [*algorithm1, DenseEinsum(), EdgeConditionedConvolution()]
+
+
 def _keep(config: Config, rows: list[Row]) -> Report:
     report = report_of(rows, torch.device(config.problem.device))
     if config.json is not None:
@@ -123,8 +130,8 @@ def _keep(config: Config, rows: list[Row]) -> Report:
 
 def compare(config: Config, peers: Sequence[Peer]) -> None:
     """The gate before any timing: output and all gradients of every case against every peer, at the first size."""
-    problem = Problem(config.problem, config.peer_sizes[0])
     for peer in tqdm(peers, desc="comparing", leave=False, disable=None):
+        problem = Problem(config.problem, config.peer_sizes[0])
         theirs = problem.theirs(peer, "forward+backward")()
         for case in config.cases:
             ours = problem.ours(case, "forward+backward")()
@@ -207,24 +214,25 @@ def _alone(config: Config, threads: int, case: Case, n: int, oracle: bool) -> di
         seconds: list[float] = []
         peak = PeakMemory(problem.device)
         with peak:
-            seconds.append(_clock(step, problem))
+            result = _clock(step, problem, seconds)
         repeats = config.rounds if oracle else 0
         while repeats > len(seconds) and sum(seconds) < config.budget_s:
-            seconds.append(_clock(step, problem))
+            result = _clock(step, problem, seconds)
         error = None
         if oracle:
             label = f"{case} against the formula on {ORACLE_ROWS} rows, n={n}"
-            error = require_agreement(label, problem.at_rows(step()), problem.oracle(direction), TOLERANCE[case])
+            error = require_agreement(label, problem.at_rows(result), problem.oracle(direction), TOLERANCE[case])
         measured[direction] = Alone(statistics.median(seconds), peak.megabytes, error)
     return measured
 
 
-def _clock(step: Step, problem: Problem) -> float:
+def _clock(step: Step, problem: Problem, seconds: list[float]) -> Sequence[Tensor]:
     synchronize(problem.device)
     start = time.perf_counter()
-    step()
+    result = step()
     synchronize(problem.device)
-    return time.perf_counter() - start
+    seconds.append(time.perf_counter() - start)
+    return result
 
 
 def growth(rows: Sequence[Row]) -> Iterator[str]:
