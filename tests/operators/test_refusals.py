@@ -117,7 +117,7 @@ def test_padding_masks_that_are_none() -> None:
 def test_no_query_where_something_reads_it() -> None:
     other = Points(torch.rand(3, 2))
     for op in (operator(residual=False), operator(inputs=CONTENT_FREE)):  # the kernel reads it; the residual does
-        with refused(ValueError, "query_domain was given without query", "pass query="):
+        with refused(ValueError, "the queries are not the points of u", "pass query="):
             op(signal(6), GRID, query_domain=other)
 
 

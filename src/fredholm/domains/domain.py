@@ -62,6 +62,8 @@ class Domain(abc.ABC):
     """Whether positions follow from numbers alone, so that the domain may follow a signal to its device."""
     uniform_parts: tuple[tuple[int, float], ...] | None
     """(number of points, mass) of consecutive runs that share their mass evenly; None when weights were given."""
+    pair_bias: Tensor | None = None
+    """What `weigh_pairs` was given, `(B', H', Nq, N)`: bool, or the logarithm of a density."""
 
     @abc.abstractmethod
     def __init__(self) -> None: ...
@@ -103,7 +105,57 @@ class Domain(abc.ABC):
         for per_point in (self.weights, self.mask):
             if per_point is not None and per_point.ndim == 2:
                 return per_point.shape[0]
+        if self.pair_bias is not None and self.pair_bias.shape[0] > 1:
+            return self.pair_bias.shape[0]
         return None
+
+    @property
+    def counts(self) -> Tensor:
+        """Mass of each point for a kernel that counts points, `(N,)` or `(B, N)`.
+
+        The uniform measure counts every point that exists once, and one in which parts share their mass counts each
+        with mean 1; weights that were given are taken as they are.
+        """
+        if self.uniform_parts is None:
+            return self.weights
+        count = self.num_points if self.mask is None else self.mask.sum(-1, keepdim=True)
+        return self.weights * count
+
+    def weigh_pairs(self, bias: Tensor) -> Self:
+        """The domain with a measure that differs from query to query: point j weighs ω_j m_ij at query i.
+
+        Args:
+            bias: `(Nq, N)`, `(B, Nq, N)` or `(B, H, Nq, N)`, H = the kernel's heads; bool, True = m_ij is 1, else 0; or
+                float, log m_ij (-inf = 0), which for attention is what is added to a score.
+
+        Raises:
+            ValueError, TypeError: on another shape or device, or values that are NaN or +inf.
+        """
+        name = f"{type(self).__name__}.weigh_pairs"
+        check_tensor(name, "bias", bias)
+        if not 2 <= bias.ndim <= 4 or bias.shape[-1] != self.num_points:
+            raise ValueError(
+                f"{name}: bias must be (Nq, {self.num_points}), (B, Nq, {self.num_points}) or (B, H, Nq, "
+                f"{self.num_points}), a value a pair of query and point; got {tuple(bias.shape)}"
+            )
+        if bias.dtype != torch.bool and not bias.dtype.is_floating_point:
+            raise TypeError(f"{name}: bias must be bool (True = keep) or float (a log-density); got {bias.dtype}")
+        if bias.device != self.device and not self.is_generated:
+            raise ValueError(f"{name}: bias is on {bias.device} but the domain is on {self.device}")
+        if bias.dtype != torch.bool and not torch.compiler.is_compiling() and not bool((bias < torch.inf).all()):
+            raise ValueError(f"{name}: bias holds NaN or +inf; a log-density is below +inf, and -inf hides a pair")
+        other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
+        other.pair_bias = bias[(None,) * (3 - bias.ndim)][:, None] if bias.ndim < 4 else bias
+        return other
+
+    @property
+    def pair_weights(self) -> Tensor | None:
+        """m_ij of `weigh_pairs`, `(B', H', Nq, N)`; None where all are 1."""
+        if self.pair_bias is None:
+            return None
+        if self.pair_bias.dtype == torch.bool:
+            return self.pair_bias.to(self.weights.dtype)
+        return self.pair_bias.exp()
 
     @property
     def device(self) -> torch.device:
@@ -117,6 +169,7 @@ class Domain(abc.ABC):
         mask = None if self.mask is None else self.mask.to(device)
         other = self._with(pos=self.pos.to(device), weights=self.weights.to(device), mask=mask)
         other.times = None if self.times is None else self.times.to(device)
+        other.pair_bias = None if self.pair_bias is None else self.pair_bias.to(device)
         return other
 
     def restrict(self, mask: Tensor | None) -> Self:

@@ -1,12 +1,12 @@
 """The abstract evaluation: one route to the value of an integral."""
 
 import abc
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
 from fredholm.domains import Domain
-from fredholm.kernels import Kernel
+from fredholm.kernels import Kernel, State
 
 
 class Evaluation(abc.ABC):
@@ -15,11 +15,24 @@ class Evaluation(abc.ABC):
     For what it does not refuse, every route gives the numbers of `Dense`, in the forward pass and in every gradient.
     """
 
-    @abc.abstractmethod
+    weighs_pairs: ClassVar[bool] = False
+    """Whether the route honours a measure that differs from query to query (`Domain.weigh_pairs`)."""
+
+    @final
     def unsupported_reasons(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> list[str]:
         """Why this route cannot compute this integral, a sentence each; empty when it can. Shapes as in `integrate`."""
+        reasons = self.refusals(kernel, u, domain, query, query_domain)
+        if domain.pair_bias is not None and not self.weighs_pairs:
+            reasons = [*reasons, "the measure differs from query to query"]
+        return reasons
+
+    @abc.abstractmethod
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """What `unsupported_reasons` says of everything but pair weights."""
 
     @abc.abstractmethod
     def integrate(
@@ -30,8 +43,8 @@ class Evaluation(abc.ABC):
         Args:
             kernel: κ, with d_in input and d_out output channels.
             u: signal at the keys, `(B, N, d_in)`; 0 at points that do not exist.
-            domain: where u lives; its weights are the measure.
-            query: signal at the queries, `(B, Nq, d_in)`; None: `u`.
+            domain: where u lives; `kernel.measure` says what its points weigh.
+            query: signal at the queries, `(B, Nq, query_dim)`; None: `u`.
             query_domain: where the queries lie; None: `domain`.
 
         Returns:
@@ -43,3 +56,31 @@ class Evaluation(abc.ABC):
     def name(self) -> str:
         """The route's name."""
         return type(self).__name__
+
+
+class StatefulEvaluation(Evaluation):
+    """A route that can also start from a state and hand on the one it ends in. Kernels are `Stateful`."""
+
+    @abc.abstractmethod
+    def run(
+        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """The integral along a sequence that goes on from `state`, and the state at its end.
+
+        Args:
+            kernel: a stateful kernel.
+            u: `(B, N, d_in)`.
+            domain: N points in order; one that does not exist leaves the state as it is.
+            state: what earlier points left behind, the batch first; None: `kernel.initial_state`.
+            reset: `(B, N)` bool, True = the state is cleared before this point is read.
+
+        Returns:
+            `(B, N, d_out)`, and the state after the last point that exists.
+        """
+
+    @final
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        return self.run(kernel, u, domain)[0]

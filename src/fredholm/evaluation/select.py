@@ -7,12 +7,16 @@ from torch import Tensor
 
 from fredholm.domains import Domain
 from fredholm.evaluation.dense import Dense
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
+from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
 from fredholm.kernels import Kernel
 
-ROUTES: tuple[Evaluation, ...] = (Toeplitz(), Tiled(), Dense())
+STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (StepLoop(),)
+"""The routes that carry a state along a sequence, the fastest first."""
+
+ROUTES: tuple[Evaluation, ...] = (Toeplitz(), Tiled(), *STATEFUL_ROUTES, Dense())
 """All routes, the fastest first."""
 
 

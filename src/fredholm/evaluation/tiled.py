@@ -26,8 +26,8 @@ class Tiled(Evaluation):
 
     tile_elements: int | None = None
 
-    def unsupported_reasons(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
         """Refuses other kernels, and displacements that wrap round; see `Evaluation.unsupported_reasons`."""
         if not isinstance(kernel, PairwiseMLP):

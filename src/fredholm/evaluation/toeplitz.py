@@ -26,8 +26,8 @@ class Toeplitz(Evaluation):
 
     tile_elements: int | None = None
 
-    def unsupported_reasons(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
         """Refuses other kernels, domains without a common grid, and kernels with nothing to tabulate."""
         if not isinstance(kernel, PairwiseMLP):

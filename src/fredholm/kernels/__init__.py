@@ -1,8 +1,9 @@
 """κ on paper: one kernel a file, each with its definition (`matrix`) and the pieces its fast routes need."""
 
 from fredholm.kernels.features import fourier_features, phases, sample_frequencies
-from fredholm.kernels.kernel import Kernel, PairwiseForm, PairwiseMLP
+from fredholm.kernels.kernel import Kernel, PairwiseForm, PairwiseMLP, State, Stateful
 from fredholm.kernels.mlp import MLP, KernelInputs, activate
+from fredholm.kernels.semi_separable import SemiSeparable, StateSpace
 
 __all__ = [
     "MLP",
@@ -10,6 +11,10 @@ __all__ = [
     "KernelInputs",
     "PairwiseForm",
     "PairwiseMLP",
+    "SemiSeparable",
+    "State",
+    "StateSpace",
+    "Stateful",
     "activate",
     "fourier_features",
     "phases",

@@ -1,8 +1,9 @@
 """The abstract kernel, and the markers by which evaluations recognise what a kernel can do."""
 
 import abc
-from typing import NamedTuple
+from typing import NamedTuple, final
 
+import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, GridBlock
@@ -16,9 +17,13 @@ class Kernel(nn.Module, abc.ABC):
 
     Attributes:
         in_dim, out_dim: channels d_in of u(y) and d_out of the integral.
+        query_dim: channels of u(x); those of u(y) unless a kernel says otherwise.
         pos_dim: number of coordinates that positions must have; None when positions are not read.
         is_causal: κ = 0 unless y comes before x or is x (`domains.preceding_counts` says what that means).
         reads_query: whether κ depends on u(x).
+        is_affine: whether κ multiplies [u(y); 1] instead of u(y), one column more for a constant.
+        counts_points: whether the measure defaults to one a point instead of total mass 1 (`Domain.counts`): a stencil
+            or a recurrence sums over samples, however many there are.
         no_weight_decay: local names of parameters that an optimiser should not decay.
     """
 
@@ -27,7 +32,14 @@ class Kernel(nn.Module, abc.ABC):
     pos_dim: int | None
     is_causal: bool
     reads_query: bool
+    is_affine: bool = False
+    counts_points: bool = False
     no_weight_decay: frozenset[str] = frozenset()
+
+    @property
+    def query_dim(self) -> int:
+        """Channels of u(x)."""
+        return self.in_dim
 
     @abc.abstractmethod
     def matrix(
@@ -42,7 +54,49 @@ class Kernel(nn.Module, abc.ABC):
             query_domain: where the queries lie, Nq points; None: `domain`.
 
         Returns:
-            `(B, Nq, N, d_out, d_in)`.
+            `(B, Nq, N, d_out, d_in)`, or with d_in + 1 columns from an affine kernel.
+        """
+
+    @final
+    def measure(self, domain: Domain) -> Tensor:
+        """Mass of each point under the measure that this kernel is integrated against, `(N,)` or `(B, N)`."""
+        return domain.counts if self.counts_points else domain.weights
+
+    @final
+    def multiplicand(self, u: Tensor) -> Tensor:
+        """What κ multiplies: u, or [u; 1] for an affine kernel."""
+        return torch.cat([u, u.new_ones(*u.shape[:-1], 1)], dim=-1) if self.is_affine else u
+
+    def output_domain(self, domain: Domain) -> Domain:
+        """Where the result lives when nobody asks for other queries: the points of u itself, unless overridden."""
+        return domain
+
+
+State = tuple[Tensor, ...]
+"""What a stateful kernel remembers of the points so far: tensors with the batch first."""
+
+
+class Stateful(Kernel):
+    """Marker: a causal kernel whose integral can be carried along a sequence in a state of bounded or growing size.
+
+    Its result lives at the points of u.
+    """
+
+    @abc.abstractmethod
+    def initial_state(self, batch_size: int) -> State:
+        """The state before the first point, in the parameters' dtype and device."""
+
+    @abc.abstractmethod
+    def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
+        """The integral at the next point, and the state after it.
+
+        Args:
+            u: the signal there, `(B, d_in)`.
+            state: the state before it.
+            time: when, `(B,)`, which kernels in continuous time compare with the time before; None: a unit step later.
+
+        Returns:
+            `(B, d_out)`, and the new state.
         """
 
 

@@ -1,0 +1,56 @@
+"""The oracle of recurrences: one point after the other."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain
+from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.kernels import Kernel, State, Stateful
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class StepLoop(StatefulEvaluation):
+    """Calls the kernel's `step` along the sequence: what every faster route of a stateful kernel is tested against."""
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses kernels without a state, other queries, and measures that do not count each point once."""
+        if not isinstance(kernel, Stateful):
+            return [f"{type(kernel).__name__} is not marked Stateful"]
+        reasons = []
+        if domain.pos_dim != 1:
+            reasons.append("the domain does not order its points")
+        if query_domain is not None and query_domain is not domain:
+            reasons.append("the queries are not the points of the signal")
+        if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+            reasons.append("a step does not weigh its point, and the measure was given")
+        return reasons
+
+    def run(
+        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulEvaluation.run`."""
+        assert isinstance(kernel, Stateful)
+        batch, length = u.shape[:2]
+        fresh = kernel.initial_state(batch)
+        state = fresh if state is None else state
+        rows = []
+        for t in range(length):
+            if reset is not None:
+                state = _where(reset[:, t], fresh, state)
+            time = None if domain.times is None else domain.times[..., t].expand(batch)
+            out, following = kernel.step(u[:, t], state, time)
+            state = following if domain.mask is None else _where(domain.mask[..., t].expand(batch), following, state)
+            rows.append(out)
+        return (torch.stack(rows, dim=1) if rows else u.new_zeros(batch, 0, kernel.out_dim)), state
+
+
+def _where(condition: Tensor, one: State, other: State) -> State:
+    return tuple(
+        torch.where(condition.reshape(-1, *(1,) * (a.ndim - 1)), a, b) for a, b in zip(one, other, strict=True)
+    )
