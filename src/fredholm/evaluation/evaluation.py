@@ -78,7 +78,6 @@ class StatefulEvaluation(Evaluation):
             `(B, N, d_out)`, and the state after the last point that exists.
         """
 
-    @final
     def integrate(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:

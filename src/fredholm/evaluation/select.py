@@ -8,12 +8,14 @@ from torch import Tensor
 from fredholm.domains import Domain
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
+from fredholm.evaluation.fused_attention import FusedAttention
+from fredholm.evaluation.separable_sum import SeparableSum
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
 from fredholm.kernels import Kernel
 
-STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (StepLoop(),)
+STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (FusedAttention(), SeparableSum(), StepLoop())
 """The routes that carry a state along a sequence, the fastest first."""
 
 ROUTES: tuple[Evaluation, ...] = (Toeplitz(), Tiled(), *STATEFUL_ROUTES, Dense())

@@ -22,7 +22,9 @@ class StepLoop(StatefulEvaluation):
         """Refuses kernels without a state, other queries, and measures that do not count each point once."""
         if not isinstance(kernel, Stateful):
             return [f"{type(kernel).__name__} is not marked Stateful"]
-        reasons = []
+        reasons = [] if kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
+        if kernel.has_growing_state and domain.mask is not None:
+            reasons.append("a state that grows cannot pass over points that do not exist")
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
         if query_domain is not None and query_domain is not domain:

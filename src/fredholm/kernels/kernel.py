@@ -79,8 +79,13 @@ State = tuple[Tensor, ...]
 class Stateful(Kernel):
     """Marker: a causal kernel whose integral can be carried along a sequence in a state of bounded or growing size.
 
-    Its result lives at the points of u.
+    Its result lives at the points of u. A class whose causality is an option is stateful where `is_causal` is set.
+
+    Attributes:
+        has_growing_state: whether a state holds something of every point, as a cache of keys does.
     """
+
+    has_growing_state: bool = False
 
     @abc.abstractmethod
     def initial_state(self, batch_size: int) -> State:

@@ -162,6 +162,11 @@ class IntegralOperator(nn.Module):
                 f"IntegralOperator.{asked}: {type(self.kernel).__name__} carries no state along a sequence; "
                 "call the operator on the whole signal"
             )
+        if not self.kernel.is_causal:
+            raise ValueError(
+                f"IntegralOperator.{asked}: {type(self.kernel).__name__} looks ahead; build it with is_causal=True, "
+                "or call the operator on the whole signal"
+            )
         return self.kernel
 
     def _around(self, integral: Tensor, u_x: Tensor) -> Tensor:

@@ -1,0 +1,112 @@
+"""Softmax attention by PyTorch's fused kernel."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from fredholm.domains import Domain
+from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.kernels import DotProduct, DotProductForm, Kernel, State
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class FusedAttention(StatefulEvaluation):
+    """For `DotProduct` kernels: `scaled_dot_product_attention`, with masses and pair weights as what it adds to scores.
+
+    On hardware with a flash kernel memory is O(N·d) where no masses, masks or pair weights are given.
+    """
+
+    weighs_pairs = True
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses other kernels; see `Evaluation.unsupported_reasons`."""
+        return [] if isinstance(kernel, DotProduct) else [f"{type(kernel).__name__} is not marked DotProduct"]
+
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        assert isinstance(kernel, DotProduct)
+        form = kernel.dot_product_form(u, u if query is None else query)
+        query_domain = domain if query_domain is None else query_domain
+        if _is_plain(domain) and (not kernel.is_causal or _counts_indices(domain, query_domain)):
+            return _attend(form, None, kernel.is_causal)
+        visible = kernel.visible(domain, query_domain)
+        some = visible.any(-1, keepdim=True)
+        # fused kernels give NaN where nothing is visible, so such a row sees everything, and is then set to 0
+        visible = visible | ~some
+        mask = (
+            visible
+            if _is_even(domain)
+            else torch.where(visible, _log_mass(kernel, domain, form.query.dtype), -torch.inf)
+        )
+        out = _attend(form, mask, is_causal=False)
+        heads = some.expand(len(u), kernel.num_heads, query_domain.num_points, 1)
+        share = out.shape[-1] // kernel.num_heads
+        return torch.where(heads.transpose(1, 2).expand(-1, -1, -1, share).flatten(2), out, 0.0)
+
+    def run(
+        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulEvaluation.run`: the state is every key and value so far.
+
+        Raises:
+            ValueError: on a reset, masked points, or masses of their own, which the cache does not remember.
+        """
+        assert isinstance(kernel, DotProduct)
+        if reset is not None or not _is_plain(domain):
+            raise ValueError(
+                "FusedAttention: a cache of keys keeps neither resets nor masks and weights; "
+                "run each sequence by itself, or call the operator on the whole signal"
+            )
+        query, key, value, scale = kernel.dot_product_form(u, u)
+        if state is not None:
+            key, value = torch.cat([state[0], key], dim=2), torch.cat([state[1], value], dim=2)
+        length, total = query.shape[2], key.shape[2]
+        if length == total:
+            return _attend(DotProductForm(query, key, value, scale), None, is_causal=True), (key, value)
+        ahead = torch.ones(length, total, dtype=torch.bool, device=u.device).tril(total - length)
+        return _attend(DotProductForm(query, key, value, scale), ahead, is_causal=False), (key, value)
+
+
+def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tensor:
+    query, key, value, scale = form
+    if key.shape[2] == 0:
+        return query.new_zeros(query.shape[0], query.shape[2], query.shape[1] * value.shape[-1])
+    out = scaled_dot_product_attention(
+        query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+    )
+    return out.transpose(1, 2).flatten(2)
+
+
+def _is_even(domain: Domain) -> bool:
+    """Whether all pairs that are not hidden weigh the same."""
+    parts = domain.uniform_parts
+    soft = domain.pair_bias is not None and domain.pair_bias.dtype != torch.bool
+    return parts is not None and len(parts) == 1 and not soft
+
+
+def _is_plain(domain: Domain) -> bool:
+    """Whether nothing is hidden and all points weigh the same."""
+    return domain.mask is None and domain.pair_bias is None and _is_even(domain)
+
+
+def _counts_indices(domain: Domain, query_domain: Domain) -> bool:
+    """Whether the i-th query sees the points up to the i-th, by the order of indices."""
+    by_time = domain.times is not None and query_domain.times is not None
+    return query_domain.num_points == domain.num_points and not by_time
+
+
+def _log_mass(kernel: DotProduct, domain: Domain, dtype: torch.dtype) -> Tensor:
+    """log(ω_j m_ij), `(B', H', Nq or 1, N)`; 0 in place of log 0, which is hidden elsewhere."""
+    mass = kernel.measure(domain).reshape(-1, 1, 1, domain.num_points)
+    log_mass = torch.where(mass > 0, mass, 1.0).log()
+    if domain.pair_bias is not None and domain.pair_bias.dtype != torch.bool:
+        log_mass = log_mass + torch.where(domain.pair_bias > -torch.inf, domain.pair_bias, 0.0)
+    return log_mass.to(dtype)

@@ -1,0 +1,107 @@
+"""Kernels that split over the two points of a pair: the sum over keys first, then the query; causally, by chunks."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fredholm.domains import Domain, preceding_counts
+from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.kernels import Kernel, Separable, State
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class SeparableSum(StatefulEvaluation):
+    """For `Separable` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ [v_j, 1] being formed once, or chunk by chunk.
+
+    Sums are kept in at least float32.
+
+    Args:
+        chunk: points that a causal kernel treats pair by pair at a time.
+    """
+
+    chunk: int = 64
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses other kernels, and causal ones whose i-th query does not see just the first i points."""
+        if not isinstance(kernel, Separable):
+            return [f"{type(kernel).__name__} is not marked Separable"]
+        if kernel.is_causal and not _sees_up_to_itself(domain, domain if query_domain is None else query_domain):
+            return ["a query does not see just the points up to its own index"]
+        return []
+
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        assert isinstance(kernel, Separable)
+        phi, psi, weighed, dtype = _pieces(kernel, u, u if query is None else query, domain)
+        with torch.autocast(u.device.type, enabled=False):
+            if kernel.is_causal:
+                return _mean(self._causal(phi, psi, weighed, None)[0]).to(dtype)
+            return _mean(phi @ (psi.mT @ weighed)[:, :, None]).to(dtype)
+
+    def run(
+        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulEvaluation.run`.
+
+        Raises:
+            ValueError: on a reset, which a sum by chunks does not see.
+        """
+        assert isinstance(kernel, Separable)
+        if reset is not None:
+            raise ValueError("SeparableSum: a sum by chunks sees no reset; use evaluation=StepLoop(), or split the u")
+        phi, psi, weighed, dtype = _pieces(kernel, u, u, domain)
+        with torch.autocast(u.device.type, enabled=False):
+            before = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
+            out, total = self._causal(phi, psi, weighed, before)
+            return _mean(out).to(dtype), (total[..., :-1], total[..., -1])
+
+    def _causal(self, phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Numerator and partition function `(B, H', H / H', N, d + 1)`, the sum at the end `(B, H', r, d + 1)`."""
+        length = psi.shape[2]
+        chunks = max(1, -(-length // self.chunk))
+        size = -(-length // chunks)
+        fill = chunks * size - length
+        phi = pad(phi, (0, 0, 0, fill)).unflatten(-2, (chunks, size))  # (B, H', H / H', chunks, size, r)
+        psi, weighed = (pad(part, (0, 0, 0, fill)).unflatten(-2, (chunks, size)) for part in (psi, weighed))
+        totals = (psi.mT @ weighed).cumsum(2)  # (B, H', chunks, r, d + 1)
+        if before is not None:
+            totals = totals + before[:, :, None]
+        first = torch.zeros_like(totals[:, :, :1]) if before is None else before[:, :, None]
+        earlier = torch.cat([first, totals[:, :, :-1]], dim=2)
+        within = (phi @ psi.mT[:, :, None]).tril() @ weighed[:, :, None]
+        out = (within + phi @ earlier[:, :, None]).flatten(-3, -2)
+        return out[..., :length, :], totals[:, :, -1]
+
+
+def _pieces(kernel: Separable, u: Tensor, query: Tensor, domain: Domain) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+    """φ by shared head `(B, H', H / H', Nq, r)`, ψ `(B, H', N, r)`, ω [v, 1] `(B, H', N, d + 1)`, the dtype."""
+    form = kernel.separable_form(u, query)
+    dtype = torch.promote_types(form.value.dtype, torch.float32)
+    phi, psi, value = (part.to(dtype) for part in form)
+    mass = kernel.measure(domain).to(dtype).reshape(-1, 1, domain.num_points, 1)
+    weighed = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1) * mass
+    return phi.unflatten(1, (psi.shape[1], -1)), psi, weighed, form.value.dtype
+
+
+def _mean(sums: Tensor) -> Tensor:
+    """`(B, H', H / H', Nq, d + 1)` to `(B, Nq, H·d)`; 0 where the partition function is."""
+    numerator, partition = sums[..., :-1], sums[..., -1:]
+    out = torch.where(partition > 0, numerator / torch.where(partition > 0, partition, 1.0), 0.0)
+    return out.flatten(1, 2).transpose(1, 2).flatten(2)
+
+
+def _sees_up_to_itself(domain: Domain, query_domain: Domain) -> bool:
+    if query_domain.num_points != domain.num_points:
+        return False
+    if domain.times is None or query_domain.times is None:
+        return True
+    up_to_itself = torch.arange(1, domain.num_points + 1, device=domain.device)
+    return bool((preceding_counts(query_domain, domain) == up_to_itself).all())

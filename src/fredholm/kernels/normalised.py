@@ -1,0 +1,71 @@
+"""Normalised kernels: weighted means of values, with the measure in the numerator and in the partition function.
+
+Legend
+    n_ij ≥ 0     numerator of head h, up to a positive factor a query
+    ω_j, m_ij    mass of a point, and its pair weight (`Domain.weigh_pairs`)
+    V_h          value matrix, (d, d_in), or (d, d_in + 1) for affine kernels
+
+    κ_ij = n_ij / Z_i · V_h,   Z_i = ∫ n m_i dμ = Σ_l ω_l m_il n_il,   so that Σ_j ω_j m_ij κ_ij ũ_j is a mean of V ũ
+
+Source: ITNet (arXiv 2606.19538), eq. 57-64 and 91-93; there m is the causal mask alone.
+"""
+
+import abc
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, preceding_counts
+from fredholm.kernels.kernel import Kernel
+
+
+class Normalised(Kernel):
+    """Marker: in each of `num_heads` heads, κ is a numerator over its integral, times a value matrix.
+
+    Multiplying the measure by a constant changes nothing. A query that sees no mass gets κ = 0.
+    """
+
+    num_heads: int
+
+    @abc.abstractmethod
+    def numerator(self, u: Tensor, query: Tensor, visible: Tensor) -> Tensor:
+        """n at every pair, `(B, H, Nq, N)`, 0 where not `visible`; a positive factor a row is free.
+
+        Args:
+            u: `(B, N, d_in)`.
+            query: `(B, Nq, query_dim)`.
+            visible: bool, broadcastable to `(B, H, Nq, N)`.
+        """
+
+    @abc.abstractmethod
+    def value_matrices(self) -> Tensor:
+        """V, `(H, d, d_in)`, or with d_in + 1 columns from an affine kernel."""
+
+    @final
+    def visible(self, domain: Domain, query_domain: Domain) -> Tensor:
+        """Which pairs the measure, the masks and causality leave, `(B', H', Nq or 1, N)` bool."""
+        seen = (self.measure(domain) > 0).reshape(-1, 1, 1, domain.num_points)
+        if domain.pair_bias is not None:
+            bias = domain.pair_bias
+            seen = seen & (bias if bias.dtype == torch.bool else bias > -torch.inf)
+        if self.is_causal:
+            counts = preceding_counts(query_domain, domain)[:, None, :, None]
+            seen = seen & (torch.arange(domain.num_points, device=domain.device) < counts)
+        return seen
+
+    @final
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """κ, `(B, Nq, N, H·d, d_in)`; see `Kernel.matrix`. Pair weights enter through Z alone."""
+        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
+        visible = self.visible(domain, query_domain)
+        numerator = self.numerator(u, query, visible)
+        mass = self.measure(domain).to(u.dtype).reshape(-1, 1, 1, domain.num_points)
+        if domain.pair_weights is not None:
+            mass = mass * domain.pair_weights.to(u.dtype)
+        partition = (mass * numerator).sum(-1, keepdim=True)
+        alpha = torch.where(partition > 0, numerator / torch.where(partition > 0, partition, 1.0), 0.0)
+        kappa = torch.einsum("bhqk,hoi->bqkhoi", alpha, self.value_matrices().to(alpha.dtype))
+        return kappa.flatten(-3, -2)
