@@ -1,5 +1,6 @@
-"""Regular grids on the unit box."""
+"""Regular grids, by default on the unit box."""
 
+from collections.abc import Sequence as Ordered
 from typing import final
 
 import torch
@@ -10,30 +11,68 @@ from fredholm.domains.domain import Domain, GridBlock, device_of
 
 @final
 class Grid(Domain):
-    """Cell centres of a regular grid on the unit box `[0, 1]^s`, in row-major order.
+    """A regular grid in row-major order: the cell centres of the unit box `[0, 1]^s` unless told otherwise.
 
-    Along an axis of n cells the positions are (i + 1/2) / n, so that the default measure is the midpoint rule.
+    Along an axis of n cells the positions are (i + 1/2) / n, so that the default measure is the midpoint rule; with a
+    `spacing` or an `origin` they are origin + i spacing.
 
     Args:
         *shape: number of cells along each axis, each >= 1.
         periodic: displacements wrap to [-1/2, 1/2) along every axis (the torus).
+        spacing: distance between neighbours along each axis, > 0; default 1 / n.
+        origin: position of the first cell; default half a spacing along each axis.
         weights: mass of each cell, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1.
         mask: `(N,)` or `(B, N)` bool, True = this cell exists.
+
+    Raises:
+        ValueError: on a shape, spacing or origin that is no grid, and for a periodic grid whose cells do not tile the
+            unit box.
 
     Positions are float64, so that a computation in any precision rounds them once.
     """
 
     def __init__(
-        self, *shape: int, periodic: bool = False, weights: Tensor | None = None, mask: Tensor | None = None
+        self,
+        *shape: int,
+        periodic: bool = False,
+        spacing: Ordered[float] | None = None,
+        origin: Ordered[float] | None = None,
+        weights: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> None:
         if not shape or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in shape):
             raise ValueError(f"Grid: needs at least one axis and every axis at least one cell; got {shape}")
         self.shape = shape
-        self.spacing = tuple(1.0 / n for n in shape)
+        self.spacing = tuple(1.0 / n for n in shape) if spacing is None else tuple(spacing)
+        self.origin = tuple(0.5 * h for h in self.spacing) if origin is None else tuple(origin)
+        _check_lattice(shape, self.spacing, self.origin, periodic)
         self.is_periodic = periodic
         self.is_generated = True
-        self.grid_blocks = (GridBlock(0, shape, self.spacing, tuple(0.5 * h for h in self.spacing), periodic),)
+        self.grid_blocks = (GridBlock(0, shape, self.spacing, self.origin, periodic),)
         device = device_of(weights, mask)
-        axes = [(torch.arange(n, dtype=torch.float64, device=device) + 0.5) / n for n in shape]
+        cells = [torch.arange(n, dtype=torch.float64, device=device) for n in shape]
+        if spacing is None and origin is None:
+            axes = [(i + 0.5) / n for i, n in zip(cells, shape, strict=True)]
+        else:
+            axes = [x + i * h for x, i, h in zip(self.origin, cells, self.spacing, strict=True)]
         pos = torch.stack([axis.reshape(-1) for axis in torch.meshgrid(*axes, indexing="ij")], dim=-1)
         self._set(pos, weights, mask)
+
+
+def _check_lattice(
+    shape: tuple[int, ...], spacing: tuple[float, ...], origin: tuple[float, ...], periodic: bool
+) -> None:
+    if len(spacing) != len(shape) or not all(0 < h < float("inf") for h in spacing):
+        raise ValueError(f"Grid: spacing is a finite number > 0 for each of the {len(shape)} axes; got {spacing}")
+    if len(origin) != len(shape) or not all(abs(x) < float("inf") for x in origin):
+        raise ValueError(f"Grid: origin is a finite number for each of the {len(shape)} axes; got {origin}")
+    if periodic and not all(abs(n * h - 1) < 1e-9 for n, h in zip(shape, spacing, strict=True)):
+        raise ValueError(
+            f"Grid: the cells of a periodic grid tile the unit box, spacing = 1 / n; got spacing {spacing} for {shape}"
+        )
+
+
+def whole_grid(domain: Domain) -> GridBlock | None:
+    """The regular grid that the points of a domain form all together; None where they do not."""
+    blocks = domain.grid_blocks
+    return blocks[0] if len(blocks) == 1 and blocks[0].num_points == domain.num_points else None

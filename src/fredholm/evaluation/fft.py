@@ -1,0 +1,152 @@
+"""Stationary kernels by the fast Fourier transform."""
+
+import dataclasses
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain
+from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.filtering import Filtering, as_filtering, as_points, extend, signal_image
+from fredholm.kernels import Kernel
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class FFT(Evaluation):
+    """For `Stationary` kernels between aligned regular grids: a product of spectra, whatever the filter's size.
+
+    Signal and filter are transformed at a size at which the result does not wrap round onto itself; on a torus, at the
+    size of the grid. Below float32, and under autocast, it computes in float32. Where the formula gives exactly 0 next
+    to values that are not, this route gives 0 to rounding.
+
+    Args:
+        min_gain: refuses where the direct sum takes less than this many times its own floating-point operations,
+            taken as 2.5 L log2 L for a real transform of L points and 8 for a complex product and sum; 0 never
+            refuses for cost.
+    """
+
+    min_gain: float = 0.0
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses other kernels and points, and filters too small to pay; see `Evaluation.unsupported_reasons`."""
+        filtering = as_filtering(kernel, domain, query_domain)
+        if isinstance(filtering, str):
+            return [filtering]
+        if self.min_gain == 0:
+            return []
+        direct, spectral = u.shape[0] * filtering.direct_flops, _flops(filtering, u.shape[0])
+        if direct < self.min_gain * spectral:
+            return [
+                f"the direct sum takes {direct:.2g} flops, less than {self.min_gain:g} times the {spectral:.2g} flops "
+                "of the transforms"
+            ]
+        return []
+
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        filtering = as_filtering(kernel, domain, query_domain)
+        assert isinstance(filtering, Filtering)
+        geometry, groups = filtering.geometry, filtering.kernel.groups
+        image = _at_least_float32(signal_image(kernel, u, domain, filtering.keys.shape))
+        weight = _at_least_float32(filtering.weight)
+        padding, lengths = _lengths(filtering)
+        if geometry.transposed:
+            image = _stuffed(image, geometry.stride)
+            weight = weight.unflatten(0, (groups, -1)).transpose(1, 2)
+        else:
+            if padding != geometry.padding:
+                image = extend(image, geometry.padding, geometry.mode)
+            weight = weight.unflatten(0, (groups, -1))
+        taps = [
+            (torch.arange(k, device=u.device) * d - lo) % length
+            for k, d, (lo, _), length in zip(geometry.size, geometry.dilation, padding, lengths, strict=True)
+        ]
+        axes = tuple(range(-len(lengths), 0))
+        spectrum = torch.fft.rfftn(image, lengths, axes).unflatten(1, (groups, -1))
+        response = torch.fft.rfftn(_placed(weight, taps, lengths), lengths, axes)
+        product = _mixed(spectrum, response if geometry.transposed else response.conj())
+        out = torch.fft.irfftn(product, lengths, axes).flatten(1, 2)
+        step = (1,) * len(lengths) if geometry.transposed else geometry.stride
+        for axis, (m, r) in enumerate(zip(filtering.queries.shape, step, strict=True), start=2):
+            out = out.narrow(axis, 0, (m - 1) * r + 1)
+            out = out[(slice(None),) * axis + (slice(None, None, r),)] if r > 1 else out
+        return as_points(out).to(u.dtype)
+
+
+def _lengths(filtering: Filtering) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """The padding that the filter's taps are shifted by (what `extend` has done is done), and points a transform."""
+    geometry, keys, queries = filtering.geometry, filtering.keys.shape, filtering.queries.shape
+    padding, lengths = geometry.padding, []
+    wraps = geometry.mode == "circular" and all(
+        (m - 1) * r < n for m, r, n in zip(queries, geometry.stride, keys, strict=True)
+    )
+    if wraps:
+        return padding, keys
+    if geometry.mode != "zeros":
+        keys = tuple(n + lo + hi for n, (lo, hi) in zip(keys, padding, strict=True))
+        padding = ((0, 0),) * len(keys)
+    for n, m, w, r, (lo, hi) in zip(keys, queries, geometry.reach, geometry.stride, padding, strict=True):
+        if geometry.transposed:
+            stuffed = (n - 1) * r + 1
+            least = max(stuffed, w, m, m + lo, stuffed + w - 1 - lo)
+        else:
+            least = max(n, w, n + lo, n + hi, (m - 1) * r + 1)
+        lengths.append(_fast_length(least))
+    return padding, tuple(lengths)
+
+
+def _fast_length(least: int) -> int:
+    """The smallest number >= `least` without prime factors above 7."""
+    length = least
+    while True:
+        rest = length
+        for prime in (2, 3, 5, 7):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return length
+        length += 1
+
+
+def _flops(filtering: Filtering, batch: int) -> float:
+    """Floating-point operations of the transforms and of the products between them."""
+    kernel, (_, lengths) = filtering.kernel, _lengths(filtering)
+    points = math.prod(lengths)
+    pairs = kernel.in_dim * (kernel.out_dim // kernel.groups)
+    transforms = batch * (kernel.in_dim + kernel.out_dim) + pairs
+    return transforms * 2.5 * points * math.log2(max(points, 2)) + 8 * batch * pairs * points / 2
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def _stuffed(image: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """The signal on the finer lattice of a transposed convolution, zeros between its values."""
+    for axis, r in enumerate(stride, start=2):
+        if r > 1:
+            apart = torch.nn.functional.pad(image.unsqueeze(axis + 1), (0, 0) * (image.ndim - axis - 1) + (0, r - 1))
+            image = apart.flatten(axis, axis + 1).narrow(axis, 0, (image.shape[axis] - 1) * r + 1)
+    return image
+
+
+def _placed(weight: Tensor, taps: list[Tensor], lengths: tuple[int, ...]) -> Tensor:
+    """The filter on the points of the transform, `(g, out, in, *lengths)`; taps that meet there add up."""
+    for axis, (places, length) in enumerate(zip(taps, lengths, strict=True), start=3):
+        shape = [*weight.shape[:axis], length, *weight.shape[axis + 1 :]]
+        weight = weight.new_zeros(shape).index_add(axis, places, weight)
+    return weight
+
+
+def _mixed(spectrum: Tensor, response: Tensor) -> Tensor:
+    """`(B, g, in, *F)` and `(g, out, in, *F)` to `(B, g, out, *F)`."""
+    if response.shape[2] == 1:
+        return spectrum * response[:, :, 0]
+    return torch.einsum("bgi...,goi...->bgo...", spectrum, response)

@@ -1,0 +1,77 @@
+"""What the routes of stationary kernels share: one signal image, one filter, and the signal beyond its grid."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, GridBlock, whole_grid
+from fredholm.kernels import FilterGeometry, Kernel, Stationary
+
+
+class Filtering(NamedTuple):
+    """A stationary integral between two whole grids."""
+
+    kernel: Stationary
+    keys: GridBlock
+    queries: GridBlock
+    geometry: FilterGeometry
+
+    @property
+    def weight(self) -> Tensor:
+        """The filter's coefficients; see `Stationary.filter_weight`."""
+        return self.kernel.filter_weight(self.keys, self.queries)
+
+    @property
+    def direct_flops(self) -> int:
+        """Floating-point operations of the sum as written, for one batch entry."""
+        windows = (self.keys if self.geometry.transposed else self.queries).num_points
+        taps = 1
+        for k in self.geometry.size:
+            taps *= k
+        return 2 * self.kernel.in_dim * (self.kernel.out_dim // self.kernel.groups) * taps * windows
+
+
+def as_filtering(kernel: Kernel, domain: Domain, query_domain: Domain | None) -> Filtering | str:
+    """The integral as a filter, or in a sentence why it is none."""
+    if not isinstance(kernel, Stationary):
+        return f"{type(kernel).__name__} is not marked Stationary"
+    keys = whole_grid(domain)
+    if keys is None:
+        return "the points of the signal are not one whole regular grid"
+    queries = keys if query_domain is None else whole_grid(query_domain)
+    if queries is None:
+        return "the queries are not one whole regular grid"
+    geometry = kernel.filter_geometry(keys, queries)
+    if geometry is None:
+        return "the queries do not lie at the centres of the filter's windows"
+    for n, pair in zip(keys.shape, geometry.padding, strict=True):
+        limit = {"reflect": n - 1, "circular": n}.get(geometry.mode)
+        if limit is not None and max(pair) > limit:
+            return f"the signal is continued by {max(pair)} cells, more than once over its {n} cells"
+    return Filtering(kernel, keys, queries, geometry)
+
+
+def signal_image(kernel: Kernel, u: Tensor, domain: Domain, shape: tuple[int, ...]) -> Tensor:
+    """The signal times what its points weigh, `(B, C, *shape)`, a view of u where every point counts once."""
+    uniform = domain.uniform_parts is not None and len(domain.uniform_parts) == 1
+    if not (kernel.counts_points and uniform and domain.mask is None):
+        u = u * kernel.measure(domain).to(u.dtype)[..., None]
+    return u.unflatten(1, shape).movedim(-1, 1)
+
+
+def as_points(image: Tensor) -> Tensor:
+    """`(B, C, *shape)` to `(B, N, C)`, a view where the memory allows."""
+    return image.flatten(2).transpose(1, 2)
+
+
+def extend(image: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+    """The signal continued by `padding` (lo, hi) cells along each axis; negative ones are cut off."""
+    beyond = [max(cells, 0) for pair in reversed(padding) for cells in pair]
+    if any(beyond):
+        image = torch.nn.functional.pad(image, beyond, mode="constant" if mode == "zeros" else mode)
+    for axis, (lo, hi) in enumerate(padding, start=2):
+        if lo < 0 or hi < 0:
+            start = max(-lo, 0)
+            image = image.narrow(axis, start, image.shape[axis] - start - max(-hi, 0))
+    return image
