@@ -25,3 +25,11 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
         return torch.searchsorted(times, query_times.expand(batch, num_queries).contiguous(), right=True)
     counts = torch.arange(num_queries, device=domain.device) + (1 + num_points - num_queries)
     return counts.clamp(0, num_points)[None]
+
+
+def is_ordered_by_index(domain: Domain) -> bool:
+    """Whether each point of a domain may see just the points up to its own index: no two share a time."""
+    if domain.times is None:
+        return True
+    up_to_itself = torch.arange(1, domain.num_points + 1, device=domain.device)
+    return bool((preceding_counts(domain, domain) == up_to_itself).all())

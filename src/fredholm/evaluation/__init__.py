@@ -2,23 +2,31 @@
 
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
+from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.fused_attention import FusedAttention
+from fredholm.evaluation.native_convolution import NativeConvolution
+from fredholm.evaluation.native_recurrence import NativeRecurrence
 from fredholm.evaluation.select import ROUTES, STATEFUL_ROUTES, Choice, select
 from fredholm.evaluation.separable_sum import SeparableSum
 from fredholm.evaluation.step_loop import StepLoop
+from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
 
 __all__ = [
+    "FFT",
     "ROUTES",
     "STATEFUL_ROUTES",
     "Choice",
     "Dense",
     "Evaluation",
     "FusedAttention",
+    "NativeConvolution",
+    "NativeRecurrence",
     "SeparableSum",
     "StatefulEvaluation",
     "StepLoop",
+    "TermByTerm",
     "Tiled",
     "Toeplitz",
     "select",

@@ -78,7 +78,9 @@ class FusedAttention(StatefulEvaluation):
 def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tensor:
     query, key, value, scale = form
     if key.shape[2] == 0:
-        return query.new_zeros(query.shape[0], query.shape[2], query.shape[1] * value.shape[-1])
+        # fused kernels refuse an empty sum, whose value and gradients are 0
+        key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], dim=1) for part in (key, value))
+        return (query @ key.mT @ value).transpose(1, 2).flatten(2)
     out = scaled_dot_product_attention(
         query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
     )
@@ -105,8 +107,9 @@ def _counts_indices(domain: Domain, query_domain: Domain) -> bool:
 
 def _log_mass(kernel: DotProduct, domain: Domain, dtype: torch.dtype) -> Tensor:
     """log(ω_j m_ij), `(B', H', Nq or 1, N)`; 0 in place of log 0, which is hidden elsewhere."""
-    mass = kernel.measure(domain).reshape(-1, 1, 1, domain.num_points)
+    mass = kernel.measure(domain)
     log_mass = torch.where(mass > 0, mass, 1.0).log()
+    log_mass = (log_mass if log_mass.ndim == 2 else log_mass[None])[:, None, None]
     if domain.pair_bias is not None and domain.pair_bias.dtype != torch.bool:
         log_mass = log_mass + torch.where(domain.pair_bias > -torch.inf, domain.pair_bias, 0.0)
     return log_mass.to(dtype)

@@ -8,17 +8,36 @@ from torch import Tensor
 from fredholm.domains import Domain
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
+from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.fused_attention import FusedAttention
+from fredholm.evaluation.native_convolution import NativeConvolution
+from fredholm.evaluation.native_recurrence import NativeRecurrence
 from fredholm.evaluation.separable_sum import SeparableSum
 from fredholm.evaluation.step_loop import StepLoop
+from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
 from fredholm.kernels import Kernel
 
-STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (FusedAttention(), SeparableSum(), StepLoop())
+STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (FusedAttention(), SeparableSum(), NativeRecurrence(), StepLoop())
 """The routes that carry a state along a sequence, the fastest first."""
 
-ROUTES: tuple[Evaluation, ...] = (Toeplitz(), Tiled(), *STATEFUL_ROUTES, Dense())
+
+def _fastest(
+    kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+) -> Evaluation:
+    return select(kernel, u, domain, query, query_domain).evaluation
+
+
+ROUTES: tuple[Evaluation, ...] = (
+    Toeplitz(),
+    Tiled(),
+    FFT(min_gain=2.0),
+    NativeConvolution(),
+    *STATEFUL_ROUTES,
+    TermByTerm(_fastest),
+    Dense(),
+)
 """All routes, the fastest first."""
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fredholm.domains import Domain, preceding_counts
+from fredholm.domains import Domain, is_ordered_by_index
 from fredholm.evaluation.evaluation import StatefulEvaluation
 from fredholm.kernels import Kernel, Separable, State
 
@@ -31,8 +31,10 @@ class SeparableSum(StatefulEvaluation):
         """Refuses other kernels, and causal ones whose i-th query does not see just the first i points."""
         if not isinstance(kernel, Separable):
             return [f"{type(kernel).__name__} is not marked Separable"]
-        if kernel.is_causal and not _sees_up_to_itself(domain, domain if query_domain is None else query_domain):
-            return ["a query does not see just the points up to its own index"]
+        if kernel.is_causal and query_domain is not None and query_domain is not domain:
+            return ["the kernel is causal and the queries are not the points of the signal"]
+        if kernel.is_causal and not is_ordered_by_index(domain):
+            return ["points that share a time see each other"]
         return []
 
     def integrate(
@@ -86,7 +88,10 @@ def _pieces(kernel: Separable, u: Tensor, query: Tensor, domain: Domain) -> tupl
     form = kernel.separable_form(u, query)
     dtype = torch.promote_types(form.value.dtype, torch.float32)
     phi, psi, value = (part.to(dtype) for part in form)
-    mass = kernel.measure(domain).to(dtype).reshape(-1, 1, domain.num_points, 1)
+    mass = kernel.measure(domain).to(dtype)
+    mass = (mass if mass.ndim == 2 else mass[None])[:, None, :, None]
+    if domain.mask is not None or domain.uniform_parts is None:
+        psi = torch.where(mass > 0, psi, 0.0)
     weighed = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1) * mass
     return phi.unflatten(1, (psi.shape[1], -1)), psi, weighed, form.value.dtype
 
@@ -96,12 +101,3 @@ def _mean(sums: Tensor) -> Tensor:
     numerator, partition = sums[..., :-1], sums[..., -1:]
     out = torch.where(partition > 0, numerator / torch.where(partition > 0, partition, 1.0), 0.0)
     return out.flatten(1, 2).transpose(1, 2).flatten(2)
-
-
-def _sees_up_to_itself(domain: Domain, query_domain: Domain) -> bool:
-    if query_domain.num_points != domain.num_points:
-        return False
-    if domain.times is None or query_domain.times is None:
-        return True
-    up_to_itself = torch.arange(1, domain.num_points + 1, device=domain.device)
-    return bool((preceding_counts(query_domain, domain) == up_to_itself).all())

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain
+from fredholm.domains import Domain, is_ordered_by_index
 from fredholm.evaluation.evaluation import StatefulEvaluation
 from fredholm.kernels import Kernel, State, Stateful
 
@@ -25,6 +25,8 @@ class StepLoop(StatefulEvaluation):
         reasons = [] if kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
         if kernel.has_growing_state and domain.mask is not None:
             reasons.append("a state that grows cannot pass over points that do not exist")
+        if kernel.sees_simultaneous and not is_ordered_by_index(domain):
+            reasons.append("points that share a time see each other")
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
         if query_domain is not None and query_domain is not domain:

@@ -41,6 +41,7 @@ class Attention(DotProduct, Stateful):
 
     pos_dim = None
     reads_query = True
+    sees_simultaneous = True
     has_growing_state = True
 
     def __init__(

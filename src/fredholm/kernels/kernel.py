@@ -67,6 +67,20 @@ class Kernel(nn.Module, abc.ABC):
         """What κ multiplies: u, or [u; 1] for an affine kernel."""
         return torch.cat([u, u.new_ones(*u.shape[:-1], 1)], dim=-1) if self.is_affine else u
 
+    @final
+    def __add__(self, other: "Kernel") -> "Kernel":
+        """κ + κ'; see `kernels.Sum`."""
+        from fredholm.kernels.compose import Sum  # a sum is a kernel, so its file imports this one
+
+        return Sum([self, other])
+
+    @final
+    def __rmul__(self, gate: float) -> "Kernel":
+        """g κ with a learned scalar that starts at `gate`; see `kernels.Scaled`."""
+        from fredholm.kernels.compose import Scaled  # a multiple is a kernel, so its file imports this one
+
+        return Scaled(self, gate)
+
     def output_domain(self, domain: Domain) -> Domain:
         """Where the result lives when nobody asks for other queries: the points of u itself, unless overridden."""
         return domain
@@ -83,9 +97,12 @@ class Stateful(Kernel):
 
     Attributes:
         has_growing_state: whether a state holds something of every point, as a cache of keys does.
+        sees_simultaneous: whether points at one time see each other (`domains.preceding_counts`), so that the order of
+            indices is not the order of the integral where times coincide.
     """
 
     has_growing_state: bool = False
+    sees_simultaneous: bool = False
 
     @abc.abstractmethod
     def initial_state(self, batch_size: int) -> State:

@@ -48,6 +48,7 @@ class LinearAttention(Separable, Stateful):
 
     pos_dim = None
     reads_query = True
+    sees_simultaneous = True
 
     def __init__(
         self,

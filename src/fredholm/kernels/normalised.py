@@ -23,10 +23,12 @@ from fredholm.kernels.kernel import Kernel
 class Normalised(Kernel):
     """Marker: in each of `num_heads` heads, κ is a numerator over its integral, times a value matrix.
 
-    Multiplying the measure by a constant changes nothing. A query that sees no mass gets κ = 0.
+    Multiplying the measure by a constant changes nothing, so that a sum over the points so far may be carried along a
+    sequence of unknown length. A point without mass is hidden; a query that sees no mass gets κ = 0.
     """
 
     num_heads: int
+    counts_points = True
 
     @abc.abstractmethod
     def numerator(self, u: Tensor, query: Tensor, visible: Tensor) -> Tensor:
@@ -45,7 +47,7 @@ class Normalised(Kernel):
     @final
     def visible(self, domain: Domain, query_domain: Domain) -> Tensor:
         """Which pairs the measure, the masks and causality leave, `(B', H', Nq or 1, N)` bool."""
-        seen = (self.measure(domain) > 0).reshape(-1, 1, 1, domain.num_points)
+        seen = self._mass(domain) > 0
         if domain.pair_bias is not None:
             bias = domain.pair_bias
             seen = seen & (bias if bias.dtype == torch.bool else bias > -torch.inf)
@@ -55,17 +57,34 @@ class Normalised(Kernel):
         return seen
 
     @final
+    def _mass(self, domain: Domain) -> Tensor:
+        mass = self.measure(domain)
+        return (mass if mass.ndim == 2 else mass[None])[:, None, None]  # (B', 1, 1, N)
+
+    @final
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
         """κ, `(B, Nq, N, H·d, d_in)`; see `Kernel.matrix`. Pair weights enter through Z alone."""
+        density, _ = self._density_and_mass(u, domain, query, query_domain)
+        kappa = torch.einsum("bhqk,hoi->bqkhoi", density, self.value_matrices().to(density.dtype))
+        return kappa.flatten(-3, -2)
+
+    @final
+    def coefficients(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """ω_j m_ij n_ij / Z_i, the share of each point in the mean, `(B, H, Nq, N)`: rows sum to 1, or are 0."""
+        density, mass = self._density_and_mass(u, domain, query, query_domain)
+        return density * mass
+
+    def _density_and_mass(
+        self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> tuple[Tensor, Tensor]:
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
-        visible = self.visible(domain, query_domain)
-        numerator = self.numerator(u, query, visible)
-        mass = self.measure(domain).to(u.dtype).reshape(-1, 1, 1, domain.num_points)
+        numerator = self.numerator(u, query, self.visible(domain, query_domain))
+        mass = self._mass(domain).to(u.dtype)
         if domain.pair_weights is not None:
             mass = mass * domain.pair_weights.to(u.dtype)
         partition = (mass * numerator).sum(-1, keepdim=True)
-        alpha = torch.where(partition > 0, numerator / torch.where(partition > 0, partition, 1.0), 0.0)
-        kappa = torch.einsum("bhqk,hoi->bqkhoi", alpha, self.value_matrices().to(alpha.dtype))
-        return kappa.flatten(-3, -2)
+        return torch.where(partition > 0, numerator / torch.where(partition > 0, partition, 1.0), 0.0), mass

@@ -1,0 +1,138 @@
+"""Sums and multiples of kernels.
+
+    κ = Σ_m κ_m,   κ = g κ_1 with a scalar gate g
+
+A pretrained layer plus a kernel behind a gate at 0 starts as that layer, and learns what it lacks.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.domains import Domain
+from fredholm.kernels.kernel import Kernel
+
+
+@final
+class Sum(Kernel):
+    """κ = Σ_m κ_m, for kernels on the same channels; `a + b` builds it, and sums of sums are one sum.
+
+    Each term is integrated against its own measure (`Kernel.counts_points`) by its own route. `matrix` states all terms
+    against the measure that counts points if any term does.
+
+    Args:
+        terms: at least one kernel; `in_dim`, `out_dim`, `query_dim` must agree, and `pos_dim` where it is read.
+
+    Raises:
+        ValueError, TypeError: on terms that do not fit each other.
+    """
+
+    def __init__(self, terms: Sequence[Kernel]) -> None:
+        super().__init__()
+        flat = [part for term in terms for part in (term.terms if isinstance(term, Sum) else [term])]
+        _check_terms(flat)
+        self.terms = nn.ModuleList(flat)
+        self.in_dim, self.out_dim = flat[0].in_dim, flat[0].out_dim
+        self.pos_dim = next((term.pos_dim for term in flat if term.pos_dim is not None), None)
+        self.is_causal = all(term.is_causal for term in flat)
+        self.reads_query = any(term.reads_query for term in flat)
+        self.is_affine = any(term.is_affine for term in flat)
+        self.counts_points = any(term.counts_points for term in flat)
+
+    @property
+    def query_dim(self) -> int:
+        """Channels of u(x)."""
+        return self.kernels[0].query_dim
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The terms."""
+        return [term for term in self.terms if isinstance(term, Kernel)]
+
+    def output_domain(self, domain: Domain) -> Domain:
+        """See `Kernel.output_domain`; all terms must agree."""
+        return _common_output_domain(self.kernels, domain)
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """Σ_m κ_m; see `Kernel.matrix`."""
+        total = None
+        for term in self.kernels:
+            kappa = term.matrix(u, domain, query, query_domain)
+            if self.is_affine and not term.is_affine:
+                kappa = nn.functional.pad(kappa, (0, 1))
+            if self.counts_points and not term.counts_points:
+                ratio = domain.weights / torch.where(domain.counts > 0, domain.counts, 1.0)
+                kappa = kappa * (ratio if ratio.ndim == 2 else ratio[None])[:, None, :, None, None].to(kappa.dtype)
+            total = kappa if total is None else total + kappa
+        assert total is not None
+        return total
+
+
+@final
+class Scaled(Kernel):
+    """κ = g κ_1 with a learned scalar gate g; `g * kernel` builds it.
+
+    Args:
+        kernel: κ_1.
+        gate: g at the start. At 0 the term is absent at step 0, and g is the first to learn.
+    """
+
+    no_weight_decay = frozenset({"gate"})
+
+    def __init__(self, kernel: Kernel, gate: float = 0.0) -> None:
+        super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernels.Scaled: kernel must be a fredholm kernel; got {type(kernel).__name__}")
+        self.kernel = kernel
+        like = next(kernel.parameters(), torch.empty(0))
+        self.gate = nn.Parameter(torch.tensor(float(gate), dtype=like.dtype, device=like.device))
+        self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
+        self.is_causal, self.reads_query = kernel.is_causal, kernel.reads_query
+        self.is_affine, self.counts_points = kernel.is_affine, kernel.counts_points
+
+    @property
+    def query_dim(self) -> int:
+        """Channels of u(x)."""
+        return self.kernel.query_dim
+
+    def output_domain(self, domain: Domain) -> Domain:
+        """See `Kernel.output_domain`."""
+        return self.kernel.output_domain(domain)
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """g κ_1; see `Kernel.matrix`."""
+        return self.gate * self.kernel.matrix(u, domain, query, query_domain)
+
+
+def _check_terms(terms: Sequence[Kernel]) -> None:
+    if not terms:
+        raise ValueError("kernels.Sum: needs at least one kernel; got none")
+    for term in terms:
+        if not isinstance(term, Kernel):
+            raise TypeError(f"kernels.Sum: every term must be a fredholm kernel; got {type(term).__name__}")
+    for what in ("in_dim", "out_dim", "query_dim"):
+        sizes = [getattr(term, what) for term in terms]
+        if len(set(sizes)) > 1:
+            named = ", ".join(f"{type(t).__name__} {size}" for t, size in zip(terms, sizes, strict=True))
+            raise ValueError(f"kernels.Sum: all terms need the same {what}; got {named}")
+    read = {term.pos_dim for term in terms if term.pos_dim is not None}
+    if len(read) > 1:
+        raise ValueError(f"kernels.Sum: terms read positions of different dimensions, {sorted(read)}")
+
+
+def _common_output_domain(terms: Sequence[Kernel], domain: Domain) -> Domain:
+    first, *others = (term.output_domain(domain) for term in terms)
+    for other in others:
+        same = other.num_points == first.num_points and torch.allclose(other.pos.to(first.pos.dtype), first.pos)
+        if other is not first and not same:
+            raise ValueError(
+                f"kernels.Sum: the terms give their results at different points, {first!r} and {other!r}; "
+                "choose stride and padding so that they agree"
+            )
+    return first

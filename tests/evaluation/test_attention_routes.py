@@ -1,0 +1,198 @@
+"""Routes of normalised kernels equal the dense oracle, whatever hides or weighs pairs."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.evaluation import Dense, Evaluation, FusedAttention, SeparableSum, StepLoop, select
+from fredholm.kernels import Attention, Kernel, LinearAttention
+from tests.contracts.routes import TOLERANCE, Problem, check_route, compare, randomise, results
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+ROUTES: dict[type[Kernel], Evaluation] = {Attention: FusedAttention(), LinearAttention: SeparableSum(chunk=3)}
+OPTIONS = {
+    "self": {},
+    "causal": {"is_causal": True},
+    "no bias": {"bias": False},
+    "grouped queries": {"num_kv_heads": 2},
+    "causal, one key head": {"num_kv_heads": 1, "is_causal": True},
+}
+
+
+def uniform(*shape: int) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64)
+
+
+def keep(*shape: int) -> Tensor:
+    mask = torch.rand(*shape) > 0.4
+    mask[..., 0] = True
+    return mask
+
+
+def holes(*shape: int) -> Tensor:
+    """A log-density with hidden pairs, and in the second row all of them."""
+    bias = torch.randn(*shape, dtype=torch.float64).masked_fill(torch.rand(*shape) > 0.7, -torch.inf)
+    bias[..., 1, :] = -torch.inf
+    return bias
+
+
+def domain(name: str) -> Domain:
+    torch.manual_seed(0)
+    return {
+        "sequence": lambda: Sequence(7),
+        "one point": lambda: Sequence(1),
+        "no point": lambda: Sequence(0),
+        "grid": lambda: Grid(2, 3, mask=keep(6)),
+        "masked": lambda: Sequence(7, mask=keep(2, 7)),
+        "nothing exists": lambda: Sequence(5, mask=torch.tensor([[True] * 5, [False] * 5])),
+        "weights": lambda: Points(uniform(7, 2), weights=uniform(7)),
+        "weights per entry, some 0": lambda: Points(uniform(2, 7, 2), weights=uniform(2, 7), mask=keep(2, 7)),
+        "balanced union": lambda: Union(Grid(5), Grid(2), mass=(0.3, 0.7)),
+        "times": lambda: Sequence(times=uniform(6).sort().values),
+        "times that coincide": lambda: Sequence(times=torch.tensor([0.0, 0.5, 0.5, 1.0], dtype=torch.float64)),
+        "pairs kept": lambda: Sequence(7).weigh_pairs(keep(7, 7)),
+        "pairs kept per entry, rows empty": lambda: Sequence(7).weigh_pairs(holes(2, 7, 7) > -torch.inf),
+        "pairs weighed": lambda: Sequence(7).weigh_pairs(holes(7, 7)),
+        "pairs weighed per head": lambda: Sequence(7, mask=keep(2, 7)).weigh_pairs(holes(2, 4, 7, 7)),
+        "pairs weighed on weights": lambda: Points(uniform(7, 2), weights=uniform(7)).weigh_pairs(holes(2, 7, 7)),
+    }[name]()
+
+
+DOMAINS = [
+    "sequence", "one point", "no point", "grid", "masked", "nothing exists", "weights", "weights per entry, some 0",
+    "balanced union", "times", "times that coincide",
+]  # fmt: skip
+PAIRS = [
+    "pairs kept", "pairs kept per entry, rows empty", "pairs weighed", "pairs weighed per head",
+    "pairs weighed on weights",
+]  # fmt: skip
+
+
+def problem(kernel_class: type[Kernel], options: dict, where: Domain, dtype: torch.dtype = torch.float64) -> Problem:
+    torch.manual_seed(1)
+    kernel = randomise(kernel_class(8, 4, **options).to(dtype))  # pyright: ignore[reportCallIssue]
+    u = torch.randn(2, where.num_points, 8, dtype=dtype)
+    return Problem(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
+
+
+@pytest.mark.parametrize("name", DOMAINS + PAIRS)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_fused_attention_equals_dense(options, name):
+    check_route(FusedAttention(), problem(Attention, options, domain(name)))
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_separable_sum_equals_dense(options, name):
+    made = problem(LinearAttention, options, domain(name))
+    if options.get("is_causal") and name == "times that coincide":
+        assert isinstance(select(made.kernel, made.u, made.domain).evaluation, Dense)
+    else:
+        check_route(SeparableSum(chunk=3), made)
+
+
+@pytest.mark.parametrize("kernel_class", ROUTES)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_queries_elsewhere(kernel_class, is_causal):
+    made = problem(kernel_class, {"is_causal": is_causal}, Sequence(times=uniform(6).sort().values))
+    made.query = torch.randn(2, 3, 8, dtype=torch.float64)
+    made.query_domain = Sequence(times=uniform(2, 3).sort().values)
+    route = ROUTES[kernel_class]
+    if is_causal and kernel_class is LinearAttention:
+        assert route.unsupported_reasons(made.kernel, made.u, made.domain, made.query, made.query_domain)
+    else:
+        check_route(route, made)
+
+
+def test_keys_and_values_of_other_widths():
+    made = problem(Attention, {"kdim": 3, "vdim": 5}, Sequence(6))
+    assert made.kernel.in_dim == 8
+    made.query, made.query_domain = torch.randn(2, 4, 8, dtype=torch.float64), Sequence(4)
+    check_route(FusedAttention(), made)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kernel_class", ROUTES)
+@pytest.mark.parametrize("name", ["masked", "weights"])
+def test_low_precision(kernel_class, dtype, name):
+    exact = problem(kernel_class, {"is_causal": True}, domain(name))
+    rough = problem(kernel_class, {"is_causal": True}, domain(name), dtype)
+    rough.kernel.load_state_dict(exact.kernel.state_dict())
+    exact.kernel.load_state_dict(rough.kernel.state_dict())
+    exact.u, rough.u = rough.u.double(), rough.u
+    got, expected = results(ROUTES[kernel_class], rough), results(Dense(), exact)
+    compare({"integral": got["integral"]}, {"integral": expected["integral"]}, 2 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("kernel_class", ROUTES)
+def test_autocast_takes_signals_of_either_precision(kernel_class):
+    kernel = randomise(kernel_class(8, 4, is_causal=True))
+    where = Sequence(5, weights=torch.rand(5))
+    u = torch.randn(2, 5, 8)
+    exact = Dense().integrate(kernel, u, where)
+    with torch.autocast("cpu", torch.bfloat16):
+        for signal in (u, u.bfloat16()):
+            out = ROUTES[kernel_class].integrate(kernel, signal, where)
+            assert out.dtype == torch.bfloat16
+            torch.testing.assert_close(out.float(), exact, atol=3e-2, rtol=3e-2)
+
+
+@pytest.mark.parametrize("kernel_class", ROUTES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_step_by_step_and_chunk_by_chunk_equal_the_whole(kernel_class, dtype):
+    kernel = randomise(kernel_class(8, 4, num_kv_heads=2, is_causal=True).to(dtype))
+    u, route = torch.randn(2, 7, 8, dtype=dtype), ROUTES[kernel_class]
+    tolerance = {"atol": 1e-6, "rtol": 1e-6} if dtype == torch.float32 else {"atol": 1e-12, "rtol": 1e-12}
+    whole, end = route.run(kernel, u, Sequence(7))
+    torch.testing.assert_close(whole, route.integrate(kernel, u, Sequence(7)), **tolerance)
+    stepped, stepped_end = StepLoop().run(kernel, u, Sequence(7))
+    torch.testing.assert_close(stepped, whole, **tolerance)
+    for split in range(8):
+        first, state = route.run(kernel, u[:, :split], Sequence(split))
+        second, last = route.run(kernel, u[:, split:], Sequence(7 - split), state)
+        torch.testing.assert_close(torch.cat([first, second], 1), whole, **tolerance)
+        for one, other, third in zip(last, end, stepped_end, strict=True):
+            torch.testing.assert_close(one, other, **tolerance)
+            torch.testing.assert_close(one, third, **tolerance)
+
+
+def test_a_state_hands_gradients_on():
+    kernel = randomise(LinearAttention(4, 2, is_causal=True).double())
+    u = torch.randn(1, 5, 4, dtype=torch.float64, requires_grad=True)
+    whole = SeparableSum(2).integrate(kernel, u, Sequence(5))
+    state = SeparableSum(2).run(kernel, u[:, :3], Sequence(3))[1]
+    second = SeparableSum(2).run(kernel, u[:, 3:], Sequence(2), state)[0]
+    torch.testing.assert_close(second, whole[:, 3:])
+    expected = torch.autograd.grad(whole[:, 3:].square().sum(), u)[0]
+    torch.testing.assert_close(torch.autograd.grad(second.square().sum(), u)[0], expected)
+
+
+def test_a_row_with_nothing_to_see_is_zero_with_zero_gradient():
+    made = problem(Attention, {}, Sequence(3).weigh_pairs(torch.tensor([[True] * 3, [False] * 3, [True] * 3])))
+    made.u.requires_grad_()
+    for route in (FusedAttention(), Dense()):
+        out = route.integrate(made.kernel, made.u, made.domain)
+        assert torch.equal(out[:, 1], torch.zeros(2, 8, dtype=torch.float64))
+        grads = torch.autograd.grad(out[:, 1].sum(), [made.u, *made.kernel.parameters()], allow_unused=True)
+        assert all(not grad.any() for grad in grads if grad is not None)
+
+
+def test_large_scores_do_not_overflow():
+    made = problem(Attention, {}, Sequence(5, weights=torch.rand(5)), torch.float32)
+    with torch.no_grad():
+        made.kernel.projections.query_weight.mul_(1e3)
+    got, expected = (results(route, made)["integral"] for route in (FusedAttention(), Dense()))
+    torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_pair_weights_on_a_kernel_without_normalisation_multiply_it():
+    from fredholm.kernels import MLP
+
+    kernel = randomise(MLP(4, 2, 1, width=3, num_frequencies=2).double())
+    u, bias = torch.randn(2, 5, 4, dtype=torch.float64), torch.randn(5, 5, dtype=torch.float64)
+    weighed = Sequence(5).weigh_pairs(bias)
+    assert isinstance(select(kernel, u, weighed).evaluation, Dense)
+    assert "the measure differs from query to query" in select(kernel, u, weighed).refusals["Tiled"]
+    expected = torch.einsum("bqkoi,qk,bki->bqo", kernel.matrix(u, Sequence(5)), bias.exp() / 5, u)
+    torch.testing.assert_close(Dense().integrate(kernel, u, weighed), expected)

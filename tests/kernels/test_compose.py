@@ -1,0 +1,77 @@
+import pytest
+import torch
+
+from fredholm import IntegralOperator
+from fredholm.domains import Grid, Points, Sequence
+from fredholm.evaluation import Dense, TermByTerm, select
+from fredholm.kernels import MLP, Attention, LinearAttention, Scaled, Sum
+from tests.contracts.routes import Problem, check_route, randomise, results
+from tests.refusals import refused
+
+
+def mlp(**options) -> MLP:
+    return MLP(4, 2, 1, width=3, num_frequencies=2, **options)
+
+
+def fastest(*arguments):
+    return select(*arguments).evaluation
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        Sequence(5),
+        Sequence(5, mask=torch.tensor([[True] * 5, [True, False, True, True, False]])),
+        Points(torch.rand(5, 1).double(), weights=torch.rand(5).double()),
+        Sequence(5).weigh_pairs(torch.randn(5, 5).double()),
+    ],
+    ids=["even", "masked", "weights", "pairs"],
+)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_sum_is_the_sum_of_the_integrals(domain, is_causal):
+    terms = [Attention(4, 2, is_causal=is_causal), mlp(is_causal=is_causal), 0.7 * LinearAttention(4, bias=False)]
+    kernel = randomise((terms[0] + terms[1] + terms[2]).double())
+    assert isinstance(kernel, Sum)
+    assert len(kernel.terms) == 3
+    u = torch.randn(2, 5, 4, dtype=torch.float64)
+    u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
+    made = Problem(kernel, u, domain)
+    check_route(TermByTerm(fastest), made)
+    separate = sum(results(Dense(), Problem(term, u, domain))["integral"] for term in kernel.kernels)
+    torch.testing.assert_close(results(Dense(), made)["integral"], separate)
+    assert isinstance(select(kernel, u, domain).evaluation, TermByTerm)
+
+
+def test_a_gate_at_zero_starts_at_the_pretrained_layer_and_learns():
+    torch.manual_seed(0)
+    attention = Attention(4, 2)
+    alone = IntegralOperator(attention)
+    both = IntegralOperator(attention + 0.0 * mlp())
+    both.load_state_dict({f"{k}": v for k, v in alone.state_dict().items() if "kernel" not in k}, strict=False)
+    u = torch.randn(2, 6, 4)
+    assert torch.equal(both(u), alone(u))
+    both(u).square().sum().backward()
+    gate = both.kernel.terms[1].gate
+    assert isinstance(both.kernel.terms[1], Scaled)
+    assert gate.grad is not None
+    assert gate.grad.abs() > 0
+    with torch.no_grad():
+        gate.sub_(0.1 * gate.grad)
+    assert not torch.allclose(both(u), alone(u))
+
+
+def test_refuses_terms_that_do_not_fit():
+    with refused(ValueError, "all terms need the same in_dim", "Attention 6", "MLP 4"):
+        _ = Attention(6, 2) + mlp()
+    with refused(ValueError, "positions of different dimensions, [1, 2]"):
+        _ = mlp() + MLP(4, 2, 2, width=3)
+    with refused(ValueError, "at least one kernel"):
+        Sum([])
+    with refused(TypeError, "Scaled", "int"):
+        Scaled(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_causal_only_where_all_terms_are():
+    assert (Attention(4, is_causal=True) + mlp(is_causal=True)).is_causal
+    assert not (Attention(4, is_causal=True) + mlp()).is_causal
+    assert IntegralOperator(Attention(4) + mlp()).explain(torch.randn(1, 4, 4), Grid(4)).startswith("TermByTerm")
