@@ -6,13 +6,12 @@ from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.fused_attention import FusedAttention
 from fredholm.evaluation.native_convolution import NativeConvolution
 from fredholm.evaluation.native_recurrence import NativeRecurrence
+from fredholm.evaluation.select import ROUTES, STATEFUL_ROUTES, Choice, select
 from fredholm.evaluation.separable_sum import SeparableSum
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
-
-from fredholm.evaluation.select import ROUTES, STATEFUL_ROUTES, Choice, select
 
 __all__ = [
     "FFT",

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torch import Tensor
+
 from fredholm.domains import Domain
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
@@ -15,8 +17,6 @@ from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
-from torch import Tensor
-
 from fredholm.kernels import Kernel
 
 STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (FusedAttention(), SeparableSum(), NativeRecurrence(), StepLoop())

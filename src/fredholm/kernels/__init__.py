@@ -1,8 +1,8 @@
 """κ on paper: one kernel a file, each with its definition (`matrix`) and the pieces its fast routes need."""
 
 from fredholm.kernels.attention import Attention
-from fredholm.kernels.cell_recurrence import CellMode, CellRecurrence
 from fredholm.kernels.compose import Scaled, Sum
+from fredholm.kernels.cell_recurrence import CellMode, CellRecurrence
 from fredholm.kernels.convolution import Convolution
 from fredholm.kernels.dot_product import DotProduct, DotProductForm
 from fredholm.kernels.features import fourier_features, phases, sample_frequencies
@@ -44,8 +44,8 @@ __all__ = [
     "State",
     "StateSpace",
     "Stateful",
-    "Stationary",
     "Sum",
+    "Stationary",
     "activate",
     "boundary_map",
     "elu_plus_one",
