@@ -1,0 +1,58 @@
+"""Recurrences with a cell of torch.nn by torch's own fused code."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain
+from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.evaluation.recurrence.fused import fused_recurrence
+from fredholm.evaluation.recurrence.op import fused_recurrence_op
+from fredholm.evaluation.recurrence.runs import Runs
+from fredholm.kernels import CellRecurrence, Kernel, State
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class NativeRecurrence(StatefulEvaluation):
+    """Calls torch's fused RNN, LSTM or GRU: cuDNN, oneDNN or ATen's loop, as torch.nn does.
+
+    Points that do not exist are left out, and at resets sequences are cut: what remains runs packed, as a
+    `PackedSequence` does. There the result is exactly 0. It runs in the parameters' dtype, outside autocast. Under
+    `torch.compile` it is one opaque operator with a backward pass of its own, since torch's would unroll.
+    """
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses kernels without a cell of torch.nn, other queries, and measures that do not count each point once."""
+        if not isinstance(kernel, CellRecurrence):
+            return [f"{type(kernel).__name__} is not marked CellRecurrence"]
+        reasons = []
+        if domain.pos_dim != 1:
+            reasons.append("the domain does not order its points")
+        if query_domain is not None and query_domain is not domain:
+            reasons.append("the queries are not the points of the signal")
+        if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+            reasons.append("a cell does not weigh its point, and the measure was given")
+        return reasons
+
+    def run(
+        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulEvaluation.run`."""
+        assert isinstance(kernel, CellRecurrence)
+        batch, length, _ = u.shape
+        if state is None:
+            state = kernel.initial_state(batch)
+        else:
+            kernel.check_state(state, batch)
+        u = u.to(kernel.weight_ih.dtype)
+        mask = None if domain.mask is None else domain.mask.expand(batch, length)
+        if torch.compiler.is_compiling():
+            out, *ended = fused_recurrence_op([u, *state, *kernel.weights], len(state), kernel.mode, mask, reset)
+            return out, tuple(ended)
+        with torch.autocast(u.device.type, enabled=False):
+            return fused_recurrence(u, state, kernel.weights, kernel.mode, Runs.of(mask, reset))
