@@ -8,9 +8,9 @@ from torch import Tensor
 
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import StatefulEvaluation
-from fredholm.evaluation.recurrence.fused import fused_recurrence
-from fredholm.evaluation.recurrence.op import fused_recurrence_op
-from fredholm.evaluation.recurrence.runs import Runs
+from fredholm.evaluation.cells.fused import fused_recurrence
+from fredholm.evaluation.cells.op import fused_recurrence_op
+from fredholm.evaluation.cells.runs import Runs
 from fredholm.kernels import CellRecurrence, Kernel, State
 
 

@@ -1,1 +1,1 @@
-"""Cells of torch.nn run by torch's own code, with gaps and resets, and under the compiler."""
+"""Linear recurrences, parallel over chunks of time."""

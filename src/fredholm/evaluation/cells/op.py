@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.recurrence.backward import recurrence_gradients
-from fredholm.evaluation.recurrence.fused import fused_recurrence
-from fredholm.evaluation.recurrence.runs import Runs
+from fredholm.evaluation.cells.backward import recurrence_gradients
+from fredholm.evaluation.cells.fused import fused_recurrence
+from fredholm.evaluation.cells.runs import Runs
 
 
 @torch.library.custom_op("fredholm::fused_recurrence", mutates_args=())

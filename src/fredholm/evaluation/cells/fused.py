@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.recurrence.runs import Runs
+from fredholm.evaluation.cells.runs import Runs
 from fredholm.kernels import State
 
 _SINGLE_STATE = {"rnn_tanh": torch.rnn_tanh, "rnn_relu": torch.rnn_relu, "gru": torch.gru}
