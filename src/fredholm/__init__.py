@@ -3,7 +3,7 @@
 from fredholm import blocks, domains, encoders, evaluation, kernels, models, operators
 from fredholm._version import __version__
 from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
-from fredholm.operators import IntegralOperator
+from fredholm.operators import IntegralOperator, from_torch, to_torch
 
 __all__ = [
     "Domain",
@@ -17,8 +17,10 @@ __all__ = [
     "domains",
     "encoders",
     "evaluation",
+    "from_torch",
     "kernels",
     "models",
     "operators",
+    "to_torch",
     "trapezoid_weights",
 ]

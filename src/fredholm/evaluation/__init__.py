@@ -1,11 +1,13 @@
 """The same integral by different routes, and the choice between them."""
 
+from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
 from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.fused_attention import FusedAttention
 from fredholm.evaluation.native_convolution import NativeConvolution
 from fredholm.evaluation.native_recurrence import NativeRecurrence
+from fredholm.evaluation.scan import Scan
 from fredholm.evaluation.select import ROUTES, STATEFUL_ROUTES, Choice, select
 from fredholm.evaluation.separable_sum import SeparableSum
 from fredholm.evaluation.step_loop import StepLoop
@@ -17,12 +19,14 @@ __all__ = [
     "FFT",
     "ROUTES",
     "STATEFUL_ROUTES",
+    "AtThePoint",
     "Choice",
     "Dense",
     "Evaluation",
     "FusedAttention",
     "NativeConvolution",
     "NativeRecurrence",
+    "Scan",
     "SeparableSum",
     "StatefulEvaluation",
     "StepLoop",

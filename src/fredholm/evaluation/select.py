@@ -6,12 +6,14 @@ from typing import NamedTuple
 from torch import Tensor
 
 from fredholm.domains import Domain
+from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
 from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.fused_attention import FusedAttention
 from fredholm.evaluation.native_convolution import NativeConvolution
 from fredholm.evaluation.native_recurrence import NativeRecurrence
+from fredholm.evaluation.scan import Scan
 from fredholm.evaluation.separable_sum import SeparableSum
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.term_by_term import TermByTerm
@@ -19,7 +21,13 @@ from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
 from fredholm.kernels import Kernel
 
-STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (FusedAttention(), SeparableSum(), NativeRecurrence(), StepLoop())
+STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (
+    FusedAttention(),
+    SeparableSum(),
+    NativeRecurrence(),
+    Scan(),
+    StepLoop(),
+)
 """The routes that carry a state along a sequence, the fastest first."""
 
 
@@ -30,6 +38,7 @@ def _fastest(
 
 
 ROUTES: tuple[Evaluation, ...] = (
+    AtThePoint(),
     Toeplitz(),
     Tiled(),
     FFT(min_gain=2.0),

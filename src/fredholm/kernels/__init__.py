@@ -1,18 +1,25 @@
 """κ on paper: one kernel a file, each with its definition (`matrix`) and the pieces its fast routes need."""
 
 from fredholm.kernels.attention import Attention
-from fredholm.kernels.compose import Scaled, Sum
 from fredholm.kernels.cell_recurrence import CellMode, CellRecurrence
+from fredholm.kernels.compose import Scaled, Sum
 from fredholm.kernels.convolution import Convolution
+from fredholm.kernels.diagonal_recurrence import DiagonalForm, DiagonalRecurrence
+from fredholm.kernels.diagonal_state_space import DiagonalStateSpace, start_frequencies
 from fredholm.kernels.dot_product import DotProduct, DotProductForm
 from fredholm.kernels.features import fourier_features, phases, sample_frequencies
 from fredholm.kernels.gru import GRU
 from fredholm.kernels.kernel import Kernel, PairwiseForm, PairwiseMLP, State, Stateful
 from fredholm.kernels.linear_attention import FeatureMap, LinearAttention, elu_plus_one
+from fredholm.kernels.linear_rnn import LinearRNN
+from fredholm.kernels.linear_system import LinearSystem, discretise
 from fredholm.kernels.lstm import LSTM
+from fredholm.kernels.matrix_recurrence import MatrixForm, MatrixRecurrence
 from fredholm.kernels.mlp import MLP, KernelInputs, activate
 from fredholm.kernels.normalised import Normalised
+from fredholm.kernels.pointwise import Pointwise
 from fredholm.kernels.rnn import RNN
+from fredholm.kernels.selective_state_space import SelectiveStateSpace
 from fredholm.kernels.semi_separable import SemiSeparable, StateSpace
 from fredholm.kernels.separable import Separable, SeparableForm
 from fredholm.kernels.stationary import BoundaryMode, FilterGeometry, Stationary, boundary_map, relative_lattice
@@ -27,6 +34,9 @@ __all__ = [
     "CellMode",
     "CellRecurrence",
     "Convolution",
+    "DiagonalForm",
+    "DiagonalRecurrence",
+    "DiagonalStateSpace",
     "DotProduct",
     "DotProductForm",
     "FeatureMap",
@@ -34,23 +44,31 @@ __all__ = [
     "Kernel",
     "KernelInputs",
     "LinearAttention",
+    "LinearRNN",
+    "LinearSystem",
+    "MatrixForm",
+    "MatrixRecurrence",
     "Normalised",
     "PairwiseForm",
     "PairwiseMLP",
+    "Pointwise",
     "Scaled",
+    "SelectiveStateSpace",
     "SemiSeparable",
     "Separable",
     "SeparableForm",
     "State",
     "StateSpace",
     "Stateful",
-    "Sum",
     "Stationary",
+    "Sum",
     "activate",
     "boundary_map",
+    "discretise",
     "elu_plus_one",
     "fourier_features",
     "phases",
     "relative_lattice",
     "sample_frequencies",
+    "start_frequencies",
 ]

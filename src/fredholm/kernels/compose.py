@@ -31,7 +31,7 @@ class Sum(Kernel):
 
     def __init__(self, terms: Sequence[Kernel]) -> None:
         super().__init__()
-        flat = [part for term in terms for part in (term.terms if isinstance(term, Sum) else [term])]
+        flat = [part for term in terms for part in (term.kernels if isinstance(term, Sum) else [term])]
         _check_terms(flat)
         self.terms = nn.ModuleList(flat)
         self.in_dim, self.out_dim = flat[0].in_dim, flat[0].out_dim

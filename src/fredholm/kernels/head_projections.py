@@ -46,6 +46,23 @@ class HeadProjections(nn.Module):
         for weight in (self.query_weight, self.key_weight, self.value_weight):
             nn.init.xavier_uniform_(weight)
 
+    def with_separate_values(self) -> "HeadProjections":
+        """The same parameters, on signals [what W_K reads; what W_V reads]."""
+        with torch.device("meta"):
+            other = HeadProjections(
+                self.query_dim,
+                self.key_dim,
+                self.value_dim,
+                self.num_heads,
+                self.num_kv_heads,
+                self.head_dim,
+                separate_values=True,
+                bias=self.query_bias is not None,
+            )
+        for name, parameter in self.named_parameters():
+            setattr(other, name, parameter)
+        return other
+
     @property
     def signal_dim(self) -> int:
         """Channels of the signal at a key."""

@@ -1,5 +1,7 @@
-"""Operators: a kernel bound to its evaluation, with the channel parameters round the integral."""
+"""Operators: kernel, route and channel maps bound together; torch's own layers as operators."""
 
+from fredholm.operators import torch_layers
+from fredholm.operators.from_torch import from_torch, to_torch
 from fredholm.operators.integral import IntegralOperator
 
-__all__ = ["IntegralOperator"]
+__all__ = ["IntegralOperator", "from_torch", "to_torch", "torch_layers"]

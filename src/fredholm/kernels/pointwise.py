@@ -1,0 +1,53 @@
+"""A linear map at every point by itself.
+
+κ(x, y) = W 1[x = y], integrated against the measure that counts points: the sifting property of ITNet (arXiv
+2606.19538), eq. 41, and its 1 x 1 convolution, eq. 48.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.domains import Domain
+from fredholm.kernels.kernel import Kernel
+
+
+@final
+class Pointwise(Kernel):
+    """κ = W where x = y, else 0: what `torch.nn.Linear` is as an integral.
+
+    Args:
+        in_dim, out_dim: channels in and out, each >= 1.
+
+    Raises:
+        ValueError: on sizes below 1.
+    """
+
+    pos_dim = None
+    is_causal = True
+    reads_query = False
+    counts_points = True
+
+    def __init__(self, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        if in_dim < 1 or out_dim < 1:
+            raise ValueError(f"kernels.Pointwise: in_dim and out_dim must be at least 1; got {in_dim} and {out_dim}")
+        self.in_dim, self.out_dim = in_dim, out_dim
+        self.weight = nn.Parameter(torch.empty(out_dim, in_dim))
+        nn.init.kaiming_uniform_(self.weight, a=5**0.5)
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """W on the diagonal, `(B, N, N, out_dim, in_dim)`; see `Kernel.matrix`.
+
+        Raises:
+            ValueError: for queries that are not the points of u.
+        """
+        if query_domain is not None and query_domain is not domain:
+            raise ValueError(
+                f"kernels.Pointwise gives its result at the points of the signal; got other queries, {query_domain!r}"
+            )
+        here = torch.eye(domain.num_points, dtype=u.dtype, device=u.device)
+        return (here[..., None, None] * self.weight).expand(len(u), -1, -1, -1, -1)
