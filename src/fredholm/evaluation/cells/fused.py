@@ -22,18 +22,23 @@ def fused_recurrence(
         runs: where points are missing or the state is cleared; None = nowhere.
     """
     batch, length, _ = u.shape
-    nothing = u.new_zeros(batch, length, state[0].shape[-1])
-    if nothing.numel() == 0:
-        return nothing, state
+    if u.numel() == 0:
+        return _nothing(u, weights), state
     if runs is None:
         return _call(u, None, state, weights, mode)
     begun = tuple(runs.begin(part) for part in state)
     if len(runs.batch_sizes) == 0:
-        return nothing, tuple(runs.end(part, part[:0]) for part in begun)
+        return _nothing(u, weights), tuple(runs.end(part, part[:0]) for part in begun)
     running = int(runs.batch_sizes[0])
     packed, ended = _call(runs.pack(u), runs.batch_sizes, tuple(part[:running] for part in begun), weights, mode)
     ends = tuple(runs.end(*pair) for pair in zip(begun, ended, strict=True))
     return runs.unpack(packed, batch, length), ends
+
+
+def _nothing(u: Tensor, weights: list[Tensor]) -> Tensor:
+    """Zeros in place of the output, with zero gradients."""
+    never = torch.zeros((), dtype=torch.bool, device=u.device)
+    return torch.where(never, torch.nn.functional.linear(u, weights[0][: weights[1].shape[-1]]), 0.0)
 
 
 def _call(
