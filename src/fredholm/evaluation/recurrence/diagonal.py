@@ -1,0 +1,204 @@
+"""The diagonal recurrence and its gradient, parallel over time, a window of points after the other.
+
+Legend
+    a_t = keep_t exp(Δ_t A),   w_t = φ_t ⊙ b_t x_t,   h_t = a_t ⊙ h_{t-1} + w_t,   y_t = Re Σ_n c_t ⊙ h_t
+    g_t = conj(c_t) ẏ_t + conj(a_{t+1}) ⊙ g_{t+1}     gradient of h_t, from that of y
+
+Only a window of states exists at one time. Its points are laid out as chunks: a first pass runs all chunks at once from
+zero, the chunks' ends are put together in order (that is where the decay of a whole chunk, exp(A Σ Δ), enters), and a
+second pass runs all chunks at once from the state that each begins with. The backward runs the windows in reverse from
+the states that the forward kept, one a window. All arrays have time first, states are `(…, B, n, d)`.
+"""
+
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm.evaluation.recurrence.tiling import Block, blocks
+
+
+class DiagonalInputs(NamedTuple):
+    """What the recurrence is computed from."""
+
+    rates: Tensor  # A: (n, d)
+    steps: Tensor  # Δ: (T, B, d), or (d,)
+    values: Tensor  # x: (T, B, d)
+    read_in: Tensor  # b: (T, B, n), or (n, d)
+    read_out: Tensor  # c: (T, B, n), or (n, d)
+    keep: Tensor  # (T, B), 0 where the state is cleared before the point, else 1; empty: never cleared
+    start: Tensor  # h before the first point: (B, n, d)
+
+
+class Window(NamedTuple):
+    """What a window of m points holds: decays a and states h, the one before the window first."""
+
+    decay: Tensor  # (m, B, n, d)
+    states: Tensor  # (m + 1, B, n, d)
+
+
+@final
+class DiagonalScan:
+    """One recurrence; `window` points are held at a time, in chunks of `chunk`."""
+
+    def __init__(self, inputs: DiagonalInputs, holds_input: bool, window: int, chunk: int) -> None:
+        self.inputs, self.holds_input, self.chunk = inputs, holds_input, chunk
+        length = len(inputs.values)
+        self.windows = [slice(i, min(i + window, length)) for i in range(0, length, window)]
+        self.varies = inputs.steps.ndim == 3
+
+    def forward(self) -> tuple[Tensor, Tensor, Tensor]:
+        """y `(T, B, d)`, the state after the last point, and those before each window."""
+        h = self.inputs.start
+        out, starts = torch.empty_like(self.inputs.values), h.new_empty(len(self.windows), *h.shape)
+        for start, at in zip(starts, self.windows, strict=True):
+            start.copy_(h)
+            states = self._window(at, start).states
+            out[at] = _contract(self._at(self.inputs.read_out, at), states[1:])
+            h = states[-1]
+        return out, h.clone(), starts
+
+    def backward(self, grad_out: Tensor, grad_final: Tensor, starts: Tensor) -> list[Tensor]:
+        """Gradients of rates, steps, values, read_in, read_out and start."""
+        inputs = self.inputs
+        grads = [torch.zeros_like(t) for t in (inputs.rates, inputs.steps, inputs.values)]
+        grads += [torch.zeros_like(t) for t in (inputs.read_in, inputs.read_out)]
+        pending = grad_final  # gradient of the state before the windows done so far
+        for start, at in zip(reversed(starts), reversed(self.windows), strict=True):
+            pending = self._window_gradients(at, start, grad_out[at], pending, grads)
+        return [*grads, pending.clone()]
+
+    def _window(self, at: slice, start: Tensor) -> Window:
+        size = at.stop - at.start
+        states = start.new_empty(size + 1, *start.shape)
+        states[0] = start
+        self._write_inputs(at, states[1:])
+        decay = self._decay(at)
+        for block in blocks(size, self.chunk):
+            a, w = (part[block.points].unflatten(0, (block.chunks, block.length)) for part in (decay, states[1:]))
+            h = states[block.start][None]
+            if block.chunks > 1:
+                ends = w[:-1, 0].clone()
+                for k in range(1, block.length):
+                    torch.addcmul(w[:-1, k], a[:-1, k], ends, out=ends)
+                total = self._total(at, block)
+                begins = [h[0]]
+                for end, decayed in zip(ends, total, strict=False):
+                    begins.append(torch.addcmul(end, decayed, begins[-1]))
+                h = torch.stack(begins)
+            for k in range(block.length):
+                h = torch.addcmul(w[:, k], a[:, k], h, out=w[:, k])
+        return Window(decay, states)
+
+    def _window_gradients(
+        self, at: slice, start: Tensor, grad_out: Tensor, pending: Tensor, grads: list[Tensor]
+    ) -> Tensor:
+        """Adds to all gradients what a window gives; returns the gradient of the state before it."""
+        inputs = self.inputs
+        to_rates, to_steps, to_values, to_read_in, to_read_out = grads
+        decay, states = self._window(at, start)
+        decay, past, values = _conjugate(decay), _conjugate(states), inputs.values[at]
+        _collect(to_read_out, at, past[1:], grad_out)
+        g = _spread(_conjugate(self._at(inputs.read_out, at)), grad_out, torch.empty_like(past[1:]))
+        for block in reversed(blocks(len(g), self.chunk)):
+            pending = self._adjoint(at, block, decay, g, pending)
+        read_in, rates, steps = (_conjugate(t) for t in (self._at(inputs.read_in, at), inputs.rates, self._steps(at)))
+        driven = g
+        if self.holds_input:
+            gain = _conjugate(self._gain(at))
+            response, unheld = gain * rates + 1, g * (read_in * values[:, :, None])
+            self._add_step_gradient(to_steps, at, _real(unheld * response).sum(-2))
+            to_rates += (unheld * ((steps * response - gain) / rates)).sum((0, 1))
+            driven = g * gain
+        _collect(to_read_in, at, driven, values)
+        to_values[at] += _contract(read_in, driven)
+        z = torch.mul(g, decay, out=g).mul_(past[:-1])  # gradient of Δ_t A
+        self._add_step_gradient(to_steps, at, _real(z * rates).sum(-2))
+        to_rates += z.mul_(steps).sum((0, 1))
+        return pending
+
+    def _adjoint(self, at: slice, block: Block, decay: Tensor, v: Tensor, pending: Tensor) -> Tensor:
+        """Turns v = conj(c) ẏ into g in place; from the gradient that comes from behind to that which goes on."""
+        a, v = (part[block.points].unflatten(0, (block.chunks, block.length)) for part in (decay, v))
+        last = block.length - 1
+        behind = pending[None]
+        if block.chunks > 1:
+            g = v[1:, last].clone()
+            for k in reversed(range(last)):
+                torch.addcmul(v[1:, k], a[1:, k + 1], g, out=g)
+            g *= a[1:, 0]
+            arrivals = [pending]
+            for part, decayed in zip(reversed(g), reversed(_conjugate(self._total(at, block))), strict=False):
+                arrivals.append(torch.addcmul(part, decayed, arrivals[-1]))
+            behind = torch.stack(arrivals[::-1])
+        v[:, last] += behind
+        for k in reversed(range(last)):
+            torch.addcmul(v[:, k], a[:, k + 1], v[:, k + 1], out=v[:, k])
+        return a[0, 0] * v[0, 0]
+
+    def _steps(self, at: slice) -> Tensor:
+        return self.inputs.steps[at][:, :, None] if self.varies else self.inputs.steps
+
+    def _decay(self, at: slice) -> Tensor:
+        decay = (self._steps(at) * self.inputs.rates).exp_()
+        if self.inputs.keep.numel():
+            return decay * self.inputs.keep[at][:, :, None, None]
+        return decay.expand(at.stop - at.start, *self.inputs.start.shape)
+
+    def _total(self, at: slice, block: Block) -> Tensor:
+        """What a whole chunk leaves of the state before it, `(chunks, B, n, d)`."""
+        inputs, shape = self.inputs, (block.chunks, block.length)
+        if self.varies:
+            total = inputs.steps[at][block.points].unflatten(0, shape).sum(1)[:, :, None] * inputs.rates
+        else:
+            total = (block.length * inputs.steps * inputs.rates).expand(block.chunks, *inputs.start.shape)
+        total = total.exp()
+        if inputs.keep.numel():
+            total = total * inputs.keep[at][block.points].unflatten(0, shape).amin(1)[..., None, None]
+        return total
+
+    def _gain(self, at: slice) -> Tensor:
+        return torch.special.expm1(self._steps(at) * self.inputs.rates) / self.inputs.rates
+
+    def _write_inputs(self, at: slice, out: Tensor) -> None:
+        _spread(self._at(self.inputs.read_in, at), self.inputs.values[at], out)
+        if self.holds_input:
+            out *= self._gain(at)
+
+    def _at(self, weights: Tensor, at: slice) -> Tensor:
+        """b or c on a window, with the dimensions of `(m, B, n, d)`."""
+        return weights[at][..., None] if weights.ndim == 3 else weights
+
+    def _add_step_gradient(self, into: Tensor, at: slice, gradient: Tensor) -> None:
+        if self.varies:
+            into[at] += gradient
+        else:
+            into += gradient.sum((0, 1))
+
+
+def _spread(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
+    """b x: one number a channel goes to all its state variables."""
+    return torch.mul(weights, values[:, :, None], out=out)
+
+
+def _contract(weights: Tensor, states: Tensor) -> Tensor:
+    """Re Σ_n c h, `(m, B, d)`."""
+    if weights.shape[-1] == 1 and weights.ndim == 4:
+        return _real(weights.mT @ states)[..., 0, :]
+    return _real(weights * states).sum(-2)
+
+
+def _collect(into: Tensor, at: slice, states: Tensor, values: Tensor) -> None:
+    """Adds to the gradient of b or c what a window gives: states times one number a channel, summed."""
+    if into.ndim == 3:
+        into[at] += (states @ values[..., None].to(states.dtype))[..., 0]
+    else:
+        into += (states * values[:, :, None]).sum((0, 1))
+
+
+def _conjugate(value: Tensor) -> Tensor:
+    return value.conj_physical() if value.is_complex() else value
+
+
+def _real(value: Tensor) -> Tensor:
+    return value.real if value.is_complex() else value

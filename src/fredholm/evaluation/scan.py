@@ -1,0 +1,120 @@
+"""Linear recurrences by a scan that is parallel over time."""
+
+import dataclasses
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain
+from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.evaluation.recurrence import chunk_size, diagonal_scan, matrix_scan, window_size
+from fredholm.kernels import DiagonalForm, DiagonalRecurrence, Kernel, MatrixRecurrence, State
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Scan(StatefulEvaluation):
+    """For `DiagonalRecurrence` and `MatrixRecurrence` kernels: chunks of time run at once, then joined in order.
+
+    With T points, d channels and n state variables a channel, a diagonal recurrence takes O(T d n) time and, besides a
+    window of states, O(T (d + n)) memory, forward and backward: the backward computes the states again from the one
+    before each window. A matrix recurrence with n variables in all takes O(T n²) time and O(T n) memory, or O(T n²)
+    where its transition varies. States are float32 at least.
+
+    Args:
+        chunk: points a chunk; None: as many as keep the number of steps small.
+        window_elements: numbers in the window of states that a diagonal recurrence holds at one time; None: 2^19 on a
+            CPU (they then stay in its cache), 2^24 elsewhere.
+    """
+
+    chunk: int | None = None
+    window_elements: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("chunk", self.chunk), ("window_elements", self.window_elements)):
+            if value is not None and value < 1:
+                raise ValueError(f"Scan: {name} must be at least 1 or None; got {value}")
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses other kernels, points without an order, and other queries; see `Evaluation.unsupported_reasons`."""
+        if not isinstance(kernel, DiagonalRecurrence | MatrixRecurrence):
+            return [f"{type(kernel).__name__} is not marked DiagonalRecurrence or MatrixRecurrence"]
+        reasons = []
+        if domain.pos_dim != 1:
+            reasons.append("the domain does not order its points")
+        if query_domain is not None and query_domain is not domain:
+            reasons.append("the queries are not the points of the signal")
+        return reasons
+
+    def run(
+        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulEvaluation.run`."""
+        if isinstance(kernel, DiagonalRecurrence):
+            return self._run_diagonal(kernel, u, domain, state, reset)
+        assert isinstance(kernel, MatrixRecurrence)
+        form = kernel.matrix_form(domain, u.shape[0], state, reset)
+        h = (kernel.initial_state(u.shape[0]) if state is None else state)[0]
+        with torch.autocast(u.device.type, enabled=False):
+            value = _weighed(kernel.multiplicand(u), kernel, domain, form.output.dtype)
+            driven = (form.input @ value[..., None])[..., 0] if form.input.shape[1] > 1 else value @ form.input[:, 0].mT
+            exists = None if domain.mask is None else domain.mask.reshape(-1, u.shape[1])
+            keep = None if reset is None else ~reset
+            chunk = self.chunk or max(1, math.isqrt(max(u.shape[1] // 2, 1)))
+            states = matrix_scan(form.transition, driven, h, exists, keep, chunk)
+            out = states @ form.output.mT
+            if form.feedthrough is not None:
+                out = out + value @ form.feedthrough.mT
+        final_state = states[:, -1] if u.shape[1] else h
+        return out.to(u.dtype), (final_state, *form.clock)
+
+    def _run_diagonal(
+        self, kernel: DiagonalRecurrence, u: Tensor, domain: Domain, state: State | None, reset: Tensor | None
+    ) -> tuple[Tensor, State]:
+        form = kernel.diagonal_form(u).accumulating()
+        (h,) = kernel.initial_state(u.shape[0]) if state is None else state
+        value = _weighed(u, kernel, domain, form.steps.dtype)
+        out, h = self._scan(form, value, h, domain.mask, reset)
+        if form.feedthrough is not None:
+            out = out + form.feedthrough * value
+        return out.to(u.dtype), (h,)
+
+    def _scan(
+        self, form: DiagonalForm, value: Tensor, h: Tensor, mask: Tensor | None, reset: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        steps = form.steps
+        if mask is not None:
+            # a step of length 0 leaves the state as it is
+            steps = torch.where(mask[..., None], steps, 0.0).expand(value.shape)
+        batch, length = value.shape[:2]
+        state_size = batch * form.rates.numel()
+        elements = self.window_elements or (1 << 19 if value.device.type == "cpu" else 1 << 24)
+        window = window_size(length, state_size, elements)
+        chunk = self.chunk or chunk_size(window, state_size, elements >> 3)
+        keep = value.new_empty(0) if reset is None else (~reset).to(value.dtype).mT
+        driven = value if form.scale is None else value * form.scale
+        tensors = [
+            form.rates,
+            *(_time_first(part) for part in (steps, driven)),
+            *(_time_first(part).to(form.rates.dtype) for part in (form.input, form.output)),
+            keep,
+            h.to(form.rates.dtype),
+        ]
+        out, h, _ = diagonal_scan([t.contiguous() for t in tensors], form.holds_input, window, chunk)
+        return out.transpose(0, 1), h
+
+
+def _weighed(u: Tensor, kernel: Kernel, domain: Domain, dtype: torch.dtype) -> Tensor:
+    """What is integrated: the signal, or [u; 1], times the mass of its points."""
+    value = u.to(dtype)
+    if domain.mask is None and domain.uniform_parts is not None and len(domain.uniform_parts) == 1:
+        return value
+    return value * kernel.measure(domain).to(dtype)[..., None]
+
+
+def _time_first(weights: Tensor) -> Tensor:
+    return weights.transpose(0, 1) if weights.ndim == 3 else weights
