@@ -82,7 +82,8 @@ class Domain(abc.ABC):
         _check_one_batch(name, mask, weights)
         self.mask = mask
         self.pos = self._without_absent(pos, mask)
-        if not torch.compiler.is_compiling() and not bool(torch.isfinite(self.pos).all()):
+        checked = self.is_generated or torch.compiler.is_compiling()
+        if not checked and not bool(torch.isfinite(self.pos).all()):
             raise ValueError(f"{name}: pos holds NaN or infinite values at points that exist; remove or mask them")
         self.uniform_parts = ((pos.shape[-2], 1.0),) if weights is None else None
         self.weights = self._weights_over(mask) if weights is None else _explicit(name, weights, mask)
@@ -205,7 +206,8 @@ class Domain(abc.ABC):
         if self.uniform_parts is None:
             return _drop(self.weights, mask)
         if mask is None:
-            mask = torch.ones(self.num_points, dtype=torch.bool, device=self.device)
+            even = [self.pos.new_full((n,), mass / n if n else 0.0) for n, mass in self.uniform_parts]
+            return even[0] if len(even) == 1 else torch.cat(even)
         pieces = []
         for part, (_, mass) in zip(mask.split([n for n, _ in self.uniform_parts], -1), self.uniform_parts, strict=True):
             kept = part.to(self.pos.dtype)

@@ -37,19 +37,26 @@ class FusedAttention(StatefulEvaluation):
         query_domain = domain if query_domain is None else query_domain
         if _is_plain(domain) and (not kernel.is_causal or _counts_indices(domain, query_domain)):
             return _attend(form, None, kernel.is_causal)
-        visible = kernel.visible(domain, query_domain)
-        some = visible.any(-1, keepdim=True)
-        # fused kernels give NaN where nothing is visible, so such a row sees everything, and is then set to 0
-        visible = visible | ~some
-        mask = (
-            visible
-            if _is_even(domain)
-            else torch.where(visible, _log_mass(kernel, domain, form.query.dtype), -torch.inf)
-        )
+        mask, some = _mask(kernel, domain, query_domain, form.query.dtype)
         out = _attend(form, mask, is_causal=False)
-        heads = some.expand(len(u), kernel.num_heads, query_domain.num_points, 1)
-        share = out.shape[-1] // kernel.num_heads
-        return torch.where(heads.transpose(1, 2).expand(-1, -1, -1, share).flatten(2), out, 0.0)
+        return out if some is None else torch.where(_by_channel(some, out, kernel.num_heads), out, 0.0)
+
+    def with_coefficients(
+        self, kernel: DotProduct, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain
+    ) -> tuple[Tensor, Tensor]:
+        """The integral, and `Normalised.coefficients` `(B, H, Nq, N)`, from which it is then computed."""
+        form = kernel.dot_product_form(u, query)
+        shared = kernel.num_heads // form.key.shape[1]
+        key, value = (part.repeat_interleave(shared, dim=1) for part in (form.key, form.value))
+        scores = (form.scale * form.query) @ key.mT
+        some = None
+        if kernel.is_causal or not _is_plain(domain):
+            mask, some = _mask(kernel, domain, query_domain, scores.dtype)
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        coefficients = torch.softmax(scores, dim=-1)
+        if some is not None:
+            coefficients = torch.where(some, coefficients, 0.0)
+        return (coefficients @ value).transpose(1, 2).flatten(2), coefficients
 
     def run(
         self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
@@ -85,6 +92,29 @@ def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tenso
         query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
     )
     return out.transpose(1, 2).flatten(2)
+
+
+def _mask(kernel: DotProduct, domain: Domain, query_domain: Domain, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """What is kept of, or added to, scores, `(B', H', Nq or 1, N)`; and which queries see anything, None if all do.
+
+    A query that sees nothing is shown everything, since fused kernels give NaN for it; its result is to be set to 0.
+    """
+    visible = kernel.visible(domain, query_domain)
+    some = visible.any(-1, keepdim=True)
+    if not torch.compiler.is_compiling() and bool(some.all()):
+        some = None
+    else:
+        visible = visible | ~some
+    if _is_even(domain):
+        return visible, some
+    return torch.where(visible, _log_mass(kernel, domain, dtype), -torch.inf), some
+
+
+def _by_channel(some: Tensor, out: Tensor, num_heads: int) -> Tensor:
+    """`(B', H', Nq or 1, 1)` as it applies to a result `(B, Nq, H·d)`."""
+    batch, num_queries, channels = out.shape
+    by_head = some.expand(batch, num_heads, num_queries, channels // num_heads)
+    return by_head.transpose(1, 2).flatten(2)
 
 
 def _is_even(domain: Domain) -> bool:

@@ -85,7 +85,7 @@ class IntegralOperator(nn.Module):
         Raises:
             ValueError, TypeError: on shapes, devices or dtypes that do not fit, or a route that refuses.
         """
-        u, domain, query, query_domain = self._prepare(u, domain, query, query_domain, key_padding_mask)
+        u, domain, query, query_domain = self.prepare(u, domain, query, query_domain, key_padding_mask)
         if self.evaluation == "auto":
             route = select(self.kernel, u, domain, query, query_domain).evaluation
         else:
@@ -93,7 +93,7 @@ class IntegralOperator(nn.Module):
             reasons = route.unsupported_reasons(self.kernel, u, domain, query, query_domain)
             if reasons:
                 raise ValueError(f"IntegralOperator: {route.name} refuses this integral: {'; '.join(reasons)}")
-        out = self._around(route.integrate(self.kernel, u, domain, query, query_domain), u if query is None else query)
+        out = self.around(route.integrate(self.kernel, u, domain, query, query_domain), u if query is None else query)
         asked = domain if query_domain is None else query_domain
         return out if asked.mask is None else torch.where(asked.mask[..., None], out, 0.0)
 
@@ -121,7 +121,7 @@ class IntegralOperator(nn.Module):
         self._check_signal("u", u[:, None])
         _check_state(kernel, state, len(u))
         out, state = kernel.step(u, state, time)
-        return self._around(out, u), state
+        return self.around(out, u), state
 
     def scan(
         self, u: Tensor, domain: Domain | None = None, *, state: State | None = None, reset: Tensor | None = None
@@ -138,7 +138,7 @@ class IntegralOperator(nn.Module):
             `(B, N, d_out)`, and the state at the end.
         """
         kernel = self._stateful("scan")
-        u, domain, _, _ = self._prepare(u, domain, None, None, None)
+        u, domain, _, _ = self.prepare(u, domain, None, None, None)
         if state is not None:
             _check_state(kernel, state, len(u))
         if reset is not None and (reset.shape != u.shape[:2] or reset.dtype != torch.bool):
@@ -153,7 +153,7 @@ class IntegralOperator(nn.Module):
         if not isinstance(route, StatefulEvaluation):
             raise ValueError(f"IntegralOperator.scan: {route.name} carries no state; use evaluation='auto'")
         out, state = route.run(kernel, u, domain, state, reset)
-        out = self._around(out, u)
+        out = self.around(out, u)
         return (out if domain.mask is None else torch.where(domain.mask[..., None], out, 0.0)), state
 
     def _stateful(self, asked: str) -> Stateful:
@@ -169,8 +169,8 @@ class IntegralOperator(nn.Module):
             )
         return self.kernel
 
-    def _around(self, integral: Tensor, u_x: Tensor) -> Tensor:
-        """W^O, W and b round the integral."""
+    def around(self, integral: Tensor, u_x: Tensor) -> Tensor:
+        """W^O v + W u(x) + b, from the integral v `(..., d_out)` and u(x) `(..., C)`."""
         out = integral
         if self.output_weight is not None:
             out = nn.functional.linear(out, self.output_weight, self.bias)
@@ -190,7 +190,7 @@ class IntegralOperator(nn.Module):
         key_padding_mask: Tensor | None = None,
     ) -> str:
         """Which route `forward` would take for these arguments, and why not the others."""
-        u, domain, query, query_domain = self._prepare(u, domain, query, query_domain, key_padding_mask)
+        u, domain, query, query_domain = self.prepare(u, domain, query, query_domain, key_padding_mask)
         if self.evaluation == "auto":
             return str(select(self.kernel, u, domain, query, query_domain))
         reasons = self.evaluation.unsupported_reasons(self.kernel, u, domain, query, query_domain)
@@ -198,10 +198,19 @@ class IntegralOperator(nn.Module):
             return f"{self.evaluation.name}, as asked, refuses: {'; '.join(reasons)}"
         return f"{Choice(self.evaluation, {})} (as asked)"
 
-    def _prepare(
-        self, u: Tensor, domain: Domain | None, query: Tensor | None, query_domain: Domain | None, mask: Tensor | None
+    def prepare(
+        self,
+        u: Tensor,
+        domain: Domain | None = None,
+        query: Tensor | None = None,
+        query_domain: Domain | None = None,
+        key_padding_mask: Tensor | None = None,
     ) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
-        """Checks the arguments, and blanks what lies at points that do not exist."""
+        """Checks and completes the arguments of `forward`, and blanks what lies at points that do not exist.
+
+        Returns:
+            u, domain, query and query_domain as an evaluation takes them.
+        """
         self._check_signal("u", u)
         domain = self._check_domain("u", u, Sequence(u.shape[1]) if domain is None else domain)
         if query is None and query_domain is None:
@@ -221,7 +230,7 @@ class IntegralOperator(nn.Module):
                 "IntegralOperator: the queries are not the points of u, and the kernel or the residual reads u(x); "
                 "pass query=, the signal at the queries, or build the operator with residual=False"
             )
-        domain = domain.restrict(mask)
+        domain = domain.restrict(key_padding_mask)
         if domain.batch_size is not None and domain.batch_size != u.shape[0]:
             raise ValueError(
                 f"IntegralOperator: key_padding_mask has batch size {domain.batch_size} but u has {u.shape[0]}"

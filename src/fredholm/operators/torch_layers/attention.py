@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Sequence
+from fredholm.evaluation import FusedAttention
 from fredholm.kernels import Attention
 from fredholm.operators.integral import IntegralOperator
 
@@ -95,16 +96,29 @@ class AttentionLayer(nn.Module):
                 )
             u = torch.cat([key, value], dim=-1)
         domain = self._domain(query, u, key_padding_mask, attn_mask)
-        query_domain = Sequence(query.shape[1]).to(query.device)
-        out = operator(u, domain, query=query, query_domain=query_domain)
+        same_points = query.shape[1] == domain.num_points
+        query_domain = domain if same_points else Sequence(query.shape[1]).to(query.device)
         weights = None
         if need_weights:
-            assert isinstance(operator.kernel, Attention)
-            weights = operator.kernel.coefficients(u, domain, query, query_domain)
+            out, weights = self._with_weights(operator, u, domain, query, query_domain)
             weights = weights.mean(1) if average_attn_weights else weights
+        else:
+            out = operator(u, domain, query=query, query_domain=query_domain)
         if not has_batch:
             return out[0], None if weights is None else weights[0]
         return (out if self.batch_first else out.transpose(0, 1)), weights
+
+    @staticmethod
+    def _with_weights(
+        operator: IntegralOperator, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain
+    ) -> tuple[Tensor, Tensor]:
+        """The operator's result and the coefficients of the mean, which the fused route does not form."""
+        u, domain, query_given, _ = operator.prepare(u, domain, query=query, query_domain=query_domain)
+        kernel = operator.kernel
+        assert isinstance(kernel, Attention)
+        assert query_given is not None
+        integral, coefficients = FusedAttention().with_coefficients(kernel, u, domain, query_given, query_domain)
+        return operator.around(integral, query_given), coefficients
 
     def _batched(self, signal: Tensor) -> Tensor:
         """`(B, N, C)` from the layer's own order, or without a batch."""

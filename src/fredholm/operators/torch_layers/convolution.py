@@ -102,7 +102,7 @@ class ConvolutionLayer(nn.Module):
             raise ValueError("ConvolutionLayer: output_size belongs to a transposed convolution; leave it out")
         least = tuple(m - extra for m, extra in zip(natural, kernel.output_padding, strict=True))
         asked = tuple(output_size)[-len(shape) :]
-        fits = len(asked) == len(shape) and all(
+        fits = len(output_size) in (len(shape), len(shape) + 1, len(shape) + 2) and all(
             low <= m < low + r for m, low, r in zip(asked, least, kernel.stride, strict=True)
         )
         if not fits:
