@@ -156,6 +156,17 @@ def test_low_precision(name):
 
 
 @names
+def test_gradients_in_float32(name):
+    kernel, _ = pair(name)
+    u, found = torch.randn(3, 17, 3, dtype=torch.float64), []
+    for dtype in (torch.float64, torch.float32):
+        leaf, state = u.to(dtype).requires_grad_(), kernel.to(dtype).initial_state(3)
+        results = run(operator(kernel).scan, leaf, None, state, None)
+        found.append(gradients(results, [leaf, *kernel.weights]))
+    assert_near(found[1], found[0], 1e-5)
+
+
+@names
 def test_is_chosen_for_cells(name):
     kernel, _ = pair(name)
     assert operator(kernel).explain(torch.randn(2, 5, 3).double()).startswith("NativeRecurrence")
