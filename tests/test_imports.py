@@ -23,7 +23,7 @@ LAYERS = (
     {"encoders"},
     {"models"},
     {"tasks"},
-    {"training"},
+    {"training", "verification"},
     {"fredholm"},
     {"cli"},
     {"__main__"},

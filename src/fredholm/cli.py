@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, predict, info."""
+"""The command line: train, evaluate, predict, verify, info."""
 
 import contextlib
 import dataclasses
@@ -26,6 +26,7 @@ from fredholm.training.progress import print_line, progress_bar
 from fredholm.training.recipes import list_recipes, open_recipe
 from fredholm.training.run import Result, Run, refuse_occupied, train
 from fredholm.training.trainer import DivergedError
+from fredholm.verification import table, verify
 
 Arguments = TypeVar("Arguments")
 Flag = tyro.conf.FlagCreatePairsOff[bool]
@@ -35,6 +36,7 @@ USAGE = """usage: fredholm COMMAND ...
   train RECIPE_OR_TASK   train a model in a run folder
   evaluate RUN           measure a trained model on its test split
   predict RUN FILES...   apply a trained model to files
+  verify                 check that every classical layer is an exact instance
   info                   versions, devices, evaluation routes, extras
 
 `fredholm COMMAND --help` says more. With FREDHOLM_TRACEBACK=1 in the environment errors show where they arose."""
@@ -92,6 +94,19 @@ class PredictArguments:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerifyArguments:
+    """Check, in float64 on random instances, that every classical layer is an exact instance of the operator.
+
+    Prints a table, and ends with code 1 if any error exceeds its bound.
+    """
+
+    seed: int = 0
+    """Of all random instances."""
+    json: Flag = False
+    """Print a JSON list, one object a check."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class InfoArguments:
     """Print versions, devices, evaluation routes and installed extras."""
 
@@ -133,6 +148,7 @@ def _dispatch(argv: list[str]) -> int:
         "train": _train,
         "evaluate": _evaluate,
         "predict": _predict,
+        "verify": _verify,
         "info": _info,
     }
     if not argv or argv[0] in ("-h", "--help"):
@@ -233,6 +249,18 @@ def _predict(argv: list[str]) -> None:
                     print_line("\t".join(cells))
     if arguments.json:
         print(json.dumps(rows, indent=2))
+
+
+def _verify(argv: list[str]) -> None:
+    arguments = _parse(VerifyArguments, "verify", argv)
+    with progress_bar("verify", None, unit="check") as bar:
+        rows = []
+        for row in verify(arguments.seed):
+            rows.append(row)
+            bar.update()
+    print(json.dumps([row.as_json() for row in rows], indent=2) if arguments.json else table(rows))
+    if not all(row.ok for row in rows):
+        raise SystemExit(FAILURE)
 
 
 def _info(argv: list[str]) -> None:

@@ -6,7 +6,7 @@ from typing import NoReturn
 from tqdm import tqdm
 
 
-def progress_bar(description: str, total: int, *, unit: str, initial: int = 0) -> "tqdm[NoReturn]":
+def progress_bar(description: str, total: int | None, *, unit: str, initial: int = 0) -> "tqdm[NoReturn]":
     """A bar to ``update()``; it draws nothing when stderr is not a terminal."""
     quiet = not sys.stderr.isatty()
     return tqdm(

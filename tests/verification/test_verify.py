@@ -1,0 +1,94 @@
+"""`fredholm verify`: everything holds, and what does not hold is found."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from fredholm import cli, kernels
+from fredholm.kernels import SemiSeparable
+from fredholm.verification import Check, table, verify
+from fredholm.verification.check import relative_error
+
+LAYERS = {
+    *(f"Conv{transpose}{axes}d" for transpose in ("", "Transpose") for axes in (1, 2, 3)),
+    "MultiheadAttention", "scaled_dot_product_attention", "linear attention", "Linear", "RNN", "LSTM", "GRU",
+    "linear RNN", "linear system", "S4D", "Mamba", "TransformerEncoder", "Sequential", "witness",
+}  # fmt: skip
+ROUTES = {
+    "quadrature", "NativeConvolution", "FFT", "FusedAttention", "SeparableSum", "NativeRecurrence", "Scan", "StepLoop",
+    "LongConvolution", "AtThePoint",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Check]:
+    return list(verify())
+
+
+def test_every_check_holds_and_every_layer_is_there(rows):
+    assert [row for row in rows if not row.ok] == []
+    assert {row.layer for row in rows} == LAYERS
+    assert {row.check for row in rows} >= ROUTES
+    for row in rows:
+        if not row.at_least:
+            assert row.bound <= 1e-10
+            assert 0 <= row.max_error <= 1e-10
+
+
+def test_every_quadrature_and_route_comes_with_its_gradient(rows):
+    checks = {(row.layer, row.variant, row.check) for row in rows}
+    for layer, variant, check in checks:
+        if check in ROUTES:
+            assert (layer, variant, f"{check}, gradient") in checks
+
+
+def test_another_seed_gives_other_instances_and_leaves_the_global_state(rows):
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    others = list(verify(seed=1))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(row.ok for row in others)
+    assert [row.max_error for row in others] != [row.max_error for row in rows]
+
+
+def test_the_command_prints_a_table_and_ends_with_0(capsys):
+    assert cli.main(["verify"]) == 0
+    told = capsys.readouterr().out
+    assert "Conv2d" in told
+    assert "0 beyond their bounds" in told
+    assert "FAILED" not in told
+
+
+def test_json_has_one_object_a_check(capsys, rows):
+    assert cli.main(["verify", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == len(rows)
+    assert set(found[0]) == {"layer", "variant", "check", "max_error", "bound", "ok"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "method", "layer"),
+    [
+        (kernels.Convolution, "matrix", "Conv2d"),
+        (kernels.Attention, "value_matrices", "MultiheadAttention"),
+        (kernels.LinearAttention, "value_matrices", "linear attention"),
+        (SemiSeparable, "matrix", "LSTM"),
+    ],
+)
+def test_a_kernel_that_is_wrong_by_a_millionth_is_found(monkeypatch, capsys, broken, method, layer):
+    right = getattr(broken, method)
+    monkeypatch.setattr(broken, method, lambda *arguments, **options: right(*arguments, **options) * (1 + 1e-6))
+    assert cli.main(["verify"]) == 1
+    told = capsys.readouterr().out
+    assert "FAILED" in told
+    assert f"\n  {layer}" in told
+
+
+def test_a_bound_from_below_and_a_nan():
+    assert not Check("witness", "", "", 0.01, 0.1, at_least=True).ok
+    assert Check("witness", "", "", 0.2, 0.1, at_least=True).ok
+    assert not Check("x", "", "quadrature", math.nan, 1e-12).ok
+    assert relative_error(torch.zeros(2), torch.zeros(3)) == math.inf
+    assert "FAILED" in table([Check("x", "y", "quadrature", math.nan, 1e-12)])
