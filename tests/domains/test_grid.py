@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from fredholm.domains import Grid
+from fredholm.domains import Grid, Points, Sequence, Union, whole_grid
 from tests.refusals import refused
 
 
@@ -59,3 +59,43 @@ def test_shapes_that_are_no_grid(shape: tuple[int, ...]) -> None:
         Grid(*shape)
     with refused(ValueError, "Grid", "at least one cell"):
         Grid(*shape, periodic=True)
+
+
+def test_a_lattice_of_ones_own() -> None:
+    grid = Grid(2, 3, spacing=(0.5, 0.1), origin=(-1.0, 2.0))
+    expected = [[-1 + 0.5 * i, 2 + 0.1 * j] for i in range(2) for j in range(3)]
+    torch.testing.assert_close(grid.pos, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-15)
+    (block,) = grid.grid_blocks
+    assert (block.spacing, block.origin) == (grid.spacing, grid.origin) == ((0.5, 0.1), (-1.0, 2.0))
+    assert grid.weights.sum().item() == pytest.approx(1, abs=1e-15)
+
+
+def test_a_spacing_alone_starts_half_a_cell_in_and_an_origin_alone_keeps_the_cells() -> None:
+    torch.testing.assert_close(Grid(3, spacing=(1.0,)).pos[:, 0].tolist(), [0.5, 1.5, 2.5])
+    torch.testing.assert_close(Grid(4, origin=(0.0,)).pos[:, 0].tolist(), [0.0, 0.25, 0.5, 0.75])
+    torch.testing.assert_close(Grid(4, spacing=(0.25,), periodic=True).pos, Grid(4, periodic=True).pos)
+
+
+@pytest.mark.parametrize("wrong", [(0.1,), (0.1, 0.0), (0.1, -1.0), (0.1, math.inf), (0.1, math.nan)])
+def test_spacings_that_are_none(wrong: tuple[float, ...]) -> None:
+    with refused(ValueError, "Grid: spacing is a finite number > 0 for each of the 2 axes", str(wrong)):
+        Grid(2, 3, spacing=wrong)
+
+
+@pytest.mark.parametrize("wrong", [(0.1,), (0.1, math.inf), (0.1, math.nan), ()])
+def test_origins_that_are_none(wrong: tuple[float, ...]) -> None:
+    with refused(ValueError, "Grid: origin is a finite number for each of the 2 axes", str(wrong)):
+        Grid(2, 3, origin=wrong)
+
+
+def test_a_torus_is_tiled_by_its_cells() -> None:
+    with refused(ValueError, "periodic grid tile the unit box", "(0.3,)"):
+        Grid(3, spacing=(0.3,), periodic=True)
+
+
+def test_the_grid_that_all_points_form() -> None:
+    assert whole_grid(Grid(2, 3)) == Grid(2, 3).grid_blocks[0]
+    assert whole_grid(Sequence(4)) == Sequence(4).grid_blocks[0]
+    assert whole_grid(Points(torch.rand(3, 1))) is None
+    assert whole_grid(Union(Grid(3), Points(torch.rand(1, 1).double()))) is None
+    assert whole_grid(Union(Grid(3), Grid(3))) is None

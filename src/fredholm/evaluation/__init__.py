@@ -4,7 +4,9 @@ from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
 from fredholm.evaluation.fft import FFT
+from fredholm.evaluation.filtering import FilterEvaluation, Filtering, as_filtering
 from fredholm.evaluation.fused_attention import FusedAttention
+from fredholm.evaluation.long_convolution import LongConvolution
 from fredholm.evaluation.native_convolution import NativeConvolution
 from fredholm.evaluation.native_recurrence import NativeRecurrence
 from fredholm.evaluation.scan import Scan
@@ -23,7 +25,10 @@ __all__ = [
     "Choice",
     "Dense",
     "Evaluation",
+    "FilterEvaluation",
+    "Filtering",
     "FusedAttention",
+    "LongConvolution",
     "NativeConvolution",
     "NativeRecurrence",
     "Scan",
@@ -33,5 +38,6 @@ __all__ = [
     "TermByTerm",
     "Tiled",
     "Toeplitz",
+    "as_filtering",
     "select",
 ]

@@ -7,15 +7,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
-from fredholm.evaluation.filtering import Filtering, as_filtering, as_points, extend, signal_image
-from fredholm.kernels import Kernel
+from fredholm.evaluation.filtering import FilterEvaluation, Filtering, extend
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FFT(Evaluation):
+class FFT(FilterEvaluation):
     """For `Stationary` kernels between aligned regular grids: a product of spectra, whatever the filter's size.
 
     Signal and filter are transformed at a size at which the result does not wrap round onto itself; on a torus, at the
@@ -30,16 +27,13 @@ class FFT(Evaluation):
 
     min_gain: float = 0.0
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses other kernels and points, and filters too small to pay; see `Evaluation.unsupported_reasons`."""
-        filtering = as_filtering(kernel, domain, query_domain)
-        if isinstance(filtering, str):
-            return [filtering]
+    def filter_refusals(self, filtering: Filtering, batch_size: int) -> list[str]:
+        """Refuses windows that lie wholly beyond the signal, and filters too small to pay."""
+        if _misses(filtering):
+            return ["no window of the filter meets a key, and this route would give 0 only to rounding"]
         if self.min_gain == 0:
             return []
-        direct, spectral = u.shape[0] * filtering.direct_flops, _flops(filtering, u.shape[0])
+        direct, spectral = batch_size * filtering.direct_flops, _flops(filtering, batch_size)
         if direct < self.min_gain * spectral:
             return [
                 f"the direct sum takes {direct:.2g} flops, less than {self.min_gain:g} times the {spectral:.2g} flops "
@@ -47,14 +41,10 @@ class FFT(Evaluation):
             ]
         return []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        filtering = as_filtering(kernel, domain, query_domain)
-        assert isinstance(filtering, Filtering)
-        geometry, groups = filtering.geometry, filtering.kernel.groups
-        image = _at_least_float32(signal_image(kernel, u, domain, filtering.keys.shape))
+    def filtered(self, image: Tensor, filtering: Filtering, bias: Tensor | None = None) -> Tensor:
+        """See `FilterEvaluation.filtered`."""
+        geometry, groups, dtype = filtering.geometry, filtering.kernel.groups, image.dtype
+        image = _at_least_float32(image)
         weight = _at_least_float32(filtering.weight)
         padding, lengths = _lengths(filtering)
         if geometry.transposed:
@@ -65,7 +55,7 @@ class FFT(Evaluation):
                 image = extend(image, geometry.padding, geometry.mode)
             weight = weight.unflatten(0, (groups, -1))
         taps = [
-            (torch.arange(k, device=u.device) * d - lo) % length
+            (torch.arange(k, device=image.device) * d - lo) % length
             for k, d, (lo, _), length in zip(geometry.size, geometry.dilation, padding, lengths, strict=True)
         ]
         axes = tuple(range(-len(lengths), 0))
@@ -77,7 +67,8 @@ class FFT(Evaluation):
         for axis, (m, r) in enumerate(zip(filtering.queries.shape, step, strict=True), start=2):
             out = out.narrow(axis, 0, (m - 1) * r + 1)
             out = out[(slice(None),) * axis + (slice(None, None, r),)] if r > 1 else out
-        return as_points(out).to(u.dtype)
+        out = out.to(dtype)
+        return out if bias is None else out + bias.unflatten(0, (-1, *(1,) * len(lengths)))
 
 
 def _lengths(filtering: Filtering) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
@@ -100,6 +91,17 @@ def _lengths(filtering: Filtering) -> tuple[tuple[tuple[int, int], ...], tuple[i
             least = max(n, w, n + lo, n + hi, (m - 1) * r + 1)
         lengths.append(_fast_length(least))
     return padding, tuple(lengths)
+
+
+def _misses(filtering: Filtering) -> bool:
+    """Whether all windows lie beyond the same end of an axis, where the signal is continued with zeros."""
+    geometry, keys, queries = filtering.geometry, filtering.keys.shape, filtering.queries.shape
+    for n, m, w, r, (lo, _) in zip(keys, queries, geometry.reach, geometry.stride, geometry.padding, strict=True):
+        # where the first window begins and the last one ends, and how far there is something to meet
+        first, last, end = (lo, lo + m, (n - 1) * r + w) if geometry.transposed else (-lo, (m - 1) * r - lo + w, n)
+        if geometry.mode == "zeros" and (last <= 0 or first >= end):
+            return True
+    return False
 
 
 def _fast_length(least: int) -> int:

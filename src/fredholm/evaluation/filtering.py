@@ -1,11 +1,13 @@
-"""What the routes of stationary kernels share: one signal image, one filter, and the signal beyond its grid."""
+"""What the routes of stationary kernels share: the signal as an image, the filter, and the signal beyond its grid."""
 
-from typing import NamedTuple
+import abc
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, GridBlock, whole_grid
+from fredholm.evaluation.evaluation import Evaluation
 from fredholm.kernels import FilterGeometry, Kernel, Stationary
 
 
@@ -52,17 +54,37 @@ def as_filtering(kernel: Kernel, domain: Domain, query_domain: Domain | None) ->
     return Filtering(kernel, keys, queries, geometry)
 
 
-def signal_image(kernel: Kernel, u: Tensor, domain: Domain, shape: tuple[int, ...]) -> Tensor:
-    """The signal times what its points weigh, `(B, C, *shape)`, a view of u where every point counts once."""
-    uniform = domain.uniform_parts is not None and len(domain.uniform_parts) == 1
-    if not (kernel.counts_points and uniform and domain.mask is None):
-        u = u * kernel.measure(domain).to(u.dtype)[..., None]
-    return u.unflatten(1, shape).movedim(-1, 1)
+class FilterEvaluation(Evaluation):
+    """A route for `Stationary` kernels between aligned regular grids, which filters the signal as one image."""
 
+    @abc.abstractmethod
+    def filter_refusals(self, filtering: Filtering, batch_size: int) -> list[str]:
+        """Why this route cannot compute this filter, a sentence each."""
 
-def as_points(image: Tensor) -> Tensor:
-    """`(B, C, *shape)` to `(B, N, C)`, a view where the memory allows."""
-    return image.flatten(2).transpose(1, 2)
+    @abc.abstractmethod
+    def filtered(self, image: Tensor, filtering: Filtering, bias: Tensor | None = None) -> Tensor:
+        """The image, `(B, d_in, *n)`, filtered: `(B, d_out, *m)`, plus a constant `(d_out,)` if one is given."""
+
+    @final
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses other kernels and points, and what `filter_refusals` says."""
+        filtering = as_filtering(kernel, domain, query_domain)
+        return [filtering] if isinstance(filtering, str) else self.filter_refusals(filtering, u.shape[0])
+
+    @final
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`; signal and image share their memory where every point counts once."""
+        filtering = as_filtering(kernel, domain, query_domain)
+        assert isinstance(filtering, Filtering)
+        uniform = domain.uniform_parts is not None and len(domain.uniform_parts) == 1
+        if not (kernel.counts_points and uniform and domain.mask is None):
+            u = u * kernel.measure(domain).to(u.dtype)[..., None]
+        image = u.unflatten(1, filtering.keys.shape).movedim(-1, 1)
+        return self.filtered(image, filtering).flatten(2).transpose(1, 2)
 
 
 def extend(image: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:

@@ -6,10 +6,7 @@ from typing import final
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
-from fredholm.evaluation.filtering import Filtering, as_filtering, as_points, extend, signal_image
-from fredholm.kernels import Kernel
+from fredholm.evaluation.filtering import FilterEvaluation, Filtering, extend
 
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
@@ -17,33 +14,23 @@ TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 @final
 @dataclasses.dataclass(frozen=True)
-class NativeConvolution(Evaluation):
+class NativeConvolution(FilterEvaluation):
     """For `Stationary` kernels between aligned regular grids with up to 3 axes: torch's convolution.
 
     Signals pass to it as channels-last images and back without a copy.
     """
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses other kernels and points; see `Evaluation.unsupported_reasons`."""
-        filtering = as_filtering(kernel, domain, query_domain)
-        if isinstance(filtering, str):
-            return [filtering]
+    def filter_refusals(self, filtering: Filtering, batch_size: int) -> list[str]:
+        """Refuses more axes than torch has convolutions for."""
         axes = len(filtering.keys.shape)
         return [f"the grid has {axes} axes, and torch's convolution at most 3"] if axes > len(CONVOLUTIONS) else []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        filtering = as_filtering(kernel, domain, query_domain)
-        assert isinstance(filtering, Filtering)
-        image = signal_image(kernel, u, domain, filtering.keys.shape)
-        return as_points((_transposed if filtering.geometry.transposed else _convolved)(image, filtering))
+    def filtered(self, image: Tensor, filtering: Filtering, bias: Tensor | None = None) -> Tensor:
+        """See `FilterEvaluation.filtered`."""
+        return (_transposed if filtering.geometry.transposed else _convolved)(image, filtering, bias)
 
 
-def _convolved(image: Tensor, filtering: Filtering) -> Tensor:
+def _convolved(image: Tensor, filtering: Filtering, bias: Tensor | None) -> Tensor:
     geometry, cells = filtering.geometry, filtering.queries.shape
     within = [
         lo >= 0 and (n + 2 * lo - w) // r + 1 == m
@@ -56,10 +43,10 @@ def _convolved(image: Tensor, filtering: Filtering) -> Tensor:
     else:
         image, padding = extend(image, geometry.padding, geometry.mode), 0
     convolve = CONVOLUTIONS[len(cells) - 1]
-    return convolve(image, filtering.weight, None, geometry.stride, padding, geometry.dilation, filtering.kernel.groups)
+    return convolve(image, filtering.weight, bias, geometry.stride, padding, geometry.dilation, filtering.kernel.groups)
 
 
-def _transposed(image: Tensor, filtering: Filtering) -> Tensor:
+def _transposed(image: Tensor, filtering: Filtering, bias: Tensor | None) -> Tensor:
     geometry, cells = filtering.geometry, filtering.queries.shape
     extra = tuple(lo - hi for lo, hi in geometry.padding)
     within = [
@@ -69,6 +56,7 @@ def _transposed(image: Tensor, filtering: Filtering) -> Tensor:
     convolve, groups = TRANSPOSED[len(cells) - 1], filtering.kernel.groups
     if all(within):
         padding = tuple(lo for lo, _ in geometry.padding)
-        return convolve(image, filtering.weight, None, geometry.stride, padding, extra, groups, geometry.dilation)
+        return convolve(image, filtering.weight, bias, geometry.stride, padding, extra, groups, geometry.dilation)
     full = convolve(image, filtering.weight, None, geometry.stride, 0, 0, groups, geometry.dilation)
-    return extend(full, tuple((-lo, -hi) for lo, hi in geometry.padding), "zeros")
+    out = extend(full, tuple((-lo, -hi) for lo, hi in geometry.padding), "zeros")
+    return out if bias is None else out + bias.unflatten(0, (-1, *(1,) * len(cells)))

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal, Self, final
+from typing import Literal, NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Grid
-from fredholm.evaluation import Evaluation
+from fredholm.evaluation import Evaluation, FilterEvaluation, Filtering, as_filtering, select
 from fredholm.kernels import Convolution
 from fredholm.operators.integral import IntegralOperator
 
@@ -27,6 +27,9 @@ class ConvolutionLayer(nn.Module):
 
     Attributes:
         operator: the integral operator. The image lives on `Grid(*n)`, periodic if the kernel's boundary is circular.
+
+    The route that the operator takes for an image serves later images like it directly, with the bias in one pass; the
+    operator's own hooks then do not run.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class ConvolutionLayer(nn.Module):
         )
         if self.operator.bias is not None:
             nn.init.uniform_(self.operator.bias, -1, 1).data.mul_(1 / math.sqrt(kernel.weight[0].numel()))
-        self._recent: tuple[object, Domain, Domain | None, tuple[int, ...]] | None = None
+        self._plan: _Plan | None = None  # its tensors belong to no state_dict
 
     @property
     def kernel(self) -> Convolution:
@@ -62,36 +65,51 @@ class ConvolutionLayer(nn.Module):
         Raises:
             ValueError, TypeError: on an input that is no such image, or sizes that do not fit.
         """
-        axes = len(self.kernel.kernel_size)
         if not isinstance(x, Tensor):
             raise TypeError(f"ConvolutionLayer: expected a tensor; got {type(x).__name__}")
-        if x.ndim not in (axes + 1, axes + 2) or x.shape[-axes - 1] != self.kernel.in_dim:
-            raise ValueError(
-                f"ConvolutionLayer: expected (batch, {self.kernel.in_dim}, *cells) with {axes} axes of cells, or the "
-                f"same without a batch; got {tuple(x.shape)}"
-            )
+        axes, weight = len(self.kernel.kernel_size), self.kernel.weight
+        autocast = torch.is_autocast_enabled(x.device.type)
+        asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device)
+        plan = self._plan
+        if torch.compiler.is_compiling() or plan is None or plan.asked != asked or not plan.serves(self.operator):
+            plan = self._planned(x, output_size, asked)
         images = x if x.ndim == axes + 2 else x[None]
-        domain, query_domain, cells = self._grids(tuple(images.shape[2:]), output_size, x.device)
-        out = self.operator(images.flatten(2).transpose(1, 2), domain, query_domain=query_domain)
-        out = out.transpose(1, 2).unflatten(2, cells)
+        if plan.filtering is not None:
+            route, filtering = plan.filtering
+            out = route.filtered(images, filtering, self.operator.bias)
+        else:
+            u = images.flatten(2).transpose(1, 2)
+            out = self.operator(u, plan.domain, query_domain=plan.query_domain).transpose(1, 2)
+            out = out.unflatten(2, plan.cells)
         return out if x.ndim == axes + 2 else out[0]
 
-    def _grids(
-        self, shape: tuple[int, ...], output_size: Sequence[int] | None, device: torch.device
-    ) -> tuple[Domain, Domain | None, tuple[int, ...]]:
-        """Where the image and the result live, and the cells of the result; the latest answer is kept."""
-        asked = (shape, None if output_size is None else tuple(output_size), device)
-        if not torch.compiler.is_compiling() and self._recent is not None and self._recent[0] == asked:
-            return self._recent[1:]
+    def _planned(self, x: Tensor, output_size: Sequence[int] | None, asked: object) -> "_Plan":
+        """How images like x are to be filtered; kept for the next one."""
+        kernel, operator, axes = self.kernel, self.operator, len(self.kernel.kernel_size)
+        if x.ndim not in (axes + 1, axes + 2) or x.shape[-axes - 1] != kernel.in_dim:
+            raise ValueError(
+                f"ConvolutionLayer: expected (batch, {kernel.in_dim}, *cells) with {axes} axes of cells, or the "
+                f"same without a batch; got {tuple(x.shape)}"
+            )
+        shape = tuple(x.shape[-axes:])
         if min(shape) < 1:
             raise ValueError(f"ConvolutionLayer: an image needs at least one cell along each axis; got {shape}")
         cells = self._cells(shape, output_size)
-        domain = Grid(*shape, periodic=self.kernel.padding_mode == "circular").to(device)
-        natural = self.kernel.output_domain(domain, cells)
-        query_domain = None if natural is domain else natural.to(device)
+        domain = Grid(*shape, periodic=kernel.padding_mode == "circular").to(x.device)
+        query_domain = kernel.output_domain(domain, cells).to(x.device)
+        u = (x if x.ndim == axes + 2 else x[None]).flatten(2).transpose(1, 2)
+        operator.prepare(u, domain, query_domain=query_domain)
+        route = operator.evaluation
+        if route == "auto":
+            route = select(kernel, u, domain, None, query_domain).evaluation
+        filtering = None
+        if isinstance(route, FilterEvaluation) and not route.unsupported_reasons(kernel, u, domain, None, query_domain):
+            found = as_filtering(kernel, domain, query_domain)
+            filtering = (route, found) if isinstance(found, Filtering) else None
+        plan = _Plan(asked, kernel, operator.evaluation, domain, query_domain, cells, filtering)
         if not torch.compiler.is_compiling():
-            self._recent = (asked, domain, query_domain, cells)
-        return domain, query_domain, cells
+            self._plan = plan
+        return plan
 
     def _cells(self, shape: tuple[int, ...], output_size: Sequence[int] | None) -> tuple[int, ...]:
         kernel = self.kernel
@@ -192,6 +210,22 @@ class ConvolutionLayer(nn.Module):
     def _by_torch_name(self) -> dict[str, nn.Parameter]:
         bias = self.operator.bias
         return {"weight": self.kernel.weight} | ({} if bias is None else {"bias": bias})
+
+
+class _Plan(NamedTuple):
+    """How the images asked for last are filtered."""
+
+    asked: object
+    kernel: Convolution
+    evaluation: Evaluation | Literal["auto"]
+    domain: Domain
+    query_domain: Domain
+    cells: tuple[int, ...]
+    filtering: tuple[FilterEvaluation, Filtering] | None  # None: as the operator's own route does it
+
+    def serves(self, operator: IntegralOperator) -> bool:
+        """Whether the operator is still the one that the plan was made for."""
+        return self.kernel is operator.kernel and self.evaluation is operator.evaluation
 
 
 def _copy(source: dict[str, nn.Parameter], target: dict[str, nn.Parameter]) -> None:
