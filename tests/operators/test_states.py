@@ -1,0 +1,138 @@
+"""States of operators: step, scan, what they hand on and what they refuse."""
+
+import pytest
+import torch
+
+from fredholm import IntegralOperator, kernels
+from fredholm.domains import Grid, Points, Sequence
+from fredholm.evaluation import Dense, StepLoop
+from tests.refusals import refused
+
+KERNELS = {
+    "attention": lambda: kernels.Attention(4, 2, is_causal=True),
+    "linear attention": lambda: kernels.LinearAttention(4, 2, is_causal=True),
+    "linear RNN": lambda: kernels.LinearRNN(4, 3),
+    "S4D": lambda: kernels.DiagonalStateSpace(4, 6),
+    "Mamba": lambda: kernels.SelectiveStateSpace(4, 3),
+    "RNN": lambda: kernels.RNN(4, 4),
+    "LSTM": lambda: kernels.LSTM(4, 4),
+    "GRU": lambda: kernels.GRU(4, 4),
+}
+
+
+def operator(name: str, **options) -> IntegralOperator:
+    torch.manual_seed(0)
+    made = IntegralOperator(KERNELS[name](), **options).double()
+    with torch.no_grad():
+        for parameter in (made.output_weight, made.residual_weight, made.bias):
+            if parameter is not None:
+                parameter.normal_()
+    return made
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_step_by_step_equals_the_whole_sequence_with_all_channel_maps(name):
+    op, u = operator(name), torch.randn(2, 6, 4, dtype=torch.float64)
+    whole = op(u)
+    state, rows = op.initial_state(2), []
+    for t in range(6):
+        row, state = op.step(u[:, t], state)
+        rows.append(row)
+    torch.testing.assert_close(torch.stack(rows, 1), whole, atol=1e-12, rtol=0)
+    scanned, end = op.scan(u)
+    torch.testing.assert_close(scanned, whole, atol=1e-12, rtol=0)
+    for one, other in zip(end, state, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_chunks_carry_their_state_and_its_gradient(name):
+    op = operator(name)
+    u = torch.randn(2, 7, 4, dtype=torch.float64, requires_grad=True)
+    whole = op(u)
+    for split in (0, 1, 4, 7):
+        first, state = op.scan(u[:, :split])
+        second, _ = op.scan(u[:, split:], state=state)
+        joined = torch.cat([first, second], 1)
+        torch.testing.assert_close(joined, whole, atol=1e-12, rtol=0)
+        expected = torch.autograd.grad(whole.square().sum(), u, retain_graph=True)[0]
+        torch.testing.assert_close(torch.autograd.grad(joined.square().sum(), u)[0], expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if "attention" not in name])
+def test_a_reset_starts_a_new_sequence(name):
+    op, u = operator(name), torch.randn(2, 6, 4, dtype=torch.float64)
+    reset = torch.zeros(2, 6, dtype=torch.bool)
+    reset[0, 2] = reset[1, 4] = True
+    out, end = op.scan(u, reset=reset)
+    torch.testing.assert_close(out[:1, 2:], op(u[:1, 2:]), atol=1e-12, rtol=0)
+    torch.testing.assert_close(out[1:, :4], op(u[1:, :4]), atol=1e-12, rtol=0)
+    torch.testing.assert_close(out[1:, 4:], op(u[1:, 4:]), atol=1e-12, rtol=0)
+    for one, other in zip(end, op.scan(u[1:, 4:])[1], strict=True):
+        torch.testing.assert_close(one[1:], other, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "attention"])
+def test_points_that_do_not_exist_leave_the_state_as_it_is(name):
+    op, u = operator(name), torch.randn(1, 6, 4, dtype=torch.float64)
+    kept = torch.tensor([True, False, True, True, False, False])
+    out, end = op.scan(u, Sequence(6, mask=kept))
+    expected, expected_end = op.scan(u[:, kept])
+    torch.testing.assert_close(out[:, kept], expected, atol=1e-12, rtol=0)
+    assert not out[:, ~kept].any()
+    for one, other in zip(end, expected_end, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def test_refuses_states_that_do_not_fit():
+    op, u = operator("LSTM"), torch.randn(2, 5, 4, dtype=torch.float64)
+    with refused(ValueError, "the state has batch size 3 but the signal has 2", "initial_state(2)"):
+        op.scan(u, state=op.initial_state(3))
+    with refused(ValueError, "the state has batch size 3"):
+        op.step(u[:, 0], op.initial_state(3))
+    with refused(TypeError, "a state of LSTM is a tuple of 2 tensors", "Tensor"):
+        op.step(u[:, 0], torch.zeros(2, 4))  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "u must be one point, (batch, channels)", "(2, 5, 4)"):
+        op.step(u, op.initial_state(2))
+    with refused(ValueError, "reset must be (2, 5) bool", "(5,)"):
+        op.scan(u, reset=torch.zeros(5, dtype=torch.bool))
+
+
+def test_refuses_kernels_that_carry_no_state():
+    u = torch.randn(2, 5, 4)
+    op = IntegralOperator(kernels.MLP(4, 2, 1, width=3))
+    with refused(TypeError, "IntegralOperator.scan: MLP carries no state"):
+        op.scan(u)
+    with refused(TypeError, "IntegralOperator.initial_state: MLP carries no state"):
+        op.initial_state(2)
+    op = IntegralOperator(kernels.Attention(4, 2))
+    with refused(ValueError, "IntegralOperator.step: Attention looks ahead", "is_causal=True"):
+        op.step(u[:, 0], (u, u))
+    op = IntegralOperator(kernels.LSTM(4, 4), evaluation=Dense())
+    with refused(ValueError, "Dense carries no state", "evaluation='auto'"):
+        op.scan(u)
+    op = IntegralOperator(kernels.Attention(4, 2, is_causal=True))
+    with refused(ValueError, "keeps neither resets nor masks"):
+        op.scan(u, reset=torch.zeros(2, 5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", ["linear RNN", "S4D", "Mamba", "LSTM"])
+def test_a_recurrence_refuses_what_has_no_order_and_other_queries(name):
+    op = operator(name, residual=False)
+    u = torch.randn(1, 4, 4, dtype=torch.float64)
+    with refused(ValueError, "Grid(2, 2)"):
+        op(u, Grid(2, 2))
+    with refused(ValueError):
+        op(u, Sequence(4), query_domain=Sequence(3))
+
+
+def test_the_loop_refuses_what_a_step_cannot_see():
+    u = torch.randn(1, 3, 4)
+    loop = StepLoop()
+    causal = kernels.LinearAttention(4, is_causal=True)
+    tied = Sequence(times=torch.tensor([0.0, 0.5, 0.5]))
+    assert loop.unsupported_reasons(causal, u, tied) == ["points that share a time see each other"]
+    assert loop.unsupported_reasons(kernels.LinearRNN(4, 3), u, tied) == []
+    assert "looks ahead" in loop.unsupported_reasons(kernels.Attention(4), u, Sequence(3))[0]
+    weighted = Points(torch.rand(3, 1), weights=torch.rand(3))
+    assert "the measure was given" in loop.unsupported_reasons(causal, u, weighted)[0]
