@@ -60,7 +60,7 @@ class Report:
                 _seconds(row.ours_s),
                 row.peer or "-",
                 _seconds(row.peer_s),
-                "-" if row.ratio is None else f"{row.ratio:.1f}x",
+                _ratio(row.ratio),
                 "-" if row.peak_mb is None else f"{row.peak_mb:.0f}",
                 f"{row.max_rel_error:.1e}",
             ]
@@ -80,6 +80,12 @@ def _seconds(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
+
+
+def _ratio(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}x" if value >= 2 else f"{value:.2f}x"
 
 
 def _machine(device: torch.device) -> str:
