@@ -127,6 +127,34 @@ def draw_learned_kernel() -> None:
     figure.savefig(HERE / "learned_kernel.png", dpi=120)
 
 
+def draw_gallery() -> None:
+    """gallery.png: |κ| of one layer of each family on sixteen points, query by key."""
+    torch.manual_seed(0)
+    n, d = 16, 8
+    u = torch.randn(1, n, d)
+    layers = {
+        "Convolution, 5 taps": kernels.Convolution(d, d, 5, 1, padding=2),
+        "Attention": kernels.Attention(d, 2, scale=1.5),
+        "Attention, causal": kernels.Attention(d, 2, is_causal=True, scale=1.5),
+        "LinearRNN": kernels.LinearRNN(d, 4),
+        "SelectiveStateSpace": kernels.SelectiveStateSpace(d, 8, min_step=0.1, max_step=0.3, feedthrough=False),
+        "LSTM": kernels.LSTM(d, d),
+        "MLP": kernels.MLP(d, 2, 1, width=32, num_frequencies=8, sigma=2.0, epsilon=10.0),
+    }
+    figure, places = plt.subplots(1, len(layers), figsize=(13, 2.3), layout="constrained")
+    for axes, (name, kernel) in zip(places, layers.items(), strict=True):
+        with torch.no_grad():
+            size = kernel.matrix(u, domains.Grid(n)).norm(dim=(-2, -1))[0]
+        axes.imshow(size / size.max(), cmap="magma", vmin=0, vmax=1)
+        axes.set_title(name, fontsize=9)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    places[0].set_ylabel("query")
+    places[0].set_xlabel("key")
+    figure.savefig(HERE / "gallery.png", dpi=110)
+
+
 if __name__ == "__main__":
+    draw_gallery()
     draw_refinement()
     draw_learned_kernel()
