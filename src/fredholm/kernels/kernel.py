@@ -17,7 +17,6 @@ class Kernel(nn.Module, abc.ABC):
 
     Attributes:
         in_dim, out_dim: channels d_in of u(y) and d_out of the integral.
-        query_dim: channels of u(x); those of u(y) unless a kernel says otherwise.
         pos_dim: number of coordinates that positions must have; None when positions are not read.
         is_causal: κ = 0 unless y comes before x or is x (`domains.preceding_counts` says what that means).
         reads_query: whether κ depends on u(x).
@@ -38,7 +37,7 @@ class Kernel(nn.Module, abc.ABC):
 
     @property
     def query_dim(self) -> int:
-        """Channels of u(x)."""
+        """Channels of u(x); those of u(y) unless a kernel says otherwise."""
         return self.in_dim
 
     @abc.abstractmethod
