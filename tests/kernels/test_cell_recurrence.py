@@ -9,6 +9,7 @@ from fredholm.domains import Grid, Points, Sequence
 from fredholm.evaluation import Dense
 from fredholm.kernels import GRU, LSTM, RNN, CellRecurrence
 from fredholm.kernels.secant import tanh_secant, unit_response
+from fredholm.training import parameter_groups
 from tests.contracts.cells import CELLS, NATIVE, assert_near, gradients, pair
 from tests.refusals import refused
 
@@ -192,7 +193,15 @@ def test_initial_values_are_torchs(name):
     torch.manual_seed(11)
     layer = NATIVE[name](3, 5)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(kernel.weights, layer.parameters(), strict=True))
-    assert kernel.no_weight_decay <= dict(kernel.named_parameters()).keys()
+
+
+@names
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_optimiser_decays_the_matrices_only(name, bias):
+    kernel, _ = pair(name, bias=bias)
+    decayed, exempt = ({pair[0] for pair in group["params"]} for group in parameter_groups(kernel, 0.1))
+    assert decayed == {"weight_ih", "weight_hh"}
+    assert exempt == ({"bias_ih", "bias_hh"} if bias else set())
 
 
 @names

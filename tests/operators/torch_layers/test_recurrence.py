@@ -204,6 +204,8 @@ def test_what_the_layer_cannot_do_is_said():
         mine(u[..., None])
     with refused(ValueError, "3 channels", "(2, 5, 4)"):
         mine(torch.randn(5, 2, 4))
+    with refused(TypeError, "two tensors, (h, c)", "NoneType, NoneType"):
+        mine(u, (None, None))  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "one point, (batch, channels)", "(5, 2, 3)"):
         mine.step(u)
     both = RecurrentLayer(LSTM, 3, 4, bidirectional=True)

@@ -28,7 +28,7 @@ def fused_recurrence_op(
     u, state, weights = tensors[0], tuple(tensors[1 : 1 + num_states]), tensors[1 + num_states :]
     with torch.autocast(u.device.type, enabled=False):
         out, state = fused_recurrence(u, state, weights, mode, Runs.of(mask, reset))
-    return [out.contiguous(), *(part.clone() for part in state)]
+    return [part.clone(memory_format=torch.contiguous_format) for part in (out, *state)]
 
 
 @torch.library.custom_op("fredholm::fused_recurrence_backward", mutates_args=())
@@ -44,7 +44,7 @@ def fused_recurrence_backward(
     """Gradients of all `tensors`, from those of the output and of the state at the end."""
     u, state, weights = tensors[0], tuple(tensors[1 : 1 + num_states]), tensors[1 + num_states :]
     if out.numel() == 0:
-        return [torch.zeros_like(u), *(grad.clone() for grad in grads[1:]), *map(torch.zeros_like, weights)]
+        return [u.new_zeros(u.shape), *(grad.clone() for grad in grads[1:]), *(w.new_zeros(w.shape) for w in weights)]
     with torch.autocast(u.device.type, enabled=False):
         found = recurrence_gradients(grads, out, u, state, weights, mode, mask, reset)
     return [grad.contiguous() for grad in found]

@@ -33,7 +33,7 @@ _PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 @final
 class RecurrentLayer(nn.Module):
-    """`IntegralOperator`s with recurrence kernels, one a layer and direction, in place of torch's RNN, LSTM and GRU.
+    """Integral operators with recurrence kernels, one a layer and direction, in place of torch's RNN, LSTM and GRU.
 
     Args:
         kernel: builds the kernel of a layer from its channels in and out: `kernels.LSTM`, or, for its options,
@@ -104,9 +104,10 @@ class RecurrentLayer(nn.Module):
         if isinstance(u, PackedSequence):
             return self._packed(u, hx)
         if not isinstance(u, Tensor) or u.ndim not in (2, 3):
+            got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
             raise ValueError(
-                "RecurrentLayer: expected a signal (batch, points, channels) in the order that batch_first says, "
-                f"(points, channels) or a PackedSequence; got {tuple(u.shape) if isinstance(u, Tensor) else type(u)}"
+                "RecurrentLayer: expected a signal of 3 dimensions, or of 2 without a batch, or a PackedSequence; "
+                f"got {got}"
             )
         signal = u[None] if u.ndim == 2 else u if self.batch_first else u.transpose(0, 1)
         states = split_states(hx, self._kernels(), signal.shape[0], unbatched=u.ndim == 2)
@@ -137,8 +138,9 @@ class RecurrentLayer(nn.Module):
                 "RecurrentLayer.step: a bidirectional layer reads what comes after a point; call it on whole "
                 "sequences, or build it with bidirectional=False"
             )
-        if u.ndim != 2:
-            raise ValueError(f"RecurrentLayer.step: u must be one point, (batch, channels); got {tuple(u.shape)}")
+        if not isinstance(u, Tensor) or u.ndim != 2:
+            got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
+            raise ValueError(f"RecurrentLayer.step: u must be one point, (batch, channels); got {got}")
         ended: list[State] = []
         for operator, state in zip(self._operators(), split_states(hx, self._kernels(), len(u)), strict=True):
             u = self._dropped(u) if ended else u

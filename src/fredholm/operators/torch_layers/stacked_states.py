@@ -15,11 +15,17 @@ def split_states(
 
     Raises:
         ValueError: on another number of tensors or other shapes than these kernels have.
+        TypeError: on anything but tensors.
     """
     if hx is None:
         return [None] * len(kernels)
-    parts = (hx,) if isinstance(hx, Tensor) else tuple(hx)
     count, size, wanted = len(kernels), kernels[0].state_dim, kernels[0].num_states
+    parts = tuple(hx) if isinstance(hx, tuple | list) else (hx,)
+    if any(not isinstance(part, Tensor) for part in parts):
+        kinds = ", ".join(type(part).__name__ for part in parts)
+        raise TypeError(
+            f"RecurrentLayer: hx must be {'two tensors, (h, c)' if wanted == 2 else 'a tensor'}; got {kinds}"
+        )
     expected = (count, size) if unbatched else (count, batch, size)
     if len(parts) != wanted or any(tuple(part.shape) != expected for part in parts):
         raise ValueError(
