@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Sequence, Union
-from fredholm.evaluation import Evaluation, NativeRecurrence, StepLoop
+from fredholm.evaluation import Dense, Evaluation, NativeRecurrence, StepLoop
 from fredholm.evaluation.cells.op import fused_recurrence_op
 from fredholm.kernels import MLP, CellRecurrence
 from tests.contracts.cells import CELLS, assert_near, gradients, pair, state_of
@@ -62,6 +62,17 @@ def test_equals_the_step_loop_with_states_and_gradients(name, mask, reset, bias)
 def test_equals_the_dense_oracle(name, length):
     kernel, _ = pair(name)
     check_route(NativeRecurrence(), Problem(kernel, torch.randn(2, length, 3).double(), Sequence(length)))
+
+
+@names
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_equals_the_dense_oracle_where_points_are_missing(name, mask):
+    kernel, _ = pair(name)
+    u, domain = torch.randn(3, 7, 3, dtype=torch.float64).requires_grad_(), Sequence(7)
+    got, expected = (operator(kernel, e)(u, domain, key_padding_mask=mask) for e in (NativeRecurrence(), Dense()))
+    assert_near([got], [expected], 1e-12)
+    leaves = [u, *kernel.weights]
+    assert_near(gradients([got], leaves), gradients([expected], leaves), 1e-10)
 
 
 @names
@@ -206,3 +217,15 @@ def test_compiles_to_one_graph_for_every_length(name):
         got, expected = (run(call, u, mask, state, reset) for call in (compiled, op.scan))
         assert_near(got, expected, 1e-12)
         assert_near(gradients(got, leaves), gradients(expected, leaves), 1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_with_code_generation():
+    kernel, _ = pair("gru")
+    op, u = operator(kernel), torch.randn(2, 6, 3, dtype=torch.float64).requires_grad_()
+    mask = torch.tensor([[True] * 4 + [False] * 2, [True] * 6])
+    leaves = [u, *kernel.weights]
+    got, expected = (run(call, u, mask, None, None) for call in (torch.compile(op.scan, fullgraph=True), op.scan))
+    assert_near(got, expected, 1e-12)
+    assert_near(gradients(got, leaves), gradients(expected, leaves), 1e-10)

@@ -10,8 +10,8 @@ its secant, φ(z) = (φ(z)/z) z, and with those slopes the cell is a linear recu
 
     Σ_{s≤t} κ(t, s; u) ũ_s = h_t,  to rounding, and with the gradients of the cell, since κ is differentiated too.
 
-Source: ITNet (arXiv 2606.19538), E.1(b), E.7 and E.8, where a tangent (tanh') stands in place of the secant: on a random
-LSTM that alone is off by 4e-2, and the kernel as printed by 1.5e-1.
+Source: ITNet (arXiv 2606.19538), E.1(b), E.7 and E.8, where a tangent (tanh') stands in place of the secant: on a
+random LSTM that alone is off by 4e-2, and the kernel as printed by 1.5e-1.
 """
 
 import abc
