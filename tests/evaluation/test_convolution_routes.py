@@ -1,5 +1,7 @@
 """Torch's convolution and the transform against κ itself: masks, weights, and queries on other grids."""
 
+import re
+
 import hypothesis
 import hypothesis.strategies as st
 import pytest
@@ -235,13 +237,30 @@ def test_refuses_other_kernels_and_pair_weights(route):
     assert reasons == ["the measure differs from query to query"]
 
 
-def test_small_filters_are_summed_and_large_ones_transformed():
-    u = torch.empty(8, 64 * 64, 32, device="meta")
-    small = Convolution(32, 32, 3, 2, padding=1, groups=32)
-    choice = select(small, u, Grid(64, 64))
-    assert isinstance(choice.evaluation, NativeConvolution)
-    assert "flops of the transforms" in choice.refusals["FFT"][0]
-    large = Convolution(32, 32, 63, 2, padding=31, groups=32)
-    assert isinstance(select(large, u, Grid(64, 64)).evaluation, FFT)
-    off = Points(torch.rand(3, 2))
-    assert isinstance(select(large, u[:, :, :], Grid(64, 64), None, off).evaluation, Dense)
+@pytest.mark.parametrize(
+    ("options", "fits"),
+    [
+        ({"kernel_size": 3}, NativeConvolution),
+        ({"kernel_size": 3, "groups": 32}, NativeConvolution),
+        ({"kernel_size": 7}, NativeConvolution),
+        ({"kernel_size": 31}, FFT),
+        ({"kernel_size": 31, "groups": 32}, FFT),
+        ({"kernel_size": 31, "stride": 16}, NativeConvolution),
+        ({"kernel_size": 31, "transposed": True}, FFT),
+    ],
+)
+def test_small_filters_are_summed_and_large_ones_transformed(options, fits):
+    kernel, grid = Convolution(32, 32, pos_dim=2, padding=1, **options), Grid(64, 64)
+    choice = select(kernel, torch.empty(8, 64 * 64, 32, device="meta"), grid, None, kernel.output_domain(grid))
+    assert isinstance(choice.evaluation, fits)
+    assert ("FFT" in choice.refusals) == (fits is NativeConvolution)
+    if "FFT" in choice.refusals:
+        (reason,) = choice.refusals["FFT"]
+        assert re.fullmatch(r"the direct sum costs \d+, less than 8.0 times the \d+ of transforms", reason)
+
+
+def test_what_is_no_filter_between_grids_leaves_the_oracle():
+    kernel = Convolution(4, 4, 3, 2, padding=1)
+    u, grid = torch.randn(1, 16, 4), Grid(4, 4)
+    assert isinstance(select(kernel, u, grid, None, Points(torch.rand(3, 2))).evaluation, Dense)
+    assert isinstance(select(kernel, u, grid.weigh_pairs(torch.ones(16, 16).bool())).evaluation, Dense)

@@ -20,8 +20,9 @@ class FFT(FilterEvaluation):
     to values that are not, this route gives 0 to rounding.
 
     Args:
-        min_gain: refuses where the direct sum takes less than this many times its own floating-point operations,
-            taken as 2.5 L log2 L for a real transform of L points and 8 for a complex product and sum; 0 never
+        min_gain: refuses where the cost of the direct sum is less than this many times that of the transforms, both in
+            floating-point operations: 2.5 L log2 L for a real transform of L points, 8 for a complex product and sum.
+            One of a depthwise direct sum, which is no matrix product, counts 4 times (processors measured). 0 never
             refuses for cost.
     """
 
@@ -33,12 +34,9 @@ class FFT(FilterEvaluation):
             return ["no window of the filter meets a key, and this route would give 0 only to rounding"]
         if self.min_gain == 0:
             return []
-        direct, spectral = batch_size * filtering.direct_flops, _flops(filtering, batch_size)
+        direct, spectral = batch_size * _direct_cost(filtering), _spectral_cost(filtering, batch_size)
         if direct < self.min_gain * spectral:
-            return [
-                f"the direct sum takes {direct:.2g} flops, less than {self.min_gain:g} times the {spectral:.2g} flops "
-                "of the transforms"
-            ]
+            return [f"the direct sum costs {direct}, less than {self.min_gain} times the {int(spectral)} of transforms"]
         return []
 
     def filtered(self, image: Tensor, filtering: Filtering, bias: Tensor | None = None) -> Tensor:
@@ -117,13 +115,21 @@ def _fast_length(least: int) -> int:
         length += 1
 
 
-def _flops(filtering: Filtering, batch: int) -> float:
-    """Floating-point operations of the transforms and of the products between them."""
+def _direct_cost(filtering: Filtering) -> int:
+    """Operations of the direct sum for one batch entry; see `FFT.min_gain`."""
+    kernel, geometry = filtering.kernel, filtering.geometry
+    windows = (filtering.keys if geometry.transposed else filtering.queries).num_points
+    mixed = min(kernel.in_dim, kernel.out_dim) > kernel.groups
+    return (2 if mixed else 8) * kernel.in_dim * (kernel.out_dim // kernel.groups) * math.prod(geometry.size) * windows
+
+
+def _spectral_cost(filtering: Filtering, batch_size: int) -> float:
+    """Operations of the transforms and of the products between them."""
     kernel, (_, lengths) = filtering.kernel, _lengths(filtering)
     points = math.prod(lengths)
     pairs = kernel.in_dim * (kernel.out_dim // kernel.groups)
-    transforms = batch * (kernel.in_dim + kernel.out_dim) + pairs
-    return transforms * 2.5 * points * math.log2(max(points, 2)) + 8 * batch * pairs * points / 2
+    transforms = batch_size * (kernel.in_dim + kernel.out_dim) + pairs
+    return transforms * 2.5 * points * math.log2(max(points, 2)) + 8 * batch_size * pairs * points / 2
 
 
 def _at_least_float32(x: Tensor) -> Tensor:

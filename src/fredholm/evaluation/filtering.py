@@ -24,15 +24,6 @@ class Filtering(NamedTuple):
         """The filter's coefficients; see `Stationary.filter_weight`."""
         return self.kernel.filter_weight(self.keys, self.queries)
 
-    @property
-    def direct_flops(self) -> int:
-        """Floating-point operations of the sum as written, for one batch entry."""
-        windows = (self.keys if self.geometry.transposed else self.queries).num_points
-        taps = 1
-        for k in self.geometry.size:
-            taps *= k
-        return 2 * self.kernel.in_dim * (self.kernel.out_dim // self.kernel.groups) * taps * windows
-
 
 def as_filtering(kernel: Kernel, domain: Domain, query_domain: Domain | None) -> Filtering | str:
     """The integral as a filter, or in a sentence why it is none."""
