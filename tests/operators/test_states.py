@@ -59,9 +59,10 @@ def test_chunks_carry_their_state_and_its_gradient(name):
         torch.testing.assert_close(torch.autograd.grad(joined.square().sum(), u)[0], expected, atol=1e-10, rtol=0)
 
 
+@pytest.mark.parametrize("route", ["auto", StepLoop()], ids=["auto", "loop"])
 @pytest.mark.parametrize("name", [name for name in KERNELS if "attention" not in name])
-def test_a_reset_starts_a_new_sequence(name):
-    op, u = operator(name), torch.randn(2, 6, 4, dtype=torch.float64)
+def test_a_reset_starts_a_new_sequence(name, route):
+    op, u = operator(name, evaluation=route), torch.randn(2, 6, 4, dtype=torch.float64)
     reset = torch.zeros(2, 6, dtype=torch.bool)
     reset[0, 2] = reset[1, 4] = True
     out, end = op.scan(u, reset=reset)
@@ -72,9 +73,10 @@ def test_a_reset_starts_a_new_sequence(name):
         torch.testing.assert_close(one[1:], other, atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("route", ["auto", StepLoop()], ids=["auto", "loop"])
 @pytest.mark.parametrize("name", [name for name in KERNELS if name != "attention"])
-def test_points_that_do_not_exist_leave_the_state_as_it_is(name):
-    op, u = operator(name), torch.randn(1, 6, 4, dtype=torch.float64)
+def test_points_that_do_not_exist_leave_the_state_as_it_is(name, route):
+    op, u = operator(name, evaluation=route), torch.randn(1, 6, 4, dtype=torch.float64)
     kept = torch.tensor([True, False, True, True, False, False])
     out, end = op.scan(u, Sequence(6, mask=kept))
     expected, expected_end = op.scan(u[:, kept])
