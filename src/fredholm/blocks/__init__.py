@@ -1,7 +1,16 @@
-"""What survives swapping the kernel: residual blocks, feed-forward networks, stochastic depth."""
+"""What survives swapping the kernel: residual blocks, feed-forward networks, stochastic depth, the Mamba block."""
 
 from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.mamba import MambaBlock
 from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.short_convolution import ShortConvolution
 from fredholm.blocks.stochastic_depth import StochasticDepth, linear_schedule
 
-__all__ = ["FeedForward", "PreNormBlock", "StochasticDepth", "linear_schedule"]
+__all__ = [
+    "FeedForward",
+    "MambaBlock",
+    "PreNormBlock",
+    "ShortConvolution",
+    "StochasticDepth",
+    "linear_schedule",
+]

@@ -45,7 +45,7 @@ class Sequence(Domain):
             self._set(((points + 0.5) / max(n, 1))[:, None], weights, mask)
             return
         _check_times("Sequence", times, mask)
-        if mask is not None:
+        if mask is not None and times.shape[-1]:
             times = _carry_forward(times, mask)
         self._set(times[..., None], weights, mask)
         # where a padded point stands, the order of time is kept by the last time before it

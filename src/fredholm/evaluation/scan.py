@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import StatefulEvaluation
-from fredholm.evaluation.recurrence import chunk_size, diagonal_scan, matrix_scan, window_size
+from fredholm.evaluation.recurrence import choose_window, diagonal_scan, matrix_scan
 from fredholm.kernels import DiagonalForm, DiagonalRecurrence, Kernel, MatrixRecurrence, State
 
 
@@ -61,8 +61,9 @@ class Scan(StatefulEvaluation):
         h = (kernel.initial_state(u.shape[0]) if state is None else state)[0]
         with torch.autocast(u.device.type, enabled=False):
             value = _weighed(kernel.multiplicand(u), kernel, domain, form.output.dtype)
-            driven = (form.input @ value[..., None])[..., 0] if form.input.shape[1] > 1 else value @ form.input[:, 0].mT
-            exists = None if domain.mask is None else domain.mask.reshape(-1, u.shape[1])
+            is_constant = form.input.shape[1] == 1
+            driven = value @ form.input[:, 0].mT if is_constant else (form.input @ value[..., None])[..., 0]
+            exists = None if domain.mask is None else torch.atleast_2d(domain.mask)
             keep = None if reset is None else ~reset
             chunk = self.chunk or max(1, math.isqrt(max(u.shape[1] // 2, 1)))
             states = matrix_scan(form.transition, driven, h, exists, keep, chunk)
@@ -93,8 +94,7 @@ class Scan(StatefulEvaluation):
         batch, length = value.shape[:2]
         state_size = batch * form.rates.numel()
         elements = self.window_elements or (1 << 19 if value.device.type == "cpu" else 1 << 24)
-        window = window_size(length, state_size, elements)
-        chunk = self.chunk or chunk_size(window, state_size, elements >> 3)
+        window, chunk = choose_window(length, state_size, elements, self.chunk)
         keep = value.new_empty(0) if reset is None else (~reset).to(value.dtype).mT
         driven = value if form.scale is None else value * form.scale
         tensors = [

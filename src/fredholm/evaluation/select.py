@@ -11,6 +11,7 @@ from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
 from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.fused_attention import FusedAttention
+from fredholm.evaluation.long_convolution import LongConvolution
 from fredholm.evaluation.native_convolution import NativeConvolution
 from fredholm.evaluation.native_recurrence import NativeRecurrence
 from fredholm.evaluation.scan import Scan
@@ -41,8 +42,9 @@ ROUTES: tuple[Evaluation, ...] = (
     AtThePoint(),
     Toeplitz(),
     Tiled(),
-    FFT(min_gain=2.0),
+    FFT(min_gain=8.0),
     NativeConvolution(),
+    LongConvolution(),
     *STATEFUL_ROUTES,
     TermByTerm(_fastest),
     Dense(),

@@ -157,7 +157,7 @@ def _steps(
     """Δ, `(B', T')`, and the time of the last point that exists, `(B',)`; -inf stands for no point yet."""
     length = domain.num_points
     if length == 0:
-        return since.new_zeros(1, 0), since
+        return since.new_zeros(1, 1), since
     rows = max(len(since), domain.batch_size or 1, 1 if reset is None else len(reset))
     index = torch.arange(length, device=since.device)
     exists = torch.ones_like(index, dtype=torch.bool) if domain.mask is None else domain.mask
@@ -165,8 +165,8 @@ def _steps(
     cleared = torch.full_like(last, -1) if reset is None else torch.where(reset, index, -1).cummax(-1).values
     start = torch.where(cleared >= 0, -torch.inf, since[:, None])
     if domain.times is None:
-        count = (exists & (index >= cleared[:, -1:])).sum(-1)
-        clock = torch.where(torch.isinf(start[:, -1]), -step_size, start[:, -1]) + step_size * count
+        count = (exists & (index >= cleared[:, -1:])).sum(-1, dtype=since.dtype)
+        clock = start[:, -1].masked_fill(torch.isinf(start[:, -1]), -step_size) + step_size * count
         return since.new_full((1, 1), step_size), torch.where(count > 0, clock, start[:, -1])
     times = domain.times.to(since.dtype).expand(rows, length)
     until = torch.where(last >= cleared.clamp_min(0), times.gather(-1, last.clamp_min(0)), start)
@@ -176,8 +176,8 @@ def _steps(
         torch.nn.functional.pad(until[:, :-1], (1, 0)),
         start,
     )
-    steps = torch.where(torch.isinf(before), first_step, times - before)
-    steps = torch.where(exists, steps, 0.0)
+    # not torch.where, which would round the number to float32
+    steps = (times - before).masked_fill(torch.isinf(before), first_step).masked_fill(~exists, 0.0)
     if not torch.compiler.is_compiling() and bool((steps < 0).any()):
         raise ValueError(
             f"kernels.LinearSystem: time runs backwards by {-steps.min().item():.4g} from the point before; give times "

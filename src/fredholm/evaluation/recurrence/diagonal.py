@@ -78,16 +78,16 @@ class DiagonalScan:
             a, w = (part[block.points].unflatten(0, (block.chunks, block.length)) for part in (decay, states[1:]))
             h = states[block.start][None]
             if block.chunks > 1:
-                ends = w[:-1, 0].clone()
-                for k in range(1, block.length):
-                    torch.addcmul(w[:-1, k], a[:-1, k], ends, out=ends)
+                ends = torch.zeros_like(w[:-1, 0])
+                for a_k, w_k in zip(a[:-1].unbind(1), w[:-1].unbind(1), strict=True):
+                    torch.addcmul(w_k, a_k, ends, out=ends)
                 total = self._total(at, block)
                 begins = [h[0]]
                 for end, decayed in zip(ends, total, strict=False):
                     begins.append(torch.addcmul(end, decayed, begins[-1]))
                 h = torch.stack(begins)
-            for k in range(block.length):
-                h = torch.addcmul(w[:, k], a[:, k], h, out=w[:, k])
+            for a_k, w_k in zip(a.unbind(1), w.unbind(1), strict=True):
+                h = torch.addcmul(w_k, a_k, h, out=w_k)
         return Window(decay, states)
 
     def _window_gradients(
@@ -120,20 +120,19 @@ class DiagonalScan:
     def _adjoint(self, at: slice, block: Block, decay: Tensor, v: Tensor, pending: Tensor) -> Tensor:
         """Turns v = conj(c) ẏ into g in place; from the gradient that comes from behind to that which goes on."""
         a, v = (part[block.points].unflatten(0, (block.chunks, block.length)) for part in (decay, v))
-        last = block.length - 1
         behind = pending[None]
         if block.chunks > 1:
-            g = v[1:, last].clone()
-            for k in reversed(range(last)):
-                torch.addcmul(v[1:, k], a[1:, k + 1], g, out=g)
+            g = v[1:, -1].clone()
+            for a_next, v_k in zip(a[1:].unbind(1)[:0:-1], v[1:].unbind(1)[-2::-1], strict=True):
+                torch.addcmul(v_k, a_next, g, out=g)
             g *= a[1:, 0]
             arrivals = [pending]
             for part, decayed in zip(reversed(g), reversed(_conjugate(self._total(at, block))), strict=False):
                 arrivals.append(torch.addcmul(part, decayed, arrivals[-1]))
             behind = torch.stack(arrivals[::-1])
-        v[:, last] += behind
-        for k in reversed(range(last)):
-            torch.addcmul(v[:, k], a[:, k + 1], v[:, k + 1], out=v[:, k])
+        g = v[:, -1].add_(behind)
+        for a_next, v_k in zip(a.unbind(1)[:0:-1], v.unbind(1)[-2::-1], strict=True):
+            g = torch.addcmul(v_k, a_next, g, out=v_k)
         return a[0, 0] * v[0, 0]
 
     def _steps(self, at: slice) -> Tensor:
@@ -183,17 +182,16 @@ def _spread(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
 
 def _contract(weights: Tensor, states: Tensor) -> Tensor:
     """Re Σ_n c h, `(m, B, d)`."""
-    if weights.shape[-1] == 1 and weights.ndim == 4:
-        return _real(weights.mT @ states)[..., 0, :]
     return _real(weights * states).sum(-2)
 
 
 def _collect(into: Tensor, at: slice, states: Tensor, values: Tensor) -> None:
     """Adds to the gradient of b or c what a window gives: states times one number a channel, summed."""
+    products = states * values[:, :, None]
     if into.ndim == 3:
-        into[at] += (states @ values[..., None].to(states.dtype))[..., 0]
+        into[at] += products.sum(-1)
     else:
-        into += (states * values[:, :, None]).sum((0, 1))
+        into += products.sum((0, 1))
 
 
 def _conjugate(value: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """How a sequence is cut for a parallel scan."""
 
+import math
 from typing import NamedTuple
 
 
@@ -23,12 +24,18 @@ def blocks(size: int, chunk: int) -> list[Block]:
     return [block for block in found if block.chunks and block.length]
 
 
-def window_size(length: int, state_size: int, max_elements: int) -> int:
-    """Points whose states are held at one time: as many as fit `max_elements` numbers, but 16 at least."""
-    return max(1, min(length, max(16, max_elements // max(state_size, 1))))
+def choose_window(length: int, state_size: int, max_elements: int, chunk: int | None) -> tuple[int, int]:
+    """Points whose states are held at one time, and points a chunk.
 
-
-def chunk_size(window: int, state_size: int, step_elements: int) -> int:
-    """Points a chunk, so that a step of all chunks touches about `step_elements` numbers, and steps are not few."""
-    chunks = max(1, min(step_elements // max(state_size, 1), int(window**0.5)))
-    return -(-window // chunks)
+    Args:
+        length: points T.
+        state_size: numbers in a state.
+        max_elements: numbers that may be held, but for 16 points at least.
+        chunk: points a chunk, where that is given. Else chunks are so many that a step of all of them touches an eighth
+            of `max_elements`, and so few that neither steps nor chunks, which are put together in order, are many.
+    """
+    window = max(1, min(length, max(16, max_elements // max(state_size, 1))))
+    if chunk is None:
+        chunks = max(1, min(max_elements // (8 * max(state_size, 1)), 2 * math.isqrt(window)))
+        chunk = max(1, window // chunks)
+    return max(chunk, window - window % chunk), chunk

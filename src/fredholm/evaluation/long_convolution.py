@@ -1,0 +1,78 @@
+"""Time-invariant diagonal recurrences as one causal convolution with their impulse response."""
+
+import dataclasses
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain
+from fredholm.evaluation.evaluation import Evaluation
+from fredholm.kernels import DiagonalForm, DiagonalRecurrence, Kernel
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class LongConvolution(Evaluation):
+    """For `DiagonalRecurrence` kernels that do not vary in time: the whole sequence by FFT, from no state and to none.
+
+    The impulse response at T points costs T d n multiplications in matrix products and sqrt(T) d n memory, the
+    transforms d T log T. In low precision it computes in float32. Where the recurrence gives exactly 0, this route
+    gives 0 to rounding.
+    """
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses what is no convolution; see `Evaluation.unsupported_reasons`."""
+        if not isinstance(kernel, DiagonalRecurrence):
+            return [f"{type(kernel).__name__} is not marked DiagonalRecurrence"]
+        reasons = [] if kernel.is_time_invariant else ["the recurrence varies in time"]
+        if domain.pos_dim != 1:
+            reasons.append("the domain does not order its points")
+        if query_domain is not None and query_domain is not domain:
+            reasons.append("the queries are not the points of the signal")
+        if domain.mask is not None:
+            reasons.append("the state passes over points that do not exist, which a convolution cannot")
+        return reasons
+
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        assert isinstance(kernel, DiagonalRecurrence)
+        form = kernel.diagonal_form(u).accumulating()
+        length = u.shape[1]
+        with torch.autocast(u.device.type, enabled=False):
+            value = u.to(form.steps.dtype)
+            if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+                value = value * kernel.measure(domain).to(value.dtype)[..., None]
+            if u.numel() == 0:
+                return torch.zeros_like(u) * value
+            # twice the length, so that the end does not wrap round onto the start
+            size = 1 << (2 * length - 1).bit_length()
+            spectrum = torch.fft.rfft(value, size, dim=1) * torch.fft.rfft(impulse_response(form, length), size, dim=0)
+            out = torch.fft.irfft(spectrum, size, dim=1)[:, :length]
+            if form.feedthrough is not None:
+                out = out + form.feedthrough * value
+        return out.to(u.dtype)
+
+
+def impulse_response(form: DiagonalForm, length: int) -> Tensor:
+    """What a unit at one point leaves at this and the `length` - 1 following ones, without D, `(length, d)`.
+
+    The powers of the decay are products of those within a stretch of points and those of whole stretches.
+    """
+    z = form.steps * form.rates
+    stretch = math.isqrt(length - 1) + 1
+    index = torch.arange(stretch, dtype=form.steps.dtype, device=z.device)[:, None, None]
+    gain = form.input * form.output
+    if form.holds_input:
+        gain = gain * torch.special.expm1(z) / form.rates
+    within, whole = (index * z).exp(), gain * (index[: -(-length // stretch)] * stretch * z).exp()
+    if z.is_complex():
+        # Re(a b) = [Re a, Im a] · [Re b, -Im b]
+        within, whole = torch.cat([within.real, within.imag], dim=1), torch.cat([whole.real, -whole.imag], dim=1)
+    response = whole.permute(2, 0, 1) @ within.permute(2, 1, 0)  # (d, stretches, points)
+    return response.flatten(1)[:, :length].mT
