@@ -81,6 +81,15 @@ def test_toeplitz_equals_dense(name, elements, is_causal):
     check_route(Toeplitz(elements), make(GRIDS[name], is_causal=is_causal))
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("domain", [Grid(19, 15), Grid(7, 6, 7), Union(token(), Grid(19, 15))], ids=repr)
+def test_keys_that_fill_more_than_one_tile(domain, is_causal):
+    """A tile holds at least 256 keys, so that smaller problems never split them."""
+    problem = make(domain, batch=1, num_heads=1, heads=1, width=3, num_frequencies=2, is_causal=is_causal)
+    for route in (Toeplitz(SMALL_TILES), Tiled(SMALL_TILES)):
+        check_route(route, problem)
+
+
 @pytest.mark.parametrize("head_shared", [False, True])
 @pytest.mark.parametrize("depth", [2, 3, 4])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
