@@ -19,7 +19,7 @@ each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.na
 
 
 def make(domain: Domain, *, natural: bool = True, **options) -> Problem:
-    kernel = Convolution(**{"in_dim": 4, "out_dim": 6, "kernel_size": 3, "pos_dim": domain.pos_dim} | options)
+    kernel = Convolution(4, 6, options.pop("kernel_size", 3), domain.pos_dim, **options)
     randomise(kernel.double())
     u = torch.randn(2, domain.num_points, 4, dtype=torch.float64)
     if domain.mask is not None:

@@ -29,12 +29,10 @@ def block(n: int, spacing: float, origin: float) -> GridBlock:
 
 def test_a_grid_on_the_lattice_of_another():
     keys = block(7, 0.1, 0.05)
-    ((step, first),) = relative_lattice(keys, block(3, 0.2, -0.05), (1,)) or ()
-    assert (step, first) == (2, pytest.approx(-1))
-    ((step, first),) = relative_lattice(keys, block(3, 0.05, 0.3), (2,)) or ()
-    assert (step, first) == (1, pytest.approx(5))
-    ((step, first),) = relative_lattice(keys, block(1, 0.123, 0.25), (1,)) or ()  # one point has no spacing
-    assert (step, first) == (1, pytest.approx(2))
+    assert relative_lattice(keys, block(3, 0.2, -0.05), (1,)) == [(2, pytest.approx(-1))]
+    assert relative_lattice(keys, block(3, 0.05, 0.3), (2,)) == [(1, pytest.approx(5))]
+    # one point has no spacing
+    assert relative_lattice(keys, block(1, 0.123, 0.25), (1,)) == [(1, pytest.approx(2))]
 
 
 def test_grids_that_share_no_lattice():

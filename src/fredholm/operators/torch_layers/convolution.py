@@ -69,6 +69,7 @@ class ConvolutionLayer(nn.Module):
             raise TypeError(f"ConvolutionLayer: expected a tensor; got {type(x).__name__}")
         axes, weight = len(self.kernel.kernel_size), self.kernel.weight
         autocast = torch.is_autocast_enabled(x.device.type)
+        output_size = None if output_size is None else tuple(output_size)
         asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device)
         plan = self._plan
         if torch.compiler.is_compiling() or plan is None or plan.asked != asked or not plan.serves(self.operator):
@@ -83,7 +84,7 @@ class ConvolutionLayer(nn.Module):
             out = out.unflatten(2, plan.cells)
         return out if x.ndim == axes + 2 else out[0]
 
-    def _planned(self, x: Tensor, output_size: Sequence[int] | None, asked: object) -> "_Plan":
+    def _planned(self, x: Tensor, output_size: tuple[int, ...] | None, asked: object) -> "_Plan":
         """How images like x are to be filtered; kept for the next one."""
         kernel, operator, axes = self.kernel, self.operator, len(self.kernel.kernel_size)
         if x.ndim not in (axes + 1, axes + 2) or x.shape[-axes - 1] != kernel.in_dim:
@@ -111,7 +112,7 @@ class ConvolutionLayer(nn.Module):
             self._plan = plan
         return plan
 
-    def _cells(self, shape: tuple[int, ...], output_size: Sequence[int] | None) -> tuple[int, ...]:
+    def _cells(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> tuple[int, ...]:
         kernel = self.kernel
         natural = kernel.output_shape(shape)
         if output_size is None:
@@ -119,7 +120,7 @@ class ConvolutionLayer(nn.Module):
         if not kernel.transposed:
             raise ValueError("ConvolutionLayer: output_size belongs to a transposed convolution; leave it out")
         least = tuple(m - extra for m, extra in zip(natural, kernel.output_padding, strict=True))
-        asked = tuple(output_size)[-len(shape) :]
+        asked = output_size[-len(shape) :]
         fits = len(output_size) in (len(shape), len(shape) + 1, len(shape) + 2) and all(
             low <= m < low + r for m, low, r in zip(asked, least, kernel.stride, strict=True)
         )
@@ -127,7 +128,7 @@ class ConvolutionLayer(nn.Module):
             most = tuple(low + r - 1 for low, r in zip(least, kernel.stride, strict=True))
             raise ValueError(
                 f"ConvolutionLayer: output_size must lie between {least} and {most} for an image of {shape}; "
-                f"got {tuple(output_size)}"
+                f"got {output_size}"
             )
         return asked
 
