@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +14,8 @@ from tests.refusals import refused
 
 def block(dtype: torch.dtype = torch.float64, **options) -> MambaBlock:
     torch.manual_seed(5)
-    made = MambaBlock(3, **{"expand": 2, "state_dim": 4, "conv_width": 3} | options).to(dtype)
+    sizes: dict[str, Any] = {"expand": 2, "state_dim": 4, "conv_width": 3} | options
+    made = MambaBlock(3, **sizes).to(dtype)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))

@@ -98,7 +98,8 @@ def carried(route: Scan | StepLoop, problem: Problem, state: tuple[Tensor, ...],
     return {"out": out.detach(), **{n: torch.view_as_real(g) if g.is_complex() else g for n, g in found.items()}}
 
 
-def state_for(kernel: Stateful, batch: int) -> tuple[Tensor, ...]:
+def state_for(kernel: Kernel, batch: int) -> tuple[Tensor, ...]:
+    assert isinstance(kernel, Stateful)
     h, *clock = kernel.initial_state(batch)
     return torch.randn_like(h), *(part.new_full(part.shape, -4.0) for part in clock)
 

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from tests.refusals import refused
 
 @pytest.mark.parametrize("rule", ["zoh", "bilinear"])
 def test_equals_the_real_linear_system_that_holds_its_conjugate_pairs(rule):
-    kernel = randomise(DiagonalStateSpace(1, 6, rule=rule)).double()
+    kernel = DiagonalStateSpace(1, 6, rule=rule).double()
+    randomise(kernel)
+    assert kernel.feedthrough is not None
     step = kernel.log_step.exp().item()
     real = LinearSystem(1, 6, rule=rule, step_size=step, feedthrough=True).double()
     pairs = torch.view_as_complex(kernel.output_weight.detach())[:, 0]
@@ -24,6 +27,7 @@ def test_equals_the_real_linear_system_that_holds_its_conjugate_pairs(rule):
         real.rates.copy_(torch.block_diag(*blocks))
         real.input_weight.copy_(torch.tensor([1.0, 0.0]).repeat(3)[:, None])
         real.output_weight.copy_(2 * torch.stack([pairs.real, -pairs.imag], dim=1).flatten())
+        assert real.feedthrough is not None
         real.feedthrough.copy_(kernel.feedthrough)
     u = torch.randn(2, 17, 1, dtype=torch.float64)
     got, expected = (Scan().integrate(k, u, Sequence(17)) for k in (kernel, real))
@@ -74,11 +78,12 @@ def test_a_mode_that_one_step_blots_out_has_finite_gradients():
 
 
 def test_bad_input_is_told():
-    for options, told in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"state_dim": 3}, "even"),
         ({"rule": "euler"}, "'zoh' or 'bilinear'"),
         ({"start": "random"}, "'legs', 'lin' or 'inv'"),
         ({"min_step": 0.2}, "min_step <= max_step"),
-    ):
+    ]
+    for options, told in cases:
         with refused(ValueError, "DiagonalStateSpace", told):
             DiagonalStateSpace(2, **options)

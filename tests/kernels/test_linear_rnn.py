@@ -5,13 +5,15 @@ from fredholm import IntegralOperator
 from fredholm.domains import Grid, Points, Sequence
 from fredholm.evaluation import Dense
 from fredholm.kernels import LinearRNN
+from tests.contracts.routes import randomise
 from tests.refusals import refused
 
 
 def test_kernel_is_the_power_of_the_transition():
     kernel = LinearRNN(3, 4, 2, feedthrough=True, bias=True).double()
-    torch.nn.init.normal_(kernel.feedthrough)
-    torch.nn.init.normal_(kernel.bias)
+    randomise(kernel)
+    assert kernel.bias is not None
+    assert kernel.feedthrough is not None
     kappa = kernel.matrix(torch.randn(1, 5, 3).double(), Sequence(5))[0]
     read_in = torch.cat([kernel.input_weight, kernel.bias[:, None]], dim=1)
     for t in range(5):
@@ -32,11 +34,10 @@ def test_equals_torchs_recurrence_where_its_nonlinearity_is_the_identity(bias):
         for parameter in [*kernel.parameters(), *rnn.parameters()]:
             parameter.abs_().mul_(0.3)
         kernel.output_weight.copy_(torch.eye(4))
-        rnn.weight_hh_l0.copy_(kernel.transition)
-        rnn.weight_ih_l0.copy_(kernel.input_weight)
-        if bias:
-            rnn.bias_ih_l0.copy_(kernel.bias)
-            rnn.bias_hh_l0.zero_()
+        same = {"weight_hh_l0": kernel.transition, "weight_ih_l0": kernel.input_weight}
+        if kernel.bias is not None:
+            same |= {"bias_ih_l0": kernel.bias, "bias_hh_l0": torch.zeros(4)}
+        rnn.load_state_dict(same)
     u = torch.rand(2, 7, 3).double()
     assert torch.allclose(Dense().integrate(kernel, u, Sequence(7)), rnn(u)[0], atol=1e-13)
 

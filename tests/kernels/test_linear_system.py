@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tests.refusals import refused
 RULES = ("euler", "bilinear", "zoh")
 
 
-def system(rule: str, **options) -> LinearSystem:
+def system(rule: Any, **options) -> LinearSystem:
     torch.manual_seed(3)
     return LinearSystem(1, 4, 1, rule=rule, **options).double()
 
@@ -119,7 +120,11 @@ def test_first_step_is_what_leads_to_the_first_time_and_after_a_reset():
 
 
 def test_bad_input_is_told():
-    for options, told in (({"rule": "rk4"}, "'euler', 'bilinear' or 'zoh'"), ({"step_size": 0.0}, "must be > 0")):
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"rule": "rk4"}, "'euler', 'bilinear' or 'zoh'"),
+        ({"step_size": 0.0}, "must be > 0"),
+    ]
+    for options, told in cases:
         with refused(ValueError, "LinearSystem", told):
             LinearSystem(1, 2, **options)
     kernel = LinearSystem(1, 2)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.functional import linear, softplus
@@ -19,6 +21,7 @@ def recurrence(kernel: SelectiveStateSpace, u: torch.Tensor) -> torch.Tensor:
     A = -kernel.log_a.exp()
     decay = (step * A).exp()
     gain = step if kernel.input_rule == "euler" else (decay - 1) / A
+    assert kernel.feedthrough is not None
     h, rows = torch.zeros(len(u), *A.shape, dtype=u.dtype), []
     for t in range(u.shape[1]):
         h = decay[:, t] * h + gain[:, t] * read_in[:, t] * u[:, t, :, None]
@@ -28,7 +31,8 @@ def recurrence(kernel: SelectiveStateSpace, u: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("input_rule", ["euler", "zoh"])
 def test_equals_the_recurrence_as_it_is_written(input_rule):
-    kernel = randomise(SelectiveStateSpace(5, 3, rank=2, input_rule=input_rule)).double()
+    kernel = SelectiveStateSpace(5, 3, rank=2, input_rule=input_rule).double()
+    randomise(kernel)
     u = torch.randn(2, 9, 5, dtype=torch.float64)
     expected = recurrence(kernel, u)
     for route in (Dense(), Scan()):
@@ -60,6 +64,7 @@ def test_start_is_mambas():
     steps = softplus(kernel.step_bias)
     assert 1e-3 * 0.999 <= steps.min() < 1.2e-3
     assert 0.09 < steps.max() <= 0.1 * 1.001
+    assert kernel.feedthrough is not None
     assert torch.equal(kernel.feedthrough, torch.ones(300))
     assert kernel.no_weight_decay <= dict(kernel.named_parameters()).keys()
 
@@ -74,10 +79,11 @@ def test_weights_weigh_the_signal_and_not_what_is_read_off_it():
 
 
 def test_bad_input_is_told():
-    for options, told in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"in_dim": 0}, "in_dim must be at least 1; got 0"),
         ({"input_rule": "bilinear"}, "'euler' or 'zoh'"),
         ({"max_step": float("inf")}, "min_step <= max_step"),
-    ):
+    ]
+    for options, told in cases:
         with refused(ValueError, "SelectiveStateSpace", told):
-            SelectiveStateSpace(**{"in_dim": 4} | options)
+            SelectiveStateSpace(**{"in_dim": 4, **options})

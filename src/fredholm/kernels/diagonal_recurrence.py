@@ -33,7 +33,15 @@ class DiagonalForm(NamedTuple):
 
     def accumulating(self) -> "DiagonalForm":
         """The same in float32 at least, the precision in which states are kept."""
-        return DiagonalForm(*(_at_least_float32(part) if isinstance(part, Tensor) else part for part in self))
+        return DiagonalForm(
+            rates=_at_least_float32(self.rates),
+            steps=_at_least_float32(self.steps),
+            scale=None if self.scale is None else _at_least_float32(self.scale),
+            input=_at_least_float32(self.input),
+            output=_at_least_float32(self.output),
+            feedthrough=None if self.feedthrough is None else _at_least_float32(self.feedthrough),
+            holds_input=self.holds_input,
+        )
 
 
 class DiagonalRecurrence(SemiSeparable):
