@@ -214,6 +214,18 @@ def test_the_plan_follows_the_operator_and_the_weights():
         layer(x)
 
 
+def test_hooks_on_the_operator_run():
+    native, x, calls = make(2, {"padding": 1}), image(2), []
+    layer = ConvolutionLayer.from_torch(native)
+    layer(x)
+    hook = layer.operator.register_forward_hook(lambda *_: calls.append(1))
+    for _ in range(2):
+        torch.testing.assert_close(layer(x), native(x))
+    hook.remove()
+    layer(x)
+    assert len(calls) == 2
+
+
 def test_channels_last_stays_channels_last():
     native, x = make(2, {"padding": 1}), image(2).contiguous(memory_format=torch.channels_last)
     out = ConvolutionLayer.from_torch(native)(x)

@@ -28,8 +28,8 @@ class ConvolutionLayer(nn.Module):
     Attributes:
         operator: the integral operator. The image lives on `Grid(*n)`, periodic if the kernel's boundary is circular.
 
-    The route that the operator takes for an image serves later images like it directly, with the bias in one pass; the
-    operator's own hooks then do not run.
+    The route that the operator takes for an image serves later images like it directly, with the bias in one pass,
+    unless hooks watch the operator.
     """
 
     def __init__(
@@ -67,20 +67,21 @@ class ConvolutionLayer(nn.Module):
         """
         if not isinstance(x, Tensor):
             raise TypeError(f"ConvolutionLayer: expected a tensor; got {type(x).__name__}")
-        axes, weight = len(self.kernel.kernel_size), self.kernel.weight
+        operator, kernel = self.operator, self.kernel
+        axes, weight = len(kernel.kernel_size), kernel.weight
         autocast = torch.is_autocast_enabled(x.device.type)
         output_size = None if output_size is None else tuple(output_size)
-        asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device)
+        asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device, _is_watched(operator))
         plan = self._plan
-        if torch.compiler.is_compiling() or plan is None or plan.asked != asked or not plan.serves(self.operator):
+        if torch.compiler.is_compiling() or plan is None or plan.asked != asked or not plan.serves(operator):
             plan = self._planned(x, output_size, asked)
         images = x if x.ndim == axes + 2 else x[None]
         if plan.filtering is not None:
             route, filtering = plan.filtering
-            out = route.filtered(images, filtering, self.operator.bias)
+            out = route.filtered(images, filtering, operator.bias)
         else:
             u = images.flatten(2).transpose(1, 2)
-            out = self.operator(u, plan.domain, query_domain=plan.query_domain).transpose(1, 2)
+            out = operator(u, plan.domain, query_domain=plan.query_domain).transpose(1, 2)
             out = out.unflatten(2, plan.cells)
         return out if x.ndim == axes + 2 else out[0]
 
@@ -103,10 +104,9 @@ class ConvolutionLayer(nn.Module):
         route = operator.evaluation
         if route == "auto":
             route = select(kernel, u, domain, None, query_domain).evaluation
-        filtering = None
-        if isinstance(route, FilterEvaluation) and not route.unsupported_reasons(kernel, u, domain, None, query_domain):
-            found = as_filtering(kernel, domain, query_domain)
-            filtering = (route, found) if isinstance(found, Filtering) else None
+        fits = not _is_watched(operator) and not route.unsupported_reasons(kernel, u, domain, None, query_domain)
+        found = as_filtering(kernel, domain, query_domain) if fits else None
+        filtering = (route, found) if isinstance(route, FilterEvaluation) and isinstance(found, Filtering) else None
         plan = _Plan(asked, kernel, operator.evaluation, domain, query_domain, cells, filtering)
         if not torch.compiler.is_compiling():
             self._plan = plan
@@ -227,6 +227,12 @@ class _Plan(NamedTuple):
     def serves(self, operator: IntegralOperator) -> bool:
         """Whether the operator is still the one that the plan was made for."""
         return self.kernel is operator.kernel and self.evaluation is operator.evaluation
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Whether anything is to be told when the module is called."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks)
 
 
 def _copy(source: dict[str, nn.Parameter], target: dict[str, nn.Parameter]) -> None:
