@@ -145,6 +145,15 @@ def test_the_gradient_of_given_weights(route):
     torch.testing.assert_close(found, expected)
 
 
+def test_a_batch_without_signals():
+    for options in OPTIONS.values():
+        problem = make(Grid(4, 5, weights=mass(20)), **options)
+        problem.u = problem.u[:0].detach()
+        check_route(NativeConvolution(), problem)
+        (reason,) = FFT().unsupported_reasons(problem.kernel, problem.u, problem.domain)
+        assert "the batch is empty" in reason
+
+
 @pytest.mark.parametrize("route", [Dense(), *ROUTES], ids=lambda route: route.name)
 def test_nothing_to_integrate_gives_exactly_zero(route: Evaluation):
     for options in OPTIONS.values():

@@ -24,7 +24,9 @@ from fredholm.domains import Domain, Grid, GridBlock, whole_grid
 from fredholm.kernels.convolution_options import (
     BOUNDARY_MODES,
     Padding,
+    axis_output_padding,
     axis_padding,
+    check_channels,
     check_padding_fits,
     per_axis,
 )
@@ -94,14 +96,7 @@ class Convolution(Stationary):
         super().__init__()
         if pos_dim not in (1, 2, 3):
             raise ValueError(f"kernels.Convolution: pos_dim must be 1, 2 or 3; got {pos_dim!r}")
-        for name, size in {"in_dim": in_dim, "out_dim": out_dim, "groups": groups}.items():
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"kernels.Convolution: {name} must be an integer >= 1; got {size!r}")
-        if in_dim % groups or out_dim % groups:
-            raise ValueError(
-                f"kernels.Convolution: groups must divide both channel counts; got {groups} groups for {in_dim} in "
-                f"and {out_dim} out"
-            )
+        check_channels(in_dim, out_dim, groups)
         if padding_mode not in BOUNDARY_MODES:
             raise ValueError(f"kernels.Convolution: padding_mode is one of {BOUNDARY_MODES}; got {padding_mode!r}")
         if transposed and padding_mode != "zeros":
@@ -116,22 +111,10 @@ class Convolution(Stationary):
         self.padding = axis_padding(padding, self.reach, self.stride, transposed=transposed)
         self.padding_mode: BoundaryMode = padding_mode
         self.transposed = transposed
-        self.output_padding = per_axis("output_padding", output_padding, pos_dim, least=0)
-        self._check_output_padding()
+        self.output_padding = axis_output_padding(output_padding, self.stride, self.dilation, transposed=transposed)
         outer, inner = (in_dim, out_dim) if transposed else (out_dim, in_dim)
         self.weight = nn.Parameter(torch.empty(outer, inner // groups, *self.kernel_size))
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-
-    def _check_output_padding(self) -> None:
-        for extra, r, d in zip(self.output_padding, self.stride, self.dilation, strict=True):
-            if extra and not self.transposed:
-                raise ValueError(
-                    f"kernels.Convolution: output_padding belongs to a transposed convolution; got {extra}"
-                )
-            if extra and extra >= max(r, d):
-                raise ValueError(
-                    f"kernels.Convolution: output_padding must be below stride {r} or dilation {d}; got {extra}"
-                )
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Cells of the result's grid along each axis, for a signal on a grid of `shape`.

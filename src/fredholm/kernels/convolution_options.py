@@ -49,6 +49,33 @@ def axis_padding(
     return tuple((lo, hi) for lo, hi in pairs)
 
 
+def axis_output_padding(
+    output_padding: int | tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], *, transposed: bool
+) -> tuple[int, ...]:
+    """Cells added at the end of each axis of a transposed convolution's result."""
+    cells = per_axis("output_padding", output_padding, len(stride), least=0)
+    for extra, r, d in zip(cells, stride, dilation, strict=True):
+        if extra and not transposed:
+            raise ValueError(f"kernels.Convolution: output_padding belongs to a transposed convolution; got {extra}")
+        if extra and extra >= max(r, d):
+            raise ValueError(
+                f"kernels.Convolution: output_padding must be below stride {r} or dilation {d}; got {extra}"
+            )
+    return cells
+
+
+def check_channels(in_dim: int, out_dim: int, groups: int) -> None:
+    """Raises ValueError unless the groups divide both channel counts."""
+    for name, size in {"in_dim": in_dim, "out_dim": out_dim, "groups": groups}.items():
+        if not _is_count(size, 1):
+            raise ValueError(f"kernels.Convolution: {name} must be an integer >= 1; got {size!r}")
+    if in_dim % groups or out_dim % groups:
+        raise ValueError(
+            f"kernels.Convolution: groups must divide both channel counts; got {groups} groups for {in_dim} in and "
+            f"{out_dim} out"
+        )
+
+
 def check_padding_fits(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...], mode: BoundaryMode) -> None:
     """Raises ValueError where a reflection or a period of the signal is shorter than the padding that it fills."""
     for n, pair in zip(shape, padding, strict=True):
