@@ -150,7 +150,7 @@ def test_a_batch_without_signals():
         problem = make(Grid(4, 5, weights=mass(20)), **options)
         problem.u = problem.u[:0].detach()
         check_route(NativeConvolution(), problem)
-        (reason,) = FFT().unsupported_reasons(problem.kernel, problem.u, problem.domain)
+        (reason,) = FFT().unsupported_reasons(problem.kernel, problem.u, problem.domain, None, problem.query_domain)
         assert "the batch is empty" in reason
 
 
