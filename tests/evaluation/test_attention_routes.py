@@ -8,6 +8,7 @@ from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import Dense, Evaluation, FusedAttention, SeparableSum, StepLoop, select
 from fredholm.kernels import Attention, Kernel, LinearAttention
 from tests.contracts.routes import TOLERANCE, Problem, check_route, compare, randomise, results
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 ROUTES: dict[type[Kernel], Evaluation] = {Attention: FusedAttention(), LinearAttention: SeparableSum(chunk=3)}
@@ -184,6 +185,13 @@ def test_large_scores_do_not_overflow():
         made.kernel.projections.query_weight.mul_(1e3)
     got, expected = (results(route, made)["integral"] for route in (FusedAttention(), Dense()))
     torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_refuses_pair_weights_for_other_heads():
+    made = problem(Attention, {}, Sequence(5).weigh_pairs(torch.zeros(2, 3, 5, 5)))
+    for route in (FusedAttention(), Dense()):
+        with refused(ValueError, "pair weights must be for 1 or 4 heads", "for 3"):
+            route.integrate(made.kernel, made.u, made.domain)
 
 
 def test_pair_weights_on_a_kernel_without_normalisation_multiply_it():

@@ -65,6 +65,8 @@ def test_refuses_terms_that_do_not_fit():
         _ = Attention(6, 2) + mlp()
     with refused(ValueError, "positions of different dimensions, [1, 2]"):
         _ = mlp() + MLP(4, 2, 2, width=3)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        _ = None * mlp()  # pyright: ignore[reportOperatorIssue]
     with refused(ValueError, "at least one kernel"):
         Sum([])
     with refused(TypeError, "Scaled", "int"):

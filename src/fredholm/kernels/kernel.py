@@ -78,6 +78,8 @@ class Kernel(nn.Module, abc.ABC):
         """g κ with a learned scalar that starts at `gate`; see `kernels.Scaled`."""
         from fredholm.kernels.compose import Scaled  # a multiple is a kernel, so its file imports this one
 
+        if not isinstance(gate, int | float):
+            return NotImplemented
         return Scaled(self, gate)
 
     def output_domain(self, domain: Domain) -> Domain:

@@ -50,6 +50,11 @@ class Normalised(Kernel):
         seen = self._mass(domain) > 0
         if domain.pair_bias is not None:
             bias = domain.pair_bias
+            if bias.shape[1] not in (1, self.num_heads):
+                raise ValueError(
+                    f"{type(self).__name__}: pair weights must be for 1 or {self.num_heads} heads; "
+                    f"the domain has them for {bias.shape[1]}"
+                )
             seen = seen & (bias if bias.dtype == torch.bool else bias > -torch.inf)
         if self.is_causal:
             counts = preceding_counts(query_domain, domain)[:, None, :, None]

@@ -168,5 +168,11 @@ def test_refuses_what_is_no_integral():
         layer(u, u, u, attn_mask=torch.zeros(4, 5))
     with refused(ValueError, "key_padding_mask must be (3, 5)", "(5, 3)"):
         layer(u, u, u, key_padding_mask=torch.zeros(5, 3))
+    with refused(ValueError, "value must be (points, batch, 8) or (points, 8)", "(5, 3, 7)"):
+        layer(u, u, u[..., :7])
+    with refused(ValueError, "key must be (points, batch, 8)", "(5, 8)"):
+        layer(u, u[:, 0], u[:, 0])
+    with refused(ValueError, "query must be", "(8,)"):
+        layer(u[0, 0], u, u)
     with refused(ValueError, "key and value must hold the same points"):
         layer(u, u, u[:4])

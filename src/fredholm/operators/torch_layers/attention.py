@@ -82,6 +82,7 @@ class AttentionLayer(nn.Module):
             )
         if is_causal and attn_mask is None:
             raise ValueError("AttentionLayer: is_causal only describes attn_mask; pass the causal mask as attn_mask")
+        self._check_signals(query, key, value)
         has_batch = query.ndim == 3
         if key is value and not self.kernel.projections.separate_values:
             operator = self.operator
@@ -119,6 +120,20 @@ class AttentionLayer(nn.Module):
         assert query_given is not None
         integral, coefficients = FusedAttention().with_coefficients(kernel, u, domain, query_given, query_domain)
         return operator.around(integral, query_given), coefficients
+
+    def _check_signals(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        own = self.kernel.projections
+        for name, signal, channels in (
+            ("query", query, own.query_dim),
+            ("key", key, own.key_dim),
+            ("value", value, own.value_dim),
+        ):
+            if signal.ndim not in (2, 3) or signal.ndim != query.ndim or signal.shape[-1] != channels:
+                order = "(batch, points, {0})" if self.batch_first else "(points, batch, {0})"
+                raise ValueError(
+                    f"AttentionLayer: {name} must be {order.format(channels)} or (points, {channels}), "
+                    f"all three with or without a batch; got {tuple(signal.shape)}"
+                )
 
     def _batched(self, signal: Tensor) -> Tensor:
         """`(B, N, C)` from the layer's own order, or without a batch."""
