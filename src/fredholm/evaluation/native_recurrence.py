@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import StatefulEvaluation
 from fredholm.evaluation.cells.fused import fused_recurrence
 from fredholm.evaluation.cells.op import fused_recurrence_op
 from fredholm.evaluation.cells.runs import Runs
+from fredholm.evaluation.evaluation import StatefulEvaluation
 from fredholm.kernels import CellRecurrence, Kernel, State
 
 
