@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fredholm import encoders, models
+from fredholm import encoders, kernels, models
 from fredholm.training import parameter_groups
 
 
@@ -78,3 +78,21 @@ def test_an_unknown_exemption_is_an_error() -> None:
 
     with pytest.raises(ValueError, match=r"^0\.no_weight_decay lists wieght, not among its parameters$"):
         parameter_groups(nn.Sequential(Wrong()), 0.1)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernels.LinearRNN(3, 4),
+        kernels.LinearRNN(3, 4, bias=True),
+        kernels.DiagonalStateSpace(3, 4, feedthrough=False),
+        kernels.SelectiveStateSpace(3, 4, feedthrough=False),
+        kernels.LSTM(3, 4, bias=False),
+        kernels.Attention(4, bias=False) + 0.0 * kernels.LinearAttention(4),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_every_kernel_finds_its_groups_whatever_its_options_leave_out(kernel):
+    decayed, exempt = parameter_groups(kernel, 0.1)
+    assert len(decayed["params"]) + len(exempt["params"]) == len(list(kernel.parameters()))
+    assert all(parameter.ndim > 1 for _, parameter in decayed["params"])

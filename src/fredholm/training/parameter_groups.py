@@ -33,7 +33,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     for path, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))
         listed = getattr(module, "no_weight_decay", frozenset())
-        if unknown := sorted(set(listed) - module._parameters.keys()):
+        # a parameter that an option leaves out is an attribute that is None
+        if unknown := sorted(name for name in listed if name not in own and getattr(module, name, ...) is not None):
             where = path or type(module).__name__
             raise ValueError(f"{where}.no_weight_decay lists {', '.join(unknown)}, not among its parameters")
         for name, parameter in own.items():
