@@ -145,6 +145,14 @@ def test_keeps_mode_dtype_and_what_is_frozen():
     assert not ours.training
     assert all(p.dtype == torch.float16 and not p.requires_grad for p in ours.parameters())
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
+    theirs.in_proj_weight.requires_grad_()
+    theirs.out_proj.bias.requires_grad_()
+    ours = AttentionLayer.from_torch(theirs)
+    assert {name for name, p in ours.named_parameters() if p.requires_grad} == {
+        "operator.bias", *(f"operator.kernel.projections.{name}_weight" for name in ("query", "key", "value"))
+    }  # fmt: skip
+    back = ours.to_torch()
+    assert {name for name, p in back.named_parameters() if p.requires_grad} == {"in_proj_weight", "out_proj.bias"}
     copied = copy.deepcopy(ours)
     assert copied.state_dict().keys() == ours.state_dict().keys()
 

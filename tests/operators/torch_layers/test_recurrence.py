@@ -58,7 +58,8 @@ def check(layer: nn.RNNBase, u: Any, hx: Any) -> None:
     assert isinstance(got[1], tuple) == isinstance(expected[1], tuple)
     leaves = [u.data if isinstance(u, PackedSequence) else u]
     leaves += [] if hx is None else [hx] if isinstance(hx, Tensor) else list(hx)
-    pairs = mine._pairs(layer)  # pyright: ignore[reportArgumentType]
+    named = dict(layer.named_parameters())
+    pairs = [(parameter, named[name]) for name, parameter in mine._by_torch_name().items()]
     assert len(pairs) == len(list(layer.parameters())) == len(list(mine.parameters()))
     own = gradients(parts(got), [*leaves, *(pair[0] for pair in pairs)])
     theirs = gradients(parts(expected), [*leaves, *(pair[1] for pair in pairs)])

@@ -1,5 +1,6 @@
 """An attention operator that is called as torch's multi-head attention is."""
 
+from collections.abc import Iterator
 from typing import Self, final
 
 import torch
@@ -202,8 +203,8 @@ class AttentionLayer(nn.Module):
             layer.operator.output_weight.copy_(out.weight)
             if layer.operator.bias is not None:
                 layer.operator.bias.copy_(out.bias)
-        for parameter in layer.parameters():
-            parameter.requires_grad_(out.weight.requires_grad)
+        for mine, theirs in layer._beside(module):
+            mine.requires_grad_(theirs.requires_grad)
         return layer.train(module.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
@@ -250,7 +251,21 @@ class AttentionLayer(nn.Module):
             module.out_proj.weight.copy_(like)
             if module.out_proj.bias is not None:
                 module.out_proj.bias.copy_(torch.zeros_like(like[0]) if operator.bias is None else operator.bias)
+        for mine, theirs in self._beside(module):
+            theirs.requires_grad_(mine.requires_grad)
         return module.train(self.training)
+
+    def _beside(self, module: nn.MultiheadAttention) -> Iterator[tuple[nn.Parameter, nn.Parameter]]:
+        """Each parameter, and that of torch's layer which it is part of or stands for."""
+        own, operator = self.kernel.projections, self.operator
+        packed = module.in_proj_weight
+        apart = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight) if packed is None else (packed,) * 3
+        pairs = [*zip((own.query_weight, own.key_weight, own.value_weight), apart, strict=True)]
+        pairs += [(bias, module.in_proj_bias) for bias in (own.query_bias, own.key_bias, own.value_bias)]
+        pairs += [(operator.output_weight, module.out_proj.weight), (operator.bias, module.out_proj.bias)]
+        for mine, theirs in pairs:
+            if mine is not None and theirs is not None:
+                yield mine, theirs
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""

@@ -11,6 +11,7 @@ from fredholm.domains import Domain, Grid
 from fredholm.evaluation import Evaluation, FilterEvaluation, Filtering, as_filtering, select
 from fredholm.kernels import Convolution
 from fredholm.operators.integral import IntegralOperator
+from fredholm.operators.torch_layers.parameters import copy_parameters
 
 CONVOLUTIONS: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED: tuple[type[nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -172,7 +173,7 @@ class ConvolutionLayer(nn.Module):
             )
             layer = cls(kernel, bias="bias" in given)
         layer = layer.to(weight.dtype).to_empty(device=weight.device)
-        _copy(given, layer._by_torch_name())
+        copy_parameters(given, layer._by_torch_name())
         return layer.train(module.training)
 
     def to_torch(self) -> nn.Module:
@@ -205,7 +206,7 @@ class ConvolutionLayer(nn.Module):
             options["output_padding"] = kernel.output_padding
         make = (TRANSPOSED if kernel.transposed else CONVOLUTIONS)[len(kernel.kernel_size) - 1]
         module = make(kernel.in_dim, kernel.out_dim, kernel.kernel_size, **options)
-        _copy(self._by_torch_name(), dict(module.named_parameters(recurse=False)))
+        copy_parameters(self._by_torch_name(), dict(module.named_parameters(recurse=False)))
         return module.train(self.training)
 
     def _by_torch_name(self) -> dict[str, nn.Parameter]:
@@ -233,11 +234,3 @@ def _is_watched(module: nn.Module) -> bool:
     """Whether anything is to be told when the module is called."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(hooks)
-
-
-def _copy(source: dict[str, nn.Parameter], target: dict[str, nn.Parameter]) -> None:
-    """Values and `requires_grad` of each parameter."""
-    for name, value in source.items():
-        with torch.no_grad():
-            target[name].copy_(value)
-        target[name].requires_grad_(value.requires_grad)

@@ -12,6 +12,7 @@ from fredholm.domains import Sequence
 from fredholm.kernels import GRU, LSTM, RNN, CellMode, CellRecurrence, State
 from fredholm.operators.integral import IntegralOperator
 from fredholm.operators.torch_layers.packed_sequence import repack, unpack
+from fredholm.operators.torch_layers.parameters import copy_parameters
 from fredholm.operators.torch_layers.stacked_states import join_states, split_states
 
 NativeRecurrent = nn.RNN | nn.LSTM | nn.GRU
@@ -28,7 +29,6 @@ _MODULES: dict[CellMode, Callable[..., NativeRecurrent]] = {
     "lstm": nn.LSTM,
     "gru": nn.GRU,
 }
-_PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 @final
@@ -217,9 +217,7 @@ class RecurrentLayer(nn.Module):
         )
         like = next(module.parameters())
         layer.to(device=like.device, dtype=like.dtype)
-        for mine, theirs in layer._pairs(module):
-            mine.requires_grad_(theirs.requires_grad)
-            mine.data.copy_(theirs.data)
+        copy_parameters(dict(module.named_parameters()), layer._by_torch_name())
         return layer.train(module.training)
 
     def to_torch(self) -> NativeRecurrent:
@@ -236,21 +234,15 @@ class RecurrentLayer(nn.Module):
             device=kernel.weight_ih.device,
             dtype=kernel.weight_ih.dtype,
         )
-        for mine, theirs in self._pairs(module):
-            theirs.requires_grad_(mine.requires_grad)
-            theirs.data.copy_(mine.data)
+        copy_parameters(self._by_torch_name(), dict(module.named_parameters()))
         return module.train(self.training)
 
-    def _pairs(self, module: NativeRecurrent) -> list[tuple[Tensor, Tensor]]:
-        """Each parameter beside that of torch's layer which it stands for."""
-        pairs = []
+    def _by_torch_name(self) -> dict[str, nn.Parameter]:
+        named = {}
         for index, kernel in enumerate(self._kernels()):
             ending = f"_l{index // self.directions}" + ("_reverse" if index % self.directions else "")
-            for name in _PARAMETERS:
-                mine = getattr(kernel, name)
-                if mine is not None:
-                    pairs.append((mine, getattr(module, name + ending)))
-        return pairs
+            named |= {name + ending: parameter for name, parameter in kernel.named_parameters()}
+        return named
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
