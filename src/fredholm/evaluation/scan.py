@@ -25,7 +25,7 @@ class Scan(StatefulEvaluation):
 
     Args:
         chunk: points a chunk; None: as many as keep the number of steps small.
-        window_elements: numbers in the window of states that a diagonal recurrence holds at one time; None: 2^19 on a
+        window_elements: numbers in the window of states that a diagonal recurrence holds at one time; None: 2^20 on a
             CPU (they then stay in its cache), 2^24 elsewhere.
     """
 
@@ -93,8 +93,11 @@ class Scan(StatefulEvaluation):
             steps = torch.where(mask[..., None], steps, 0.0).expand(value.shape)
         batch, length = value.shape[:2]
         state_size = batch * form.rates.numel()
-        elements = self.window_elements or (1 << 19 if value.device.type == "cpu" else 1 << 24)
-        window, chunk = choose_window(length, state_size, elements, self.chunk)
+        on_cpu = value.device.type == "cpu"
+        elements = self.window_elements or (1 << 20 if on_cpu else 1 << 24)
+        # on a CPU, steps too small for threads: meeting after each would cost more than they save
+        step_elements = min((1 << 15) - 1 if on_cpu else 1 << 21, elements)
+        window, chunk = choose_window(length, state_size, elements, step_elements, self.chunk)
         keep = value.new_empty(0) if reset is None else (~reset).to(value.dtype).mT
         driven = value if form.scale is None else value * form.scale
         tensors = [

@@ -24,18 +24,21 @@ def blocks(size: int, chunk: int) -> list[Block]:
     return [block for block in found if block.chunks and block.length]
 
 
-def choose_window(length: int, state_size: int, max_elements: int, chunk: int | None) -> tuple[int, int]:
+def choose_window(
+    length: int, state_size: int, max_elements: int, step_elements: int, chunk: int | None
+) -> tuple[int, int]:
     """Points whose states are held at one time, and points a chunk.
 
     Args:
         length: points T.
         state_size: numbers in a state.
         max_elements: numbers that may be held, but for 16 points at least.
-        chunk: points a chunk, where that is given. Else chunks are so many that a step of all of them touches an eighth
-            of `max_elements`, and so few that neither steps nor chunks, which are put together in order, are many.
+        step_elements: numbers that a step of all chunks may touch.
+        chunk: points a chunk, where that is given. Else chunks are as many as `step_elements` allow, and so few that
+            neither steps nor chunks, which are put together in order, are many.
     """
     window = max(1, min(length, max(16, max_elements // max(state_size, 1))))
     if chunk is None:
-        chunks = max(1, min(max_elements // (8 * max(state_size, 1)), 2 * math.isqrt(window)))
+        chunks = max(1, min(step_elements // max(state_size, 1), 2 * math.isqrt(window)))
         chunk = max(1, window // chunks)
     return max(chunk, window - window % chunk), chunk
