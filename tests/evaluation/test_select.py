@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fredholm.domains import Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense, Tiled, Toeplitz, select
+from fredholm.evaluation import Dense, TermByTerm, Tiled, Toeplitz, select
 from fredholm.kernels import MLP, KernelInputs
 from fredholm.kernels.kernel import Kernel
 
@@ -57,3 +57,11 @@ def test_refuses_when_no_route_fits_and_says_why():
     u = torch.empty(1, 40_000, 4, device="meta")
     with pytest.raises(ValueError, match=r"no evaluation can integrate Mean on .*Dense: κ would need 95\.4 GiB"):
         select(Mean(4), u, Grid(200, 200))
+
+
+def test_tells_only_of_routes_that_are_made_for_the_kernel():
+    u = torch.randn(1, 9, 4)
+    assert set(select(mlp(1), u, Sequence(times=torch.rand(9).sort().values)).refusals) == {"Toeplitz"}
+    assert select(mlp(), u, Grid(3, 3)).refusals == {}
+    assert Tiled().unsupported_reasons(Mean(4), u, Grid(3, 3)) == ["Mean is not marked PairwiseMLP"]
+    assert TermByTerm(select).unsupported_reasons(Mean(4), u, Grid(3, 3)) == ["Mean is not marked Sum or Scaled"]  # pyright: ignore[reportArgumentType]

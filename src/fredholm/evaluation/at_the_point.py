@@ -16,12 +16,13 @@ from fredholm.kernels import Kernel, Pointwise
 class AtThePoint(Evaluation):
     """For `Pointwise`: one matrix product for all points."""
 
+    marker = Pointwise
+
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """Refuses other kernels, and queries that are not the points of the signal."""
-        if not isinstance(kernel, Pointwise):
-            return [f"{type(kernel).__name__} is not Pointwise"]
+        """Refuses queries that are not the points of the signal."""
+        assert isinstance(kernel, Pointwise)
         if query_domain is not None and query_domain is not domain:
             return ["the queries are not the points of the signal"]
         return []

@@ -1,6 +1,7 @@
 """The abstract evaluation: one route to the value of an integral."""
 
 import abc
+from types import UnionType
 from typing import ClassVar, final
 
 from torch import Tensor
@@ -15,6 +16,8 @@ class Evaluation(abc.ABC):
     For what it does not refuse, every route gives the numbers of `Dense`, in the forward pass and in every gradient.
     """
 
+    marker: ClassVar[type[Kernel] | UnionType] = Kernel
+    """The kernels that the route is made for."""
     weighs_pairs: ClassVar[bool] = False
     """Whether the route honours a measure that differs from query to query (`Domain.weigh_pairs`)."""
 
@@ -23,6 +26,8 @@ class Evaluation(abc.ABC):
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> list[str]:
         """Why this route cannot compute this integral, a sentence each; empty when it can. Shapes as in `integrate`."""
+        if not isinstance(kernel, self.marker):
+            return [f"{type(kernel).__name__} is not marked {_name_of(self.marker)}"]
         reasons = self.refusals(kernel, u, domain, query, query_domain)
         if domain.pair_bias is not None and not self.weighs_pairs:
             reasons = [*reasons, "the measure differs from query to query"]
@@ -32,7 +37,7 @@ class Evaluation(abc.ABC):
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """What `unsupported_reasons` says of everything but pair weights."""
+        """What `unsupported_reasons` says of a kernel with the route's marker, pair weights aside."""
 
     @abc.abstractmethod
     def integrate(
@@ -83,3 +88,8 @@ class StatefulEvaluation(Evaluation):
     ) -> Tensor:
         """See `Evaluation.integrate`."""
         return self.run(kernel, u, domain)[0]
+
+
+def _name_of(marker: type[Kernel] | UnionType) -> str:
+    kinds = marker.__args__ if isinstance(marker, UnionType) else (marker,)
+    return " or ".join(kind.__name__ for kind in kinds)

@@ -25,10 +25,8 @@ class Filtering(NamedTuple):
         return self.kernel.filter_weight(self.keys, self.queries)
 
 
-def as_filtering(kernel: Kernel, domain: Domain, query_domain: Domain | None) -> Filtering | str:
+def as_filtering(kernel: Stationary, domain: Domain, query_domain: Domain | None) -> Filtering | str:
     """The integral as a filter, or in a sentence why it is none."""
-    if not isinstance(kernel, Stationary):
-        return f"{type(kernel).__name__} is not marked Stationary"
     keys = whole_grid(domain)
     if keys is None:
         return "the points of the signal are not one whole regular grid"
@@ -48,6 +46,8 @@ def as_filtering(kernel: Kernel, domain: Domain, query_domain: Domain | None) ->
 class FilterEvaluation(Evaluation):
     """A route for `Stationary` kernels between aligned regular grids, which filters the signal as one image."""
 
+    marker = Stationary
+
     @abc.abstractmethod
     def filter_refusals(self, filtering: Filtering, batch_size: int) -> list[str]:
         """Why this route cannot compute this filter, a sentence each."""
@@ -60,7 +60,8 @@ class FilterEvaluation(Evaluation):
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """Refuses other kernels and points, and what `filter_refusals` says."""
+        """Refuses other points, and what `filter_refusals` says."""
+        assert isinstance(kernel, Stationary)
         filtering = as_filtering(kernel, domain, query_domain)
         return [filtering] if isinstance(filtering, str) else self.filter_refusals(filtering, u.shape[0])
 
@@ -69,6 +70,7 @@ class FilterEvaluation(Evaluation):
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
         """See `Evaluation.integrate`; signal and image share their memory where every point counts once."""
+        assert isinstance(kernel, Stationary)
         filtering = as_filtering(kernel, domain, query_domain)
         assert isinstance(filtering, Filtering)
         uniform = domain.uniform_parts is not None and len(domain.uniform_parts) == 1

@@ -20,13 +20,14 @@ class FusedAttention(StatefulEvaluation):
     On hardware with a flash kernel memory is O(N·d) where no masses, masks or pair weights are given.
     """
 
+    marker = DotProduct
     weighs_pairs = True
 
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """Refuses other kernels; see `Evaluation.unsupported_reasons`."""
-        return [] if isinstance(kernel, DotProduct) else [f"{type(kernel).__name__} is not marked DotProduct"]
+        """Refuses nothing; see `Evaluation.unsupported_reasons`."""
+        return []
 
     def integrate(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None

@@ -22,12 +22,13 @@ class LongConvolution(Evaluation):
     gives 0 to rounding.
     """
 
+    marker = DiagonalRecurrence
+
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
         """Refuses what is no convolution; see `Evaluation.unsupported_reasons`."""
-        if not isinstance(kernel, DiagonalRecurrence):
-            return [f"{type(kernel).__name__} is not marked DiagonalRecurrence"]
+        assert isinstance(kernel, DiagonalRecurrence)
         reasons = [] if kernel.is_time_invariant else ["the recurrence varies in time"]
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")

@@ -24,12 +24,13 @@ class NativeRecurrence(StatefulEvaluation):
     `torch.compile` it is one opaque operator with a backward pass of its own, since torch's would unroll.
     """
 
+    marker = CellRecurrence
+
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """Refuses kernels without a cell of torch.nn, other queries, and measures that do not count each point once."""
-        if not isinstance(kernel, CellRecurrence):
-            return [f"{type(kernel).__name__} is not marked CellRecurrence"]
+        """Refuses other queries, and measures that do not count each point once."""
+        assert isinstance(kernel, CellRecurrence)
         reasons = []
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")

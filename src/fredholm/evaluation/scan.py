@@ -37,12 +37,13 @@ class Scan(StatefulEvaluation):
             if value is not None and value < 1:
                 raise ValueError(f"Scan: {name} must be at least 1 or None; got {value}")
 
+    marker = DiagonalRecurrence | MatrixRecurrence
+
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """Refuses other kernels, points without an order, and other queries; see `Evaluation.unsupported_reasons`."""
-        if not isinstance(kernel, DiagonalRecurrence | MatrixRecurrence):
-            return [f"{type(kernel).__name__} is not marked DiagonalRecurrence or MatrixRecurrence"]
+        """Refuses points without an order, and other queries; see `Evaluation.unsupported_reasons`."""
+        assert isinstance(kernel, DiagonalRecurrence | MatrixRecurrence)
         reasons = []
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")

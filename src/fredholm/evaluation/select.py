@@ -78,11 +78,15 @@ def select(
 ) -> Choice:
     """The first of `routes` that can compute this integral; arguments as in `Evaluation.integrate`.
 
+    Routes that are made for other kernels are passed over without a word.
+
     Raises:
         ValueError: when every route refuses, with all reasons.
     """
     refusals: dict[str, list[str]] = {}
     for route in routes:
+        if not isinstance(kernel, route.marker):
+            continue
         reasons = route.unsupported_reasons(kernel, u, domain, query, query_domain)
         if not reasons:
             return Choice(route, refusals)

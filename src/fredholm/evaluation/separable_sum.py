@@ -23,14 +23,14 @@ class SeparableSum(StatefulEvaluation):
         chunk: points that a causal kernel treats pair by pair at a time.
     """
 
+    marker = Separable
     chunk: int = 64
 
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """Refuses other kernels, and causal ones whose i-th query does not see just the first i points."""
-        if not isinstance(kernel, Separable):
-            return [f"{type(kernel).__name__} is not marked Separable"]
+        """Refuses causal kernels whose i-th query does not see just the first i points."""
+        assert isinstance(kernel, Separable)
         if kernel.is_causal and query_domain is not None and query_domain is not domain:
             return ["the kernel is causal and the queries are not the points of the signal"]
         if kernel.is_causal and not is_ordered_by_index(domain):

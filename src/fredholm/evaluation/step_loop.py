@@ -16,12 +16,13 @@ from fredholm.kernels import Kernel, State, Stateful
 class StepLoop(StatefulEvaluation):
     """Calls the kernel's `step` along the sequence: what every faster route of a stateful kernel is tested against."""
 
+    marker = Stateful
+
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """Refuses kernels without a state, other queries, and measures that do not count each point once."""
-        if not isinstance(kernel, Stateful):
-            return [f"{type(kernel).__name__} is not marked Stateful"]
+        """Refuses kernels that look ahead, other queries, and measures that do not count each point once."""
+        assert isinstance(kernel, Stateful)
         reasons = [] if kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
         if kernel.has_growing_state and domain.mask is not None:
             reasons.append("a state that grows cannot pass over points that do not exist")

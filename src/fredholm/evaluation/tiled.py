@@ -24,14 +24,14 @@ class Tiled(Evaluation):
         tile_elements: entries of p in a tile; None: 2^20 on a CPU (a tile then stays in its cache), 2^26 elsewhere.
     """
 
+    marker = PairwiseMLP
     tile_elements: int | None = None
 
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """Refuses other kernels, and displacements that wrap round; see `Evaluation.unsupported_reasons`."""
-        if not isinstance(kernel, PairwiseMLP):
-            return [f"{type(kernel).__name__} is not marked PairwiseMLP"]
+        """Refuses displacements that wrap round; see `Evaluation.unsupported_reasons`."""
+        assert isinstance(kernel, PairwiseMLP)
         if domain.is_periodic and kernel.reads_displacement(domain):
             return ["displacements on a periodic domain do not split over the two points"]
         return []

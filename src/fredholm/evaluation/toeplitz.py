@@ -24,14 +24,14 @@ class Toeplitz(Evaluation):
         tile_elements: as in `Tiled`.
     """
 
+    marker = PairwiseMLP
     tile_elements: int | None = None
 
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
     ) -> list[str]:
-        """Refuses other kernels, domains without a common grid, and kernels with nothing to tabulate."""
-        if not isinstance(kernel, PairwiseMLP):
-            return [f"{type(kernel).__name__} is not marked PairwiseMLP"]
+        """Refuses domains without a common grid, and kernels with nothing to tabulate."""
+        assert isinstance(kernel, PairwiseMLP)
         if not kernel.reads_displacement(domain):
             return ["nothing in this kernel depends on the displacement beyond what splits over the two points"]
         if _common_grid(domain, domain if query_domain is None else query_domain) is None:
