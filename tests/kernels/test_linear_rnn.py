@@ -62,3 +62,5 @@ def test_bad_input_is_told():
     operator = IntegralOperator(LinearRNN(2, 3))
     with refused(ValueError, "batch size 3", "initial_state(2)"):
         operator.scan(torch.randn(2, 4, 2), state=operator.initial_state(3))
+    with refused(ValueError, "LinearRNN keeps [(3,)]", "[(1,)]"):
+        operator.step(torch.randn(2, 2), (torch.zeros(2, 1),))

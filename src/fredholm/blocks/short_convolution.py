@@ -71,7 +71,7 @@ class ShortConvolution(nn.Module):
         def back(k: int, rank: Tensor, era: Tensor) -> Tensor:
             at = (rank - k).clamp_min(0)
             found = points.gather(1, at[..., None].expand(-1, -1, self.channels))
-            return torch.where((eras.gather(1, at) == era)[..., None] & (rank >= k)[..., None], found, 0.0)
+            return torch.where((eras.gather(1, at) == era)[..., None], found, 0.0)
 
         out = self.bias
         for k in range(self.width):

@@ -311,3 +311,9 @@ def _check_state(kernel: Stateful, state: State, batch_size: int) -> None:
             f"IntegralOperator: the state has batch size {sizes[0]} but the signal has {batch_size}; "
             f"start from initial_state({batch_size})"
         )
+    wanted, got = ([tuple(part.shape[1:]) for part in parts] for parts in (expected, state))
+    if got != wanted and not kernel.has_growing_state:
+        raise ValueError(
+            f"IntegralOperator: the state holds {got} numbers a sequence but {type(kernel).__name__} keeps {wanted}; "
+            f"start from initial_state({batch_size})"
+        )
