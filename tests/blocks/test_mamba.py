@@ -107,7 +107,11 @@ def test_bad_input_is_told():
     made = MambaBlock(3)
     with refused(ValueError, "(batch, points, channels)", "(2, 3)"):
         made(torch.randn(2, 3))
-    with refused(ValueError, "4 points", "3"):
+    with refused(ValueError, "Sequence(3)", "(1, 4, 3)"):
         made(torch.randn(1, 4, 3), Sequence(3))
+    with refused(ValueError, "does not fit u of shape (1, 4, 3)"):
+        made(torch.randn(1, 4, 3), Sequence(4, mask=torch.ones(2, 4, dtype=torch.bool)))
+    with refused(ValueError, "reset must be (1, 4) bool", "(4,)"):
+        made.scan(torch.randn(1, 4, 3), reset=torch.zeros(4, dtype=torch.bool))
     with refused(ValueError, "initial_state(2)", "(1, 3, 6)"):
         made.step(torch.randn(2, 3), made.initial_state(1))

@@ -119,14 +119,19 @@ class MambaBlock(nn.Module):
         domain = Sequence(u.shape[1]).to(u.device) if domain is None else domain
         state = self.initial_state(len(u)) if state is None else state
         self._check_state(state, len(u))
+        if reset is not None and (reset.shape != u.shape[:2] or reset.dtype != torch.bool):
+            raise ValueError(
+                f"MambaBlock: reset must be {tuple(u.shape[:2])} bool, True = start anew here; "
+                f"got {tuple(reset.shape)} {reset.dtype}"
+            )
         v, z = self._enter(u, domain)
         v, buffer = self.convolution(v, state[0], domain.mask, reset)
         v, following = self.operator.scan(nn.functional.silu(v), domain, state=state[1:], reset=reset)
         return self._leave(v, z), (buffer, *following)
 
     def _enter(self, u: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
-        if u.shape[1] != domain.num_points:
-            raise ValueError(f"MambaBlock: u has {u.shape[1]} points but its domain {domain!r} has {domain.num_points}")
+        if u.shape[1] != domain.num_points or domain.batch_size not in (None, len(u)):
+            raise ValueError(f"MambaBlock: the domain {domain!r} does not fit u of shape {tuple(u.shape)}")
         u = u if domain.mask is None else torch.where(domain.mask.to(u.device)[..., None], u, 0.0)
         v, z = self.in_projection(u).chunk(2, dim=-1)
         return v, z
