@@ -14,7 +14,7 @@ def make(length: int, dtype: torch.dtype = torch.float64, **options) -> Problem:
     return Problem(kernel, torch.randn(2, length, 3, dtype=dtype), Sequence(length))
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 16, 37])
+@pytest.mark.parametrize("length", [0, 1, 3, 37, 64, 65])
 @pytest.mark.parametrize("rule", ["zoh", "bilinear"])
 def test_equals_dense_forward_and_in_every_gradient(rule, length):
     check_route(LongConvolution(), make(length, rule=rule))
@@ -65,3 +65,12 @@ def test_is_the_route_of_a_whole_sequence_and_the_scan_of_the_rest():
     u = torch.randn(2, 6, 3)
     assert operator.explain(u).startswith("LongConvolution:")
     assert operator.explain(u, key_padding_mask=torch.tensor([True] * 5 + [False])).startswith("Scan:")
+
+
+def test_compiles_in_one_graph_for_any_length():
+    torch.compiler.reset()
+    operator = IntegralOperator(DiagonalStateSpace(3, 2), evaluation=LongConvolution())
+    compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
+    for length in (5, 9):
+        u = torch.randn(2, length, 3)
+        assert torch.allclose(compiled(u), operator(u), atol=1e-6)

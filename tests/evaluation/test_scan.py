@@ -9,7 +9,7 @@ from torch import Tensor
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence
 from fredholm.evaluation import Dense, Scan, StepLoop
-from fredholm.evaluation.recurrence import diagonal_scan
+from fredholm.evaluation.recurrence import diagonal_scan, matrix_scan
 from fredholm.kernels import (
     MLP,
     DiagonalStateSpace,
@@ -168,7 +168,7 @@ def test_any_cut_of_any_length(name, length, batch, chunk, elements):
     assert torch.allclose(final[0], end[0], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["mamba", "selective zoh", "s4d zoh", "s4d bilinear", "zoh"])
+@pytest.mark.parametrize("name", ["mamba", "selective zoh", "s4d zoh", "zoh", "linear rnn, affine"])
 def test_gradcheck(name):
     problem = make(name, Sequence(7), batch=1)
     kernel = problem.kernel
@@ -185,25 +185,33 @@ def test_gradcheck(name):
 
 
 @pytest.mark.parametrize("varies", [False, True])
-def test_the_operator_is_registered_as_pytorch_wants_it(varies):
+def test_the_operators_are_registered_as_pytorch_wants_it(varies):
     T, B, n, d = 5, 2, 3, 4
-    shapes = [(n, d), (T, B, d) if varies else (d,), (T, B, d), (T, B, n) if varies else (n, d)]
-    shapes += [(T, B, n) if varies else (n, d), (T, B), (B, n, d)]
+    shapes = [(n, d), (B, T, d) if varies else (d,), (B, T, d), (B, T, n) if varies else (n, d)]
+    shapes += [(B, T, n) if varies else (n, d), (B, T), (B, n, d)]
     tensors = [torch.rand(shape, dtype=torch.float64) for shape in shapes]
     tensors = [t.requires_grad_(i != 5) for i, t in enumerate(tensors)]
-    torch.library.opcheck(diagonal_scan, (tensors, varies, 2, 2))
+    torch.library.opcheck(diagonal_scan, (tensors, varies, 2, 2, 0))
+    shapes = [(B if varies else 1, T if varies else 1, n, n), (B, T, n), (B, n)]
+    tensors = [torch.rand(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    flags = [keep(B, T), ~keep(B, T)] if varies else [torch.empty(0, dtype=torch.bool)] * 2
+    torch.library.opcheck(matrix_scan, (*tensors, *flags, 2))
 
 
 @pytest.mark.parametrize("name", ["linear rnn, affine", "zoh", "s4d bilinear", "mamba", "selective zoh"])
-def test_compiles_in_one_graph(name):
+def test_compiles_in_one_graph_for_any_length_with_its_gradient(name):
     torch.compiler.reset()
-    problem = make(name, Sequence(times=times(5), mask=keep(2, 5)), torch.float32)
-    operator = IntegralOperator(problem.kernel, evaluation=Scan(), residual=False)
-    expected, state = operator.scan(problem.u, problem.domain)
-    compiled = torch.compile(lambda u: operator.scan(u, problem.domain), fullgraph=True, backend="aot_eager")
-    got, final = compiled(problem.u)
-    assert torch.allclose(got, expected, atol=1e-6)
-    assert torch.allclose(final[0], state[0], atol=1e-6)
+    problem = make(name, Sequence(1), torch.float32)
+    operator = IntegralOperator(problem.kernel, residual=False)
+    compiled = torch.compile(operator.scan, fullgraph=True, backend="aot_eager")
+    for length in (5, 9):
+        u = torch.randn(2, length, problem.kernel.in_dim, requires_grad=True)
+        domain = Sequence(times=times(length)) if name == "zoh" else Sequence(length, mask=keep(2, length))
+        (expected, state), (got, final) = operator.scan(u, domain), compiled(u, domain)
+        assert torch.allclose(got, expected, atol=1e-6)
+        assert torch.allclose(final[0], state[0], atol=1e-6)
+        wanted, found = (torch.autograd.grad(out.square().sum(), u)[0] for out in (expected, got))
+        assert torch.allclose(found, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -242,7 +250,7 @@ def test_nothing_to_integrate_gives_exactly_zero(name):
 
 @pytest.mark.parametrize("name", ["mamba", "s4d zoh"])
 def test_saves_the_inputs_and_a_few_states_and_never_all(name):
-    kernel: Kernel = SelectiveStateSpace(64, 64) if name == "mamba" else DiagonalStateSpace(64, 128)
+    kernel: Kernel = SelectiveStateSpace(32, 64) if name == "mamba" else DiagonalStateSpace(32, 128)
 
     def saved(n: int) -> int:
         total = 0
@@ -252,13 +260,13 @@ def test_saves_the_inputs_and_a_few_states_and_never_all(name):
             total += tensor.numel()
             return tensor
 
-        u = torch.randn(1, n, 64, requires_grad=True)
+        u = torch.randn(1, n, 32, requires_grad=True)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            Scan(window_elements=1 << 17).run(kernel, u, Sequence(n))
+            Scan(window_elements=1 << 15).run(kernel, u, Sequence(n))
         return total
 
-    points = 256
-    assert saved(2 * points) - saved(points) < 0.4 * points * 64 * 64
+    points = 128
+    assert saved(2 * points) - saved(points) < 0.4 * points * 32 * 64
 
 
 def test_a_long_step_neither_overflows_nor_loses_the_gradient():

@@ -1,7 +1,6 @@
 """Linear recurrences by a scan that is parallel over time."""
 
 import dataclasses
-import math
 from typing import final
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import StatefulEvaluation
-from fredholm.evaluation.recurrence import choose_window, diagonal_scan, matrix_scan
+from fredholm.evaluation.recurrence import diagonal_scan, matrix_scan, window_size
 from fredholm.kernels import DiagonalForm, DiagonalRecurrence, Kernel, MatrixRecurrence, State
 
 
@@ -64,10 +63,10 @@ class Scan(StatefulEvaluation):
             value = _weighed(kernel.multiplicand(u), kernel, domain, form.output.dtype)
             is_constant = form.input.shape[1] == 1
             driven = value @ form.input[:, 0].mT if is_constant else (form.input @ value[..., None])[..., 0]
-            exists = None if domain.mask is None else torch.atleast_2d(domain.mask)
-            keep = None if reset is None else ~reset
-            chunk = self.chunk or max(1, math.isqrt(max(u.shape[1] // 2, 1)))
-            states = matrix_scan(form.transition, driven, h, exists, keep, chunk)
+            nowhere = torch.empty(0, dtype=torch.bool, device=u.device)
+            exists = nowhere if domain.mask is None else torch.atleast_2d(domain.mask)
+            keep = nowhere if reset is None else ~reset
+            states = matrix_scan(form.transition, driven, h, exists, keep, self.chunk or 0)
             out = states @ form.output.mT
             if form.feedthrough is not None:
                 out = out + value @ form.feedthrough.mT
@@ -92,24 +91,25 @@ class Scan(StatefulEvaluation):
         if mask is not None:
             # a step of length 0 leaves the state as it is
             steps = torch.where(mask[..., None], steps, 0.0).expand(value.shape)
-        batch, length = value.shape[:2]
-        state_size = batch * form.rates.numel()
+        state_size = value.shape[0] * form.rates.numel()
         on_cpu = value.device.type == "cpu"
         elements = self.window_elements or (1 << 20 if on_cpu else 1 << 24)
         # on a CPU, steps too small for threads: meeting after each would cost more than they save
         step_elements = min((1 << 15) - 1 if on_cpu else 1 << 21, elements)
-        window, chunk = choose_window(length, state_size, elements, step_elements, self.chunk)
-        keep = value.new_empty(0) if reset is None else (~reset).to(value.dtype).mT
+        max_chunks = max(1, step_elements // max(state_size, 1))
+        keep = value.new_empty(0) if reset is None else (~reset).to(value.dtype)
         driven = value if form.scale is None else value * form.scale
         tensors = [
             form.rates,
-            *(_time_first(part) for part in (steps, driven)),
-            *(_time_first(part).to(form.rates.dtype) for part in (form.input, form.output)),
+            steps,
+            driven,
+            *(part.to(form.rates.dtype) for part in (form.input, form.output)),
             keep,
             h.to(form.rates.dtype),
         ]
-        out, h, _ = diagonal_scan([t.contiguous() for t in tensors], form.holds_input, window, chunk)
-        return out.transpose(0, 1), h
+        window = window_size(state_size, elements)
+        out, h, _ = diagonal_scan(tensors, form.holds_input, window, max_chunks, self.chunk or 0)
+        return out, h
 
 
 def _weighed(u: Tensor, kernel: Kernel, domain: Domain, dtype: torch.dtype) -> Tensor:
@@ -118,7 +118,3 @@ def _weighed(u: Tensor, kernel: Kernel, domain: Domain, dtype: torch.dtype) -> T
     if domain.mask is None and domain.uniform_parts is not None and len(domain.uniform_parts) == 1:
         return value
     return value * kernel.measure(domain).to(dtype)[..., None]
-
-
-def _time_first(weights: Tensor) -> Tensor:
-    return weights.transpose(0, 1) if weights.ndim == 3 else weights

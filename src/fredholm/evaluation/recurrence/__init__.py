@@ -2,6 +2,6 @@
 
 from fredholm.evaluation.recurrence.matrix import matrix_scan
 from fredholm.evaluation.recurrence.op import diagonal_scan
-from fredholm.evaluation.recurrence.tiling import choose_window
+from fredholm.evaluation.recurrence.tiling import window_size
 
-__all__ = ["choose_window", "diagonal_scan", "matrix_scan"]
+__all__ = ["diagonal_scan", "matrix_scan", "window_size"]

@@ -15,7 +15,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.recurrence.tiling import Block, blocks
+from fredholm.evaluation.recurrence.tiling import Block, blocks, chunk_size
 
 
 class DiagonalInputs(NamedTuple):
@@ -39,11 +39,12 @@ class Window(NamedTuple):
 
 @final
 class DiagonalScan:
-    """One recurrence; `window` points are held at a time, in chunks of `chunk`."""
+    """One recurrence; `window` points are held at a time, in chunks of `chunk`, or where that is 0 `max_chunks`."""
 
-    def __init__(self, inputs: DiagonalInputs, holds_input: bool, window: int, chunk: int) -> None:
-        self.inputs, self.holds_input, self.chunk = inputs, holds_input, chunk
+    def __init__(self, inputs: DiagonalInputs, holds_input: bool, window: int, max_chunks: int, chunk: int) -> None:
+        self.inputs, self.holds_input = inputs, holds_input
         length = len(inputs.values)
+        self.chunk = chunk or chunk_size(min(window, length), max_chunks)
         self.windows = [slice(i, min(i + window, length)) for i in range(0, length, window)]
         self.varies = inputs.steps.ndim == 3
 

@@ -1,7 +1,8 @@
 """How a sequence is cut for a parallel scan."""
 
-import math
 from typing import NamedTuple
+
+LEAST_WINDOW = 16
 
 
 class Block(NamedTuple):
@@ -24,21 +25,12 @@ def blocks(size: int, chunk: int) -> list[Block]:
     return [block for block in found if block.chunks and block.length]
 
 
-def choose_window(
-    length: int, state_size: int, max_elements: int, step_elements: int, chunk: int | None
-) -> tuple[int, int]:
-    """Points whose states are held at one time, and points a chunk.
+def window_size(state_size: int, max_elements: int) -> int:
+    """Points whose states are held at one time: as many as fit `max_elements` numbers, but `LEAST_WINDOW` at least."""
+    return max(LEAST_WINDOW, max_elements // max(state_size, 1))
 
-    Args:
-        length: points T.
-        state_size: numbers in a state.
-        max_elements: numbers that may be held, but for 16 points at least.
-        step_elements: numbers that a step of all chunks may touch.
-        chunk: points a chunk, where that is given. Else chunks are as many as `step_elements` allow, and so few that
-            neither steps nor chunks, which are put together in order, are many.
-    """
-    window = max(1, min(length, max(16, max_elements // max(state_size, 1))))
-    if chunk is None:
-        chunks = max(1, min(step_elements // max(state_size, 1), 2 * math.isqrt(window)))
-        chunk = max(1, window // chunks)
-    return max(chunk, window - window % chunk), chunk
+
+def chunk_size(points: int, max_chunks: int) -> int:
+    """Points a chunk: as many chunks as allowed, but not more than keep steps and the joining of chunks few."""
+    chunks = max(1, min(max_chunks, int((2 * points) ** 0.5)))
+    return max(1, points // chunks)
