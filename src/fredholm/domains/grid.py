@@ -6,7 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains.domain import Domain, GridBlock, device_of
+from fredholm.domains.checks import device_of
+from fredholm.domains.domain import Domain, GridBlock
 
 
 @final

@@ -5,7 +5,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains.domain import Domain, GridBlock, check_mask, check_tensor, device_of
+from fredholm.domains.checks import check_mask, check_tensor, device_of
+from fredholm.domains.domain import Domain, GridBlock
 
 
 @final
