@@ -131,3 +131,13 @@ def test_bad_input_is_told():
     _, state = kernel.step(torch.ones(1, 1), kernel.initial_state(1), torch.tensor([3.0]))
     with refused(ValueError, "time runs backwards by 1"):
         kernel.step(torch.ones(1, 1), state, torch.tensor([2.0]))
+
+
+def test_a_step_without_a_time_comes_one_step_size_later():
+    kernel = system("zoh", step_size=0.7)
+    u = torch.randn(1, 4, 1, dtype=torch.float64)
+    times = torch.tensor([1.0, 1.5, 4.0, 4.7], dtype=torch.float64)
+    _, state = Scan().run(kernel, u[:, :3], Sequence(times=times[:3]))
+    out, (_, clock) = kernel.step(u[:, 3], state)
+    assert torch.allclose(out, Scan().integrate(kernel, u, Sequence(times=times))[:, 3], atol=1e-14)
+    assert torch.allclose(clock, times[3:])
