@@ -5,9 +5,10 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.domains import Domain, Sequence
+from fredholm.domains import Domain
 from fredholm.evaluation import STATEFUL_ROUTES, Choice, Evaluation, StatefulEvaluation, select
 from fredholm.kernels import Kernel, State, Stateful
+from fredholm.operators.arguments import Arguments, Given, check_state, prepare
 
 
 @final
@@ -118,8 +119,8 @@ class IntegralOperator(nn.Module):
                 f"IntegralOperator.step: u must be one point, (batch, channels); "
                 f"got {tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__}"
             )
-        self._check_signal("u", u[:, None])
-        _check_state(kernel, state, len(u))
+        self.prepare(u[:, None])
+        check_state(kernel, state, len(u))
         out, state = kernel.step(u, state, time)
         return self.around(out, u), state
 
@@ -140,7 +141,7 @@ class IntegralOperator(nn.Module):
         kernel = self._stateful("scan")
         u, domain, _, _ = self.prepare(u, domain, None, None, None)
         if state is not None:
-            _check_state(kernel, state, len(u))
+            check_state(kernel, state, len(u))
         if reset is not None and (reset.shape != u.shape[:2] or reset.dtype != torch.bool):
             raise ValueError(
                 f"IntegralOperator.scan: reset must be {tuple(u.shape[:2])} bool, True = start anew here; "
@@ -205,115 +206,8 @@ class IntegralOperator(nn.Module):
         query: Tensor | None = None,
         query_domain: Domain | None = None,
         key_padding_mask: Tensor | None = None,
-    ) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
-        """Checks and completes the arguments of `forward`, and blanks what lies at points that do not exist.
-
-        Returns:
-            u, domain, query and query_domain as an evaluation takes them.
-        """
-        self._check_signal("u", u)
-        domain = self._check_domain("u", u, Sequence(u.shape[1]) if domain is None else domain)
-        if query is None and query_domain is None:
-            natural = self.kernel.output_domain(domain)
-            query_domain = None if natural is domain else natural
-        if query is not None:
-            self._check_signal("query", query)
-            if query_domain is None:
-                query_domain = domain if query.shape[1] == domain.num_points else Sequence(query.shape[1])
-            if query.shape[0] != u.shape[0] or query.device != u.device or query.dtype != u.dtype:
-                raise ValueError(
-                    f"IntegralOperator: query {tuple(query.shape)} {query.dtype} on {query.device} must share "
-                    f"batch size, dtype and device with u {tuple(u.shape)} {u.dtype} on {u.device}"
-                )
-        elif query_domain is not None and (self.kernel.reads_query or self.residual_weight is not None):
-            raise ValueError(
-                "IntegralOperator: the queries are not the points of u, and the kernel or the residual reads u(x); "
-                "pass query=, the signal at the queries, or build the operator with residual=False"
-            )
-        domain = domain.restrict(key_padding_mask)
-        if domain.batch_size is not None and domain.batch_size != u.shape[0]:
-            raise ValueError(
-                f"IntegralOperator: key_padding_mask has batch size {domain.batch_size} but u has {u.shape[0]}"
-            )
-        u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
-        if query_domain is not None:
-            like = u.new_empty(u.shape[0], query_domain.num_points, 0) if query is None else query
-            query_domain = self._check_domain("query", like, query_domain)
-            if query is not None and query_domain.mask is not None:
-                query = torch.where(query_domain.mask[..., None], query, 0.0)
-        num_queries = (domain if query_domain is None else query_domain).num_points
-        if domain.pair_bias is not None and domain.pair_bias.shape[-2] != num_queries:
-            raise ValueError(
-                f"IntegralOperator: the domain weighs pairs with {domain.pair_bias.shape[-2]} queries; "
-                f"there are {num_queries}"
-            )
-        return u, domain, query, query_domain
-
-    def _check_signal(self, name: str, u: Tensor) -> None:
-        if not isinstance(u, Tensor):
-            raise TypeError(f"IntegralOperator: {name} must be a tensor; got {type(u).__name__}")
-        channels = self.kernel.query_dim if name == "query" else self.kernel.in_dim
-        if u.ndim != 3 or u.shape[-1] != channels:
-            raise ValueError(
-                f"IntegralOperator: {name} must be (batch, points, channels) with {channels} channels; "
-                f"got {tuple(u.shape)}"
-            )
-        weight = self._reference()
-        if weight is None:
-            return
-        if u.device != weight.device:
-            raise ValueError(f"IntegralOperator: {name} is on {u.device} but the operator is on {weight.device}")
-        if not u.dtype.is_floating_point or (u.dtype != weight.dtype and not torch.is_autocast_enabled(u.device.type)):
-            raise TypeError(
-                f"IntegralOperator: {name} is {u.dtype} but the operator is {weight.dtype}; convert one of them"
-            )
-
-    def _reference(self) -> Tensor | None:
-        """A tensor that has the operator's dtype and device; None when it holds no number at all."""
-        return self.output_weight if self.output_weight is not None else next(self.parameters(), None)
-
-    def _check_domain(self, name: str, u: Tensor, domain: Domain) -> Domain:
-        if not isinstance(domain, Domain):
-            raise TypeError(f"IntegralOperator: expected a fredholm domain; got {type(domain).__name__}")
-        if domain.num_points != u.shape[1]:
-            raise ValueError(
-                f"IntegralOperator: {name} has {u.shape[1]} points but its domain {domain!r} has {domain.num_points}"
-            )
-        if self.kernel.pos_dim is not None and self.kernel.pos_dim != domain.pos_dim:
-            raise ValueError(
-                f"IntegralOperator: the kernel reads positions with {self.kernel.pos_dim} coordinates; "
-                f"{domain!r} has {domain.pos_dim}"
-            )
-        if domain.batch_size is not None and domain.batch_size != u.shape[0]:
-            raise ValueError(
-                f"IntegralOperator: {name} has batch size {u.shape[0]} "
-                f"but its domain has batch size {domain.batch_size}"
-            )
-        if domain.device != u.device:
-            if not domain.is_generated:
-                raise ValueError(
-                    f"IntegralOperator: {name} is on {u.device} but its domain is on {domain.device}; use domain.to"
-                )
-            domain = domain.to(u.device)
-        return domain
-
-
-def _check_state(kernel: Stateful, state: State, batch_size: int) -> None:
-    expected = kernel.initial_state(1)
-    if not isinstance(state, tuple) or len(state) != len(expected) or not all(isinstance(s, Tensor) for s in state):
-        raise TypeError(
-            f"IntegralOperator: a state of {type(kernel).__name__} is a tuple of {len(expected)} tensors, as "
-            f"initial_state returns; got {type(state).__name__}"
-        )
-    sizes = [len(part) for part in state]
-    if any(size != batch_size for size in sizes):
-        raise ValueError(
-            f"IntegralOperator: the state has batch size {sizes[0]} but the signal has {batch_size}; "
-            f"start from initial_state({batch_size})"
-        )
-    wanted, got = ([tuple(part.shape[1:]) for part in parts] for parts in (expected, state))
-    if got != wanted and not kernel.has_growing_state:
-        raise ValueError(
-            f"IntegralOperator: the state holds {got} numbers a sequence but {type(kernel).__name__} keeps {wanted}; "
-            f"start from initial_state({batch_size})"
-        )
+    ) -> Arguments:
+        """Checks and completes the arguments of `forward`, and blanks what lies at points that do not exist."""
+        like = self.output_weight if self.output_weight is not None else next(self.parameters(), None)
+        needs_query = self.kernel.reads_query or self.residual_weight is not None
+        return prepare(self.kernel, like, needs_query, Given(u, domain, query, query_domain), key_padding_mask)
