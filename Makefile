@@ -2,6 +2,7 @@
 # pyproject.toml or constraints-cpu.txt changed.
 PYTHON ?= python3
 JOBS ?= 2
+BENCH ?= exact_mlp
 BIN := .venv/bin
 
 .PHONY: help demo test check docs pictures bench
@@ -13,7 +14,7 @@ help:
 	@echo 'make check     ruff, pyright and the import-direction test'
 	@echo 'make docs      build the documentation into docs/_build/html'
 	@echo 'make pictures  draw the pictures of the documentation again'
-	@echo 'make bench     time the exact MLP kernel against its peers'
+	@echo 'make bench     time the exact MLP kernel against its peers; BENCH=scan or converted_layers: what they name'
 
 # With --resume an interrupted demo goes on, and one that is done tells its result again.
 demo: .venv/.stamp-demo
@@ -38,7 +39,7 @@ pictures: .venv/.stamp-docs
 	$(BIN)/python docs/pictures/draw.py
 
 bench: .venv/.stamp-dev
-	$(BIN)/python -m benchmarks.exact_mlp $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.$(BENCH) $(BENCH_ARGS)
 
 .venv/.stamp-venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
