@@ -225,8 +225,10 @@ def test_what_a_cell_cannot_do_is_said():
         op(u, Grid(2, 3))
     with refused(ValueError, "LSTM gives its result at the points of the signal"):
         op(u, query_domain=Points(torch.rand(2, 1)), query=torch.randn(2, 2, 3))
-    with refused(ValueError, "a state is 2 of (2, 4)", "(2, 5), (2, 5)"):
+    with refused(ValueError, "the state holds [(5,), (5,)]", "LSTM keeps [(4,), (4,)]"):
         op.step(u[:, 0], (torch.zeros(2, 5), torch.zeros(2, 5)))
+    with refused(ValueError, "a state is 2 of (2, 4)", "(2, 5), (2, 5)"):
+        kernel.step(u[:, 0], (torch.zeros(2, 5), torch.zeros(2, 5)))
     with refused(ValueError, "batch size 3"):
         op.step(u[:, 0], op.initial_state(3))
     with refused(ValueError, "a state is 1 of (2, 4)"):
