@@ -125,6 +125,7 @@ class Problem:
 
     def _project(self, integral: Tensor, u: Tensor) -> Tensor:
         """W^O, the residual and the bias: the operator's channel maps round the integral, Algorithm 1's line 26."""
+        assert self.operator.output_weight is not None
         projected = F.linear(integral, self.operator.output_weight, self.operator.bias)
         assert self.operator.residual_weight is not None
         return projected + F.linear(u, self.operator.residual_weight)

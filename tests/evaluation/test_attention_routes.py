@@ -1,17 +1,19 @@
 """Routes of normalised kernels equal the dense oracle, whatever hides or weighs pairs."""
 
+import functools
+
 import pytest
 import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense, Evaluation, FusedAttention, SeparableSum, StepLoop, select
+from fredholm.evaluation import Dense, FusedAttention, SeparableSum, StatefulEvaluation, StepLoop, select
 from fredholm.kernels import Attention, Kernel, LinearAttention
 from tests.contracts.routes import TOLERANCE, Problem, check_route, compare, randomise, results
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
-ROUTES: dict[type[Kernel], Evaluation] = {Attention: FusedAttention(), LinearAttention: SeparableSum(chunk=3)}
+ROUTES: dict[type[Kernel], StatefulEvaluation] = {Attention: FusedAttention(), LinearAttention: SeparableSum(chunk=3)}
 OPTIONS = {
     "self": {},
     "causal": {"is_causal": True},
@@ -144,18 +146,19 @@ def test_autocast_takes_signals_of_either_precision(kernel_class):
 def test_step_by_step_and_chunk_by_chunk_equal_the_whole(kernel_class, dtype):
     kernel = randomise(kernel_class(8, 4, num_kv_heads=2, is_causal=True).to(dtype))
     u, route = torch.randn(2, 7, 8, dtype=dtype), ROUTES[kernel_class]
-    tolerance = {"atol": 1e-6, "rtol": 1e-6} if dtype == torch.float32 else {"atol": 1e-12, "rtol": 1e-12}
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-12
+    assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
     whole, end = route.run(kernel, u, Sequence(7))
-    torch.testing.assert_close(whole, route.integrate(kernel, u, Sequence(7)), **tolerance)
+    assert_close(whole, route.integrate(kernel, u, Sequence(7)))
     stepped, stepped_end = StepLoop().run(kernel, u, Sequence(7))
-    torch.testing.assert_close(stepped, whole, **tolerance)
+    assert_close(stepped, whole)
     for split in range(8):
         first, state = route.run(kernel, u[:, :split], Sequence(split))
         second, last = route.run(kernel, u[:, split:], Sequence(7 - split), state)
-        torch.testing.assert_close(torch.cat([first, second], 1), whole, **tolerance)
+        assert_close(torch.cat([first, second], 1), whole)
         for one, other, third in zip(last, end, stepped_end, strict=True):
-            torch.testing.assert_close(one, other, **tolerance)
-            torch.testing.assert_close(one, third, **tolerance)
+            assert_close(one, other)
+            assert_close(one, third)
 
 
 def test_a_state_hands_gradients_on():
@@ -181,6 +184,7 @@ def test_a_row_with_nothing_to_see_is_zero_with_zero_gradient():
 
 def test_large_scores_do_not_overflow():
     made = problem(Attention, {}, Sequence(5, weights=torch.rand(5)), torch.float32)
+    assert isinstance(made.kernel, Attention)
     with torch.no_grad():
         made.kernel.projections.query_weight.mul_(1e3)
     got, expected = (results(route, made)["integral"] for route in (FusedAttention(), Dense()))

@@ -51,8 +51,10 @@ def test_a_gate_at_zero_starts_at_the_pretrained_layer_and_learns():
     u = torch.randn(2, 6, 4)
     assert torch.equal(both(u), alone(u))
     both(u).square().sum().backward()
-    gate = both.kernel.terms[1].gate
-    assert isinstance(both.kernel.terms[1], Scaled)
+    assert isinstance(both.kernel, Sum)
+    scaled = both.kernel.kernels[1]
+    assert isinstance(scaled, Scaled)
+    gate = scaled.gate
     assert gate.grad is not None
     assert gate.grad.abs() > 0
     with torch.no_grad():

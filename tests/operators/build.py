@@ -50,6 +50,7 @@ def formula(
     """W^O Σ_j ω_j κ_ij u_j + W u_i + b, from the kernel's own matrices."""
     kappa = op.kernel.matrix(u, domain, query, query_domain)
     weights = domain.weights.to(u.dtype).expand(u.shape[0], -1)
+    assert op.output_weight is not None
     out = torch.einsum("bqkoi,bk,bki->bqo", kappa, weights, u) @ op.output_weight.T
     if op.residual_weight is not None:
         out = out + (u if query is None else query) @ op.residual_weight.T

@@ -58,6 +58,7 @@ def test_starts_as_the_identity_beside_the_mean() -> None:
     assert torch.equal(op.bias, torch.zeros(48))
     u = torch.randn(2, 6, 48)
     mean = u.mean(1, keepdim=True)
+    assert op.output_weight is not None
     torch.testing.assert_close(op(u, Grid(2, 3)), mean @ op.output_weight.T + u)
 
 
@@ -65,6 +66,7 @@ def test_output_weight_starts_xavier_uniform_times_the_gain() -> None:
     bound = math.sqrt(6 / (96 + 96))
     for gain in (1.0, 0.25):
         weight = fredholm.IntegralOperator(kernels.MLP(96, 4, 2), output_gain=gain).output_weight
+        assert weight is not None
         assert weight.shape == (96, 96)
         assert weight.abs().max().item() == pytest.approx(gain * bound, rel=1e-2)
         assert weight.std().item() == pytest.approx(gain * bound / math.sqrt(3), rel=5e-2)

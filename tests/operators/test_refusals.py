@@ -145,7 +145,9 @@ def test_a_residual_between_different_numbers_of_channels() -> None:
     kernel.out_dim = 4
     with refused(ValueError, "as many channels out as in", "6 to 4", "residual=False"):
         fredholm.IntegralOperator(kernel)
-    assert fredholm.IntegralOperator(kernel, residual=False).output_weight.shape == (4, 4)
+    weight = fredholm.IntegralOperator(kernel, residual=False).output_weight
+    assert weight is not None
+    assert weight.shape == (4, 4)
 
 
 def test_a_route_that_cannot() -> None:

@@ -61,16 +61,14 @@ def check(theirs: nn.MultiheadAttention, ours: AttentionLayer, inputs: tuple[tor
     out.backward(cotangent)
     expected.backward(cotangent)
     back = ours.to_torch()  # names the gradients as torch does
-    own = ours.kernel.projections
-    packed = [own.query_weight.grad, own.key_weight.grad, own.value_weight.grad]
-    if theirs.in_proj_weight is not None:
-        torch.testing.assert_close(torch.cat(packed), theirs.in_proj_weight.grad, atol=1e-10, rtol=0)
-    assert theirs.out_proj.weight.grad is not None
+    grads = {name.rpartition(".")[2]: p.grad for name, p in ours.kernel.named_parameters() if p.grad is not None}
+    for kind, packed in (("weight", theirs.in_proj_weight), ("bias", theirs.in_proj_bias)):
+        if packed is not None:
+            own = torch.cat([grads[f"{name}_{kind}"] for name in ("query", "key", "value")])
+            torch.testing.assert_close(own, packed.grad, atol=1e-10, rtol=0)
     assert ours.operator.output_weight is not None
+    assert theirs.out_proj.weight.grad is not None
     torch.testing.assert_close(ours.operator.output_weight.grad, theirs.out_proj.weight.grad, atol=1e-10, rtol=0)
-    if theirs.in_proj_bias is not None:
-        biases = [own.query_bias.grad, own.key_bias.grad, own.value_bias.grad]
-        torch.testing.assert_close(torch.cat(biases), theirs.in_proj_bias.grad, atol=1e-10, rtol=0)
     for name, parameter in back.state_dict().items():
         assert torch.equal(parameter, theirs.state_dict()[name]), name
 
