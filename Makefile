@@ -16,9 +16,10 @@ help:
 	@echo 'make pictures  draw the pictures of the documentation again'
 	@echo 'make bench     time the exact MLP kernel against its peers; BENCH=scan or converted_layers: what they name'
 
-# With --resume an interrupted demo goes on, and one that is done tells its result again.
+# With --resume an interrupted demo goes on, and one that is done tells its result again. One thread: the model is small,
+# a second gains nothing on a quiet machine and costs much on a busy one.
 demo: .venv/.stamp-demo
-	$(BIN)/fredholm train digits --seeds 0 1 2 --resume
+	OMP_NUM_THREADS=1 $(BIN)/fredholm train digits --seeds 0 1 2 --resume
 	@echo 'the three runs lie in runs/digits; metrics.jsonl in each tells how they went'
 
 # One thread a worker: small tensors, so two processes beat two threads.

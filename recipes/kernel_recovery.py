@@ -430,4 +430,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Config, description=__doc__))
+    main(tyro.cli(Config, description=(__doc__ or "").partition("\n")[0]))

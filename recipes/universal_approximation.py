@@ -421,6 +421,8 @@ def main(config: Config) -> None:
     """Runs the study, prints its table and writes results.json and universal_approximation.png."""
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("universal_approximation: the figure needs matplotlib: pip install 'fredholm[viz]'")
+    if config.workers < 1:
+        raise SystemExit(f"universal_approximation: --workers counts processes, at least 1; got {config.workers}")
     config.out.mkdir(parents=True, exist_ok=True)
     results = run_all(config)
     found = summary(results)
@@ -442,4 +444,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Config, description=__doc__))
+    main(tyro.cli(Config, description=(__doc__ or "").partition("\n")[0]))
