@@ -2,9 +2,10 @@
 
 from fredholm.domains.domain import Domain, GridBlock
 from fredholm.domains.grid import Grid, whole_grid
-from fredholm.domains.order import is_ordered_by_index, preceding_counts
+from fredholm.domains.order import is_ordered_by_index, order_times, preceding_counts
 from fredholm.domains.points import Points
 from fredholm.domains.sequence import Sequence, trapezoid_weights
+from fredholm.domains.subset import subset
 from fredholm.domains.union import Union
 
 __all__ = [
@@ -15,7 +16,9 @@ __all__ = [
     "Sequence",
     "Union",
     "is_ordered_by_index",
+    "order_times",
     "preceding_counts",
+    "subset",
     "trapezoid_weights",
     "whole_grid",
 ]

@@ -33,3 +33,16 @@ def is_ordered_by_index(domain: Domain) -> bool:
         return True
     up_to_itself = torch.arange(1, domain.num_points + 1, device=domain.device)
     return bool((preceding_counts(domain, domain) == up_to_itself).all())
+
+
+def order_times(query_domain: Domain, domain: Domain) -> tuple[Tensor, Tensor]:
+    """Times that say the same as `preceding_counts`: of the queries, and of the points, `(1 or B, n)` each.
+
+    They are the domains' own where both have them, else places in the order of the indices.
+    """
+    if query_domain.times is not None and domain.times is not None:
+        return torch.atleast_2d(query_domain.times), torch.atleast_2d(domain.times)
+    num_queries, num_points = query_domain.num_points, domain.num_points
+    places = torch.arange(num_points, dtype=torch.float64, device=domain.device)
+    asked = torch.arange(num_queries, dtype=torch.float64, device=domain.device) + (num_points - num_queries)
+    return asked[None], places[None]

@@ -1,6 +1,6 @@
 """Scattered points."""
 
-from typing import final
+from typing import Self, final
 
 from torch import Tensor
 
@@ -15,11 +15,30 @@ class Points(Domain):
         pos: `(N, s)` or, with positions of its own for every batch entry, `(B, N, s)`; float and finite.
         weights: mass of each point, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1.
         mask: `(N,)` or `(B, N)` bool, True = this point exists.
+        periodic: displacements wrap to [-1/2, 1/2) along every axis (the torus of the unit box).
 
     Raises:
         ValueError: on shapes that do not fit each other, NaN or infinite positions, negative weights.
         TypeError: on a mask that is not bool or weights that are not float.
     """
 
-    def __init__(self, pos: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> None:
+    def __init__(
+        self, pos: Tensor, weights: Tensor | None = None, mask: Tensor | None = None, *, periodic: bool = False
+    ) -> None:
+        self.is_periodic = periodic
         self._set(pos, weights, mask)
+
+    @classmethod
+    def derived(cls, source: Domain, pos: Tensor, weights: Tensor, times: Tensor | None = None) -> Self:
+        """Points made from those of another domain, which wrap round where it does; nothing is checked again.
+
+        Args:
+            source: the other domain.
+            pos: `(B, N, s)`.
+            weights: `(B, N)`.
+            times: non-decreasing, `(B, N)`; None: without an order in time.
+        """
+        points = cls.__new__(cls)
+        points.pos, points.weights, points.mask, points.times = pos, weights, None, times
+        points.is_periodic, points.uniform_parts = source.is_periodic, None
+        return points

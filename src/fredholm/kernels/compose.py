@@ -40,6 +40,7 @@ class Sum(Kernel):
         self.reads_query = any(term.reads_query for term in flat)
         self.is_affine = any(term.is_affine for term in flat)
         self.counts_points = any(term.counts_points for term in flat)
+        self.is_pairwise = all(term.is_pairwise for term in flat)
 
     @property
     def query_dim(self) -> int:
@@ -93,6 +94,7 @@ class Scaled(Kernel):
         self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
         self.is_causal, self.reads_query = kernel.is_causal, kernel.reads_query
         self.is_affine, self.counts_points = kernel.is_affine, kernel.counts_points
+        self.is_pairwise = kernel.is_pairwise
 
     @property
     def query_dim(self) -> int:

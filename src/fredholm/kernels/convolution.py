@@ -77,6 +77,7 @@ class Convolution(Stationary):
     is_causal = False
     reads_query = False
     counts_points = True
+    is_pairwise = False
 
     def __init__(
         self,

@@ -23,6 +23,8 @@ class Kernel(nn.Module, abc.ABC):
         is_affine: whether κ multiplies [u(y); 1] instead of u(y), one column more for a constant.
         counts_points: whether the measure defaults to one a point instead of total mass 1 (`Domain.counts`): a stencil
             or a recurrence sums over samples, however many there are.
+        is_pairwise: whether κ(x, y, u(x), u(y)) needs the two points and nothing else, so that it may be integrated over
+            other nodes; a stencil needs its grid, a recurrence all points between the two.
         no_weight_decay: local names of parameters that an optimiser should not decay.
     """
 
@@ -33,6 +35,7 @@ class Kernel(nn.Module, abc.ABC):
     reads_query: bool
     is_affine: bool = False
     counts_points: bool = False
+    is_pairwise: bool = True
     no_weight_decay: frozenset[str] = frozenset()
 
     @property

@@ -28,6 +28,7 @@ class Pointwise(Kernel):
     is_causal = True
     reads_query = False
     counts_points = True
+    is_pairwise = False
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()

@@ -33,6 +33,7 @@ class SemiSeparable(Stateful):
     is_causal = True
     reads_query = False
     counts_points = True
+    is_pairwise = False
 
     @abc.abstractmethod
     def state_space(self, u: Tensor, domain: Domain) -> StateSpace:
