@@ -1,6 +1,7 @@
 """The contract of an evaluation: the dense oracle's number, forward and in every gradient."""
 
 import dataclasses
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from fredholm.domains import Domain, Points
 from fredholm.evaluation import Dense, Evaluation
 from fredholm.kernels import Kernel
 
+AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
@@ -23,7 +25,7 @@ class Problem:
     query_domain: Domain | None = None
 
 
-def randomise(kernel: Kernel, scale: float = 0.5) -> Kernel:
+def randomise(kernel: AnyKernel, scale: float = 0.5) -> AnyKernel:
     """Replaces every parameter by noise: at its initialisation a kernel hides mistakes behind small numbers."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():

@@ -7,21 +7,26 @@ from fredholm.kernels.convolution import Convolution
 from fredholm.kernels.diagonal_recurrence import DiagonalForm, DiagonalRecurrence
 from fredholm.kernels.diagonal_state_space import DiagonalStateSpace, start_frequencies
 from fredholm.kernels.dot_product import DotProduct, DotProductForm
+from fredholm.kernels.factorised import Factorised, FeatureProduct, LowRank, LowRankForm, ProductForm
 from fredholm.kernels.features import fourier_features, phases, sample_frequencies
 from fredholm.kernels.gru import GRU
 from fredholm.kernels.kernel import Kernel, PairwiseForm, PairwiseMLP, State, Stateful
 from fredholm.kernels.linear_attention import FeatureMap, LinearAttention, elu_plus_one
 from fredholm.kernels.linear_rnn import LinearRNN
 from fredholm.kernels.linear_system import LinearSystem, discretise
+from fredholm.kernels.low_rank_mlp import LowRankMLP
 from fredholm.kernels.lstm import LSTM
 from fredholm.kernels.matrix_recurrence import MatrixForm, MatrixRecurrence
 from fredholm.kernels.mlp import MLP, KernelInputs, activate
+from fredholm.kernels.multi_head import MultiHead
 from fredholm.kernels.normalised import Normalised
+from fredholm.kernels.point_features import FeaturePair, PointFeatures, PointInputs
 from fredholm.kernels.pointwise import Pointwise
 from fredholm.kernels.rnn import RNN
 from fredholm.kernels.selective_state_space import SelectiveStateSpace
 from fredholm.kernels.semi_separable import SemiSeparable, StateSpace
 from fredholm.kernels.separable import Separable, SeparableForm
+from fredholm.kernels.separable_mlp import SeparableMLP
 from fredholm.kernels.stationary import BoundaryMode, FilterGeometry, Stationary, boundary_map, relative_lattice
 
 __all__ = [
@@ -39,24 +44,35 @@ __all__ = [
     "DiagonalStateSpace",
     "DotProduct",
     "DotProductForm",
+    "Factorised",
     "FeatureMap",
+    "FeaturePair",
+    "FeatureProduct",
     "FilterGeometry",
     "Kernel",
     "KernelInputs",
     "LinearAttention",
     "LinearRNN",
     "LinearSystem",
+    "LowRank",
+    "LowRankForm",
+    "LowRankMLP",
     "MatrixForm",
     "MatrixRecurrence",
+    "MultiHead",
     "Normalised",
     "PairwiseForm",
     "PairwiseMLP",
+    "PointFeatures",
+    "PointInputs",
     "Pointwise",
+    "ProductForm",
     "Scaled",
     "SelectiveStateSpace",
     "SemiSeparable",
     "Separable",
     "SeparableForm",
+    "SeparableMLP",
     "State",
     "StateSpace",
     "Stateful",

@@ -13,14 +13,16 @@ Source: ITNet (arXiv 2606.19538), eq. 2-4, 196-199 and H.3.1.
 
 import dataclasses
 import math
-from typing import Literal, final
+from typing import Literal, Self, final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, GridBlock, preceding_counts
 from fredholm.kernels.features import fourier_features, sample_frequencies
+from fredholm.kernels.head_blocks import block_diagonal, split_heads
 from fredholm.kernels.kernel import PairwiseForm, PairwiseMLP
+from fredholm.kernels.multi_head import MultiHead
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 
@@ -46,7 +48,7 @@ class KernelInputs:
 
 
 @final
-class MLP(PairwiseMLP):
+class MLP(PairwiseMLP, MultiHead):
     """κ = a small perceptron of positions, displacement, distance and features; matrices, block-diagonal over heads.
 
     Args:
@@ -91,7 +93,9 @@ class MLP(PairwiseMLP):
         epsilon: float = 1e-3,
     ) -> None:
         super().__init__()
-        _check_sizes(embed_dim, num_heads, pos_dim, width, depth, num_frequencies, activation)
+        check_sizes("kernels.MLP", embed_dim, num_heads, pos_dim, width, num_frequencies, activation)
+        if depth < 2:
+            raise ValueError(f"kernels.MLP: depth counts linear layers and must be at least 2; got {depth}")
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.pos_dim, self.width, self.depth = num_heads, pos_dim, width, depth
         self.head_dim = embed_dim // num_heads
@@ -120,17 +124,14 @@ class MLP(PairwiseMLP):
         lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
         return lifted.to(self.input_weight.dtype)
 
-    def _heads(self, u: Tensor) -> Tensor:
-        batch, n, _ = u.shape
-        return u.reshape(batch, n, self.num_heads, self.head_dim).transpose(1, 2)  # (B, H, N, d)
-
     def head_matrices(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
         """κ head by head, `(B, H, Nq, N, d, d)`, computed as written on paper: z at every pair, then the perceptron."""
         query = u if query is None else query
         query_domain = domain if query_domain is None else query_domain
-        content_q, content_k = self._heads(query)[:, :, :, None], self._heads(u)[:, :, None]
+        content_q = split_heads(query, self.num_heads)[:, :, :, None]
+        content_k = split_heads(u, self.num_heads)[:, :, None]
         batch, heads, n_q, n_k = content_q.shape[0], self.num_heads, query_domain.num_points, domain.num_points
         displacement = domain.displacement(query_domain.pos)
         parts = {
@@ -160,13 +161,17 @@ class MLP(PairwiseMLP):
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
         """κ, `(B, Nq, N, embed_dim, embed_dim)`, block-diagonal over heads; see `Kernel.matrix`."""
-        blocks = self.head_matrices(u, domain, query, query_domain)
-        batch, heads, n_q, n_k, d, _ = blocks.shape
-        full = blocks.new_zeros(batch, n_q, n_k, heads, d, heads, d)
-        diagonal = torch.arange(heads, device=blocks.device)
-        # advanced indices apart in the index list put their dimension first
-        full[:, :, :, diagonal, :, diagonal] = blocks.transpose(0, 1)
-        return full.reshape(batch, n_q, n_k, heads * d, heads * d)
+        return block_diagonal(self.head_matrices(u, domain, query, query_domain))
+
+    def head(self, index: int) -> Self:
+        """See `MultiHead.head`: the same kernel with one head's slices of the parameters, which it shares."""
+        one = type(self).__new__(type(self))
+        vars(one).update(vars(self), _parameters={}, num_heads=1, in_dim=self.head_dim, out_dim=self.head_dim)
+        own = slice(None) if self.head_shared else slice(index, index + 1)
+        for name, parameter in self.named_parameters(recurse=False):
+            stacked = name in ("hidden_weight", "hidden_bias")
+            vars(one)[name] = parameter[:, own] if stacked else parameter[own]
+        return one
 
     def reads_displacement(self, domain: Domain) -> bool:
         """See `PairwiseMLP.reads_displacement`: raw relative coordinates split unless they wrap round."""
@@ -260,20 +265,17 @@ def _norm(displacement: Tensor) -> Tensor:
     return torch.where(squared > 0, squared, 1.0).sqrt() * (squared > 0)
 
 
-def _check_sizes(
-    embed_dim: int, num_heads: int, pos_dim: int, width: int, depth: int, num_frequencies: int, activation: str
+def check_sizes(
+    name: str, embed_dim: int, num_heads: int, pos_dim: int, width: int, num_frequencies: int, activation: str
 ) -> None:
+    """Raises ValueError, in the name of a kernel, on sizes that make no perceptron."""
     sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "pos_dim": pos_dim, "width": width}
-    for name, size in sizes.items():
+    for what, size in sizes.items():
         if size < 1:
-            raise ValueError(f"kernels.MLP: {name} must be at least 1; got {size}")
+            raise ValueError(f"{name}: {what} must be at least 1; got {size}")
     if embed_dim % num_heads:
-        raise ValueError(
-            f"kernels.MLP: num_heads must divide embed_dim; got {num_heads} heads for {embed_dim} channels"
-        )
-    if depth < 2:
-        raise ValueError(f"kernels.MLP: depth counts linear layers and must be at least 2; got {depth}")
+        raise ValueError(f"{name}: num_heads must divide embed_dim; got {num_heads} heads for {embed_dim} channels")
     if num_frequencies < 0:
-        raise ValueError(f"kernels.MLP: num_frequencies must be >= 0 (0 = raw coordinates); got {num_frequencies}")
+        raise ValueError(f"{name}: num_frequencies must be >= 0 (0 = raw coordinates); got {num_frequencies}")
     if activation not in ("gelu", "gelu_tanh", "relu"):
-        raise ValueError(f"kernels.MLP: activation is 'gelu', 'gelu_tanh' or 'relu'; got {activation!r}")
+        raise ValueError(f"{name}: activation is 'gelu', 'gelu_tanh' or 'relu'; got {activation!r}")

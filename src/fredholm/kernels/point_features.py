@@ -1,0 +1,152 @@
+"""Perceptrons of one point each: what κ knows of x and of y before the two meet.
+
+Legend
+    γ       Fourier features with L frequencies, or the identity ("raw coordinates") when L = 0
+    w       hidden width        G       distinct perceptrons: num_heads, or 1 if head-shared
+
+    h(x, u_x) = [φ(P γ(x) + R u_x + c); 1],  w + 1 features a head: a linear map of h has a constant of its own
+"""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.domains import Domain
+from fredholm.kernels.features import fourier_features, sample_frequencies
+from fredholm.kernels.head_blocks import split_heads
+from fredholm.kernels.mlp import Activation, activate, check_sizes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PointInputs:
+    """Which of the four inputs that belong to one point alone a kernel reads."""
+
+    query_position: bool = True
+    key_position: bool = True
+    query_content: bool = True
+    key_content: bool = True
+
+
+@final
+class PointFeatures(nn.Module):
+    """h of one side, query or key.
+
+    Args:
+        kernels: G.
+        width: w.
+        lifted_dim: entries of γ(x); 0: positions are not read.
+        content_dim: channels of a head; 0: the signal is not read.
+        activation: φ.
+
+    Attributes:
+        position_weight: P, `(G, w, lifted_dim)`; starts at N(0, 0.02²), as the first layer of `kernels.MLP`.
+        content_weight: R, `(G, w, content_dim)`; starts likewise.
+        bias: c, `(G, w)`; starts at 0.
+    """
+
+    def __init__(self, kernels: int, width: int, lifted_dim: int, content_dim: int, activation: Activation) -> None:
+        super().__init__()
+        self.activation: Activation = activation
+        self.position_weight = nn.Parameter(0.02 * torch.randn(kernels, width, lifted_dim))
+        self.content_weight = nn.Parameter(0.02 * torch.randn(kernels, width, content_dim))
+        self.bias = nn.Parameter(torch.zeros(kernels, width))
+
+    @property
+    def reads_position(self) -> bool:
+        """Whether P has columns."""
+        return self.position_weight.shape[-1] > 0
+
+    @property
+    def reads_content(self) -> bool:
+        """Whether R has columns."""
+        return self.content_weight.shape[-1] > 0
+
+    def forward(self, lifted: Tensor, content: Tensor) -> Tensor:
+        """h, `(B, H, N, w + 1)`, from γ(x) `(B', N, lifted_dim)`, B' = 1 or B, and u `(B, H, N, content_dim)`."""
+        at_points = lifted[:, None] @ self.position_weight.mT + self.bias[:, None]
+        hidden = activate(content @ self.content_weight.mT + at_points, self.activation)
+        return nn.functional.pad(hidden, (0, 1), value=1.0)
+
+    def extra_repr(self) -> str:
+        """The sizes that `print(module)` shows."""
+        width, lifted = self.position_weight.shape[1:]
+        return f"width={width}, lifted_dim={lifted}, content_dim={self.content_weight.shape[-1]}"
+
+
+@final
+class FeaturePair(nn.Module):
+    """The perceptron of the query and that of the key, with the frequencies that both read.
+
+    Args:
+        name: of the kernel, for its errors.
+        embed_dim: channels of the signal; a multiple of `num_heads`.
+        num_heads: heads H.
+        pos_dim: coordinates s of a position.
+        width: hidden units w.
+        activation: exact GELU, its tanh approximation, or ReLU.
+        inputs: what is read of each point.
+        num_frequencies: frozen random Fourier frequencies L; 0 reads raw coordinates.
+        sigma: standard deviation of the frequencies, in cycles per unit length.
+        head_shared: one pair for all heads instead of one a head.
+
+    Raises:
+        ValueError: on heads that do not divide the channels, or sizes below 1.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        embed_dim: int,
+        num_heads: int,
+        pos_dim: int,
+        *,
+        width: int,
+        activation: Activation,
+        inputs: PointInputs,
+        num_frequencies: int,
+        sigma: float,
+        head_shared: bool,
+    ) -> None:
+        super().__init__()
+        check_sizes(name, embed_dim, num_heads, pos_dim, width, num_frequencies, activation)
+        kernels, lifted, content = (
+            (1 if head_shared else num_heads),
+            2 * num_frequencies or pos_dim,
+            embed_dim // num_heads,
+        )
+        self.num_heads, self.num_frequencies = num_heads, num_frequencies
+        self.register_buffer("frequencies", sample_frequencies(num_frequencies, pos_dim, sigma))
+        self.frequencies: Tensor
+        self.query = PointFeatures(
+            kernels, width, lifted * inputs.query_position, content * inputs.query_content, activation
+        )
+        self.key = PointFeatures(kernels, width, lifted * inputs.key_position, content * inputs.key_content, activation)
+
+    @property
+    def reads_position(self) -> bool:
+        """Whether either side reads positions."""
+        return self.query.reads_position or self.key.reads_position
+
+    def lift(self, pos: Tensor) -> Tensor:
+        """γ(x) in the parameters' dtype: `(N, s)` or `(B, N, s)` to `(1 or B, N, 2L or s)`."""
+        lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
+        lifted = lifted.to(self.query.bias.dtype)
+        return lifted if lifted.ndim == 3 else lifted[None]
+
+    def inputs(self, side: PointFeatures, u: Tensor | None, domain: Domain, batch: int) -> tuple[Tensor, Tensor]:
+        """What one side reads: γ(x) `(B', N, lifted_dim)` and u by head `(B, H, N, content_dim)`.
+
+        Args:
+            side: `self.query` or `self.key`.
+            u: the signal there, `(B, N, C)`; None where it is not read.
+            domain: N points.
+            batch: B.
+        """
+        n, like = domain.num_points, side.bias
+        lifted = self.lift(domain.pos) if side.reads_position else like.new_empty(1, n, 0)
+        if side.reads_content:
+            assert u is not None
+            return lifted, split_heads(u, self.num_heads)
+        return lifted, (like if u is None else u).new_empty(batch, self.num_heads, n, 0)
