@@ -14,7 +14,7 @@ help:
 	@echo 'make check     ruff, pyright and the import-direction test'
 	@echo 'make docs      build the documentation into docs/_build/html'
 	@echo 'make pictures  draw the pictures of the documentation again'
-	@echo 'make bench     time the exact MLP kernel against its peers; BENCH=scan or converted_layers: what they name'
+	@echo 'make bench     time the exact MLP kernel against its peers; BENCH=NAME: another one of python -m benchmarks --list'
 
 # With --resume an interrupted demo goes on, and one that is done tells its result again. One thread: the model is small,
 # a second gains nothing on a quiet machine and costs much on a busy one.
@@ -40,7 +40,7 @@ pictures: .venv/.stamp-docs
 	$(BIN)/python docs/pictures/draw.py
 
 bench: .venv/.stamp-dev
-	$(BIN)/python -m benchmarks.$(BENCH) $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks $(BENCH) $(BENCH_ARGS)
 
 .venv/.stamp-venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -1,4 +1,4 @@
-"""Converted layers against torch's own: ``python -m benchmarks.converted_layers [--json FILE]``.
+"""Converted layers against torch's own: ``python -m benchmarks converted_layers``.
 
 Each case builds a layer of torch.nn, converts it with `fredholm.operators.from_torch`, and runs both on one signal in
 turn. Before a case is timed, outputs and gradients, those of all parameters included, are compared; so is every timed
@@ -7,8 +7,7 @@ result. The ratio is torch's time over the converted layer's: 1 means that conve
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Literal, final, get_args
 
 import torch
@@ -17,12 +16,19 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from tqdm import tqdm
 
-from benchmarks.harness import Report, Row, interleave, require_agreement
-from benchmarks.harness.report import Direction, report_of
-from benchmarks.harness.timing import Step
+from benchmarks.harness import (
+    DIRECTIONS,
+    Benchmark,
+    Direction,
+    Options,
+    Row,
+    Step,
+    directed,
+    interleave,
+    require_agreement,
+)
 from fredholm import operators
 
-DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 TOLERANCE = 1e-5
 
 Case = Literal[
@@ -44,22 +50,15 @@ Case = Literal[
 class Config:
     """What is measured. The defaults take about a minute on two cores."""
 
-    json: Path | None = None
-    """Where to write the report."""
-    quick: bool = False
-    """Tiny layers, in seconds: checks the benchmark itself, its numbers mean nothing."""
+    options: Options = field(default_factory=lambda: Options(rounds=25, budget_s=10.0))
     cases: tuple[Case, ...] = get_args(Case)
     """Which layers are measured."""
-    rounds: int = 25
-    """Counted rounds of each interleaved measurement."""
-    budget_s: float = 10.0
-    """Seconds after which a step sits out further rounds."""
-    threads: int | None = None
-    """Threads of every computation; default: as PyTorch chooses."""
-    device: str = "cpu"
-    """Where the layers run."""
-    seed: int = 0
-    """Of weights and signals."""
+    tiny: tyro.conf.Suppress[bool] = False
+    """Tiny layers; what ``quick`` asks for."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs: ``quick`` shrinks everything."""
+        return replace(self, options=self.options.sized(), tiny=True) if self.options.quick else self
 
 
 @final
@@ -71,9 +70,9 @@ class Problem:
         config: where it runs, from which seed, and whether it is tiny.
     """
 
-    def __init__(self, case: Case, config: Config):
-        torch.manual_seed(config.seed)
-        batch, length, width, side, channels = (2, 9, 8, 6, 4) if config.quick else (16, 128, 128, 32, 64)
+    def __init__(self, case: Case, config: Config) -> None:
+        torch.manual_seed(config.options.seed)
+        batch, length, width, side, channels = (2, 9, 8, 6, 4) if config.tiny else (16, 128, 128, 32, 64)
         self._call: Callable[[nn.Module, Tensor], Tensor] = lambda layer, u: layer(u)
         if case == "packed LSTM":
             lengths = torch.randint(length // 2, length + 1, (batch,))
@@ -83,7 +82,7 @@ class Problem:
         elif case.startswith("attention"):
             self._call = lambda layer, u: layer(u, u, u, need_weights="weights" in case)[0]
         native, shape = _layer(case, batch, length, width, side, channels)
-        self.device = torch.device(config.device)
+        self.device = config.options.torch_device
         self.native = native.to(self.device)
         self.converted = operators.from_torch(self.native)
         self.signal = torch.randn(shape).to(self.device).requires_grad_()
@@ -93,16 +92,8 @@ class Problem:
 
     def step(self, layer: nn.Module, direction: Direction) -> Step:
         """The output, and for forward+backward the gradients of the signal and of the layer's parameters."""
-
-        def forward() -> Sequence[Tensor]:
-            with torch.no_grad():
-                return [self._call(layer, self.signal)]
-
-        def both() -> Sequence[Tensor]:
-            out = self._call(layer, self.signal)
-            return [out.detach(), *torch.autograd.grad(out, [self.signal, *layer.parameters()], self._cotangent)]
-
-        return forward if direction == "forward" else both
+        leaves = [self.signal, *layer.parameters()]
+        return directed(lambda: self._call(layer, self.signal), direction, leaves, self._cotangent)
 
     def in_torchs_layout(self, result: Sequence[Tensor]) -> Sequence[Tensor]:
         """The converted layer's result with its parameter gradients converted as the parameters are."""
@@ -144,47 +135,31 @@ def _run_packed(layer: nn.Module, u: Tensor, lengths: Tensor) -> Tensor:
     return layer(packed)[0].data
 
 
-def run(config: Config) -> Report:
-    """Compare, then time; the report of all rows.
-
-    Raises `GateError` where two results disagree.
-    """
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    rows: list[Row] = []
+def measure(config: Config) -> Iterator[Row]:
+    """Compare, then time, layer by layer."""
     for case in tqdm(config.cases, desc="layers", disable=None):
-        rows += against_torch(case, config)
-    report = report_of(rows, torch.device(config.device))
-    if config.json is not None:
-        report.write_json(config.json)
-    return report
+        yield from against_torch(case, config)
 
 
 def against_torch(case: Case, config: Config) -> Iterator[Row]:
     """Both directions of one case."""
     problem = Problem(case, config)
+    peer = type(problem.native).__name__
     for direction in DIRECTIONS:
         steps = {"ours": problem.step(problem.converted, direction), "torch": problem.step(problem.native, direction)}
         _agree(case, problem, steps["ours"](), steps["torch"]())
-        timed = interleave(
-            steps,
-            device=problem.device,
-            rounds=2 if config.quick else config.rounds,
-            budget_s=config.budget_s,
-            label=f"{case} {direction}",
-        )
+        timed = interleave(steps, device=problem.device, options=config.options, label=f"{case} {direction}")
         error = _agree(case, problem, timed["ours"].result, timed["torch"].result)
-        ours_s, torch_s = timed["ours"].median, timed["torch"].median
-        yield Row(
-            case=case,
-            n=problem.num_points,
-            direction=direction,
-            ours_s=ours_s,
-            peer=type(problem.native).__name__,
-            peer_s=torch_s,
-            ratio=torch_s / ours_s,
+        yield Row.against(
+            case,
+            problem.num_points,
+            direction,
+            timed,
+            ours="ours",
+            peer="torch",
+            name=peer,
             peak_mb=None,
-            max_rel_error=error,
+            error=error,
         )
 
 
@@ -192,10 +167,10 @@ def _agree(case: Case, problem: Problem, ours: Sequence[Tensor], theirs: Sequenc
     return require_agreement(f"{case} against torch", problem.in_torchs_layout(ours), theirs, TOLERANCE)
 
 
-def main(config: Config) -> None:
-    """Measure converted layers and print the table; ``--json FILE`` keeps it."""
-    print(run(config).markdown())
-
-
-if __name__ == "__main__":
-    tyro.cli(main, config=(tyro.conf.OmitArgPrefixes,))
+BENCHMARK = Benchmark(
+    name="converted_layers",
+    purpose="layers of torch.nn against what from_torch makes of them",
+    config=Config,
+    measure=measure,
+    notes=lambda rows: iter(()),
+)

@@ -1,20 +1,22 @@
 """One exact MLP kernel integral of a given size: weights, signal, domains, and the two directions to run it in."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.harness.report import Direction
-from benchmarks.harness.timing import Step
+from benchmarks.harness import Direction, Instance, Options, Step, directed, require_agreement
 from benchmarks.peers import Algorithm1, KernelWeights, Peer
 from fredholm import IntegralOperator, domains, kernels
 
 Case = Literal["grid", "points", "grid bf16"]
+CASES: tuple[Case, ...] = get_args(Case)
+TOLERANCE: dict[str, float] = {"grid": 1e-5, "points": 1e-5, "grid bf16": 2e-2}
+ORACLE_ROWS = 4
 
 
 @final
@@ -27,12 +29,10 @@ class ProblemConfig:
     width: int = 128
     num_frequencies: int = 64
     batch: int = 1
-    device: str = "cpu"
-    seed: int = 0
 
 
 @final
-class Problem:
+class Problem(Instance):
     """A square grid of ``n`` points with a random kernel, signal and cotangent, the same for every process and machine.
 
     ``rows``: how many queries have a cotangent other than zero, so that an oracle on them gives the whole gradient.
@@ -40,12 +40,12 @@ class Problem:
     in its pairwise part would hide behind that.
     """
 
-    def __init__(self, config: ProblemConfig, n: int, rows: int | None = None):
+    def __init__(self, config: ProblemConfig, options: Options, n: int, *, rows: int | None = None) -> None:
         side = math.isqrt(n)
         if side * side != n:
             raise ValueError(f"the grid is square, so the number of points must be a square number, got {n}")
-        self.n, self.device = n, torch.device(config.device)
-        generator = torch.Generator().manual_seed(config.seed)
+        self.n, self.device = n, options.torch_device
+        generator = torch.Generator().manual_seed(options.seed)
         self.kernel = kernels.MLP(
             embed_dim=config.embed_dim,
             num_heads=config.num_heads,
@@ -62,7 +62,7 @@ class Problem:
         self.operator.to(self.device)
         grid = domains.Grid(side, side)
         scattered = domains.Points(grid.pos)
-        structure: dict[Case, domains.Domain] = {"grid": grid, "points": scattered, "grid bf16": grid}
+        structure: dict[str, domains.Domain] = {"grid": grid, "points": scattered, "grid bf16": grid}
         self.domains = {case: domain.to(self.device) for case, domain in structure.items()}
         shape = (config.batch, n, config.embed_dim)
         self.u = torch.randn(shape, generator=generator).to(self.device).requires_grad_()
@@ -76,14 +76,21 @@ class Problem:
         self.measure = torch.full((n,), 1 / n, device=self.device)
         self.leaves = (self.u, *self.operator.parameters())
 
-    def ours(self, case: Case, direction: Direction) -> Step:
-        """The library's operator as a user calls it, which chooses its own route."""
+    def step(self, name: str, direction: Direction) -> Step:
+        """The library's operator as a user calls it, which chooses its own route, in one of the `CASES`."""
 
         def apply() -> Tensor:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=case == "grid bf16"):
-                return self.operator(self.u, self.domains[case])
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=name == "grid bf16"):
+                return self.operator(self.u, self.domains[name])
 
-        return self._directed(apply, direction, self.cotangent)
+        return directed(apply, direction, self.leaves, self.cotangent)
+
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
+        """Against the formula on ``rows``, where there are any."""
+        if self.rows is None:
+            return None
+        label = f"{name} against the formula on {len(self.rows)} rows, n={self.n}"
+        return require_agreement(label, self.at_rows(result), self.oracle(direction), TOLERANCE[name])
 
     def theirs(self, peer: Peer, direction: Direction) -> Step:
         """The same operator with a peer's integral."""
@@ -92,7 +99,7 @@ class Problem:
             integral = peer.integrate(self.weights(), self.u, self.pos, self.measure)
             return self._project(integral, self.u)
 
-        return self._directed(apply, direction, self.cotangent)
+        return directed(apply, direction, self.leaves, self.cotangent)
 
     def oracle(self, direction: Direction) -> Sequence[Tensor]:
         """The formula at ``rows`` only; its forward result belongs to those rows, its gradients are the whole ones."""
@@ -105,7 +112,7 @@ class Problem:
             integral = peer.integrate_rows(self.weights(), self.u, self.pos, self.measure, rows)
             return self._project(integral, self.u[:, rows])
 
-        return self._directed(apply, direction, self.cotangent[:, rows])()
+        return directed(apply, direction, self.leaves, self.cotangent[:, rows])()
 
     def at_rows(self, result: Sequence[Tensor]) -> Sequence[Tensor]:
         """A whole result with its forward part restricted to ``rows``, to compare with `oracle`."""
@@ -129,16 +136,3 @@ class Problem:
         projected = F.linear(integral, self.operator.output_weight, self.operator.bias)
         assert self.operator.residual_weight is not None
         return projected + F.linear(u, self.operator.residual_weight)
-
-    def _directed(self, apply: Callable[[], Tensor], direction: Direction, cotangent: Tensor) -> Step:
-        def forward() -> Sequence[Tensor]:
-            with torch.no_grad():
-                return (apply(),)
-
-        def forward_backward() -> Sequence[Tensor]:
-            output = apply()
-            # hidden layers between, of which this kernel has none, have no gradient
-            leaves = [leaf for leaf in self.leaves if leaf.numel()]
-            return (output.detach(), *torch.autograd.grad(output, leaves, cotangent.to(output.dtype)))
-
-        return forward if direction == "forward" else forward_backward

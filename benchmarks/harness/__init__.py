@@ -1,21 +1,34 @@
-"""What every benchmark shares: its gate, its clock, its memory measurement and the form of its report."""
+"""What every benchmark shares: its frame, its gate, its clock, its memory measurement and the form of its report."""
 
+from benchmarks.harness.benchmark import Benchmark
 from benchmarks.harness.gate import GateError, relative_error, require_agreement
-from benchmarks.harness.growth import growth_exponent
-from benchmarks.harness.memory import PeakMemory, in_fresh_process
+from benchmarks.harness.growth import growth, growth_exponent
+from benchmarks.harness.instance import Alone, Instance, measure_alone
+from benchmarks.harness.options import Flag, Options
+from benchmarks.harness.process import in_fresh_process
 from benchmarks.harness.report import Report, Row
-from benchmarks.harness.timing import Timed, interleave, synchronize
+from benchmarks.harness.step import DIRECTIONS, Direction, Step, directed
+from benchmarks.harness.timing import Timed, interleave
 
 __all__ = [
+    "DIRECTIONS",
+    "Alone",
+    "Benchmark",
+    "Direction",
+    "Flag",
     "GateError",
-    "PeakMemory",
+    "Instance",
+    "Options",
     "Report",
     "Row",
+    "Step",
     "Timed",
+    "directed",
+    "growth",
     "growth_exponent",
     "in_fresh_process",
     "interleave",
+    "measure_alone",
     "relative_error",
     "require_agreement",
-    "synchronize",
 ]

@@ -1,7 +1,10 @@
 """How a cost grows with the number of points."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from benchmarks.harness.report import Row
+from benchmarks.harness.step import Direction
 
 
 def growth_exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
@@ -15,3 +18,34 @@ def growth_exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
     return covariance / sum((a - mean_x) ** 2 for a in x)
+
+
+def growth(rows: Sequence[Row]) -> Iterator[str]:
+    """How time and peak memory grow, a line a case or peer and direction, fitted over the larger half of the sizes.
+
+    A peer that has rows of its own is fitted by those.
+    """
+    seconds: dict[tuple[str, Direction], dict[int, float]] = {}
+    peaks: dict[tuple[str, Direction], dict[int, float]] = {}
+    cases = {row.case for row in rows}
+    for row in rows:
+        seconds.setdefault((row.case, row.direction), {})[row.n] = row.ours_s
+        if row.peak_mb is not None:
+            # pages come in kilobytes, and a small problem may need no new one
+            peaks.setdefault((row.case, row.direction), {})[row.n] = max(row.peak_mb, 1e-3)
+        if row.peer is not None and row.peer_s is not None and row.peer not in cases:
+            seconds.setdefault((row.peer, row.direction), {})[row.n] = row.peer_s
+    for (name, direction), by_size in seconds.items():
+        parts = [_fit("time", by_size), _fit("peak memory", peaks.get((name, direction), {}))]
+        if any(parts):
+            yield f"{name}, {direction}: {', '.join(filter(None, parts))}"
+
+
+def _fit(cost: str, by_size: dict[int, float]) -> str:
+    """``cost ~ n^p over n = a to b``, or nothing where there are not two sizes."""
+    sizes = sorted(by_size)
+    sizes = sizes[len(sizes) // 2 :] if len(sizes) > 3 else sizes
+    if len(sizes) < 2:
+        return ""
+    exponent = growth_exponent(sizes, [by_size[n] for n in sizes])
+    return f"{cost} ~ n^{exponent:.2f} over n = {sizes[0]} to {sizes[-1]}"

@@ -4,14 +4,19 @@ import dataclasses
 import json
 import os
 import platform
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from importlib import metadata
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, final
 
 import torch
 
-Direction = Literal["forward", "forward+backward"]
+from benchmarks.harness.instance import Alone
+from benchmarks.harness.options import Options
+from benchmarks.harness.step import Direction
+from benchmarks.harness.timing import Timed
 
 
 @final
@@ -19,73 +24,163 @@ Direction = Literal["forward", "forward+backward"]
 class Row:
     """One measurement. Seconds are medians, ``ratio = peer_s / ours_s``, ``peak_mb`` is ours above weights and inputs.
 
-    The peer's three fields are None where no peer runs at this size; the error is then against an oracle.
+    The peer's three fields are None where no peer runs at this size; the error is then against an oracle. The error of
+    an approximation is its distance from the exact result, and None where that was not computed. ``per_second`` counts
+    what passes in a second where that has a name of its own, such as images.
     """
 
     case: str
     n: int
     direction: Direction
     ours_s: float
-    peer: str | None
-    peer_s: float | None
-    ratio: float | None
-    peak_mb: float | None
-    max_rel_error: float
+    peer: str | None = None
+    peer_s: float | None = None
+    ratio: float | None = None
+    peak_mb: float | None = None
+    max_rel_error: float | None = None
+    per_second: float | None = None
+
+    @classmethod
+    def against(
+        cls,
+        case: str,
+        n: int,
+        direction: Direction,
+        timed: Mapping[str, Timed],
+        *,
+        ours: str,
+        peer: str,
+        name: str,
+        peak_mb: float | None,
+        error: float | None,
+    ) -> "Row":
+        """The steps ``ours`` and ``peer`` of one interleaved measurement; the report calls the latter ``name``."""
+        ours_s, peer_s = timed[ours].median, timed[peer].median
+        return cls(
+            case=case,
+            n=n,
+            direction=direction,
+            ours_s=ours_s,
+            peer=name,
+            peer_s=peer_s,
+            ratio=peer_s / ours_s,
+            peak_mb=peak_mb,
+            max_rel_error=error,
+        )
+
+    @classmethod
+    def alone(cls, case: str, n: int, direction: Direction, measured: Alone) -> "Row":
+        """One step that was measured by itself."""
+        return cls(
+            case=case,
+            n=n,
+            direction=direction,
+            ours_s=measured.seconds,
+            peak_mb=measured.peak_mb,
+            max_rel_error=measured.error,
+        )
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All rows of one run, with the machine that they were measured on."""
+    """All rows of one run, with what they were measured on and what follows from them."""
 
+    benchmark: str
     machine: str
+    device: str
     torch: str
+    triton: str | None
     threads: int
+    seed: int
     rows: list[Row]
+    notes: list[str]
 
     def write_json(self, path: Path) -> None:
-        """Write ``{machine, torch, threads, rows: [...]}``; the file is whole or absent."""
+        """Write all fields as one object; the file is whole or as it was before."""
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
         partial.replace(path)
 
+    @classmethod
+    def from_json(cls, text: str) -> "Report":
+        """The report that `write_json` wrote.
+
+        Raises:
+            ValueError: on anything else.
+        """
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            return cls(**{**fields, "rows": [Row(**row) for row in fields["rows"]]})
+        except (TypeError, KeyError, json.JSONDecodeError) as error:
+            raise ValueError(f"this is no benchmark report: {error}") from None
+
     def markdown(self) -> str:
-        """The machine in one line, then the rows as a Markdown table."""
-        header = ["case", "n", "direction", "ours", "peer", "peer's", "ratio", "peak MB", "max rel. error"]
-        body = [
-            [
-                row.case,
-                str(row.n),
-                row.direction,
-                _seconds(row.ours_s),
-                row.peer or "-",
-                _seconds(row.peer_s),
-                _ratio(row.ratio),
-                "-" if row.peak_mb is None else f"{row.peak_mb:.0f}",
-                f"{row.max_rel_error:.1e}",
-            ]
-            for row in self.rows
-        ]
-        lines = [header, ["---"] * len(header), *body]
-        title = f"{self.machine}; torch {self.torch}; {self.threads} threads"
-        return "\n".join([title, "", *(f"| {' | '.join(cells)} |" for cells in lines)])
+        """The machine in one line, the rows as a Markdown table, then the notes."""
+        columns = [column for column in _COLUMNS if column.always or any(column.cell(row) != "-" for row in self.rows)]
+        cells = [[column.title for column in columns], ["---"] * len(columns)]
+        cells += [[column.cell(row) for column in columns] for row in self.rows]
+        with_triton = "" if self.triton is None else f", Triton {self.triton}"
+        title = f"{self.machine}; torch {self.torch}{with_triton}; {self.threads} threads; seed {self.seed}"
+        table = [f"| {' | '.join(line)} |" for line in cells]
+        return "\n".join([title, "", *table, *([""] if self.notes else []), *(f"- {note}" for note in self.notes)])
 
 
-def report_of(rows: list[Row], device: torch.device) -> Report:
-    """The report of rows measured on this machine, today."""
-    return Report(machine=_machine(device), torch=torch.__version__, threads=torch.get_num_threads(), rows=rows)
+@final
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    cell: Callable[[Row], str]
+    always: bool = True
 
 
 def _seconds(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
+    return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.{1 if value >= 1e-3 else 3}f} ms"
 
 
 def _ratio(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.1f}x" if value >= 2 else f"{value:.2f}x"
+
+
+_COLUMNS: Sequence[_Column] = (
+    _Column("case", lambda row: row.case),
+    _Column("n", lambda row: str(row.n)),
+    _Column("direction", lambda row: row.direction),
+    _Column("ours", lambda row: _seconds(row.ours_s)),
+    _Column("per second", lambda row: "-" if row.per_second is None else f"{row.per_second:.1f}", always=False),
+    _Column("peer", lambda row: row.peer or "-"),
+    _Column("peer's", lambda row: _seconds(row.peer_s)),
+    _Column("ratio", lambda row: _ratio(row.ratio)),
+    _Column("peak MB", lambda row: "-" if row.peak_mb is None else f"{row.peak_mb:.0f}"),
+    _Column("max rel. error", lambda row: "-" if row.max_rel_error is None else f"{row.max_rel_error:.1e}"),
+)
+
+
+def report_of(benchmark: str, rows: list[Row], notes: list[str], options: Options) -> Report:
+    """The report of rows measured on this machine, today."""
+    device = options.torch_device
+    return Report(
+        benchmark=benchmark,
+        machine=_machine(device),
+        device=device.type,
+        torch=torch.__version__,
+        triton=_triton_version() if device.type == "cuda" else None,
+        threads=torch.get_num_threads(),
+        seed=options.seed,
+        rows=rows,
+        notes=notes,
+    )
+
+
+def _triton_version() -> str | None:
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _machine(device: torch.device) -> str:

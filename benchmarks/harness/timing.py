@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-Step = Callable[[], Sequence[Tensor]]
+from benchmarks.harness.options import Options
+from benchmarks.harness.step import Step
+from fredholm.evaluation.cost import synchronize
 
 
 @final
@@ -25,31 +27,29 @@ class Timed:
     def median(self) -> float:
         return statistics.median(self.seconds)
 
-
-def synchronize(device: torch.device) -> None:
-    """Wait for the accelerator, if that is where the work goes."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def interleave(
-    steps: Mapping[str, Step], *, device: torch.device, rounds: int, budget_s: float, label: str
-) -> dict[str, Timed]:
-    """Run the steps in turn, ``rounds`` times; a step sits out further rounds once it has used ``budget_s`` seconds.
-
-    The first round of a step that fits the budget twice over is a warm-up and not counted.
-    """
-    timed = {name: Timed() for name in steps}
-    turns = [(turn, name) for turn in range(rounds + 1) for name in steps]
-    for turn, name in tqdm(turns, desc=label, leave=False, disable=None):
-        record = timed[name]
-        if sum(record.seconds) >= budget_s:
-            continue
+    def clock(self, step: Step, device: torch.device) -> None:
+        """Run the step once more, from an idle device to an idle device."""
+        self.result = ()  # freed first, so that two results never lie in memory together
         synchronize(device)
         start = time.perf_counter()
-        record.result = steps[name]()
+        self.result = step()
         synchronize(device)
-        elapsed = time.perf_counter() - start
-        if turn > 0 or 2 * elapsed > budget_s:
-            record.seconds.append(elapsed)
+        self.seconds.append(time.perf_counter() - start)
+
+
+def interleave(steps: Mapping[str, Step], *, device: torch.device, options: Options, label: str) -> dict[str, Timed]:
+    """Run the steps in turn, ``options.rounds`` times; a step that used ``budget_s`` seconds sits out further rounds.
+
+    The first round is a warm-up and not counted, save on a CPU for a step that does not fit the budget twice over. A
+    GPU's first round compiles kernels and is never counted.
+    """
+    timed = {name: Timed() for name in steps}
+    turns = [(turn, name) for turn in range(options.rounds + 1) for name in steps]
+    for turn, name in tqdm(turns, desc=label, leave=False, disable=None):
+        record = timed[name]
+        if sum(record.seconds) >= options.budget_s:
+            continue
+        record.clock(steps[name], device)
+        if turn == 0 and (device.type == "cuda" or 2 * record.seconds[0] <= options.budget_s):
+            record.seconds.clear()
     return timed

@@ -5,7 +5,6 @@ memory test becomes a bound on the tile's kernel values. Inside a tile the pairs
 """
 
 import itertools
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, final
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from benchmarks.harness.timing import synchronize
+from benchmarks.harness.timing import Timed
 from benchmarks.peers.kernel_input import kernel_input
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.weights import KernelWeights, evaluate_kernel, join_heads, split_heads
@@ -114,13 +113,10 @@ class Algorithm1(Peer):
                 if seconds_per_pair and _tile_bytes(weights, len(u), pairs) > TILE_BYTES:
                     continue
                 x, y, u_x, u_y = pos[: tile[0]], pos[: tile[1]], heads[:, :, : tile[0]], heads[:, :, : tile[1]]
-                seconds: list[float] = []
+                given, timed = (weights, x, y, u_x, u_y, measure[: tile[1]]), Timed()
                 for _ in range(3):  # the least of three, since the first call of each size pays for its memory
-                    start = time.perf_counter()
-                    on_tile(weights, x, y, u_x, u_y, measure[: tile[1]])
-                    synchronize(u.device)
-                    seconds.append(time.perf_counter() - start)
-                seconds_per_pair[tile] = min(seconds) / pairs
+                    timed.clock(lambda given=given: (on_tile(*given),), u.device)
+                seconds_per_pair[tile] = min(timed.seconds) / pairs
         return cls(min(seconds_per_pair, key=lambda tile: seconds_per_pair[tile]), by_line=by_line)
 
     def integrate(self, weights: KernelWeights, u: Tensor, pos: Tensor, measure: Tensor) -> Tensor:

@@ -2,40 +2,41 @@
 
 import json
 import math
+from collections.abc import Sequence
+from typing import final
 
 import pytest
 import torch
+from torch import Tensor
 
 from benchmarks.harness import (
+    Alone,
+    Benchmark,
+    Direction,
     GateError,
-    PeakMemory,
+    Instance,
+    Options,
+    Report,
     Row,
+    Step,
+    directed,
+    growth,
     growth_exponent,
     in_fresh_process,
     interleave,
+    measure_alone,
     relative_error,
     require_agreement,
     timing,
 )
 from benchmarks.harness.report import report_of
+from tests.refusals import refused
 
 CPU = torch.device("cpu")
 
 
-def allocate_and_free(megabytes: int) -> float:
-    held = torch.ones(40_000_000 // 4)  # exists before, so it does not count
-    with PeakMemory(CPU) as peak:
-        torch.ones(megabytes * 1_000_000 // 4).sum()
-    assert held.sum() > 0
-    return peak.megabytes
-
-
 def fail() -> None:
     raise ValueError("told from the fresh process")
-
-
-def test_peak_memory_counts_what_was_freed_again_but_not_what_was_there_before():
-    assert 118 <= in_fresh_process(allocate_and_free, 120) <= 135
 
 
 def test_fresh_process_hands_its_error_back():
@@ -86,7 +87,8 @@ def test_interleave_takes_turns_drops_the_warm_up_and_retires_slow_steps(clock):
         clock(60.0)
         return (torch.tensor(2.0),)
 
-    timed = interleave({"quick": quick, "slow": slow}, device=CPU, rounds=3, budget_s=20.0, label="test")
+    options = Options(rounds=3, budget_s=20.0)
+    timed = interleave({"quick": quick, "slow": slow}, device=CPU, options=options, label="test")
     assert order == ["quick", "slow", "quick", "quick", "quick"]
     assert timed["quick"].seconds == [1.0, 5.0, 2.0]
     assert timed["quick"].median == 2.0
@@ -103,45 +105,132 @@ def test_growth_exponent_is_the_power_of_a_power_law():
         growth_exponent([64, 65], [0.0, 2.0])
 
 
+def test_growth_is_fitted_for_cases_and_peers_over_the_larger_sizes():
+    def row(n: int, ours_s: float, peer_s: float | None, peak_mb: float, peer: str = "x") -> Row:
+        return Row(
+            case="grid",
+            n=n,
+            direction="forward",
+            ours_s=ours_s,
+            peer=None if peer_s is None else peer,
+            peer_s=peer_s,
+            peak_mb=peak_mb,
+        )
+
+    rows = [row(4, 7.0, 1.0, 9.0), row(16, 1.0, 64.0, 2.0), row(64, 16.0, None, 4.0), row(256, 256.0, None, 8.0)]
+    expected = [
+        "grid, forward: time ~ n^2.00 over n = 64 to 256, peak memory ~ n^0.50 over n = 64 to 256",
+        "x, forward: time ~ n^3.00 over n = 4 to 16",
+    ]
+    assert list(growth(rows)) == expected
+    assert list(growth([*rows, row(256, 256.0, 1.0, 8.0, peer="grid")])) == expected
+    assert list(growth(rows[:1])) == []
+
+
+def test_directed_gives_the_output_and_every_gradient_but_those_of_empty_leaves():
+    x, empty = torch.tensor([2.0, 3.0], requires_grad=True), torch.zeros(0, requires_grad=True)
+    (output,) = directed(lambda: x * x, "forward", [x], None)()
+    assert not output.requires_grad
+    output, gradient = directed(lambda: x * x, "forward+backward", [x, empty], torch.tensor([1.0, 10.0]))()
+    assert not output.requires_grad
+    torch.testing.assert_close(gradient, torch.tensor([4.0, 60.0]))
+
+
+@final
+class Doubling(Instance):
+    """Twice a vector of n ones, through a step that needs megabytes; its oracle is 2 everywhere."""
+
+    def __init__(self, n: int) -> None:
+        self.x = torch.ones(n, requires_grad=True)
+
+    def step(self, name: str, direction: Direction) -> Step:
+        return directed(lambda: 2 * self.x + 0 * torch.ones(10_000_000).sum(), direction, [self.x], None)
+
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
+        return require_agreement(name, result, [torch.full_like(part, 2.0) for part in result], 1e-6)
+
+
+def test_a_step_alone_has_times_memory_and_an_error_for_every_direction():
+    measured = measure_alone(Doubling, 100, "doubling", Options(), rounds=3)
+    assert list(measured) == ["forward", "forward+backward"]
+    for alone in measured.values():
+        assert alone.seconds > 0
+        assert 38 <= alone.peak_mb <= 60
+        assert alone.error == 0.0
+
+
+@pytest.mark.parametrize(
+    ("device", "told"), [("nonsense", "got 'nonsense'"), ("mps", "got 'mps'"), ("cuda:99", "PyTorch sees")]
+)
+def test_a_device_that_is_not_there_is_told(device, told):
+    with refused(ValueError, "device", told):
+        _ = Options(device=device).torch_device
+
+
+def test_quick_leaves_two_short_rounds():
+    assert Options(quick=True, rounds=9, seed=3).sized() == Options(rounds=2, budget_s=1.0, seed=3)
+    assert Options(rounds=9).sized() == Options(rounds=9)
+
+
 @pytest.fixture
 def rows() -> list[Row]:
-    alone = Row(
-        case="grid",
-        n=4,
-        direction="forward",
-        ours_s=0.5,
-        peer=None,
-        peer_s=None,
-        ratio=None,
-        peak_mb=3.0,
-        max_rel_error=0.0,
-    )
-    against = Row(
-        case="grid",
-        n=4,
-        direction="forward",
-        ours_s=0.5,
-        peer="x",
-        peer_s=2.0,
-        ratio=4.0,
-        peak_mb=3.0,
-        max_rel_error=1e-6,
-    )
+    alone = Row.alone("grid", 4, "forward", Alone(0.5, 3.0, 0.0))
+    timed = {"a": timing.Timed(seconds=[0.5]), "b": timing.Timed(seconds=[9.0, 1.0, 2.0])}
+    against = Row.against("grid", 4, "forward", timed, ours="a", peer="b", name="x", peak_mb=3.0, error=1e-6)
     return [alone, against]
 
 
 def test_report_has_exactly_the_agreed_form(rows, tmp_path):
-    report_of(rows, CPU).write_json(tmp_path / "report.json")
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert set(report) == {"machine", "torch", "threads", "rows"}
-    fields = {"case", "n", "direction", "ours_s", "peer", "peer_s", "ratio", "peak_mb", "max_rel_error"}
+    report_of("scan", rows, ["a note"], Options(seed=5)).write_json(tmp_path / "report.json")
+    text = (tmp_path / "report.json").read_text()
+    report = json.loads(text)
+    assert set(report) == {"benchmark", "machine", "device", "torch", "triton", "threads", "seed", "rows", "notes"}
+    fields = {"case", "n", "direction", "ours_s", "peer", "peer_s", "ratio", "peak_mb", "max_rel_error", "per_second"}
     assert all(set(row) == fields for row in report["rows"])
     assert report["torch"] == torch.__version__
     assert report["threads"] == torch.get_num_threads()
+    assert report["seed"] == 5
     assert list(tmp_path.iterdir()) == [tmp_path / "report.json"]
+    assert Report.from_json(text).rows == rows
+    for broken in ("[]", "{", '{"rows": []}', "3"):
+        with refused(ValueError, "this is no benchmark report"):
+            Report.from_json(broken)
 
 
-def test_table_leaves_absent_peers_blank(rows):
-    lines = report_of(rows, CPU).markdown().splitlines()
+def test_table_leaves_absent_peers_blank_and_columns_that_say_nothing_out(rows):
+    lines = report_of("scan", rows, ["a note"], Options()).markdown().splitlines()
     assert "| grid | 4 | forward | 500.0 ms | - | - | - | 3 | 0.0e+00 |" in lines
     assert "| grid | 4 | forward | 500.0 ms | x | 2.00 s | 4.0x | 3 | 1.0e-06 |" in lines
+    assert lines[-1] == "- a note"
+    rows.append(Row(case="model", n=4, direction="forward", ours_s=0.02, per_second=1600.0))
+    lines = report_of("scan", rows, [], Options()).markdown().splitlines()
+    assert "| model | 4 | forward | 20.0 ms | 1600.0 | - | - | - | - | - |" in lines
+
+
+@final
+class Pair:
+    """Settings of a benchmark that measures two rows."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def sized(self) -> "Pair":
+        return self
+
+
+def test_the_report_is_kept_after_every_row_and_threads_are_restored(rows, tmp_path):
+    path, kept = tmp_path / "report.json", []
+
+    def measure(settings: Pair):
+        for row in rows:
+            yield row
+            kept.append(Report.from_json(path.read_text()))
+        assert torch.get_num_threads() == settings.options.threads
+
+    before = torch.get_num_threads()
+    benchmark = Benchmark(name="pair", purpose="", config=Pair, measure=measure, notes=growth)
+    report = benchmark.run(Pair(Options(json=path, threads=before + 1)))
+    assert [part.rows for part in kept] == [rows[:1], rows]
+    assert report.rows == rows
+    assert report.threads == before + 1
+    assert torch.get_num_threads() == before

@@ -1,32 +1,31 @@
-"""Peak memory of one computation above what its weights and inputs hold, measured in a process of its own."""
+"""What a computation costs on its device: the memory it needs at its peak, and when it is done."""
 
 import contextlib
 import ctypes
 import ctypes.util
 import gc
-import multiprocessing
 import resource
 import sys
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import final
 
 import torch
 
-T = TypeVar("T")
 MEGABYTE = 1e6
 
 
 @final
 class PeakMemory:
-    """Context that measures the peak between entry and exit over the memory in use at entry, as ``megabytes``.
+    """Context that measures the peak between entry and exit over that in use at entry, as `megabytes` (1e6 bytes).
 
     On CUDA: the allocator's own peak. Elsewhere: the process's peak resident set, reset at entry where the system
     allows it (Linux's /proc/self/clear_refs); where it does not, the peak of its whole life, never too small.
+
+    Args:
+        device: where the computation runs.
     """
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device) -> None:
         self.device = device
         self.megabytes = float("nan")
         self._baseline = 0.0
@@ -46,17 +45,13 @@ class PeakMemory:
     def __exit__(self, *_: object) -> None:
         on_cuda = self.device.type == "cuda"
         peak = float(torch.cuda.max_memory_allocated(self.device)) if on_cuda else _peak_bytes()
-        self.megabytes = (peak - self._baseline) / MEGABYTE
+        self.megabytes = max(0.0, peak - self._baseline) / MEGABYTE
 
 
-def in_fresh_process(function: Callable[..., T], *arguments: Any) -> T:
-    """``function(*arguments)`` in a new interpreter, so that nothing computed before is in its memory.
-
-    Raises whatever the function raised, and `BrokenProcessPool` where the process was killed, for want of memory say.
-    """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
-        return pool.submit(function, *arguments).result()
+def synchronize(device: torch.device) -> None:
+    """Wait for the accelerator, if that is where the work goes."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _return_free_memory() -> None:

@@ -1,0 +1,66 @@
+"""The command ``python -m benchmarks NAME [options]``."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+
+from benchmarks import converted_layers, exact_mlp, scan
+from benchmarks.harness import Benchmark, GateError
+
+BENCHMARKS: tuple[Benchmark[Any], ...] = (
+    exact_mlp.BENCHMARK,
+    scan.BENCHMARK,
+    converted_layers.BENCHMARK,
+)
+"""All benchmarks, in the order of the list."""
+
+USAGE = """usage: python -m benchmarks NAME [options]
+       python -m benchmarks --list
+
+`python -m benchmarks NAME --help` lists what can be chosen."""
+
+FAILURE, USER_ERROR = 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one benchmark and prints its table.
+
+    Returns:
+        0; 2 for a mistake in what the user gave, 1 where two results disagree. Errors are one line on stderr.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    if not given or given[0] in ("-h", "--help", "--list"):
+        print(_list() if given[:1] == ["--list"] else f"{USAGE}\n\n{_list()}")
+        return 0 if given else USER_ERROR
+    by_name = {benchmark.name: benchmark for benchmark in BENCHMARKS}
+    try:
+        if given[0] not in by_name:
+            raise ValueError(f"no benchmark {given[0]!r}; expected one of {', '.join(by_name)}")
+        benchmark = by_name[given[0]]
+        config = tyro.cli(
+            benchmark.config,
+            prog=f"python -m benchmarks {benchmark.name}",
+            args=given[1:],
+            config=(tyro.conf.OmitArgPrefixes,),
+        )
+        print(benchmark.run(config).markdown())
+    except GateError as error:
+        return _told(error, FAILURE)
+    except (ValueError, ImportError) as error:
+        return _told(error, USER_ERROR)
+    return 0
+
+
+def _list() -> str:
+    return "\n".join(f"{benchmark.name:<18} {benchmark.purpose}" for benchmark in BENCHMARKS)
+
+
+def _told(error: Exception, code: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""The frame of every benchmark: its name, its settings, and the run that turns rows into a report."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar, final
+
+import torch
+
+from benchmarks.harness.options import Options
+from benchmarks.harness.report import Report, Row, report_of
+
+
+class Settings(Protocol):
+    """What a benchmark's configuration offers: options, and itself as it will run."""
+
+    @property
+    def options(self) -> Options:
+        """How it runs."""
+        ...
+
+    def sized(self) -> Self:
+        """The configuration that runs, checked; ``options.quick`` shrinks everything."""
+        ...
+
+
+Config = TypeVar("Config", bound=Settings)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Benchmark(Generic[Config]):
+    """One benchmark.
+
+    Args:
+        name: how the command line calls it.
+        purpose: one line for the list.
+        config: its configuration, from which the command line makes flags.
+        measure: yields the rows of one run. It compares before it times, and raises `GateError` where results disagree.
+        notes: lines that follow from all rows, printed below the table.
+    """
+
+    name: str
+    purpose: str
+    config: type[Config]
+    measure: Callable[[Config], Iterator[Row]]
+    notes: Callable[[Sequence[Row]], Iterator[str]]
+
+    def run(self, config: Config) -> Report:
+        """The report of all rows, kept in ``options.json`` after every row, for a run may be long."""
+        config = config.sized()
+        options, rows = config.options, []
+        before = torch.get_num_threads()
+        torch.set_num_threads(options.threads or before)
+        try:
+            report = report_of(self.name, rows, [], options)
+            for row in self.measure(config):
+                rows.append(row)
+                report = report_of(self.name, rows, list(self.notes(rows)), options)
+                if options.json is not None:
+                    report.write_json(options.json)
+        finally:
+            torch.set_num_threads(before)
+        return report

@@ -1,0 +1,85 @@
+"""One instance of what a benchmark measures, and the measurement of one of its steps by itself."""
+
+import abc
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks.harness.options import Options
+from benchmarks.harness.process import in_fresh_process
+from benchmarks.harness.step import DIRECTIONS, Direction, Step
+from benchmarks.harness.timing import Timed
+from fredholm.evaluation.cost import PeakMemory
+
+
+class Instance(abc.ABC):
+    """Weights, inputs and cotangents at one size, the same for every process and machine."""
+
+    @abc.abstractmethod
+    def step(self, name: str, direction: Direction) -> Step:
+        """The computation of that name: the library's, or a peer's."""
+
+    @abc.abstractmethod
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
+        """How far a result is from an oracle, relative; None where this instance has none. Raises `GateError`."""
+
+
+class Alone(NamedTuple):
+    """One step by itself: median seconds, peak memory, and its error where it was checked."""
+
+    seconds: float
+    peak_mb: float
+    error: float | None
+
+
+def measure_alone(
+    build: Callable[[int], Instance],
+    n: int,
+    name: str,
+    options: Options,
+    *,
+    rounds: int,
+    directions: Sequence[Direction] = DIRECTIONS,
+) -> dict[Direction, Alone]:
+    """One step at one size: the peak memory of its first run, and the median of that and ``rounds`` - 1 further ones.
+
+    On a CPU in a fresh process, since the system tells only a process's peak; CUDA's allocator tells it in this one.
+    """
+    measure = functools.partial(_alone, build, n, name, options, rounds, directions)
+    if options.torch_device.type == "cuda":
+        return measure(torch.get_num_threads())
+    return in_fresh_process(measure, torch.get_num_threads())
+
+
+def _alone(
+    build: Callable[[int], Instance],
+    n: int,
+    name: str,
+    options: Options,
+    rounds: int,
+    directions: Sequence[Direction],
+    threads: int,
+) -> dict[Direction, Alone]:
+    """A tiny problem goes first, so that the code's own pages are not counted as memory."""
+    torch.set_num_threads(threads)
+    device = options.torch_device
+    tiny = build(4)
+    for direction in directions:
+        tiny.step(name, direction)()
+    del tiny
+    instance = build(n)
+    measured: dict[Direction, Alone] = {}
+    for direction in directions:
+        step, timed, peak = instance.step(name, direction), Timed(), PeakMemory(device)
+        with peak:
+            timed.clock(step, device)
+        if device.type == "cuda" and rounds > 1:
+            timed.seconds.clear()  # the first run compiled kernels
+        while len(timed.seconds) < rounds and sum(timed.seconds) < options.budget_s:
+            timed.clock(step, device)
+        error = instance.error(name, direction, timed.result)
+        measured[direction] = Alone(timed.median, peak.megabytes, error)
+    return measured

@@ -1,0 +1,78 @@
+"""The command `python -m benchmarks`: its list, its answers to mistakes, and what a run prints and writes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import BENCHMARKS, main
+from benchmarks.harness import GateError
+
+ROOT = Path(__file__).parents[2]
+NAMES = [benchmark.name for benchmark in BENCHMARKS]
+FEWER: dict[str, list[str]] = {"exact_mlp": ["--cases", "grid"], "converted_layers": ["--cases", "LSTM", "Conv2d"]}
+
+
+def test_the_list_names_every_benchmark_with_its_purpose(capsys):
+    assert main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1) for line in lines] == [[b.name, b.purpose] for b in BENCHMARKS]
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_without_a_name_the_usage_is_told(capsys):
+    assert main([]) == 2
+    assert "usage: python -m benchmarks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_benchmark_has_the_common_options(name, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    told = capsys.readouterr().out
+    for option in ("--json", "--device", "--quick", "--seed", "--rounds", "--budget-s", "--threads"):
+        assert option in told
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["scann"], "no benchmark 'scann'"),
+        (["scan", "--device", "cuda:99"], "PyTorch sees"),
+        (["exact_mlp", "--cases", "grid bf16"], "measured against 'grid'"),
+    ],
+)
+def test_a_mistake_is_one_line(argv, told, capsys):
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_a_disagreement_ends_with_its_own_code(monkeypatch, capsys):
+    def disagree(*_: object, **__: object) -> None:
+        raise GateError("selective scan against plain loop: relative error")
+
+    monkeypatch.setattr("benchmarks.scan.compare", disagree)
+    assert main(["scan", "--quick"]) == 1
+    assert "error: selective scan against plain loop" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_quick_run_prints_a_table_and_writes_the_same_rows(name, tmp_path):
+    path = tmp_path / "rows.json"
+    command = [sys.executable, "-m", "benchmarks", name, "--quick", "--threads", "1", "--json", str(path)]
+    command += FEWER.get(name, [])
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(path.read_text())
+    assert report["benchmark"] == name
+    assert report["threads"] == 1
+    assert report["rows"]
+    table = [line.split(" | ")[:3] for line in done.stdout.splitlines() if line.startswith("| ")][2:]
+    assert table == [[f"| {row['case']}", str(row["n"]), row["direction"]] for row in report["rows"]]
+    assert [line[2:] for line in done.stdout.splitlines() if line.startswith("- ")] == report["notes"]
