@@ -1,6 +1,6 @@
 """Fredholm: one learnable integral operator in place of convolution, attention and recurrence."""
 
-from fredholm import blocks, domains, encoders, evaluation, kernels, models, operators
+from fredholm import blocks, domains, encoders, evaluation, kernels, models, operators, quadrature
 from fredholm._version import __version__
 from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
 from fredholm.operators import IntegralOperator, from_torch, to_torch
@@ -21,6 +21,7 @@ __all__ = [
     "kernels",
     "models",
     "operators",
+    "quadrature",
     "to_torch",
     "trapezoid_weights",
 ]

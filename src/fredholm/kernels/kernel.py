@@ -23,8 +23,8 @@ class Kernel(nn.Module, abc.ABC):
         is_affine: whether κ multiplies [u(y); 1] instead of u(y), one column more for a constant.
         counts_points: whether the measure defaults to one a point instead of total mass 1 (`Domain.counts`): a stencil
             or a recurrence sums over samples, however many there are.
-        is_pairwise: whether κ(x, y, u(x), u(y)) needs the two points and nothing else, so that it may be integrated over
-            other nodes; a stencil needs its grid, a recurrence all points between the two.
+        is_pairwise: whether κ(x, y, u(x), u(y)) needs the two points and nothing else, so that it may be integrated
+            over other nodes; a stencil needs its grid, a recurrence all points between the two.
         no_weight_decay: local names of parameters that an optimiser should not decay.
     """
 

@@ -1,14 +1,18 @@
-"""The integral operator: a kernel, a route, and the channel maps round the integral."""
+"""The integral operator: a kernel, its nodes, a route, and the channel maps round the integral."""
 
+import warnings
 from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
-from fredholm.evaluation import STATEFUL_ROUTES, Choice, Evaluation, StatefulEvaluation, select
-from fredholm.kernels import Kernel, State, Stateful
+from fredholm.evaluation import STATEFUL_ROUTES, Evaluation, StatefulEvaluation, select
+from fredholm.kernels import Kernel, MultiHead, State, Stateful
 from fredholm.operators.arguments import Arguments, Given, check_state, prepare
+from fredholm.operators.auxiliary_loss import is_collecting, offer
+from fredholm.operators.kernel_integral import Explanation, KernelIntegral
+from fredholm.quadrature import Integrand, Quadrature
 
 
 @final
@@ -19,6 +23,7 @@ class IntegralOperator(nn.Module):
         kernel: κ.
         evaluation: "auto" takes the fastest route that fits each call (`explain` says which); or one route, which
             then must fit.
+        quadrature: where the integral is sampled; None: at all points. Needs `kernel.is_pairwise`.
         residual: whether the term W u(x) is there; W starts as the identity. Needs `kernel.in_dim == kernel.out_dim`.
         bias: whether the constant b is there; it starts at 0.
         output_projection: whether W^O is there; without it, it is the identity.
@@ -35,6 +40,7 @@ class IntegralOperator(nn.Module):
         kernel: Kernel,
         *,
         evaluation: Evaluation | Literal["auto"] = "auto",
+        quadrature: Quadrature | None = None,
         residual: bool = True,
         bias: bool = True,
         output_projection: bool = True,
@@ -45,6 +51,7 @@ class IntegralOperator(nn.Module):
             raise TypeError(f"IntegralOperator: kernel must be a fredholm kernel; got {type(kernel).__name__}")
         if evaluation != "auto" and not isinstance(evaluation, Evaluation):
             raise TypeError(f"IntegralOperator: evaluation must be 'auto' or an Evaluation; got {evaluation!r}")
+        check_quadrature(kernel, quadrature)
         if residual and kernel.in_dim != kernel.out_dim:
             raise ValueError(
                 f"IntegralOperator: a residual needs as many channels out as in; the kernel maps {kernel.in_dim} to "
@@ -52,6 +59,8 @@ class IntegralOperator(nn.Module):
             )
         self.kernel = kernel
         self.evaluation: Evaluation | Literal["auto"] = evaluation
+        self.quadrature: Quadrature | None
+        self.add_module("quadrature", quadrature)
         self.output_weight = nn.Parameter(torch.empty(kernel.out_dim, kernel.out_dim)) if output_projection else None
         self.residual_weight = nn.Parameter(torch.eye(kernel.out_dim)) if residual else None
         self.bias = nn.Parameter(torch.zeros(kernel.out_dim)) if bias else None
@@ -87,16 +96,55 @@ class IntegralOperator(nn.Module):
             ValueError, TypeError: on shapes, devices or dtypes that do not fit, or a route that refuses.
         """
         u, domain, query, query_domain = self.prepare(u, domain, query, query_domain, key_padding_mask)
-        if self.evaluation == "auto":
-            route = select(self.kernel, u, domain, query, query_domain).evaluation
-        else:
-            route = self.evaluation
-            reasons = route.unsupported_reasons(self.kernel, u, domain, query, query_domain)
-            if reasons:
-                raise ValueError(f"IntegralOperator: {route.name} refuses this integral: {'; '.join(reasons)}")
-        out = self.around(route.integrate(self.kernel, u, domain, query, query_domain), u if query is None else query)
+        arguments = Arguments(u, domain, query, query_domain)
+        out = self.around(self._integrate(arguments), u if query is None else query)
         asked = domain if query_domain is None else query_domain
         return out if asked.mask is None else torch.where(asked.mask[..., None], out, 0.0)
+
+    def with_quadrature(self, quadrature: Quadrature | None) -> "IntegralOperator":
+        """An operator with the same kernel and the same parameters, sampled at other nodes; None: at all points.
+
+        Training either trains both.
+        """
+        check_quadrature(self.kernel, quadrature)
+        other = IntegralOperator.__new__(IntegralOperator)
+        vars(other).update(vars(self))
+        other._modules = {**self._modules, "quadrature": quadrature}
+        return other
+
+    def _integrate(self, arguments: Arguments) -> Tensor:
+        """∫ κ u dμ, `(B, Nq, d_out)`, by nodes and route; offers what the nodes' proposal is to learn from."""
+        integral = KernelIntegral(self.kernel, self.evaluation)
+        quadrature = self.quadrature
+        if quadrature is None:
+            return integral(*arguments)
+        integrand = self._integrand(arguments)
+        nodes = quadrature.nodes(integrand)
+        if nodes is None:
+            return integral(*arguments)
+        if quadrature.training and is_collecting():
+            loss = nodes.proposal_loss(integral, integrand)
+            if loss is not None:
+                offer(loss)
+        return nodes.integrate(integral, integrand)
+
+    def _integrand(self, arguments: Arguments) -> Integrand:
+        u, domain, query, query_domain = arguments
+        if domain.pair_bias is not None:
+            raise ValueError(
+                "IntegralOperator: a quadrature samples one measure for all queries, and this domain weighs pairs "
+                "(Domain.weigh_pairs); use quadrature=None"
+            )
+        mass = self.kernel.measure(domain)
+        return Integrand(
+            u=u,
+            domain=domain,
+            query=u if query is None and query_domain is None else query,
+            query_domain=domain if query_domain is None else query_domain,
+            mass=torch.atleast_2d(mass),
+            num_heads=self.kernel.num_heads if isinstance(self.kernel, MultiHead) else 1,
+            is_causal=self.kernel.is_causal,
+        )
 
     def initial_state(self, batch_size: int) -> State:
         """The state before the first point, for `step` and `scan`; only for stateful kernels."""
@@ -139,6 +187,11 @@ class IntegralOperator(nn.Module):
             `(B, N, d_out)`, and the state at the end.
         """
         kernel = self._stateful("scan")
+        if self.quadrature is not None:
+            raise ValueError(
+                "IntegralOperator.scan goes through every point of a sequence; use with_quadrature(None), or call the "
+                "operator on the whole sequence"
+            )
         u, domain, _, _ = self.prepare(u, domain, None, None, None)
         if state is not None:
             check_state(kernel, state, len(u))
@@ -192,12 +245,19 @@ class IntegralOperator(nn.Module):
     ) -> str:
         """Which route `forward` would take for these arguments, and why not the others."""
         u, domain, query, query_domain = self.prepare(u, domain, query, query_domain, key_padding_mask)
-        if self.evaluation == "auto":
-            return str(select(self.kernel, u, domain, query, query_domain))
-        reasons = self.evaluation.unsupported_reasons(self.kernel, u, domain, query, query_domain)
-        if reasons:
-            return f"{self.evaluation.name}, as asked, refuses: {'; '.join(reasons)}"
-        return f"{Choice(self.evaluation, {})} (as asked)"
+        arguments = Arguments(u, domain, query, query_domain)
+        integral = KernelIntegral(self.kernel, self.evaluation)
+        if self.quadrature is None:
+            return integral.explain(*arguments)
+        integrand = self._integrand(arguments)
+        with torch.random.fork_rng(), torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            nodes = self.quadrature.nodes(integrand)
+            if nodes is None:
+                told = integral.explain(*arguments)
+            else:
+                nodes.integrate(explanation := Explanation(integral), integrand)
+                told = explanation.texts[0]
+        return f"{self.quadrature.name}: {self.quadrature.describe(domain.num_points)}\n{told}"
 
     def prepare(
         self,
@@ -211,3 +271,16 @@ class IntegralOperator(nn.Module):
         like = self.output_weight if self.output_weight is not None else next(self.parameters(), None)
         needs_query = self.kernel.reads_query or self.residual_weight is not None
         return prepare(self.kernel, like, needs_query, Given(u, domain, query, query_domain), key_padding_mask)
+
+
+def check_quadrature(kernel: Kernel, quadrature: Quadrature | None) -> None:
+    """Raises unless a kernel can be integrated at other nodes than all points."""
+    if quadrature is None:
+        return
+    if not isinstance(quadrature, Quadrature):
+        raise TypeError(f"IntegralOperator: quadrature must be a Quadrature or None; got {type(quadrature).__name__}")
+    if not kernel.is_pairwise:
+        raise ValueError(
+            f"IntegralOperator: {type(kernel).__name__} is not a function of two points alone, so it cannot be summed "
+            "at other nodes; use quadrature=None, or a pairwise kernel (MLP, Attention)"
+        )

@@ -1,0 +1,26 @@
+"""Where integrals are sampled: every point, Monte Carlo draws, anchors, neighbourhoods."""
+
+from fredholm.quadrature.anchors import Anchors
+from fredholm.quadrature.full import Full
+from fredholm.quadrature.monte_carlo import MonteCarlo
+from fredholm.quadrature.neighbourhood import Neighbourhood
+from fredholm.quadrature.nodes import Integral, Integrand, Nodes
+from fredholm.quadrature.nodes_per_query import NodesPerQuery
+from fredholm.quadrature.proposal import KeyProposal, PairProposal
+from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.shared_nodes import SharedNodes
+
+__all__ = [
+    "Anchors",
+    "Full",
+    "Integral",
+    "Integrand",
+    "KeyProposal",
+    "MonteCarlo",
+    "Neighbourhood",
+    "Nodes",
+    "NodesPerQuery",
+    "PairProposal",
+    "Quadrature",
+    "SharedNodes",
+]

@@ -1,0 +1,149 @@
+"""Anchors: the means of clusters of points, with the clusters' mass. Legend: `nodes.py`.
+
+    cluster c:   ω_c = Σ_{j∈c} ω_j,   y_c = Σ_{j∈c} ω_j y_j / ω_c,   u_c = Σ_{j∈c} ω_j u_j / ω_c
+
+Replacing a smooth integrand over a cluster by its value at the mean loses only its curvature: with M anchors among many
+points of s dimensions the error falls as M^(-2/s).
+
+Source: ITNet (arXiv 2606.19538), 3.2: "deterministic k-means anchors in position space"; what stands for u at an anchor
+is not stated there.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, Points
+from fredholm.quadrature.nodes import Integral, Integrand, Nodes
+from fredholm.quadrature.pairs import batched
+from fredholm.quadrature.quadrature import Quadrature
+
+COMPARED_PAIRS = 1 << 22
+"""Pairs of point and centre whose distances are held at once."""
+
+
+@final
+class Anchors(Quadrature):
+    """Sums over the means of M clusters of points; the same nodes whenever it is asked, for all queries.
+
+    Clusters are those of k-means on positions, weighed by mass, started at points far from each other. Gradients reach
+    u, positions and masses through the means; which point belongs to which cluster is a constant.
+
+    Args:
+        num_nodes: M >= 1. A domain of M points or fewer is summed whole.
+        iterations: steps of k-means, >= 0.
+
+    Raises:
+        ValueError: on numbers out of range, and at a causal kernel, which a mean of neighbours would let look ahead.
+    """
+
+    def __init__(self, num_nodes: int, *, iterations: int = 10) -> None:
+        super().__init__()
+        if num_nodes < 1 or iterations < 0:
+            raise ValueError(
+                f"quadrature.Anchors: num_nodes must be at least 1 and iterations at least 0; "
+                f"got {num_nodes} and {iterations}"
+            )
+        self.num_nodes, self.iterations = num_nodes, iterations
+
+    def nodes(self, integrand: Integrand) -> Nodes | None:
+        """See `Quadrature.nodes`."""
+        if integrand.is_causal:
+            raise ValueError(
+                "quadrature.Anchors: the mean of a cluster would let a causal kernel look ahead; use MonteCarlo, "
+                "Neighbourhood or Full"
+            )
+        domain = integrand.domain
+        if self.num_nodes >= domain.num_points:
+            return None
+        pos, mass = batched(domain.pos), integrand.mass
+        with torch.no_grad():
+            batch = max(len(pos), len(mass))
+            shared = (pos.expand(batch, -1, -1), mass.expand(batch, -1).to(pos.dtype))
+            owner = clusters(*shared, self.num_nodes, self.iterations, domain)
+        return Means(owner, self.num_nodes)
+
+    def describe(self, num_points: int) -> str:
+        """See `Quadrature.describe`."""
+        if self.num_nodes >= num_points:
+            return f"all {num_points} points, because {self.num_nodes} anchors are no fewer"
+        return f"{self.num_nodes} anchors, means of clusters of {num_points} points"
+
+
+@final
+class Means(Nodes):
+    """Means of clusters.
+
+    Args:
+        owner: the cluster of each point, `(1 or B, N)` int64.
+        num_clusters: M.
+    """
+
+    def __init__(self, owner: Tensor, num_clusters: int) -> None:
+        self.owner, self.num_clusters = owner, num_clusters
+
+    def integrate(self, integral: Integral, integrand: Integrand) -> Tensor:
+        """See `Nodes.integrate`."""
+        domain, u = integrand.domain, integrand.u
+        member = _membership(self.owner, self.num_clusters)  # (B', M, N)
+        mass = member * integrand.mass[:, None]
+        total = mass.sum(-1)
+        part = mass / torch.where(total > 0, total, 1.0)[..., None]
+        pos = batched(domain.pos).expand(len(part), -1, -1)
+        axes = pos.shape[-1]
+        first = pos.gather(1, member.long().argmax(-1)[..., None].expand(-1, -1, axes))
+        # a mean of displacements from one of the points, because on a torus positions have none
+        offset = domain.wrap(pos - first.gather(1, self.owner[..., None].expand(-1, -1, axes)))
+        centre = first + part.to(pos.dtype) @ offset
+        return integral(
+            part.to(u.dtype) @ u, Points.derived(domain, centre, total), integrand.query, integrand.query_domain
+        )
+
+
+def _membership(owner: Tensor, num_clusters: int) -> Tensor:
+    """Whether a cluster owns a point, `(B, M, N)` bool."""
+    return owner[:, None] == torch.arange(num_clusters, device=owner.device)[:, None]
+
+
+def clusters(pos: Tensor, mass: Tensor, num_clusters: int, iterations: int, domain: Domain) -> Tensor:
+    """The cluster of every point, `(B, N)` int64: k-means of positions `(B, N, s)` weighed by mass `(B, N)`.
+
+    The first centre is the point nearest to the mean, each other one the point farthest from those before it. A point
+    of mass 0 pulls no centre. A cluster that runs empty keeps its centre.
+    """
+    centre = _spread(pos, mass, num_clusters, domain)
+    for _ in range(iterations):
+        owner = _nearest(pos, centre, domain)
+        share = _membership(owner, num_clusters) * mass[:, None]
+        total = share.sum(-1, keepdim=True)
+        own = centre.gather(1, owner[..., None].expand(-1, -1, pos.shape[-1]))
+        centre = centre + share @ domain.wrap(pos - own) / torch.where(total > 0, total, 1.0)
+    return _nearest(pos, centre, domain)
+
+
+def _nearest(pos: Tensor, centre: Tensor, domain: Domain) -> Tensor:
+    """The nearest centre of every point, `(B, N)`; the first of equally near ones."""
+    out = []
+    for some in pos.split(max(1, COMPARED_PAIRS // centre.shape[1]), dim=1):
+        squared = torch.zeros((), dtype=pos.dtype, device=pos.device)
+        for x, c in zip(some.unbind(-1), centre.unbind(-1), strict=True):
+            squared = squared + domain.wrap(x[:, :, None] - c[:, None]).square()
+        out.append(squared.argmin(-1))
+    return torch.cat(out, dim=1)
+
+
+def _spread(pos: Tensor, mass: Tensor, num_clusters: int, domain: Domain) -> Tensor:
+    """Points far from each other, `(B, M, s)`."""
+    exists = mass > 0
+    share = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
+    mean = (share[..., None] * pos).sum(1, keepdim=True)
+    off = torch.where(exists, (pos - mean).square().sum(-1), torch.inf)
+    index = off.argmin(-1)
+    chosen, nearest = [], torch.full_like(mass, torch.inf)
+    for _ in range(num_clusters):
+        latest = pos.gather(1, index[:, None, None].expand(-1, -1, pos.shape[-1]))
+        chosen.append(latest)
+        nearest = torch.minimum(nearest, domain.wrap(pos - latest).square().sum(-1))
+        index = torch.where(exists, nearest, -1.0).argmax(-1)
+    return torch.cat(chosen, dim=1)

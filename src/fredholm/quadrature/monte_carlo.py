@@ -1,0 +1,233 @@
+"""Monte Carlo integration with importance weights. Legend: `nodes.py`.
+
+    (K̂ u)(x_i) = Σ_m ω_{j_m} / (M p_{j_m}) κ(x_i, y_{j_m}) u(y_{j_m}),   j_m drawn from p = (1 - ε) p_φ + ε ω / Σω
+
+is unbiased, and its variance falls as 1 / M. Gradients in κ and u take nodes and weights as constants; φ learns from
+an auxiliary loss of its own (`Nodes.proposal_loss`), which an operator hands to the training loop.
+
+Source: ITNet (arXiv 2606.19538), 3.2 and H.11, eq. 13-14 and 207-210. Deviations: p is a probability over the points,
+so that a node weighs ω / p (eq. 13 has 1 / p); the uniform share follows the measure; and eq. 14 lacks the importance
+weights without which p_φ collapses (`pairs.cross_entropy`).
+"""
+
+import warnings
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import preceding_counts
+from fredholm.quadrature.anchors import Anchors
+from fredholm.quadrature.draw import Draw, curve_order, invert, levels
+from fredholm.quadrature.mixture import log_mixture
+from fredholm.quadrature.nodes import Integrand, Nodes
+from fredholm.quadrature.nodes_per_query import NodesPerQuery
+from fredholm.quadrature.pairs import Learning, batched, take
+from fredholm.quadrature.proposal import KeyProposal, PairProposal
+from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.shared_nodes import SharedNodes
+
+PROPOSED_PAIRS = 1 << 22
+"""Pairs whose probabilities are held at once."""
+
+
+@final
+class MonteCarlo(Quadrature):
+    """Draws M points anew at every call, for all queries together or for each by itself.
+
+    Shared nodes keep the sum a dense matrix product, of N / M times less work than the exact one. Nodes of its own
+    serve a query better where κ is local, at the price of gathering them.
+
+    Args:
+        num_samples: M >= 1. A domain of M points or fewer is summed whole, with a warning.
+        proposal: p_φ; None draws points by their mass. A `KeyProposal` is for shared nodes, a `PairProposal` for nodes
+            of each query.
+        per_query: whether every query has nodes of its own; None: as the proposal says, shared without one. Shared
+            nodes differ between heads where the kernel can be taken apart into them.
+        draw: "independent"; "stratified", one node in each of M runs of equal probability along a curve through the
+            points; or "quasi_random", a lattice on that curve with a random shift. The curve of a causal kernel is the
+            order of its points.
+        uniform_share: ε, in (0, 1].
+        at_evaluation: what is summed in eval mode: another quadrature, "draws" as in training, or "anchors" as in the
+            paper, `Anchors(num_samples)`; all points instead of anchors where the kernel is causal.
+        loss_weight: λ >= 0, the weight of the proposal's loss beside the task's.
+        num_targets: queries a batch entry at which that loss looks, >= 1.
+
+    Raises:
+        ValueError, TypeError: on numbers out of range, or a proposal for the other kind of nodes.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        proposal: KeyProposal | PairProposal | None = None,
+        *,
+        per_query: bool | None = None,
+        draw: Draw = "independent",
+        uniform_share: float = 0.01,
+        at_evaluation: Quadrature | Literal["anchors", "draws"] = "anchors",
+        loss_weight: float = 0.1,
+        num_targets: int = 8,
+    ) -> None:
+        super().__init__()
+        _check_options(num_samples, draw, uniform_share, loss_weight, num_targets)
+        self.per_query = _checked_kind(proposal, per_query)
+        self.num_samples, self.uniform_share = num_samples, uniform_share
+        self.draw: Draw = draw
+        self.learning = Learning(loss_weight, num_targets)
+        self.proposal = proposal
+        if at_evaluation not in ("anchors", "draws") and not isinstance(at_evaluation, Quadrature):
+            raise TypeError(
+                f"quadrature.MonteCarlo: at_evaluation is a quadrature, 'anchors' or 'draws'; got {at_evaluation!r}"
+            )
+        self.at_evaluation = Anchors(num_samples) if at_evaluation == "anchors" else at_evaluation
+
+    def nodes(self, integrand: Integrand) -> Nodes | None:
+        """See `Quadrature.nodes`."""
+        num_points = integrand.domain.num_points
+        if not self.training and isinstance(self.at_evaluation, Quadrature):
+            # anchors are means of neighbours, which would let a causal kernel look ahead
+            anchors = isinstance(self.at_evaluation, Anchors)
+            return None if anchors and integrand.is_causal else self.at_evaluation.nodes(integrand)
+        if self.num_samples >= num_points:
+            if not torch.compiler.is_compiling():
+                warnings.warn(
+                    f"quadrature.MonteCarlo: {self.num_samples} samples of a domain of {num_points} points; "
+                    "all points are summed instead",
+                    stacklevel=3,
+                )
+            return None
+        return self._per_query(integrand) if self.per_query else self._shared(integrand)
+
+    def describe(self, num_points: int) -> str:
+        """See `Quadrature.describe`."""
+        if not self.training and isinstance(self.at_evaluation, Quadrature):
+            return f"in eval mode {self.at_evaluation.describe(num_points)}"
+        if self.num_samples >= num_points:
+            return f"all {num_points} points, because {self.num_samples} samples are no fewer"
+        whose = "of each query's own" if self.per_query else "that all queries share"
+        by = "mass" if self.proposal is None else type(self.proposal).__name__
+        return f"{self.num_samples} of {num_points} points {whose}, drawn by {by} ({self.draw})"
+
+    def _shared(self, integrand: Integrand) -> SharedNodes:
+        u, domain, heads = integrand.u, integrand.domain, integrand.num_heads
+        shape = (len(u), heads, domain.num_points)
+        proposal, mass = self.proposal, integrand.mass.detach()
+        if not isinstance(proposal, KeyProposal):
+            return SharedNodes(*self._drawn(mass[:, None].double().expand(shape), mass, self._order(integrand)))
+        if proposal.num_heads not in (1, heads):
+            raise ValueError(
+                f"quadrature.MonteCarlo: the proposal has {proposal.num_heads} heads but the nodes of this kernel can "
+                f"differ between {heads}; build it with num_heads={heads}, or 1"
+            )
+
+        def log_probability() -> Tensor:
+            return log_mixture(proposal.logits(u, domain), mass[:, None], self.uniform_share).expand(shape)
+
+        with torch.no_grad():
+            index, weights = self._drawn(log_probability().double().exp(), mass, self._order(integrand))
+        return SharedNodes(index, weights, lambda: log_probability().gather(2, index), self.learning)
+
+    def _per_query(self, integrand: Integrand) -> NodesPerQuery:
+        domain, query_domain = integrand.domain, integrand.query_domain
+        seen = preceding_counts(query_domain, domain) if integrand.is_causal else None
+        mass, order = integrand.mass.detach(), self._order(integrand)
+        proposal = self.proposal
+        if not isinstance(proposal, PairProposal):
+            return self._by_mass(integrand, mass, seen, order)
+        batch, num_queries = len(integrand.u), query_domain.num_points
+        query = integrand.query
+        if query is None:
+            raise ValueError("quadrature.MonteCarlo: a PairProposal reads the signal at the queries; pass query=")
+
+        def log_probability(rows: Tensor) -> Tensor:
+            return log_mixture(
+                proposal.logits(integrand.u, domain, query, query_domain, rows),
+                _visible(mass, seen, rows, domain.num_points),
+                self.uniform_share,
+            ).expand(batch, -1, -1)
+
+        size = max(1, PROPOSED_PAIRS // max(1, batch * domain.num_points))
+        pieces = []
+        with torch.no_grad():
+            for rows in torch.arange(num_queries, device=mass.device).split(size):
+                share = log_probability(rows).double().exp() * (_visible(mass, seen, rows, domain.num_points) > 0)
+                pieces.append(self._drawn(share, mass, order))
+        index, weights = (torch.cat(parts, dim=1) for parts in zip(*pieces, strict=True))
+        return NodesPerQuery(
+            index, weights, lambda rows: log_probability(rows).gather(2, index[:, rows]), self.learning
+        )
+
+    def _order(self, integrand: Integrand) -> Tensor | None:
+        """The points along the curve on which draws are spread, `(1 or B, N)`; None: as they come."""
+        if self.draw == "independent" or integrand.is_causal:
+            return None
+        return curve_order(batched(integrand.domain.pos))
+
+    def _drawn(self, share: Tensor, mass: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Nodes in the domain's order and their weights ω / (M p), `(B, R, M)`, from p `(B, R, N)` up to a factor."""
+        curve = None if order is None else order[:, None].expand_as(share)
+        running = (share if curve is None else share.gather(2, curve)).cumsum(-1)
+        total = running[..., -1:]
+        level = levels(*share.shape[:2], num_samples=self.num_samples, draw=self.draw, device=share.device)
+        index = invert(running, level, total)
+        if curve is not None:
+            index = curve.gather(2, index).sort(dim=-1).values
+        drawn = share.gather(2, index)
+        weights = torch.where(drawn > 0, take(mass, index) * total / (self.num_samples * drawn), 0.0)
+        return index, weights.to(mass.dtype)
+
+    def _by_mass(self, integrand: Integrand, mass: Tensor, seen: Tensor | None, order: Tensor | None) -> NodesPerQuery:
+        """Nodes drawn by mass: one running sum serves all queries, each up to the last point that it sees."""
+        batch, num_queries = len(integrand.u), integrand.query_domain.num_points
+        along = mass if order is None else mass.gather(1, order.expand(len(mass), -1))
+        running = along.double().cumsum(-1).expand(batch, -1)
+        last = integrand.domain.num_points if seen is None else seen.expand(batch, -1)
+        before = torch.nn.functional.pad(running, (1, 0))
+        total = before[:, last, None] if isinstance(last, int) else before.gather(1, last)
+        total = total.expand(batch, num_queries)[..., None]
+        level = levels(batch, num_queries, num_samples=self.num_samples, draw=self.draw, device=mass.device)
+        index = invert(running, level, total)
+        if order is not None:
+            index = take(order, index)
+        weights = torch.where(total > 0, total / self.num_samples, 0.0).expand(index.shape)
+        return NodesPerQuery(index, weights.to(mass.dtype))
+
+
+def _visible(mass: Tensor, seen: Tensor | None, rows: Tensor, num_points: int) -> Tensor:
+    """ω where a query sees a point, else 0: `(1 or B, n or 1, N)`."""
+    if seen is None:
+        return mass[:, None]
+    return mass[:, None] * (torch.arange(num_points, device=mass.device) < seen[:, rows, None])
+
+
+def _check_options(num_samples: int, draw: str, uniform_share: float, loss_weight: float, num_targets: int) -> None:
+    for name, value in (("num_samples", num_samples), ("num_targets", num_targets)):
+        if value < 1:
+            raise ValueError(f"quadrature.MonteCarlo: {name} must be at least 1; got {value}")
+    if draw not in ("independent", "stratified", "quasi_random"):
+        raise ValueError(f"quadrature.MonteCarlo: draw is 'independent', 'stratified' or 'quasi_random'; got {draw!r}")
+    if not 0 < uniform_share <= 1:
+        raise ValueError(
+            f"quadrature.MonteCarlo: uniform_share must be in (0, 1], so that every point can be drawn; "
+            f"got {uniform_share}"
+        )
+    if not 0 <= loss_weight < float("inf"):
+        raise ValueError(f"quadrature.MonteCarlo: loss_weight must be >= 0 and finite; got {loss_weight}")
+
+
+def _checked_kind(proposal: KeyProposal | PairProposal | None, per_query: bool | None) -> bool:
+    """Whether every query has nodes of its own."""
+    if proposal is None:
+        return bool(per_query)
+    if not isinstance(proposal, KeyProposal | PairProposal):
+        raise TypeError(
+            f"quadrature.MonteCarlo: proposal is a KeyProposal, a PairProposal or None; got {type(proposal).__name__}"
+        )
+    fits = isinstance(proposal, PairProposal)
+    if per_query is not None and per_query != fits:
+        other = "PairProposal" if per_query else "KeyProposal"
+        raise ValueError(
+            f"quadrature.MonteCarlo: per_query={per_query} needs a {other}; got a {type(proposal).__name__}"
+        )
+    return fits

@@ -1,0 +1,76 @@
+"""Pairs of a query and a point: what each contributes, and how a proposal learns from it. Legend: `nodes.py`."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Points
+from fredholm.quadrature.nodes import Integral, Integrand
+
+
+class Learning(NamedTuple):
+    """How a proposal learns: the weight λ of its loss beside the task's, and at how many queries it looks."""
+
+    loss_weight: float
+    num_targets: int
+
+
+def share(signal: Tensor, head: int, num_heads: int) -> Tensor:
+    """The channels of one head, `(B, N, C / H)`."""
+    size = signal.shape[-1] // num_heads
+    return signal[..., head * size : (head + 1) * size]
+
+
+def take(values: Tensor, index: Tensor) -> Tensor:
+    """The entries of `(1 or B, N, ...)` that an index `(B, *shape)` into N names: `(B, *shape, ...)`."""
+    if len(values) == 1:
+        return values[0][index]
+    first = torch.arange(len(index), device=index.device) * values.shape[1]
+    return values.flatten(0, 1)[index + first.view(-1, *[1] * (index.ndim - 1))]
+
+
+def batched(values: Tensor) -> Tensor:
+    """Positions `(1 or B, N, s)`."""
+    return values if values.ndim == 3 else values[None]
+
+
+def pair_norms(
+    integral: Integral, integrand: Integrand, index: Tensor, rows: Tensor, head: int = 0, num_heads: int = 1
+) -> Tensor:
+    """‖κ_ij u_j‖ of one head at the queries `rows` `(q,)` and the points `index` `(B, q, M)` of each: `(B, q, M)`.
+
+    Every pair is an integral of its own, over one point of mass 1. 0 where a causal kernel is, or no query exists.
+    """
+    domain, (query_domain, times) = integrand.domain, integrand.ordered_queries()
+    batch, _, samples = index.shape
+
+    def at_points(values: Tensor) -> Tensor:
+        return take(values, index).flatten(0, 2)[:, None]
+
+    def at_queries(values: Tensor) -> Tensor:
+        chosen = values[:, rows].expand(batch, *[-1] * (values.ndim - 1))
+        return chosen[:, :, None].expand(-1, -1, samples, *[-1] * (values.ndim - 2)).flatten(0, 2)[:, None]
+
+    ones = domain.weights.new_ones(index.numel(), 1)
+    point = Points.derived(domain, at_points(batched(domain.pos)), ones, None if times is None else at_points(times))
+    asked_at = None if times is None or query_domain.times is None else at_queries(query_domain.times)
+    asked = Points.derived(query_domain, at_queries(batched(query_domain.pos)), ones, asked_at)
+    query = None if integrand.query is None else at_queries(share(integrand.query, head, num_heads))
+    value = integral(at_points(share(integrand.u, head, num_heads)), point, query, asked)
+    norms = torch.linalg.vector_norm(value.float(), dim=-1).view(index.shape)
+    mask = integrand.query_domain.mask
+    return norms if mask is None else norms * torch.atleast_2d(mask)[:, rows, None]
+
+
+def cross_entropy(target: Tensor, log_probability: Tensor) -> Tensor:
+    """-Σ_m p*_m log p_m with p* ∝ target, `(..., M)` both, over the nodes m that were drawn from p; a mean over rows.
+
+    Deviation from ITNet, eq. 14, which weighs the nodes by the target alone. They come from p, so that the sum would
+    then be an estimate of the integral of p · target · log p, whose gradient drives p to a point mass at the largest
+    target. Dividing by p makes it the cross-entropy with p*. Rows without any target count 0.
+    """
+    importance = target / log_probability.detach().exp()
+    total = importance.sum(-1, keepdim=True)
+    importance = importance / torch.where(total > 0, total, 1.0)
+    return -(importance * log_probability).sum(-1).mean()
