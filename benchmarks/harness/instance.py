@@ -43,12 +43,14 @@ def measure_alone(
     *,
     rounds: int,
     directions: Sequence[Direction] = DIRECTIONS,
+    tiny: int = 4,
 ) -> dict[Direction, Alone]:
     """One step at one size: the peak memory of its first run, and the median of that and ``rounds`` - 1 further ones.
 
-    On a CPU in a fresh process, since the system tells only a process's peak; CUDA's allocator tells it in this one.
+    On a CPU in a fresh process, since the system tells only a process's peak; CUDA's allocator tells it in this one. A
+    problem of the size ``tiny`` goes first, so that the code's own pages are not counted as memory.
     """
-    measure = functools.partial(_alone, build, n, name, options, rounds, directions)
+    measure = functools.partial(_alone, build, n, name, options, rounds, directions, tiny)
     if options.torch_device.type == "cuda":
         return measure(torch.get_num_threads())
     return in_fresh_process(measure, torch.get_num_threads())
@@ -61,15 +63,15 @@ def _alone(
     options: Options,
     rounds: int,
     directions: Sequence[Direction],
+    tiny: int,
     threads: int,
 ) -> dict[Direction, Alone]:
-    """A tiny problem goes first, so that the code's own pages are not counted as memory."""
     torch.set_num_threads(threads)
     device = options.torch_device
-    tiny = build(4)
+    first = build(tiny)
     for direction in directions:
-        tiny.step(name, direction)()
-    del tiny
+        first.step(name, direction)()
+    del first
     instance = build(n)
     measured: dict[Direction, Alone] = {}
     for direction in directions:

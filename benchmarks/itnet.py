@@ -1,0 +1,199 @@
+"""ITNet-B on images, exact and approximate, beside a vision transformer: ``python -m benchmarks itnet``.
+
+Inference and a training step of the whole model, and how near the exact integral comes to the rate of a large matrix
+product. Every variant is first compared with its kernel in full.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from tqdm import tqdm
+
+from benchmarks.harness import (
+    DIRECTIONS,
+    Benchmark,
+    Direction,
+    Instance,
+    Options,
+    Row,
+    Step,
+    directed,
+    interleave,
+    measure_alone,
+    relative_error,
+)
+from benchmarks.itnet_problem import PEER, ModelConfig, ModelProblem, Variant, compare, variants
+from fredholm import domains, kernels
+from fredholm.evaluation import select
+
+EXACT, INTEGRAL, MATRIX_PRODUCT = "exact", "exact integral", "the same flops in torch.mm"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take some minutes on a GPU, and as many a variant on two cores."""
+
+    options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=20.0))
+    model: ModelConfig = field(default_factory=ModelConfig)
+    cases: tuple[str, ...] = ()
+    """Variants to measure, such as exact, "low rank 8", "Monte Carlo 128", "anchors 128"; default: all."""
+    directions: tuple[Direction, ...] = DIRECTIONS
+    """Inference, a training step, or both."""
+    integral_sizes: tuple[int, ...] = (14, 32)
+    """Sides of the grids on which the exact integral alone is held against a matrix product."""
+    matrix_size: int | None = None
+    """Rows and columns of that product; default: 8192 on a GPU, 1024 on a CPU."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs, checked: ``quick`` shrinks everything.
+
+        Raises:
+            ValueError: on a case that is none.
+        """
+        config = self
+        if self.options.quick:
+            tiny = dataclasses.replace(
+                self.model,
+                image_size=32,
+                patch_size=8,
+                embed_dim=24,
+                depth=2,
+                num_heads=3,
+                kernel_width=8,
+                num_frequencies=4,
+                num_outputs=5,
+                ranks=(2,),
+                samples=5,
+            )
+            config = dataclasses.replace(
+                self, options=self.options.sized(), model=tiny, integral_sizes=(4,), matrix_size=64
+            )
+        known = [variant.name for variant in variants(config.model)]
+        unknown = [case for case in config.cases if case not in known]
+        if unknown:
+            raise ValueError(f"no case {unknown[0]!r}; expected some of {', '.join(known)}")
+        return dataclasses.replace(config, cases=config.cases or tuple(known))
+
+
+@final
+class IntegralProblem(Instance):
+    """The exact integral of one layer on a square grid, without channel maps, and a large matrix product."""
+
+    def __init__(self, config: Config, side: int) -> None:
+        c, device = config.model, config.options.torch_device
+        torch.manual_seed(config.options.seed)
+        self.config, self.device, self.batch = c, device, c.images_on(device)
+        self.kernel = kernels.MLP(
+            c.embed_dim, c.num_heads, 2, width=c.kernel_width, num_frequencies=c.num_frequencies, epsilon=1.0
+        ).to(device)
+        self.grid = domains.Grid(side, side).to(device)
+        dtype = getattr(torch, c.precision_on(device))
+        self.u = torch.randn(self.batch, side * side, c.embed_dim).to(device, dtype).requires_grad_()
+        self.size = config.matrix_size or (8192 if device.type == "cuda" else 1024)
+        self.matrix = torch.randn(self.size, self.size).to(device, dtype)
+
+    @property
+    def flops_of_matrix_products(self) -> float:
+        """Those of the integral over those of the product.
+
+        A pair and head needs 4 w d on a grid: pre-activations by one product with the keys, sums by another. A query
+        and head needs 2 w d² for the kernel's last layer.
+        """
+        c, n = self.config, self.grid.num_points
+        w, d = c.kernel_width, c.embed_dim // c.num_heads
+        return self.batch * c.num_heads * (4 * w * d * n**2 + 2 * w * d**2 * n) / (2 * self.size**3)
+
+    def step(self, name: str, direction: Direction) -> Step:
+        """The integral by the route that an operator would take, or the product."""
+        if name == MATRIX_PRODUCT:
+            return lambda: (self.matrix @ self.matrix,)
+
+        def apply() -> torch.Tensor:
+            with self.config.autocast(self.device):
+                route = select(self.kernel, self.u, self.grid).evaluation
+                return route.integrate(self.kernel, self.u, self.grid)
+
+        return directed(apply, direction, [self.u, *self.kernel.parameters()], None)
+
+    def error(self, name: str, direction: Direction, result: Sequence[torch.Tensor]) -> float | None:
+        """None: `exact_mlp` checks the same integral."""
+        return None
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """Compare every case, then time the models, then the integral."""
+    chosen = [index for index, variant in enumerate(variants(config.model)) if variant.name in config.cases]
+    errors = {
+        index: compare(config.model, config.options, index)
+        for index in tqdm(chosen, desc="comparing", leave=False, disable=None)
+    }
+    for index in tqdm(chosen, desc="models", disable=None):
+        variant = variants(config.model)[index]
+        yield from against_transformer(config, variant, errors[index], with_peer=index == chosen[0])
+    for side in tqdm(config.integral_sizes, desc="grids", disable=None):
+        yield from against_matrix_product(config, side)
+
+
+def against_transformer(config: Config, variant: Variant, error: float, *, with_peer: bool) -> Iterator[Row]:
+    """One variant interleaved with the transformer, which gets rows of its own where asked.
+
+    The error of an approximation is the distance of its logits from those of the exact model; else it is the gate's.
+    """
+    case, options, directions = variant.name, config.options, config.directions
+    build = functools.partial(ModelProblem, config.model, options)
+    images, n = config.model.images_on(options.torch_device), config.model.num_points
+    sides = (case, PEER) if with_peer else (case,)
+    alone = {
+        side: measure_alone(build, images, side, options, rounds=1, directions=directions, tiny=1) for side in sides
+    }
+    problem = build(images)
+    if variant.approximates:
+        error = relative_error(problem.step(case, "forward")(), problem.step(EXACT, "forward")())
+    for direction in directions:
+        steps = {side: problem.step(side, direction) for side in (case, PEER)}
+        timed = interleave(steps, device=problem.device, options=options, label=f"{case} {direction}")
+        peak_mb = alone[case][direction].peak_mb
+        row = Row.against(case, n, direction, timed, ours=case, peer=PEER, name=PEER, peak_mb=peak_mb, error=error)
+        yield dataclasses.replace(row, per_second=images / row.ours_s)
+        if with_peer:
+            theirs = alone[PEER][direction]._replace(seconds=timed[PEER].median)
+            row = Row.alone(PEER, n, direction, theirs)
+            yield dataclasses.replace(row, per_second=images / row.ours_s)
+
+
+def against_matrix_product(config: Config, side: int) -> Iterator[Row]:
+    """The exact integral of one layer; forward against the time in which a large product does as many flops."""
+    problem = IntegralProblem(config, side)
+    for direction in config.directions:
+        steps = {name: problem.step(name, direction) for name in (INTEGRAL, MATRIX_PRODUCT)}
+        timed = interleave(steps, device=problem.device, options=config.options, label=f"{side} x {side} {direction}")
+        row = Row(case=INTEGRAL, n=problem.grid.num_points, direction=direction, ours_s=timed[INTEGRAL].median)
+        if direction == "forward":
+            product_s = problem.flops_of_matrix_products * timed[MATRIX_PRODUCT].median
+            row = dataclasses.replace(row, peer=MATRIX_PRODUCT, peer_s=product_s, ratio=product_s / row.ours_s)
+        yield row
+
+
+def notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Backward over forward time of every case, and the share of a matrix product's rate that the integral reaches."""
+    forward = {(row.case, row.n): row for row in rows if row.direction == "forward"}
+    for row in rows:
+        first = forward.get((row.case, row.n))
+        if row.direction == "forward+backward" and first is not None:
+            yield f"{row.case}, n = {row.n}: backward/forward {row.ours_s / first.ours_s - 1:.2f}"
+        elif row.peer == MATRIX_PRODUCT and row.ratio is not None:
+            yield f"{row.case}, n = {row.n}, forward: {100 * row.ratio:.0f} % of the rate of torch.mm"
+
+
+BENCHMARK = Benchmark(
+    name="itnet",
+    purpose="ITNet-B on images, exact, low rank and Monte Carlo, beside a vision transformer",
+    config=Config,
+    measure=measure,
+    notes=notes,
+)

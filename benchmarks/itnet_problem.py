@@ -1,0 +1,204 @@
+"""ITNet with one operator or another in its blocks, a vision transformer of the same shape, and one batch for both."""
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.harness import Direction, Instance, Options, Step, directed, require_agreement
+from benchmarks.peers.vision_transformer import VisionTransformer
+from fredholm import IntegralOperator, encoders, evaluation, kernels, models, quadrature
+from fredholm.blocks import PreNormBlock
+from fredholm.operators import collect_auxiliary_losses
+
+PEER = "ViT, SDPA"
+Precision = Literal["bfloat16", "float32"]
+TOLERANCE: dict[Precision, float] = {"bfloat16": 5e-2, "float32": 1e-4}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of both models; the defaults are ITNet-B and ViT-B/16."""
+
+    image_size: int = 224
+    """Height and width of the images in pixels."""
+    patch_size: int = 16
+    embed_dim: int = 768
+    depth: int = 12
+    num_heads: int = 12
+    kernel_width: int = 128
+    num_frequencies: int = 64
+    num_outputs: int = 1000
+    ranks: tuple[int, ...] = (2, 4, 8, 16, 32)
+    """Ranks a head of the low-rank kernel; the paper's sweep."""
+    samples: int = 128
+    """Nodes of the Monte Carlo operator and of the anchors."""
+    batch: int | None = None
+    """Images at a time; default: 32 on a GPU, 1 on a CPU."""
+    precision: Precision | None = None
+    """bfloat16 is autocast; default: bfloat16 on a GPU, float32 on a CPU."""
+
+    @property
+    def num_points(self) -> int:
+        """Patches and the class token."""
+        return (self.image_size // self.patch_size) ** 2 + 1
+
+    def images_on(self, device: torch.device) -> int:
+        """How many images a batch holds there."""
+        return self.batch or (32 if device.type == "cuda" else 1)
+
+    def precision_on(self, device: torch.device) -> Precision:
+        """What is computed in there."""
+        return self.precision or ("bfloat16" if device.type == "cuda" else "float32")
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """The context of that precision."""
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.precision_on(device) == "bfloat16")
+
+
+@final
+@dataclass(frozen=True)
+class Variant:
+    """A name, the operator that takes the place of a block's exact one, and whether that only approximates it."""
+
+    name: str
+    operator: Callable[[IntegralOperator], IntegralOperator]
+    approximates: bool = False
+
+
+def variants(config: ModelConfig) -> list[Variant]:
+    """The exact model first, then the approximations that the paper times."""
+
+    def low_rank(rank: int) -> Variant:
+        def operator(_: IntegralOperator) -> IntegralOperator:
+            kernel = kernels.LowRankMLP(
+                config.embed_dim,
+                config.num_heads,
+                2,
+                rank=rank,
+                width=config.kernel_width,
+                num_frequencies=config.num_frequencies,
+                epsilon=1.0,
+            )
+            return IntegralOperator(kernel)
+
+        return Variant(f"low rank {rank}", operator)
+
+    def sampled(at_evaluation: Literal["draws", "anchors"]) -> Callable[[IntegralOperator], IntegralOperator]:
+        def operator(exact: IntegralOperator) -> IntegralOperator:
+            proposal = quadrature.KeyProposal(config.embed_dim, 2, config.num_heads)
+            return exact.with_quadrature(quadrature.MonteCarlo(config.samples, proposal, at_evaluation=at_evaluation))
+
+        return operator
+
+    return [
+        Variant("exact", lambda exact: exact),
+        *(low_rank(rank) for rank in config.ranks),
+        Variant(f"Monte Carlo {config.samples}", sampled("draws"), approximates=True),
+        Variant(f"anchors {config.samples}", sampled("anchors"), approximates=True),
+    ]
+
+
+@final
+class ModelProblem(Instance):
+    """A batch of random images, and on demand the models that take it; dropout and stochastic depth are off.
+
+    The kernels' output weights start at full scale (ε = 1), so that a kernel varies from pair to pair.
+    """
+
+    def __init__(self, config: ModelConfig, options: Options, batch: int) -> None:
+        self.config, self._seed, self.device = config, options.seed, options.torch_device
+        torch.manual_seed(options.seed)
+        self.images = torch.randn(batch, 3, config.image_size, config.image_size).to(self.device)
+        self.labels = torch.randint(config.num_outputs, (batch,)).to(self.device)
+        self._models: dict[str, nn.Module] = {}
+
+    def model(self, name: str) -> nn.Module:
+        """A variant of ITNet or the peer, built once; the weights that variants share are the same in all."""
+        if name not in self._models:
+            with self.device:
+                self._models[name] = self._build(name)
+        return self._models[name]
+
+    def step(self, name: str, direction: Direction) -> Step:
+        """Inference; or the loss and the gradients of a training step, that of a proposal's own loss included."""
+        model = self.model(name)
+
+        def infer() -> Tensor:
+            model.eval()
+            with self.config.autocast(self.device):
+                return model(self.images)
+
+        def train() -> Tensor:
+            model.train()
+            with collect_auxiliary_losses() as extra:
+                with self.config.autocast(self.device):
+                    logits = model(self.images)
+                loss = nn.functional.cross_entropy(logits.float(), self.labels)
+            return torch.stack([loss, *extra]).sum()
+
+        return directed(infer if direction == "forward" else train, direction, model.parameters(), None)
+
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
+        """None: models are checked by `compare`."""
+        return None
+
+    def _build(self, name: str) -> nn.Module:
+        c = self.config
+        torch.manual_seed(self._seed)
+        if name == PEER:
+            return VisionTransformer(
+                image_size=c.image_size,
+                patch_size=c.patch_size,
+                embed_dim=c.embed_dim,
+                depth=c.depth,
+                num_heads=c.num_heads,
+                num_outputs=c.num_outputs,
+            )
+        images = encoders.Image.Config(image_size=(c.image_size, c.image_size), patch_size=c.patch_size)
+        stack = models.ITNet.Config(
+            embed_dim=c.embed_dim,
+            depth=c.depth,
+            num_heads=c.num_heads,
+            kernel_width=c.kernel_width,
+            num_frequencies=c.num_frequencies,
+            epsilon=1.0,
+            dropout=0.0,
+            drop_path=0.0,
+        )
+        model = models.ITNet(encoders.Image(images, c.embed_dim), c.num_outputs, stack)
+        operator = {variant.name: variant.operator for variant in variants(c)}[name]
+        for block in blocks(model):
+            block.operator = operator(block.operator)
+        return model
+
+
+def blocks(model: nn.Module) -> list[PreNormBlock]:
+    """Those of an ITNet."""
+    assert isinstance(model, models.ITNet)
+    return [block for block in model.blocks if isinstance(block, PreNormBlock)]
+
+
+def compare(config: ModelConfig, options: Options, index: int) -> float:
+    """The gate: a variant with two blocks on nine patches, as it is timed, against every κ in full in float32.
+
+    Samples are as many as points there, so that quadratures are exact; their error law is the library's own test.
+    """
+    small = replace(config, image_size=3 * config.patch_size, depth=2, samples=10)
+    name = variants(small)[index].name
+    problem = ModelProblem(small, options, 2)
+    oracle = copy.deepcopy(problem.model(name)).eval()
+    for block in blocks(oracle):
+        block.operator.evaluation = evaluation.Dense()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*all points are summed instead")
+        with torch.no_grad():
+            expected = oracle(problem.images)
+        tolerance = TOLERANCE[config.precision_on(problem.device)]
+        label = f"{name} against every κ in full"
+        return require_agreement(label, problem.step(name, "forward")(), [expected], tolerance)
