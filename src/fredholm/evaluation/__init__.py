@@ -3,10 +3,13 @@
 from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
+from fredholm.evaluation.factorised_sum import FactorisedSum
+from fredholm.evaluation.feature_product_scan import FeatureProductScan
 from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.filtering import FilterEvaluation, Filtering, as_filtering
 from fredholm.evaluation.fused_attention import FusedAttention
 from fredholm.evaluation.long_convolution import LongConvolution
+from fredholm.evaluation.low_rank_scan import LowRankScan
 from fredholm.evaluation.native_convolution import NativeConvolution
 from fredholm.evaluation.native_recurrence import NativeRecurrence
 from fredholm.evaluation.scan import Scan
@@ -25,10 +28,13 @@ __all__ = [
     "Choice",
     "Dense",
     "Evaluation",
+    "FactorisedSum",
+    "FeatureProductScan",
     "FilterEvaluation",
     "Filtering",
     "FusedAttention",
     "LongConvolution",
+    "LowRankScan",
     "NativeConvolution",
     "NativeRecurrence",
     "Scan",

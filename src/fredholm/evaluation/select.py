@@ -9,9 +9,12 @@ from fredholm.domains import Domain
 from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
+from fredholm.evaluation.factorised_sum import FactorisedSum
+from fredholm.evaluation.feature_product_scan import FeatureProductScan
 from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.fused_attention import FusedAttention
 from fredholm.evaluation.long_convolution import LongConvolution
+from fredholm.evaluation.low_rank_scan import LowRankScan
 from fredholm.evaluation.native_convolution import NativeConvolution
 from fredholm.evaluation.native_recurrence import NativeRecurrence
 from fredholm.evaluation.scan import Scan
@@ -25,6 +28,8 @@ from fredholm.kernels import Kernel
 STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (
     FusedAttention(),
     SeparableSum(),
+    LowRankScan(),
+    FeatureProductScan(),
     NativeRecurrence(),
     Scan(),
     StepLoop(),
@@ -45,6 +50,7 @@ ROUTES: tuple[Evaluation, ...] = (
     FFT(min_gain=8.0),
     NativeConvolution(),
     LongConvolution(),
+    FactorisedSum(),
     *STATEFUL_ROUTES,
     TermByTerm(_fastest),
     Dense(),

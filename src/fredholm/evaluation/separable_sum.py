@@ -5,9 +5,9 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from fredholm.domains import Domain, is_ordered_by_index
+from fredholm.evaluation.causal_sums import causal_sums
 from fredholm.evaluation.evaluation import StatefulEvaluation
 from fredholm.kernels import Kernel, Separable, State
 
@@ -45,7 +45,7 @@ class SeparableSum(StatefulEvaluation):
         phi, psi, weighed, dtype = _pieces(kernel, u, u if query is None else query, domain)
         with torch.autocast(u.device.type, enabled=False):
             if kernel.is_causal:
-                return _mean(self._causal(phi, psi, weighed, None)[0]).to(dtype)
+                return _mean(causal_sums(phi, psi, weighed, None, self.chunk)[0]).to(dtype)
             return _mean(phi @ (psi.mT @ weighed)[:, :, None]).to(dtype)
 
     def run(
@@ -62,25 +62,8 @@ class SeparableSum(StatefulEvaluation):
         phi, psi, weighed, dtype = _pieces(kernel, u, u, domain)
         with torch.autocast(u.device.type, enabled=False):
             before = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
-            out, total = self._causal(phi, psi, weighed, before)
+            out, total = causal_sums(phi, psi, weighed, before, self.chunk)
             return _mean(out).to(dtype), (total[..., :-1], total[..., -1])
-
-    def _causal(self, phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Numerator and partition function `(B, H', H / H', N, d + 1)`, the sum at the end `(B, H', r, d + 1)`."""
-        length = psi.shape[2]
-        chunks = max(1, -(-length // self.chunk))
-        size = -(-length // chunks)
-        fill = chunks * size - length
-        phi = pad(phi, (0, 0, 0, fill)).unflatten(-2, (chunks, size))  # (B, H', H / H', chunks, size, r)
-        psi, weighed = (pad(part, (0, 0, 0, fill)).unflatten(-2, (chunks, size)) for part in (psi, weighed))
-        totals = (psi.mT @ weighed).cumsum(2)  # (B, H', chunks, r, d + 1)
-        if before is not None:
-            totals = totals + before[:, :, None]
-        first = torch.zeros_like(totals[:, :, :1]) if before is None else before[:, :, None]
-        earlier = torch.cat([first, totals[:, :, :-1]], dim=2)
-        within = (phi @ psi.mT[:, :, None]).tril() @ weighed[:, :, None]
-        out = (within + phi @ earlier[:, :, None]).flatten(-3, -2)
-        return out[..., :length, :], totals[:, :, -1]
 
 
 def _pieces(kernel: Separable, u: Tensor, query: Tensor, domain: Domain) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:

@@ -53,9 +53,9 @@ class Factorised(Stateful):
     ) -> Tensor:
         """κ head by head, `(B, H, Nq, N, d, d)`."""
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
-        own, batch = self.features, len(u)
-        h = own.query(*own.inputs(own.query, query, query_domain, batch))
-        kappa = self.join(h, own.key(*own.inputs(own.key, u, domain, batch)))
+        own = self.features
+        h = own.query(*own.inputs(own.query, query, own.lift(query_domain)))
+        kappa = self.join(h, own.key(*own.inputs(own.key, u, own.lift(domain))))
         if not self.is_causal:
             return kappa
         seen = torch.arange(domain.num_points, device=u.device) < preceding_counts(query_domain, domain)[..., None]
@@ -84,13 +84,9 @@ class Factorised(Stateful):
                 f"kernels.{name}: a step needs the time of its point, because the kernel reads positions; "
                 f"give it (Sequence(times=...) for a whole sequence), or switch positions off in inputs="
             )
-        lifted = u.new_empty(1, 1, 0) if time is None else own.lift(time[:, None, None])
-        content = u.unflatten(-1, (self.num_heads, -1))[:, :, None]
-        both = []
-        for side in (own.query, own.key):
-            at = lifted if side.reads_position else lifted[..., :0]
-            both.append(side(at, content if side.reads_content else content[..., :0])[:, :, 0])
-        return both[0], both[1]
+        lifted = u.new_empty(1, 1, 0) if time is None else own.lift_positions(time[:, None, None])
+        h, key = (side(*own.inputs(side, u[:, None], lifted))[:, :, 0] for side in (own.query, own.key))
+        return h, key
 
 
 class LowRankForm(NamedTuple):

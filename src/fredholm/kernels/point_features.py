@@ -111,11 +111,8 @@ class FeaturePair(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(name, embed_dim, num_heads, pos_dim, width, num_frequencies, activation)
-        kernels, lifted, content = (
-            (1 if head_shared else num_heads),
-            2 * num_frequencies or pos_dim,
-            embed_dim // num_heads,
-        )
+        kernels = 1 if head_shared else num_heads
+        lifted, content = 2 * num_frequencies or pos_dim, embed_dim // num_heads
         self.num_heads, self.num_frequencies = num_heads, num_frequencies
         self.register_buffer("frequencies", sample_frequencies(num_frequencies, pos_dim, sigma))
         self.frequencies: Tensor
@@ -129,24 +126,29 @@ class FeaturePair(nn.Module):
         """Whether either side reads positions."""
         return self.query.reads_position or self.key.reads_position
 
-    def lift(self, pos: Tensor) -> Tensor:
-        """γ(x) in the parameters' dtype: `(N, s)` or `(B, N, s)` to `(1 or B, N, 2L or s)`."""
-        lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
-        lifted = lifted.to(self.query.bias.dtype)
-        return lifted if lifted.ndim == 3 else lifted[None]
+    def lift(self, domain: Domain) -> Tensor:
+        """γ at the points of a domain, `(B', N, 2L or s)`, in the parameters' dtype; `(1, N, 0)` if it is not read."""
+        if not self.reads_position:
+            return self.query.bias.new_empty(1, domain.num_points, 0)
+        return self.lift_positions(domain.pos if domain.pos.ndim == 3 else domain.pos[None])
 
-    def inputs(self, side: PointFeatures, u: Tensor | None, domain: Domain, batch: int) -> tuple[Tensor, Tensor]:
+    def lift_positions(self, pos: Tensor) -> Tensor:
+        """γ(x) of positions `(B, N, s)`, in the parameters' dtype."""
+        lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
+        return lifted.to(self.query.bias.dtype)
+
+    def inputs(self, side: PointFeatures, u: Tensor, lifted: Tensor) -> tuple[Tensor, Tensor]:
         """What one side reads: γ(x) `(B', N, lifted_dim)` and u by head `(B, H, N, content_dim)`.
 
         Args:
             side: `self.query` or `self.key`.
-            u: the signal there, `(B, N, C)`; None where it is not read.
-            domain: N points.
-            batch: B.
+            u: the signal there, `(B, N, C)`; where the side does not read it, only B counts.
+            lifted: what `lift` gives there.
         """
-        n, like = domain.num_points, side.bias
-        lifted = self.lift(domain.pos) if side.reads_position else like.new_empty(1, n, 0)
-        if side.reads_content:
-            assert u is not None
-            return lifted, split_heads(u, self.num_heads)
-        return lifted, (like if u is None else u).new_empty(batch, self.num_heads, n, 0)
+        at = lifted if side.reads_position else lifted[..., :0]
+        content = (
+            split_heads(u, self.num_heads)
+            if side.reads_content
+            else u.new_empty(len(u), self.num_heads, at.shape[1], 0)
+        )
+        return at, content

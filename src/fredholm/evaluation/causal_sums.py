@@ -1,0 +1,34 @@
+"""Sums over the past of what splits over the two points of a pair, by chunks."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None, chunk: int) -> tuple[Tensor, Tensor]:
+    """Σ_{j ≤ i} (φ_i · ψ_j) v_j at every i: pair by pair inside a chunk, by Σ ψ ⊗ v over the chunks before.
+
+    Args:
+        phi: φ by shared head, `(B, H', H / H', N, r)`.
+        psi: ψ, `(B, H', N, r)`.
+        weighed: v, with the mass of its point, `(B, H', N, m)`.
+        before: what Σ ψ ⊗ v was before the first point, `(B, H', r, m)`; None: 0.
+        chunk: points in a chunk at most.
+
+    Returns:
+        `(B, H', H / H', N, m)`, and Σ ψ ⊗ v after the last point, `(B, H', r, m)`.
+    """
+    length = psi.shape[2]
+    chunks = max(1, -(-length // chunk))
+    size = -(-length // chunks)
+    fill = chunks * size - length
+    phi = pad(phi, (0, 0, 0, fill)).unflatten(-2, (chunks, size))  # (B, H', H / H', chunks, size, r)
+    psi, weighed = (pad(part, (0, 0, 0, fill)).unflatten(-2, (chunks, size)) for part in (psi, weighed))
+    totals = (psi.mT @ weighed).cumsum(2)  # (B, H', chunks, r, m)
+    if before is not None:
+        totals = totals + before[:, :, None]
+    first = torch.zeros_like(totals[:, :, :1]) if before is None else before[:, :, None]
+    earlier = torch.cat([first, totals[:, :, :-1]], dim=2)
+    within = (phi @ psi.mT[:, :, None]).tril() @ weighed[:, :, None]
+    out = (within + phi @ earlier[:, :, None]).flatten(-3, -2)
+    return out[..., :length, :], totals[:, :, -1]
