@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm import IntegralOperator
+from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from tests.operators.build import gradients, operator, signal
 
@@ -59,6 +59,21 @@ def test_one_graph_with_the_same_numbers(domain: Domain, more: dict[str, Any]) -
 @pytest.mark.parametrize("domain", [None, Sequence(times=POS[0, :, 0].sort().values)], ids=["indices", "times"])
 def test_causal(domain: Domain | None) -> None:
     compare(operator(1, is_causal=True), signal(6), domain)
+
+
+FACTORISED = {
+    "low rank": lambda **options: kernels.LowRankMLP(6, 2, 1, rank=3, width=5, num_frequencies=3, **options),
+    "separable": lambda **options: kernels.SeparableMLP(6, 2, 1, width=5, num_frequencies=3, **options),
+}
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", FACTORISED)
+def test_factorised_kernels(name: str, is_causal: bool) -> None:
+    op = IntegralOperator(FACTORISED[name](is_causal=is_causal)).double()
+    compare(op, signal(6), Sequence(6), key_padding_mask=MASK)
+    if name == "low rank" or not is_causal:
+        compare(op, signal(6), Sequence(times=POS[0, :, 0].sort().values))
 
 
 def test_domains_made_inside_the_graph() -> None:

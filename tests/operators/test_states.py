@@ -8,9 +8,12 @@ from fredholm.domains import Grid, Points, Sequence
 from fredholm.evaluation import Dense, StepLoop
 from tests.refusals import refused
 
+CONTENT = kernels.PointInputs(query_position=False, key_position=False)
 KERNELS = {
     "attention": lambda: kernels.Attention(4, 2, is_causal=True),
     "linear attention": lambda: kernels.LinearAttention(4, 2, is_causal=True),
+    "low rank": lambda: kernels.LowRankMLP(4, 2, rank=3, width=5, inputs=CONTENT, is_causal=True),
+    "separable": lambda: kernels.SeparableMLP(4, 2, width=5, inputs=CONTENT, is_causal=True),
     "linear RNN": lambda: kernels.LinearRNN(4, 3),
     "S4D": lambda: kernels.DiagonalStateSpace(4, 6),
     "Mamba": lambda: kernels.SelectiveStateSpace(4, 3),
@@ -59,8 +62,12 @@ def test_chunks_carry_their_state_and_its_gradient(name):
         torch.testing.assert_close(torch.autograd.grad(joined.square().sum(), u)[0], expected, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("route", ["auto", StepLoop()], ids=["auto", "loop"])
-@pytest.mark.parametrize("name", [name for name in KERNELS if "attention" not in name])
+SUMS_OVER_THE_PAST = ("attention", "linear attention", "low rank", "separable")
+RESETS = [(name, StepLoop()) for name in KERNELS if name != "attention"]
+RESETS += [(name, "auto") for name in KERNELS if name not in SUMS_OVER_THE_PAST]
+
+
+@pytest.mark.parametrize(("name", "route"), RESETS)
 def test_a_reset_starts_a_new_sequence(name, route):
     op, u = operator(name, evaluation=route), torch.randn(2, 6, 4, dtype=torch.float64)
     reset = torch.zeros(2, 6, dtype=torch.bool)
