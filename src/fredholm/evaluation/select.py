@@ -23,6 +23,7 @@ from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
+from fredholm.evaluation.triton import TritonTiled
 from fredholm.kernels import Kernel
 
 STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (
@@ -45,6 +46,7 @@ def _fastest(
 
 ROUTES: tuple[Evaluation, ...] = (
     AtThePoint(),
+    TritonTiled(),
     Toeplitz(),
     Tiled(),
     FFT(min_gain=8.0),

@@ -1,6 +1,7 @@
 """Exact integration of pairwise perceptron kernels in tiles, without κ and without N x N memory."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -42,7 +43,24 @@ class Tiled(Evaluation):
         """See `Evaluation.integrate`."""
         assert isinstance(kernel, PairwiseMLP)
         query_domain = domain if query_domain is None else query_domain
-        return integrate_pairwise(kernel, u, domain, query, query_domain, self.tile_elements)
+        return integrate_pairwise(kernel, u, domain, query, query_domain, in_tiles(self.tile_elements))
+
+
+PairIntegral = Callable[[IntegralInputs, list[int], str], Tensor]
+"""From all tensors, the fields of `Block` and the activation: the integral `(B, G, Nq, d_out)`, constant part aside."""
+
+
+def in_tiles(tile_elements: int | None) -> PairIntegral:
+    """Tile after tile by torch's own operations; see `Tiled` for the size of a tile."""
+
+    def integral(inputs: IntegralInputs, block: list[int], activation: str) -> Tensor:
+        elements = tile_elements or (1 << 20 if inputs.query.device.type == "cpu" else 1 << 26)
+        batch, _, num_queries, dim = inputs.query.shape
+        num_keys, width = inputs.key.shape[2], inputs.output_weight.shape[1]
+        tiling = choose_tiling(batch, num_queries, num_keys, width, dim, elements)
+        return mlp_integral(list(inputs), block, activation, list(tiling))
+
+    return integral
 
 
 def integrate_pairwise(
@@ -51,10 +69,10 @@ def integrate_pairwise(
     domain: Domain,
     query: Tensor | None,
     query_domain: Domain,
-    tile_elements: int | None,
+    integral: PairIntegral,
     blocks: tuple[GridBlock, GridBlock] | None = None,
 ) -> Tensor:
-    """The integral by tiles; `blocks`, one grid among the queries and again among the keys, read R from a table."""
+    """What `integral` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table."""
     if query is None:
         # a kernel that does not read u(x) needs no query's signal; zeros stand in for it
         num_queries = query_domain.num_points
@@ -89,13 +107,13 @@ def integrate_pairwise(
         hidden_bias=form.hidden_bias,
         output_weight=form.output_weight,
     )
-    inputs = IntegralInputs(*(t if t.dtype == torch.int64 else t.to(dtype) for t in inputs))
-    elements = tile_elements or (1 << 20 if u.device.type == "cpu" else 1 << 26)
-    batch, _, num_queries, dim = inputs.query.shape
-    tiling = choose_tiling(batch, num_queries, domain.num_points, form.output_weight.shape[1], dim, elements)
-    out = mlp_integral(list(inputs), block, kernel.activation, list(tiling))
+    # of positions, differences are taken
+    wide = torch.promote_types(dtype, torch.float32)
+    special = {"query_pos": wide, "key_pos": wide, "seen": torch.int64}
+    inputs = IntegralInputs(**{name: t.to(special.get(name, dtype)) for name, t in inputs._asdict().items()})
+    out = integral(inputs, block, kernel.activation)
     out = _permuted(out, order, -2) + _constant_part(form.output_bias, inputs, order).to(out.dtype)
-    return out.reshape(u.shape[0], kernel.num_heads, num_queries, out.shape[-1]).transpose(1, 2).flatten(2)
+    return out.reshape(u.shape[0], kernel.num_heads, *out.shape[-2:]).transpose(1, 2).flatten(2)
 
 
 def _constant_part(bias: Tensor, inputs: IntegralInputs, order: Tensor | None) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain, GridBlock
 from fredholm.evaluation.evaluation import Evaluation
-from fredholm.evaluation.tiled import integrate_pairwise
+from fredholm.evaluation.tiled import in_tiles, integrate_pairwise
 from fredholm.kernels import Kernel, PairwiseMLP
 
 
@@ -34,7 +34,7 @@ class Toeplitz(Evaluation):
         assert isinstance(kernel, PairwiseMLP)
         if not kernel.reads_displacement(domain):
             return ["nothing in this kernel depends on the displacement beyond what splits over the two points"]
-        if _common_grid(domain, domain if query_domain is None else query_domain) is None:
+        if common_grid(domain, domain if query_domain is None else query_domain) is None:
             return ["queries and keys do not hold the same regular grid"]
         return []
 
@@ -44,11 +44,11 @@ class Toeplitz(Evaluation):
         """See `Evaluation.integrate`."""
         assert isinstance(kernel, PairwiseMLP)
         query_domain = domain if query_domain is None else query_domain
-        blocks = _common_grid(domain, query_domain)
-        return integrate_pairwise(kernel, u, domain, query, query_domain, self.tile_elements, blocks)
+        blocks = common_grid(domain, query_domain)
+        return integrate_pairwise(kernel, u, domain, query, query_domain, in_tiles(self.tile_elements), blocks)
 
 
-def _common_grid(domain: Domain, query_domain: Domain) -> tuple[GridBlock, GridBlock] | None:
+def common_grid(domain: Domain, query_domain: Domain) -> tuple[GridBlock, GridBlock] | None:
     """The largest grid that both domains hold: among the queries, and among the keys."""
     pairs = [(q, k) for q in query_domain.grid_blocks for k in domain.grid_blocks if q.same_geometry(k)]
     largest = None

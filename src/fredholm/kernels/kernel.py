@@ -161,11 +161,19 @@ class PairwiseMLP(Kernel):
 
     Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads. With `head_shared` all
     heads have the one kernel (G = 1), else each has its own (G = num_heads).
+
+    Attributes:
+        width: hidden units w.
+        depth: number of linear layers, 2 without hidden layers between first and last.
+        num_frequencies: Fourier frequencies L of the displacement; 0 without them.
     """
 
     num_heads: int
     head_shared: bool
     activation: str
+    width: int
+    depth: int
+    num_frequencies: int
 
     @abc.abstractmethod
     def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:

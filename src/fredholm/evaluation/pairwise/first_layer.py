@@ -83,7 +83,7 @@ class FirstLayer:
         squared = torch.zeros((), dtype=self.t.key_pos.dtype, device=self.t.key_pos.device)
         for x, y in zip(self.t.query_pos[geo, q].unbind(-1), self.t.key_pos[geo, k].unbind(-1), strict=True):
             squared = squared + (x[:, :, None] - y[:, None]).square()
-        return squared.sqrt()
+        return squared.sqrt().to(self.t.query.dtype)
 
     def rotated(self, geo: slice, q: slice) -> Tensor:
         """Coefficients of [sin θ_j, cos θ_j] in s·sin(θ_i - θ_j) + c·cos(θ_i - θ_j), `(B', nq·w, 2L)`."""

@@ -1,0 +1,80 @@
+"""The route to the fused kernels, and what it has against a call."""
+
+import dataclasses
+from typing import final
+
+from torch import Tensor
+
+from fredholm.domains import Domain, GridBlock
+from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.pairwise import IntegralInputs
+from fredholm.evaluation.tiled import integrate_pairwise
+from fredholm.evaluation.toeplitz import common_grid
+from fredholm.evaluation.triton.machine import machine_refusals
+from fredholm.evaluation.triton.op import mlp_integral_triton
+from fredholm.kernels import Kernel, PairwiseMLP
+
+LARGEST_DIM = 256
+"""Channels of a head, and Fourier frequencies, that a program's registers and shared memory are cut for."""
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class TritonTiled(Evaluation):
+    """For `PairwiseMLP` kernels on a GPU: `Tiled` and `Toeplitz` in one fused pass, sums in registers.
+
+    For float32 and bfloat16, on NVIDIA GPUs of compute capability 8.0 or more. Sums are kept in float32; the backward
+    pass uses no atomic operations, so that two runs are identical. float32 products follow
+    `torch.set_float32_matmul_precision`. With TRITON_INTERPRET=1, set before the library is imported, float32 runs in
+    Triton's interpreter on a CPU: a slow check of the kernels.
+
+    Args:
+        table: where queries and keys hold the same grid, what depends on x - y is read from a table, as in `Toeplitz`;
+            False computes it by parts everywhere, as in `Tiled`.
+    """
+
+    marker = PairwiseMLP
+    table: bool = True
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses machines and dtypes without such kernels, hidden layers, large heads, and what `Tiled` refuses."""
+        assert isinstance(kernel, PairwiseMLP)
+        reasons = machine_refusals(u)
+        if reasons:
+            return reasons
+        dim = kernel.in_dim // kernel.num_heads
+        if kernel.depth > 2:
+            reasons.append(f"the kernel has {kernel.depth} layers, and only 2 are fused")
+        if dim > LARGEST_DIM:
+            reasons.append(f"a head has {dim} channels, above {LARGEST_DIM}")
+        if kernel.num_frequencies > LARGEST_DIM:
+            reasons.append(f"the kernel has {kernel.num_frequencies} frequencies, above {LARGEST_DIM}")
+        if (
+            domain.is_periodic
+            and kernel.reads_displacement(domain)
+            and self._blocks(kernel, domain, query_domain) is None
+        ):
+            reasons.append("displacements on a periodic domain are read from a table, and there is none")
+        return reasons
+
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        assert isinstance(kernel, PairwiseMLP)
+        blocks = self._blocks(kernel, domain, query_domain)
+        query_domain = domain if query_domain is None else query_domain
+        return integrate_pairwise(kernel, u, domain, query, query_domain, _fused, blocks)
+
+    def _blocks(
+        self, kernel: PairwiseMLP, domain: Domain, query_domain: Domain | None
+    ) -> tuple[GridBlock, GridBlock] | None:
+        if not (self.table and kernel.reads_displacement(domain)):
+            return None
+        return common_grid(domain, domain if query_domain is None else query_domain)
+
+
+def _fused(inputs: IntegralInputs, block: list[int], activation: str) -> Tensor:
+    return mlp_integral_triton(list(inputs), block, activation)

@@ -1,0 +1,25 @@
+"""Problems small enough for the interpreter, which takes milliseconds for one tile of one owner."""
+
+import torch
+
+from fredholm.domains import Domain
+from fredholm.kernels import MLP
+from tests.contracts.routes import Problem, randomise
+
+
+def make(domain: Domain, batch: int = 1, head_dim: int = 2, **options) -> Problem:
+    """A kernel of noise in float32 on a domain; what does not exist carries no signal."""
+    options = {"width": 5, "num_frequencies": 3, "sigma": 1.0, "num_heads": 2} | options
+    heads = options.pop("num_heads")
+    kernel = randomise(MLP(head_dim * heads, heads, domain.pos_dim, **options))
+    u = torch.randn(batch, domain.num_points, kernel.in_dim)
+    if domain.mask is not None:
+        u = torch.where(domain.mask[..., None], u, 0.0)
+    return Problem(kernel, u, domain)
+
+
+def with_queries(problem: Problem, query_domain: Domain) -> Problem:
+    """The same integral at other points, where the signal is other noise."""
+    problem.query_domain = query_domain
+    problem.query = torch.randn(len(problem.u), query_domain.num_points, problem.kernel.in_dim)
+    return problem

@@ -1,0 +1,106 @@
+"""The fused route equals the dense oracle, forward and in every gradient."""
+
+import pytest
+import torch
+
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.evaluation import TritonTiled
+from fredholm.kernels import KernelInputs
+from tests.contracts.routes import check_route, results
+from tests.evaluation.triton.interpreted.problems import make, with_queries
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+GROUPS = tuple(KernelInputs.__dataclass_fields__)
+
+
+def token() -> Points:
+    return Points(torch.full((1, 2), 0.5))
+
+
+def keep(*shape: int) -> torch.Tensor:
+    mask = torch.rand(*shape, generator=torch.Generator().manual_seed(2)) > 0.4
+    mask[..., 0] = True
+    return mask
+
+
+SCATTERED: dict[str, Domain] = {
+    "points, weights and mask": Points(torch.rand(5, 2), weights=torch.rand(5), mask=keep(5)),
+    "points, weights and mask per entry": Points(torch.rand(2, 4, 3), weights=torch.rand(2, 4), mask=keep(2, 4)),
+    "coinciding points": Points(torch.rand(2, 2).repeat(2, 1)),
+    "one point": Points(torch.rand(1, 2)),
+    "times": Sequence(times=torch.rand(5).sort().values),
+}
+GRIDS: dict[str, Domain] = {
+    "sequence": Sequence(5),
+    "plane": Grid(2, 3),
+    "space": Grid(2, 1, 2),
+    "torus": Grid(3, 2, periodic=True),
+    "masked per entry": Grid(2, 3, mask=keep(2, 6)),
+    "token and grid": Union(token(), Grid(2, 2)),
+    "grid between points": Union(Union(Points(torch.rand(2, 2)), Grid(2, 2)), token(), mass=(0.7, 0.3)),
+    "grid beside moving points": Union(Points(torch.rand(2, 2, 2)), Grid(1, 3)),
+}
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", [*SCATTERED, *GRIDS])
+def test_every_domain(name, is_causal):
+    domain = {**SCATTERED, **GRIDS}[name]
+    check_route(TritonTiled(), make(domain, batch=2, is_causal=is_causal, head_shared=is_causal))
+
+
+@pytest.mark.parametrize("name", ["plane", "grid between points"])
+def test_a_grid_by_parts(name):
+    check_route(TritonTiled(table=False), make(GRIDS[name], is_causal=True))
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
+def test_every_activation(activation):
+    check_route(TritonTiled(), make(Union(token(), Grid(2, 2)), activation=activation))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_one_group_of_inputs_alone_and_all_but_that_one(group):
+    for chosen in (True, False):
+        inputs = KernelInputs(**{name: (name == group) == chosen for name in GROUPS})
+        check_route(TritonTiled(), make(Points(torch.rand(3, 2)), num_heads=1, inputs=inputs))
+
+
+def test_raw_coordinates():
+    check_route(TritonTiled(), make(Points(torch.rand(3, 2)), num_frequencies=0))
+
+
+@pytest.mark.parametrize(
+    ("query_domain", "domain"),
+    [
+        (Points(torch.rand(2, 3, 2)), Grid(2, 2)),
+        (Points(torch.rand(1, 2)), Points(torch.rand(4, 2))),
+        (Points(torch.rand(0, 2)), Points(torch.rand(3, 2))),
+        (Points(torch.rand(3, 2)), Points(torch.rand(0, 2))),
+        (Union(token(), Grid(2, 2)), Grid(2, 2)),
+        (Grid(2, 2), Union(Grid(2, 2), token())),
+    ],
+    ids=["grid to points", "one query", "no query", "no key", "token among the queries", "token among the keys"],
+)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_queries_on_another_domain(query_domain, domain, is_causal):
+    check_route(TritonTiled(), with_queries(make(domain, batch=2, is_causal=is_causal), query_domain))
+
+
+def test_nothing_to_integrate_gives_exactly_zero():
+    found = results(TritonTiled(), make(Grid(2, 2, mask=torch.zeros(2, 4, dtype=torch.bool)), batch=2))
+    assert not any(value.any() for value in found.values())
+
+
+@pytest.mark.parametrize("domain", [Points(torch.rand(4, 2)), Union(token(), Grid(1, 3))], ids=["points", "grid"])
+def test_two_runs_are_identical(domain):
+    problem = make(domain)
+    first, second = results(TritonTiled(), problem), results(TritonTiled(), problem)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_signal_with_gaps():
+    problem = make(Points(torch.rand(3, 2)), batch=2)
+    problem.u = torch.randn(3, 4, 2).permute(2, 0, 1)[:, :, ::1]
+    assert not problem.u.is_contiguous()
+    check_route(TritonTiled(), problem)

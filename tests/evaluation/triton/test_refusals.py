@@ -1,0 +1,122 @@
+"""What the fused route says where it cannot run, without triton, a GPU, or an error on the way."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm.domains import Domain, Grid, Points
+from fredholm.evaluation import Toeplitz, TritonTiled, select
+from fredholm.evaluation.triton import machine
+from fredholm.kernels import MLP
+
+
+def mlp(embed_dim: int = 4, num_frequencies: int = 2, **options: Any) -> MLP:
+    return MLP(embed_dim, 2, 2, width=3, num_frequencies=num_frequencies, **options)
+
+
+def reasons(kernel: MLP, dtype: torch.dtype = torch.float32, domain: Domain | None = None, **more) -> list[str]:
+    domain = Grid(3, 3) if domain is None else domain
+    u = torch.zeros(1, domain.num_points, kernel.in_dim, dtype=dtype)
+    return TritonTiled(**more).unsupported_reasons(kernel, u, domain)
+
+
+@pytest.fixture
+def interpreting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which nothing about the machine stands against the route."""
+    monkeypatch.setattr(machine, "INSTALLED", True)
+    monkeypatch.setattr(machine, "INTERPRETING", True)
+
+
+def test_a_refusal_looks_no_further_than_it_must(monkeypatch):
+    monkeypatch.setattr(MLP, "reads_displacement", lambda *_: pytest.fail("looked at the kernel"))
+    assert len(reasons(mlp())) == 1
+
+
+def test_on_a_cpu_the_choice_falls_on_another_route(monkeypatch):
+    monkeypatch.setattr(machine, "INSTALLED", True)
+    choice = select(mlp(), torch.zeros(1, 9, 4), Grid(3, 3))
+    assert isinstance(choice.evaluation, Toeplitz)
+    assert "not TritonTiled: the signal is on cpu, not on an NVIDIA GPU" in str(choice)
+
+
+def test_a_missing_triton_is_named(monkeypatch):
+    monkeypatch.setattr(machine, "INSTALLED", False)
+    assert reasons(mlp()) == ["triton is not installed (pip install fredholm[triton])"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "domain", "more", "told"),
+    [
+        (mlp(depth=3), Grid(3, 3), {}, "the kernel has 3 layers, and only 2 are fused"),
+        (mlp(embed_dim=514), Grid(1, 1), {}, "a head has 257 channels, above 256"),
+        (mlp(num_frequencies=257), Grid(1, 1), {}, "the kernel has 257 frequencies, above 256"),
+        (
+            mlp(),
+            Grid(3, 3, periodic=True),
+            {"table": False},
+            "displacements on a periodic domain are read from a table, and there is none",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("interpreting")
+def test_what_is_not_fused_is_named(kernel, domain, more, told):
+    assert reasons(kernel, domain=domain, **more) == [told]
+
+
+@pytest.mark.usefixtures("interpreting")
+def test_what_is_fused_is_not_refused():
+    assert reasons(mlp()) == []
+    assert reasons(mlp(), domain=Grid(3, 3, periodic=True)) == []
+    assert reasons(mlp(), domain=Points(torch.rand(4, 2))) == []
+
+
+@pytest.mark.usefixtures("interpreting")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_the_interpreter_is_for_float32(dtype):
+    told = [f"computes in float32, not in {str(dtype).removeprefix('torch.')}"]
+    assert reasons(mlp(), dtype) == told
+    if dtype != torch.float64:
+        with torch.autocast("cpu", dtype):
+            assert reasons(mlp()) == told
+
+
+class OnCuda:
+    """As much of a signal on a GPU as the machine's refusals look at."""
+
+    device = torch.device("cuda", 1)
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+
+@pytest.mark.parametrize(
+    ("capability", "cuda", "dtype", "told"),
+    [
+        ((9, 0), "13.0", torch.bfloat16, []),
+        ((8, 0), "12.8", torch.float32, []),
+        ((7, 5), "12.8", torch.float32, ["the GPU has compute capability 7.5, below 8.0"]),
+        ((9, 0), None, torch.float32, ["the kernels are made for NVIDIA GPUs"]),
+        ((9, 0), "13.0", torch.float64, ["computes in float32 and bfloat16, not in float64"]),
+        ((9, 0), "13.0", torch.float16, ["computes in float32 and bfloat16, not in float16"]),
+    ],
+)
+def test_gpus(monkeypatch, capability, cuda, dtype, told):
+    monkeypatch.setattr(machine, "INSTALLED", True)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    found = SimpleNamespace(major=capability[0], minor=capability[1])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    assert machine.machine_refusals(OnCuda(dtype)) == told  # pyright: ignore[reportArgumentType]
+
+
+def test_neither_importing_nor_refusing_imports_triton():
+    program = (
+        "import sys, torch; from fredholm import domains, evaluation, kernels; "
+        "evaluation.select(kernels.MLP(4, 2, 2), torch.zeros(1, 9, 4), domains.Grid(3, 3)); "
+        "print([name for name in sys.modules if name.partition('.')[0] == 'triton'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
