@@ -6,13 +6,14 @@ from typing import Any
 
 import tyro
 
-from benchmarks import converted_layers, exact_mlp, itnet, scan
+from benchmarks import converted_layers, exact_mlp, itnet, large_domains, scan
 from benchmarks.harness import Benchmark, GateError
 
 BENCHMARKS: tuple[Benchmark[Any], ...] = (
     exact_mlp.BENCHMARK,
     scan.BENCHMARK,
     converted_layers.BENCHMARK,
+    large_domains.BENCHMARK,
     itnet.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""

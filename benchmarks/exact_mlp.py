@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from benchmarks.harness import (
     DIRECTIONS,
-    Alone,
     Benchmark,
     Direction,
     Options,
@@ -102,9 +101,7 @@ def against_peers(
 ) -> Iterator[Row]:
     """All cases at one size, interleaved with the peers that fit by ``expected``, seconds per n², which is updated."""
     problem = config.instance(n)
-    alone: dict[str, dict[Direction, Alone]] = {
-        case: measure_alone(config.instance, n, case, config.options, rounds=1) for case in config.cases
-    }
+    alone = measure_alone(config.instance, n, dict.fromkeys(config.cases, DIRECTIONS), config.options, rounds=1)
     for direction in DIRECTIONS:
         running = {
             peer.name: peer
@@ -130,8 +127,10 @@ def against_peers(
 def without_peers(config: Config, n: int) -> Iterator[Row]:
     """All cases at one size, each by itself and checked by the formula on a few rows."""
     checked = functools.partial(Problem, config.problem, config.options, rows=ORACLE_ROWS)
-    for case in config.cases:
-        for direction, alone in measure_alone(checked, n, case, config.options, rounds=config.options.rounds).items():
+    options = config.options
+    names: dict[str, Sequence[Direction]] = dict.fromkeys(config.cases, DIRECTIONS)
+    for case, measured in measure_alone(checked, n, names, options, rounds=options.rounds).items():
+        for direction, alone in measured.items():
             yield Row.alone(case, n, direction, alone)
 
 

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from benchmarks.harness import (
     DIRECTIONS,
+    Alone,
     Benchmark,
     Direction,
     Instance,
@@ -147,10 +148,9 @@ def against_transformer(config: Config, variant: Variant, error: float, *, with_
     case, options, directions = variant.name, config.options, config.directions
     build = functools.partial(ModelProblem, config.model, options)
     images, n = config.model.images_on(options.torch_device), config.model.num_points
-    sides = (case, PEER) if with_peer else (case,)
-    alone = {
-        side: measure_alone(build, images, side, options, rounds=1, directions=directions, tiny=1) for side in sides
-    }
+    alone: dict[str, dict[Direction, Alone]] = {}
+    for side in (case, PEER) if with_peer else (case,):  # each by itself, so that one model at a time is in memory
+        alone |= measure_alone(build, images, {side: directions}, options, rounds=1, tiny=1)
     problem = build(images)
     if variant.approximates:
         error = relative_error(problem.step(case, "forward")(), problem.step(EXACT, "forward")())

@@ -28,6 +28,8 @@ class ProblemConfig:
     num_heads: int = 6
     width: int = 128
     num_frequencies: int = 64
+    sigma: float = 10.0
+    """Standard deviation of the kernel's frequencies, in cycles a side."""
     batch: int = 1
 
 
@@ -58,7 +60,7 @@ class Problem(Instance):
             for tensor in [*self.operator.parameters(), self.kernel.frequencies]:
                 fan_in = tensor.shape[-1] if tensor.ndim > 1 else 1
                 tensor.normal_(generator=generator).div_(math.sqrt(max(1, fan_in)))
-            self.kernel.frequencies.mul_(10.0 * math.sqrt(2))
+            self.kernel.frequencies.mul_(config.sigma * math.sqrt(2))
         self.operator.to(self.device)
         grid = domains.Grid(side, side)
         scattered = domains.Points(grid.pos)

@@ -107,10 +107,9 @@ def measure(config: Config) -> Iterator[Row]:
     for n in tqdm(config.peer_sizes, desc="sizes with the peer", disable=None):
         yield from against_peer(config, n)
     for n in tqdm(config.own_sizes, desc="sizes without", disable=None):
-        for direction, alone in measure_alone(
-            config.instance, n, CASE, config.options, rounds=config.options.rounds
-        ).items():
-            yield Row.alone(CASE, n, direction, alone)
+        alone = measure_alone(config.instance, n, {CASE: DIRECTIONS}, config.options, rounds=config.options.rounds)
+        for direction, measured in alone[CASE].items():
+            yield Row.alone(CASE, n, direction, measured)
 
 
 def compare(config: Config) -> float:
@@ -122,7 +121,7 @@ def compare(config: Config) -> float:
 
 def against_peer(config: Config, n: int) -> Iterator[Row]:
     """Both sides at one size: time interleaved, memory of each by itself, the peer's in a row of its own."""
-    alone = {side: measure_alone(config.instance, n, side, config.options, rounds=1) for side in SIDES}
+    alone = measure_alone(config.instance, n, dict.fromkeys(SIDES, DIRECTIONS), config.options, rounds=1)
     problem = config.instance(n)
     for direction in DIRECTIONS:
         steps = {side: problem.step(side, direction) for side in SIDES}

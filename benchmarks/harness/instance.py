@@ -2,7 +2,7 @@
 
 import abc
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks.harness.options import Options
 from benchmarks.harness.process import in_fresh_process
-from benchmarks.harness.step import DIRECTIONS, Direction, Step
+from benchmarks.harness.step import Direction, Step
 from benchmarks.harness.timing import Timed
 from fredholm.evaluation.cost import PeakMemory
 
@@ -38,19 +38,19 @@ class Alone(NamedTuple):
 def measure_alone(
     build: Callable[[int], Instance],
     n: int,
-    name: str,
+    names: Mapping[str, Sequence[Direction]],
     options: Options,
     *,
     rounds: int,
-    directions: Sequence[Direction] = DIRECTIONS,
     tiny: int = 4,
-) -> dict[Direction, Alone]:
-    """One step at one size: the peak memory of its first run, and the median of that and ``rounds`` - 1 further ones.
+) -> dict[str, dict[Direction, Alone]]:
+    """Some steps at one size, one after the other, each by itself.
 
-    On a CPU in a fresh process, since the system tells only a process's peak; CUDA's allocator tells it in this one. A
+    Memory is the peak of a step's first run, time the median of that and ``rounds`` - 1 further ones. On a CPU all this
+    is in a fresh process, since the system tells only a process's peak; CUDA's allocator tells it in this one. A
     problem of the size ``tiny`` goes first, so that the code's own pages are not counted as memory.
     """
-    measure = functools.partial(_alone, build, n, name, options, rounds, directions, tiny)
+    measure = functools.partial(_alone, build, n, names, options, rounds, tiny)
     if options.torch_device.type == "cuda":
         return measure(torch.get_num_threads())
     return in_fresh_process(measure, torch.get_num_threads())
@@ -59,29 +59,34 @@ def measure_alone(
 def _alone(
     build: Callable[[int], Instance],
     n: int,
-    name: str,
+    names: Mapping[str, Sequence[Direction]],
     options: Options,
     rounds: int,
-    directions: Sequence[Direction],
     tiny: int,
     threads: int,
-) -> dict[Direction, Alone]:
+) -> dict[str, dict[Direction, Alone]]:
     torch.set_num_threads(threads)
-    device = options.torch_device
+    steps: list[tuple[str, Direction]] = [
+        (name, direction) for name, directions in names.items() for direction in directions
+    ]
     first = build(tiny)
-    for direction in directions:
+    for name, direction in steps:
         first.step(name, direction)()
     del first
     instance = build(n)
-    measured: dict[Direction, Alone] = {}
-    for direction in directions:
-        step, timed, peak = instance.step(name, direction), Timed(), PeakMemory(device)
-        with peak:
-            timed.clock(step, device)
-        if device.type == "cuda" and rounds > 1:
-            timed.seconds.clear()  # the first run compiled kernels
-        while len(timed.seconds) < rounds and sum(timed.seconds) < options.budget_s:
-            timed.clock(step, device)
-        error = instance.error(name, direction, timed.result)
-        measured[direction] = Alone(timed.median, peak.megabytes, error)
+    measured: dict[str, dict[Direction, Alone]] = {name: {} for name in names}
+    for name, direction in steps:
+        measured[name][direction] = _measured(instance, name, direction, options, rounds)
     return measured
+
+
+def _measured(instance: Instance, name: str, direction: Direction, options: Options, rounds: int) -> Alone:
+    device = options.torch_device
+    step, timed, peak = instance.step(name, direction), Timed(), PeakMemory(device)
+    with peak:
+        timed.clock(step, device)
+    if device.type == "cuda" and rounds > 1:
+        timed.seconds.clear()  # the first run compiled kernels
+    while len(timed.seconds) < rounds and sum(timed.seconds) < options.budget_s:
+        timed.clock(step, device)
+    return Alone(timed.median, peak.megabytes, instance.error(name, direction, timed.result))

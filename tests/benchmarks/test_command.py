@@ -12,7 +12,12 @@ from benchmarks.harness import GateError
 
 ROOT = Path(__file__).parents[2]
 NAMES = [benchmark.name for benchmark in BENCHMARKS]
-FEWER: dict[str, list[str]] = {"exact_mlp": ["--cases", "grid"], "converted_layers": ["--cases", "LSTM", "Conv2d"]}
+FEWER: dict[str, list[str]] = {
+    "exact_mlp": ["--cases", "grid"],
+    "converted_layers": ["--cases", "LSTM", "Conv2d"],
+    "large_domains": ["--cases", "grid", "shared samples", "low rank"],
+    "itnet": ["--cases", "exact", "low rank 2"],
+}
 
 
 def test_the_list_names_every_benchmark_with_its_purpose(capsys):

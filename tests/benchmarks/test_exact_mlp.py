@@ -75,7 +75,7 @@ def test_nothing_is_timed_once_the_gate_has_refused(monkeypatch):
 
 @pytest.mark.parametrize(("limit", "running"), [(60.0, {"slow", "free"}), (0.5, {"free"})])
 def test_a_peer_too_slow_or_too_large_is_left_out(monkeypatch, limit, running):
-    alone = dict.fromkeys(DIRECTIONS, Alone(1.0, 1.0, None))
+    alone = dict.fromkeys(TOLERANCE, dict.fromkeys(DIRECTIONS, Alone(1.0, 1.0, None)))
     monkeypatch.setattr(exact_mlp, "measure_alone", lambda *_, **__: alone)
     slow, free, large = DenseEinsum(), DenseEinsum(), DenseEinsum()
     slow.name, free.name, large.name = "slow", "free", "large"

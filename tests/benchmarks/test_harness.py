@@ -151,9 +151,10 @@ class Doubling(Instance):
 
 
 def test_a_step_alone_has_times_memory_and_an_error_for_every_direction():
-    measured = measure_alone(Doubling, 100, "doubling", Options(), rounds=3)
-    assert list(measured) == ["forward", "forward+backward"]
-    for alone in measured.values():
+    names: dict[str, list[Direction]] = {"doubling": ["forward", "forward+backward"], "again": ["forward"]}
+    measured = measure_alone(Doubling, 100, names, Options(), rounds=3)
+    assert {name: list(by_direction) for name, by_direction in measured.items()} == names
+    for alone in [alone for by_direction in measured.values() for alone in by_direction.values()]:
         assert alone.seconds > 0
         assert 38 <= alone.peak_mb <= 60
         assert alone.error == 0.0

@@ -1,0 +1,172 @@
+"""Large domains: exact, sampled and linear-time operators, and attention: ``python -m benchmarks large_domains``.
+
+The exact kernel is that of `exact_mlp`. Approximations share its weights and are told with their error; low-rank and
+separable kernels have weights of their own and are compared with their κ in full at a small size.
+"""
+
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from tqdm import tqdm
+
+from benchmarks.harness import (
+    DIRECTIONS,
+    Benchmark,
+    Direction,
+    GateError,
+    Options,
+    Row,
+    growth,
+    interleave,
+    measure_alone,
+    require_agreement,
+)
+from benchmarks.large_problem import (
+    APPROXIMATE,
+    ATTENTION,
+    CASES,
+    DRAWS,
+    EXACT,
+    GRID,
+    LEARNED,
+    LINEAR_TIME,
+    PER_QUERY,
+    SHARED,
+    LargeConfig,
+    LargeProblem,
+)
+
+ORACLE_SIDE = 4
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take about an hour on two cores."""
+
+    options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=20.0))
+    problem: LargeConfig = field(default_factory=LargeConfig)
+    cases: tuple[str, ...] = CASES
+    """What is measured beside attention: grid and points (exact), what approximates them, and linear-time kernels."""
+    sides: tuple[int, ...] = (32, 64, 128, 256)
+    """Sides of the grids; n is their square."""
+    directions: tuple[Direction, ...] = DIRECTIONS
+    limit_s: float = 60.0
+    """A case whose pass is expected to take longer, by the size before, is left out."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs, checked: ``quick`` shrinks everything.
+
+        Raises:
+            ValueError: on a case that is none.
+        """
+        unknown = [case for case in self.cases if case not in CASES]
+        if unknown:
+            raise ValueError(f"no case {unknown[0]!r}; expected some of {', '.join(CASES)}")
+        if not self.options.quick:
+            return self
+        small = dataclasses.replace(
+            self.problem, embed_dim=24, num_heads=3, width=16, num_frequencies=8, nodes=12, rank=2
+        )
+        return dataclasses.replace(self, options=self.options.sized(), problem=small, sides=(6, 8))
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """Compare, then time size by size."""
+    compare(config)
+    expected: dict[tuple[str, Direction], tuple[int, float]] = {}
+    for side in tqdm(config.sides, desc="sizes", disable=None):
+        yield from at_size(config, side * side, expected)
+
+
+def compare(config: Config) -> None:
+    """The gate before any timing.
+
+    Linear-time kernels equal their κ in full. Of random nodes a mean of many draws must be much nearer to the exact
+    integral than one draw, and quadratures that use every point are exact. Exact routes are compared as they are timed.
+    """
+    small = LargeProblem(config.problem, config.options, ORACLE_SIDE**2)
+    for case in config.cases:
+        if case in LINEAR_TIME:
+            small.against_dense(case)
+    every = dataclasses.replace(config.problem, nodes=ORACLE_SIDE**2)
+    whole = LargeProblem(every, config.options, ORACLE_SIDE**2)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*all points are summed instead")
+        expected = whole.step(GRID, "forward")()
+        for case in config.cases:
+            if case in APPROXIMATE:
+                require_agreement(f"{case} at every point", whole.step(case, "forward")(), expected, 1e-5)
+    few = dataclasses.replace(config.problem, nodes=2 * ORACLE_SIDE**2)
+    sampled = LargeProblem(few, config.options, 4 * ORACLE_SIDE**2)
+    for case in config.cases:
+        if case in (SHARED, LEARNED, PER_QUERY):
+            single, mean = sampled.averaged_error(case)
+            # three times what independent errors of no bias leave
+            if mean > 3 * single / math.sqrt(DRAWS):
+                raise GateError(f"{case}: a mean of draws has error {mean:.2e}, one draw {single:.2e}: it is biased")
+
+
+def at_size(config: Config, n: int, expected: dict[tuple[str, Direction], tuple[int, float]]) -> Iterator[Row]:
+    """All cases that fit ``limit_s`` by ``expected``, size and seconds of the size before, which is updated.
+
+    Each is a row against the exact grid and one against attention, where those ran; attention has rows of its own.
+    """
+    options, names = config.options, (*config.cases, ATTENTION)
+    build = functools.partial(LargeProblem, config.problem, options)
+    fits: dict[str, Sequence[Direction]] = {
+        name: [d for d in config.directions if _expected_s(name, n, expected.get((name, d))) <= config.limit_s]
+        for name in names
+    }
+    tiny = _above(2 * config.problem.nodes)
+    alone = measure_alone(build, n, fits, options, rounds=1, tiny=tiny)
+    problem = build(n)
+    for direction in config.directions:
+        running = [name for name in names if direction in fits[name]]
+        steps = {name: problem.step(name, direction) for name in running}
+        timed = interleave(steps, device=problem.device, options=options, label=f"n={n} {direction}")
+        for name in running:
+            expected[name, direction] = (n, timed[name].median)
+            measured = alone[name][direction]._replace(seconds=timed[name].median)
+            others = [other for other in (GRID, ATTENTION) if other in running and other != name != ATTENTION]
+            for other in others:
+                yield Row.against(
+                    name,
+                    n,
+                    direction,
+                    timed,
+                    ours=name,
+                    peer=other,
+                    name=other,
+                    peak_mb=measured.peak_mb,
+                    error=measured.error,
+                )
+            if not others:
+                yield Row.alone(name, n, direction, measured)
+
+
+def _expected_s(name: str, n: int, before: tuple[int, float] | None) -> float:
+    """What a pass may take, from the size before: n times as long, or n² where all pairs are summed or searched."""
+    if before is None:
+        return 0.0
+    power = 2 if name in (*EXACT, ATTENTION) else 1
+    return before[1] * (n / before[0]) ** power
+
+
+def _above(n: int) -> int:
+    """The first square number from ``n`` on."""
+    return math.ceil(math.sqrt(n)) ** 2
+
+
+BENCHMARK = Benchmark(
+    name="large_domains",
+    purpose="exact, sampled and linear-time operators on up to 65,536 points, against attention",
+    config=Config,
+    measure=measure,
+    notes=growth,
+)
