@@ -64,6 +64,8 @@ class Domain(abc.ABC):
     """Whether positions follow from numbers alone, so that the domain may follow a signal to its device."""
     uniform_parts: tuple[tuple[int, float], ...] | None
     """(number of points, mass) of consecutive runs that share their mass evenly; None when weights were given."""
+    given_counts_per_mass: Tensor | None = None
+    """`counts_per_mass` of points that stand for those of another domain; None: it follows from the measure."""
     pair_bias: Tensor | None = None
     """What `weigh_pairs` was given, `(B', H', Nq, N)`: bool, or the logarithm of a density."""
 
@@ -119,10 +121,18 @@ class Domain(abc.ABC):
         The uniform measure counts every point that exists once, and one in which parts share their mass counts each
         with mean 1; weights that were given are taken as they are.
         """
+        return self.weights * self.counts_per_mass
+
+    @property
+    def counts_per_mass(self) -> Tensor:
+        """What turns `weights` into `counts`, `(1,)` or `(B, 1)`."""
+        if self.given_counts_per_mass is not None:
+            return self.given_counts_per_mass
         if self.uniform_parts is None:
-            return self.weights
-        count = self.num_points if self.mask is None else self.mask.sum(-1, keepdim=True)
-        return self.weights * count
+            return self.weights.new_ones(1)
+        if self.mask is None:
+            return self.weights.new_full((1,), self.num_points)
+        return self.mask.sum(-1, keepdim=True).to(self.weights.dtype)
 
     def weigh_pairs(self, bias: Tensor) -> Self:
         """The domain with a measure that differs from query to query: point j weighs ω_j m_ij at query i.

@@ -30,15 +30,19 @@ class Points(Domain):
 
     @classmethod
     def derived(cls, source: Domain, pos: Tensor, weights: Tensor, times: Tensor | None = None) -> Self:
-        """Points made from those of another domain, which wrap round where it does; nothing is checked again.
+        """Points that stand for those of another domain and wrap round where it does; nothing is checked again.
 
         Args:
             source: the other domain.
-            pos: `(B, N, s)`.
-            weights: `(B, N)`.
+            pos: `(B, N, s)`; B may be a multiple of the other domain's batch, whose entries then come in runs.
+            weights: share of the other domain's mass, `(B, N)`.
             times: non-decreasing, `(B, N)`; None: without an order in time.
         """
         points = cls.__new__(cls)
         points.pos, points.weights, points.mask, points.times = pos, weights, None, times
         points.is_periodic, points.uniform_parts = source.is_periodic, None
+        scale = source.counts_per_mass
+        if scale.ndim == 2 and len(scale) > 1:
+            scale = scale.repeat_interleave(len(pos) // len(scale), dim=0)
+        points.given_counts_per_mass = scale
         return points

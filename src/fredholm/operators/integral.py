@@ -135,13 +135,12 @@ class IntegralOperator(nn.Module):
                 "IntegralOperator: a quadrature samples one measure for all queries, and this domain weighs pairs "
                 "(Domain.weigh_pairs); use quadrature=None"
             )
-        mass = self.kernel.measure(domain)
         return Integrand(
             u=u,
             domain=domain,
             query=u if query is None and query_domain is None else query,
             query_domain=domain if query_domain is None else query_domain,
-            mass=torch.atleast_2d(mass),
+            mass=torch.atleast_2d(domain.weights),
             num_heads=self.kernel.num_heads if isinstance(self.kernel, MultiHead) else 1,
             is_causal=self.kernel.is_causal,
         )

@@ -180,7 +180,10 @@ class MonteCarlo(Quadrature):
     def _by_mass(self, integrand: Integrand, mass: Tensor, seen: Tensor | None, order: Tensor | None) -> NodesPerQuery:
         """Nodes drawn by mass: one running sum serves all queries, each up to the last point that it sees."""
         batch, num_queries = len(integrand.u), integrand.query_domain.num_points
-        along = mass if order is None else mass.gather(1, order.expand(len(mass), -1))
+        along = mass
+        if order is not None:
+            entries = max(len(mass), len(order))
+            along = mass.expand(entries, -1).gather(1, order.expand(entries, -1))
         running = along.double().cumsum(-1).expand(batch, -1)
         last = integrand.domain.num_points if seen is None else seen.expand(batch, -1)
         before = torch.nn.functional.pad(running, (1, 0))

@@ -1,7 +1,7 @@
 """What a quadrature looks at, and what it chooses: nodes at which an integral is summed.
 
 Legend of this folder
-    ω_j        mass of point j under the kernel's measure      N, Nq, M   points, queries, nodes
+    ω_j        mass of point j                                 N, Nq, M   points, queries, nodes
     p_j        probability of drawing point j                  p_ij       the same for query i
 """
 

@@ -60,9 +60,9 @@ class NodesPerQuery(Nodes):
         nodes = Points.derived(integrand.domain, pos, weights.flatten(0, 1))
         asked_pos = batched(integrand.query_domain.pos)[:, rows].expand(batch, -1, -1).reshape(-1, 1, pos.shape[-1])
         asked = Points.derived(integrand.query_domain, asked_pos, weights.new_ones(batch * queries, 1))
-        query = None if integrand.query is None else integrand.query[:, rows].reshape(batch * queries, 1, -1)
+        query = None if integrand.query is None else integrand.query[:, rows].flatten(0, 1)[:, None]
         out = integral(take(u, index).flatten(0, 1), nodes, query, asked)
-        return out.view(batch, queries, -1)
+        return out.view(batch, queries, out.shape[-1])
 
     def proposal_loss(self, integral: Integral, integrand: Integrand) -> Tensor | None:
         """Cross-entropy towards the best distribution of each query, p_ij ∝ ω_j ‖κ_ij u_j‖ (ITNet, eq. 209).

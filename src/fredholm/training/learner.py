@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
+from fredholm.operators import collect_auxiliary_losses
+from fredholm.quadrature import Quadrature
 from fredholm.tasks.task import Batch, Task
 from fredholm.training.config import TrainingConfig
 from fredholm.training.device import choose_device, move
@@ -31,6 +33,9 @@ class NonFiniteError(ArithmeticError):
 class Learner:
     """A task's model with its optimiser, schedule and moving average; ITNet H.4, H.5.
 
+    What operators want learned beside the task (`operators.collect_auxiliary_losses`), such as a Monte Carlo proposal,
+    is learned in the same step. Parameters of quadratures are clipped apart, so that it changes no step of the others.
+
     Args:
         task: gives the model, initialised from the global torch seed, and the loss.
         config: the numbers.
@@ -49,6 +54,9 @@ class Learner:
             fused=True,
         )
         self._task, self._config, self._num_steps = task, config, num_steps
+        sampling = {p for m in self.model.modules() if isinstance(m, Quadrature) for p in m.parameters()}
+        self._sampling = list(sampling)
+        self._others = [p for p in self.model.parameters() if p not in sampling]
 
     def update(self, batch: Batch, step: int) -> StepReport:
         """Takes optimiser step number ``step``, counted from 0, on the mean loss of ``batch`` (on the CPU).
@@ -69,11 +77,14 @@ class Learner:
         self.model.train()
         self.optimizer.zero_grad()
         loss = self._backward(batch)
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), config.gradient_clip))
+        norm = float(nn.utils.clip_grad_norm_(self._others, config.gradient_clip))
+        sampling_norm = float(nn.utils.clip_grad_norm_(self._sampling, config.gradient_clip))
         if not math.isfinite(loss):
             raise NonFiniteError(f"the loss is {loss}")
         if not math.isfinite(norm):
             raise NonFiniteError(f"the loss is {loss:.4g} but its gradient's norm is {norm}")
+        if not math.isfinite(sampling_norm):
+            raise NonFiniteError(f"the loss is {loss:.4g} but the gradient of what samples it has norm {sampling_norm}")
         self.optimizer.step()
         self.average.update(self.model, step)
         return StepReport(loss, norm, rate)
@@ -90,8 +101,12 @@ class Learner:
         self.optimizer.load_state_dict(state)
 
     def _backward(self, batch: Batch) -> float:
-        """Accumulates the gradient of the batch's mean loss part by part; returns that loss."""
-        total = self._task.num_targets(batch)
+        """Accumulates the gradient of the batch's mean loss, and of what is learned beside it, part by part.
+
+        Returns:
+            the task's mean loss.
+        """
+        total, size = self._task.num_targets(batch), len(next(iter(batch.values())))
         parts = zip(*(tensor.tensor_split(self._config.accumulation) for tensor in batch.values()), strict=True)
         dtype = self._config.dtype
         losses = []
@@ -99,8 +114,9 @@ class Learner:
             if len(tensors[0]) == 0:  # a last batch with fewer examples than parts
                 continue
             part = move(dict(zip(batch, tensors, strict=True)), self.device)
-            with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            autocast = torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
+            with autocast, collect_auxiliary_losses() as beside:
                 loss = self._task.loss(self.model, part) / total
-            loss.backward()
+            torch.stack([loss.float(), *(len(tensors[0]) / size * extra.float() for extra in beside)]).sum().backward()
             losses.append(loss.detach())
         return float(torch.stack(losses).sum())

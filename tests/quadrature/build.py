@@ -1,0 +1,74 @@
+"""Small sampled integrals for tests, and the literal sums that they must equal."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fredholm import IntegralOperator, kernels
+from fredholm.domains import Domain, Points
+from fredholm.kernels import Kernel
+from fredholm.quadrature import Integrand, NodesPerQuery, Quadrature, SharedNodes
+from tests.contracts.routes import randomise
+
+
+def mlp(pos_dim: int = 2, **settings: Any) -> kernels.MLP:
+    """Six channels in two heads, every parameter noise."""
+    given = {"width": 5, "num_frequencies": 3, "sigma": 1.0} | settings
+    return randomise(kernels.MLP(6, 2, pos_dim, **given).double())
+
+
+def plain(kernel: Kernel, quadrature: Quadrature | None = None) -> IntegralOperator:
+    """The integral alone."""
+    return IntegralOperator(kernel, quadrature=quadrature, residual=False, bias=False, output_projection=False)
+
+
+def integrand(
+    kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+) -> Integrand:
+    """What an operator would show to a quadrature."""
+    return Integrand(
+        u=u,
+        domain=domain,
+        query=u if query is None and query_domain is None else query,
+        query_domain=domain if query_domain is None else query_domain,
+        mass=torch.atleast_2d(domain.weights),
+        num_heads=kernel.num_heads if isinstance(kernel, kernels.MultiHead) else 1,
+        is_causal=kernel.is_causal,
+    )
+
+
+def literal_sum(
+    kernel: Kernel,
+    nodes: SharedNodes | NodesPerQuery,
+    u: Tensor,
+    domain: Domain,
+    query: Tensor | None = None,
+    query_domain: Domain | None = None,
+) -> Tensor:
+    """Σ_m w_m κ(x_i, y_{j_m}) u(y_{j_m}), node by node, from κ at all pairs."""
+    kappa = kernel.matrix(u, domain, query, query_domain)
+    out = kappa.new_zeros(*kappa.shape[:2], kappa.shape[3])
+    values = torch.einsum("bqkoi,bki->bqko", kappa, u)
+    for b in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            if isinstance(nodes, NodesPerQuery):
+                index, weights = (part.expand(len(u), -1, -1)[b, q] for part in (nodes.index, nodes.weights))
+                out[b, q] = weights.to(u.dtype) @ values[b, q, index]
+                continue
+            heads = nodes.index.shape[1]
+            by_head = values[b, q].unflatten(-1, (heads, -1))
+            parts = [nodes.weights[b, h].to(u.dtype) @ by_head[nodes.index[b, h], h] for h in range(heads)]
+            out[b, q] = torch.cat(parts)
+    return out
+
+
+def scattered(n: int, batch: int | None = None, dims: int = 2, seed: int = 0, **more: Any) -> Points:
+    """Points anywhere in the unit box."""
+    shape = (n, dims) if batch is None else (batch, n, dims)
+    return Points(torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), **more)
+
+
+def signal(n: int, batch: int = 2, seed: int = 0, channels: int = 6) -> Tensor:
+    """`(batch, n, channels)` of noise."""
+    return torch.randn(batch, n, channels, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

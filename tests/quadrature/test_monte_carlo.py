@@ -1,0 +1,398 @@
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import IntegralOperator, kernels
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.kernels import Kernel
+from fredholm.operators import collect_auxiliary_losses
+from fredholm.quadrature import (
+    Anchors,
+    Full,
+    KeyProposal,
+    MonteCarlo,
+    Neighbourhood,
+    NodesPerQuery,
+    PairProposal,
+    Quadrature,
+    SharedNodes,
+)
+from tests.contracts.routes import randomise
+from tests.quadrature.build import integrand, literal_sum, mlp, plain, scattered, signal
+
+MASK = torch.tensor([True] * 4 + [False, True, True, False, True, True, False])
+WEIGHTS = torch.tensor([0.0, 1.0, 0.2, 3.0, 0.5, 0.5, 0.1, 2.0, 1.0, 0.0, 0.7], dtype=torch.float64)
+N = 11
+
+
+def proposals(heads: int = 2, dims: int = 2) -> dict[str, dict[str, Any]]:
+    """Every kind of draw; learned distributions far from their start."""
+    key, pair = KeyProposal(6, dims, heads).double(), PairProposal(6, dims).double()
+    for proposal in (key, pair):
+        with torch.no_grad():
+            for parameter in proposal.parameters():
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    return {
+        "shared": {},
+        "shared, stratified": {"draw": "stratified"},
+        "shared, quasi-random": {"draw": "quasi_random"},
+        "shared, learned": {"proposal": key},
+        "shared, learned, stratified": {"proposal": key, "draw": "stratified"},
+        "per query": {"per_query": True},
+        "per query, stratified": {"per_query": True, "draw": "stratified"},
+        "per query, learned": {"proposal": pair},
+        "per query, learned, quasi-random": {"proposal": pair, "draw": "quasi_random"},
+    }
+
+
+def places() -> dict[str, tuple[Domain, Domain | None]]:
+    """Where a signal lives, and perhaps other queries."""
+    return {
+        "points": (scattered(N), None),
+        "points of each entry": (scattered(N, batch=2), None),
+        "masked": (scattered(N, mask=MASK), None),
+        "masked apart": (scattered(N, mask=torch.stack([MASK, ~MASK])), None),
+        "weighted": (scattered(N, weights=WEIGHTS), None),
+        "grid and token": (Union(scattered(2), Grid(3, 3)), None),
+        "torus": (Points(torch.rand(N, 2, generator=torch.Generator().manual_seed(2)), periodic=True), None),
+        "other queries": (scattered(N), scattered(3, seed=4)),
+        "other queries of each entry": (scattered(N, batch=2), scattered(3, batch=2, seed=4)),
+    }
+
+
+def case(name: str) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
+    domain, query_domain = places()[name]
+    u = signal(N)
+    u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
+    return u, domain, None if query_domain is None else signal(query_domain.num_points, seed=9), query_domain
+
+
+def existing(out: Tensor, query_domain: Domain) -> Tensor:
+    """0 at queries that do not exist."""
+    return out if query_domain.mask is None else torch.where(query_domain.mask[..., None], out, 0.0)
+
+
+@pytest.mark.parametrize("kind", proposals())
+@pytest.mark.parametrize("where", places())
+def test_the_sum_over_the_nodes_is_the_literal_one(kind: str, where: str) -> None:
+    kernel, (u, domain, query, query_domain) = mlp(), case(where)
+    quadrature = MonteCarlo(5, **proposals()[kind])
+    torch.manual_seed(3)
+    nodes = quadrature.nodes(integrand(kernel, u, domain, query, query_domain))
+    assert isinstance(nodes, SharedNodes | NodesPerQuery)
+    torch.manual_seed(3)
+    got = plain(kernel, quadrature)(u, domain, query=query, query_domain=query_domain)
+    expected = existing(literal_sum(kernel, nodes, u, domain, query, query_domain), query_domain or domain)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("kind", proposals())
+@pytest.mark.parametrize("where", ["points of each entry", "masked apart", "weighted", "other queries"])
+def test_every_gradient_takes_nodes_and_weights_as_constants(kind: str, where: str) -> None:
+    kernel, (u, domain, query, query_domain) = mlp(), case(where)
+    quadrature = MonteCarlo(5, **proposals()[kind])
+    leaves = [u.requires_grad_(), domain.pos.requires_grad_(), *(p for p in kernel.parameters() if p.numel())]
+    leaves += [] if query is None else [query.requires_grad_()]
+    leaves += [] if query_domain is None else [query_domain.pos.requires_grad_()]
+    cotangent = signal(N if query_domain is None else 3, seed=7)
+    torch.manual_seed(3)
+    got = torch.autograd.grad(
+        plain(kernel, quadrature)(u, domain, query=query, query_domain=query_domain), leaves, cotangent
+    )
+    torch.manual_seed(3)
+    nodes = quadrature.nodes(integrand(kernel, u, domain, query, query_domain))
+    assert isinstance(nodes, SharedNodes | NodesPerQuery)
+    assert not nodes.weights.requires_grad
+    out = existing(literal_sum(kernel, nodes, u, domain, query, query_domain), query_domain or domain)
+    expected = torch.autograd.grad(out, leaves, cotangent)
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-9)
+
+
+def assert_unbiased(op: IntegralOperator, u: Tensor, domain: Domain, **queries: Any) -> None:
+    """10⁴ draws of one signal: their mean is the exact value within 3 standard errors along a fixed direction."""
+    copies = u.expand(10_000, -1, -1)
+    queries |= {"query": queries["query"].expand(10_000, -1, -1)} if "query" in queries else {}
+    with torch.no_grad(), warnings.catch_warnings(action="error"):
+        draws = op(copies, domain, **queries)
+        exact = op.with_quadrature(None)(
+            copies[:1], domain, **{k: v[:1] if k == "query" else v for k, v in queries.items()}
+        )
+    direction = torch.randn(exact.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    along = ((draws - exact) * direction).sum((1, 2))
+    assert along.std() > 1e-2
+    assert along.mean().abs() < 3 * along.std() / 100
+    spread = draws.std(0)
+    assert ((draws.mean(0) - exact[0]).abs() <= 4.5 * spread / 100 + 1e-12).all()  # dozens of entries
+
+
+@pytest.mark.parametrize("kind", proposals())
+@pytest.mark.parametrize("measure", [{"mask": MASK}, {"weights": WEIGHTS}], ids=["masked", "weighted"])
+def test_the_mean_of_ten_thousand_draws_is_within_three_standard_errors(kind: str, measure: dict[str, Tensor]) -> None:
+    op = plain(mlp(), MonteCarlo(4, **proposals()[kind]))
+    assert_unbiased(op, signal(N, 1), scattered(N, **measure), query=signal(3, 1, 9), query_domain=scattered(3, seed=4))
+
+
+@pytest.mark.parametrize("kind", ["shared", "per query", "shared, learned", "per query, learned", "shared, stratified"])
+@pytest.mark.parametrize("times", [False, True], ids=["indices", "times"])
+def test_causal_sums_are_unbiased_and_blind_to_the_future(kind: str, times: bool) -> None:
+    kernel = mlp(1, is_causal=True)
+    domain = Sequence(times=torch.linspace(0, 1, 5, dtype=torch.float64).sqrt()) if times else Sequence(5)
+    op, u = plain(kernel, MonteCarlo(3, **proposals(dims=1)[kind])), signal(5, 1)
+    assert_unbiased(op, u, domain)
+    leaf = u.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(op(leaf, domain)[:, 2].sum(), leaf)
+    assert (grad[:, 3:] == 0).all()
+
+
+class Bump(Kernel):
+    """κ = exp(-‖x - y‖² / 2ℓ²) I in space, times a factor that is large near one place."""
+
+    pos_dim, is_causal, reads_query = 2, False, False
+
+    def __init__(self, length: float, place: float | None = None) -> None:
+        super().__init__()
+        self.in_dim = self.out_dim = 2
+        self.length, self.place = length, place
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        asked = domain if query_domain is None else query_domain
+        scale = torch.exp(-domain.displacement(asked.pos).square().sum(-1) / (2 * self.length**2))
+        if self.place is not None:
+            scale = scale * torch.exp(-(domain.pos - self.place).square().sum(-1) / 0.01)[..., None, :]
+        scale = scale if scale.ndim == 3 else scale[None]
+        return scale.to(u.dtype)[..., None, None] * torch.eye(2, dtype=u.dtype)
+
+
+def variance(kernel: Kernel, quadrature: Quadrature, u: Tensor, domain: Domain, repeats: int = 250) -> float:
+    """Of the sum, over all queries and channels."""
+    op = plain(kernel, quadrature)
+    with torch.no_grad():
+        draws = op(u.expand(repeats, -1, -1), domain)
+        return float((draws - op.with_quadrature(None)(u, domain)).square().sum() / repeats)
+
+
+@pytest.mark.parametrize("per_query", [False, True])
+def test_the_variance_is_the_stated_one_and_falls_as_one_over_m(per_query: bool) -> None:
+    kernel, domain = Bump(0.3), scattered(20, weights=torch.rand(20, dtype=torch.float64) / 20)
+    u = signal(20, 1, channels=2)
+    values = torch.einsum("bqkoi,bki->bqko", kernel.matrix(u, domain), u)
+    total = domain.weights.sum()
+    second = (domain.weights[:, None] * total * values.square()).sum(2)
+    single = (second - plain(kernel)(u, domain).square()).sum()  # eq. 208 with ω in it, for p ∝ ω
+    for samples in (4, 8, 16):
+        found = variance(kernel, MonteCarlo(samples, per_query=per_query), u, domain, repeats=3000)
+        assert found == pytest.approx(float(single) / samples, rel=0.1)
+
+
+@pytest.mark.parametrize("per_query", [False, True])
+def test_spread_draws_of_a_smooth_integrand_vary_less(per_query: bool) -> None:
+    kernel, domain = Bump(0.4), Grid(12, 12)
+    u = torch.ones(1, 144, 2, dtype=torch.float64)
+    free, strata, lattice = (
+        variance(kernel, MonteCarlo(16, per_query=per_query, draw=draw), u, domain)
+        for draw in ("independent", "stratified", "quasi_random")
+    )
+    assert strata < 0.5 * free
+    assert lattice < 0.5 * free
+
+
+def trained(quadrature: MonteCarlo, kernel: Kernel, u: Tensor, domain: Domain, steps: int = 150) -> MonteCarlo:
+    """The quadrature after its proposal has learned from the collected loss."""
+    op = plain(kernel, quadrature)
+    optimizer = torch.optim.Adam(quadrature.parameters(), lr=4e-2)
+    for _ in range(steps):
+        with collect_auxiliary_losses() as losses:
+            op(u, domain)
+        optimizer.zero_grad()
+        sum(losses, torch.zeros(())).backward()
+        optimizer.step()
+    return quadrature
+
+
+def test_a_learned_proposal_of_each_query_halves_the_variance_of_a_local_kernel() -> None:
+    kernel, domain = Bump(0.08), Grid(10, 10)
+    u = signal(100, 1, channels=2).abs()
+    uniform = variance(kernel, MonteCarlo(8, per_query=True), u, domain)
+    learned = trained(MonteCarlo(8, PairProposal(2, 2).double(), num_targets=32), kernel, u, domain)
+    assert variance(kernel, learned, u, domain) < 0.5 * uniform
+
+
+def test_a_learned_shared_proposal_halves_the_variance_of_a_kernel_that_looks_at_one_place() -> None:
+    kernel, domain = Bump(0.5, place=0.3), Grid(10, 10)
+    u = signal(100, 1, channels=2).abs()
+    uniform = variance(kernel, MonteCarlo(8), u, domain)
+    learned = trained(MonteCarlo(8, KeyProposal(2, 2).double(), num_targets=32), kernel, u, domain)
+    assert variance(kernel, learned, u, domain) < 0.5 * uniform
+
+
+@pytest.mark.parametrize("kind", ["shared, learned", "per query, learned"])
+def test_the_loss_beside_reaches_the_proposal_and_nothing_else(kind: str) -> None:
+    kernel, u, domain = mlp(), signal(N).requires_grad_(), scattered(N)
+    quadrature = MonteCarlo(5, **proposals()[kind])
+    op = plain(kernel, quadrature)
+    with collect_auxiliary_losses() as losses:
+        op(u, domain)
+    assert len(losses) == 1
+    own, others = list(quadrature.parameters()), [u, *kernel.parameters()]
+    assert all(g is None for g in torch.autograd.grad(losses[0], others, allow_unused=True, retain_graph=True))
+    assert any(g.abs().max() > 0 for g in torch.autograd.grad(losses[0], own, allow_unused=True) if g is not None)
+    task = op(u, domain).square().sum()
+    assert all(g is None for g in torch.autograd.grad(task, own, allow_unused=True))
+
+
+@pytest.mark.parametrize("kind", ["shared, learned", "per query, learned"])
+def test_collecting_leaves_the_gradient_of_the_task_as_it_is_to_the_bit(kind: str) -> None:
+    kernel, u, domain = mlp(), signal(N), scattered(N)
+    op = plain(kernel, MonteCarlo(5, **proposals()[kind]))
+    found = []
+    for collects in (False, True):
+        torch.manual_seed(4)
+        op.zero_grad()
+        if collects:
+            with collect_auxiliary_losses() as losses:
+                task = op(u, domain).square().sum()
+            (task + 10 * sum(losses, torch.zeros(()))).backward()
+        else:
+            op(u, domain).square().sum().backward()
+        found.append([p.grad.clone() for p in kernel.parameters() if p.grad is not None])
+    assert found[0]
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_nothing_is_offered_in_eval_mode_or_without_a_proposal() -> None:
+    kernel, u, domain = mlp(), signal(N), scattered(N)
+    with collect_auxiliary_losses() as losses:
+        plain(kernel, MonteCarlo(5))(u, domain)
+        plain(kernel, MonteCarlo(5, **proposals()["shared, learned"])).eval()(u, domain)
+    assert losses == []
+
+
+@pytest.mark.parametrize("samples", [N, 5 * N])
+def test_as_many_samples_as_points_fall_back_to_the_exact_sum_and_say_so(samples: int) -> None:
+    kernel, u, domain = mlp(), signal(N), scattered(N)
+    op = plain(kernel, MonteCarlo(samples))
+    with pytest.warns(UserWarning, match=f"{samples} samples of a domain of {N} points"):
+        torch.testing.assert_close(op(u, domain), plain(kernel)(u, domain))
+    assert "no fewer" in op.explain(u, domain)
+
+
+def test_eval_mode_sums_at_anchors_unless_told_otherwise() -> None:
+    kernel, u, domain = mlp(), signal(N), scattered(N)
+
+    def in_eval(**options: Any) -> Tensor:
+        torch.manual_seed(0)
+        return plain(kernel, MonteCarlo(5, **options)).eval()(u, domain)
+
+    assert torch.equal(in_eval(), plain(kernel, Anchors(5))(u, domain))
+    torch.testing.assert_close(in_eval(at_evaluation=Full()), plain(kernel)(u, domain))
+    near = Neighbourhood(num_neighbours=3)
+    assert torch.equal(in_eval(at_evaluation=near), plain(kernel, near)(u, domain))
+    drawn = in_eval(at_evaluation="draws")
+    torch.manual_seed(0)
+    assert torch.equal(drawn, plain(kernel, MonteCarlo(5))(u, domain))
+    causal, line = mlp(1, is_causal=True), Sequence(N)
+    torch.testing.assert_close(plain(causal, MonteCarlo(5)).eval()(u, line), plain(causal)(u, line))
+
+
+@pytest.mark.parametrize("size", [1e4, -1e4, 1e30])
+@pytest.mark.parametrize("kind", ["shared, learned", "per query, learned"])
+def test_logits_that_underflow_leave_every_number_finite(size: float, kind: str) -> None:
+    kernel, u, domain = mlp(), signal(N), scattered(N, mask=MASK)
+    quadrature = MonteCarlo(5, **proposals()[kind])
+    with torch.no_grad():
+        for parameter in quadrature.parameters():
+            parameter.mul_(size)
+    op = plain(kernel, quadrature)
+    with collect_auxiliary_losses() as losses:
+        out = op(u, domain)
+    (out.sum() + losses[0]).backward()
+    assert out.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in op.parameters())
+
+
+@pytest.mark.parametrize("kind", proposals())
+def test_one_seed_gives_one_result(kind: str) -> None:
+    kernel, u, domain = mlp(), signal(N), scattered(N)
+    op = plain(kernel, MonteCarlo(5, **proposals()[kind]))
+    found = []
+    for seed in (5, 5, 6):
+        torch.manual_seed(seed)
+        found.append(op(u, domain))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("kind", proposals())
+def test_nothing_to_integrate_gives_zero_with_zero_gradient(kind: str) -> None:
+    kernel, u = mlp(), signal(N).requires_grad_()
+    op = plain(kernel, MonteCarlo(5, **proposals()[kind]))
+    out = op(u, scattered(N, mask=torch.zeros(2, N, dtype=torch.bool)))
+    assert (out == 0).all()
+    out.sum().backward()
+    assert all((p.grad == 0).all() for p in (u, *kernel.parameters()) if p.grad is not None)
+
+
+@pytest.mark.parametrize("kind", proposals())
+def test_no_queries(kind: str) -> None:
+    kernel, u, domain = mlp(), signal(N), scattered(N)
+    op = plain(kernel, MonteCarlo(5, **proposals()[kind]))
+    assert op(u, domain, query=u[:, :0], query_domain=scattered(0)).shape == (2, 0, 6)
+
+
+@pytest.mark.parametrize("kind", ["shared, learned", "per query, learned", "per query"])
+def test_single_precision_and_autocast(kind: str) -> None:
+    settings = proposals()[kind]
+    if "proposal" in settings:
+        settings["proposal"] = settings["proposal"].float()
+    kernel, u, domain = mlp().float(), signal(N).float(), scattered(N)
+    op = plain(kernel, MonteCarlo(5, **settings))
+    torch.manual_seed(0)
+    full = op(u, domain)
+    torch.manual_seed(0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = op(u, domain)
+    assert low.isfinite().all()
+    if "proposal" not in settings:  # else rounded probabilities draw other points
+        assert (low.float() - full).norm() < 2e-2 * full.norm()
+
+
+def test_attention_and_sums_are_summed_at_nodes_too() -> None:
+    u, domain = signal(N), scattered(N)
+    attention = randomise(kernels.Attention(6, 2).double())
+    for kernel in (attention, attention + mlp(), kernels.Scaled(mlp(), 0.5).double()):
+        op = plain(kernel, MonteCarlo(N - 1, per_query=True))
+        with torch.no_grad():
+            draws = torch.stack([op(u, domain) for _ in range(100)])
+        exact = plain(kernel)(u, domain)
+        assert (draws.mean(0) - exact).norm() < 0.4 * exact.norm()  # consistent; a quotient has a bias of order 1 / M
+
+
+def test_bad_options_are_named() -> None:
+    with pytest.raises(ValueError, match="num_samples must be at least 1; got 0"):
+        MonteCarlo(0)
+    with pytest.raises(ValueError, match="draw is 'independent', 'stratified' or 'quasi_random'; got 'sobol'"):
+        MonteCarlo(4, draw="sobol")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"uniform_share must be in \(0, 1\]"):
+        MonteCarlo(4, uniform_share=0.0)
+    with pytest.raises(ValueError, match="loss_weight must be >= 0"):
+        MonteCarlo(4, loss_weight=-1.0)
+    with pytest.raises(ValueError, match="num_targets must be at least 1"):
+        MonteCarlo(4, num_targets=0)
+    with pytest.raises(ValueError, match="per_query=True needs a PairProposal; got a KeyProposal"):
+        MonteCarlo(4, KeyProposal(6, 2), per_query=True)
+    with pytest.raises(ValueError, match="per_query=False needs a KeyProposal; got a PairProposal"):
+        MonteCarlo(4, PairProposal(6, 2), per_query=False)
+    with pytest.raises(TypeError, match="proposal is a KeyProposal, a PairProposal or None"):
+        MonteCarlo(4, torch.nn.Linear(2, 2))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="at_evaluation is a quadrature"):
+        MonteCarlo(4, at_evaluation="full")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="the proposal has 3 heads but the nodes of this kernel can differ between 2"):
+        plain(mlp(), MonteCarlo(4, KeyProposal(6, 2, 3).double()))(signal(N), scattered(N))
+    with pytest.raises(ValueError, match="rank must be at least 1; got 0"):
+        PairProposal(6, 2, rank=0)
