@@ -30,7 +30,17 @@ LAYERS = (
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 OUTSIDE = {"recipes", "benchmarks", "tests"}
-OPTIONAL = ("sklearn", "PIL", "kornia", "torchmetrics", "tensorboard", "matplotlib", "torch_geometric", "torchvision")
+OPTIONAL = (
+    "sklearn",
+    "PIL",
+    "kornia",
+    "torchmetrics",
+    "tensorboard",
+    "matplotlib",
+    "torch_geometric",
+    "torchvision",
+    "triton",
+)
 
 
 def imported_names(source: str, module: str, *, is_package: bool) -> Iterator[tuple[int, str]]:

@@ -49,7 +49,7 @@ def results(route: Evaluation, problem: Problem) -> dict[str, Tensor]:
     for leaf in leaves.values():
         leaf.requires_grad_()
     out = route.integrate(kernel, problem.u, problem.domain, problem.query, problem.query_domain)
-    cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(out.dtype)
+    cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(out)
     grads = torch.autograd.grad(out, list(leaves.values()), cotangent, allow_unused=True)
     found = {f"d/d {name}": grad for name, grad in zip(leaves, grads, strict=True) if grad is not None}
     return {"integral": out.detach(), **found}

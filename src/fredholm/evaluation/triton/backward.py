@@ -80,7 +80,8 @@ class Gradients:
         grads = self.grad[:, :, start : start + size].permute(1, 2, 0, 3)  # (G, block, B, d_out)
         last = t.output_weight.flatten(1, 2)
         total = torch.zeros(problem.table.shape, dtype=torch.float32, device=self.grad.device)
-        tile = choose_tile(width, padded(dim), t.query.dtype)
+        # the first layer's weights stay in registers, for another A at each batch entry
+        tile = choose_tile(width, 4 * padded(dim), 2 * padded(dim), t.query.dtype)
         step = problem.owners_at_once(kernels * width * (batch * dim * t.query.element_size() + 4 * size))
         by_entry = Tile(tile.units, 16, 4, 1)
         shared = {**problem.shared, **problem.content(own_queries=True), "value": problem.values, "batch": batch}

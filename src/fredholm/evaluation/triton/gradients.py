@@ -107,7 +107,8 @@ def gradients_kernel(
     total_r = tl.zeros([UNITS], tl.float32)
     begin = tl.program_id(0).to(tl.int64) * owners
     for place in range(begin, tl.minimum(begin + owners, count)):
-        b, o = (first + place) // own_num, (first + place) % own_num
+        owner = (first + place).to(tl.int64)
+        b, o = owner // own_num, owner % own_num
         head, geo = b * kernels + g, b * geometry
         plane = geo * kernels + g
         u_o, matrix, alpha = content(
@@ -157,8 +158,8 @@ def gradients_kernel(
             )  # fmt: skip
         if SIGN == -1:
             write_unit_rows(sums + (g * count + place) * WIDTH * VALUE_DIM, on_sums, units, WIDTH, VALUE_DIM, E)
-        tl.store(grad_bias + (g * total + first + place) * WIDTH + units, on_bias, mask=real)
-        own = (g * tl.num_programs(1) + tl.program_id(1)) * total + first + place
+        tl.store(grad_bias + (g * total + owner) * WIDTH + units, on_bias, mask=real)
+        own = (g * tl.num_programs(1) + tl.program_id(1)) * total + owner
         on_u = tl.zeros([D], tl.float32)
         if PRODUCT:
             on_u += tl.sum(on_matrix * unit_rows(product + square, units, WIDTH, DIM, D).to(tl.float32), 0)

@@ -34,7 +34,8 @@ def integral(tensors: list[Tensor], block: list[int], activation: str) -> Tensor
     total = problem.batch * problem.num_queries
     out = t.query.new_empty(kernels, total, problem.out_dim)
     last = t.output_weight.flatten(1, 2)  # (G, w·d, d_out)
-    tile = choose_tile(width, padded(dim), t.query.dtype)
+    d = padded(dim)
+    tile = choose_tile(width, d, 2 * d + 2 * problem.relative["FREQUENCIES"], t.query.dtype)
     step = problem.owners_at_once(kernels * width * dim * t.query.element_size())
     arguments: dict[str, Any] = {
         **problem.shared,

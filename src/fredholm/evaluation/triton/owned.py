@@ -32,8 +32,8 @@ class Owned:
         phase = frequencies > 0 and wanted[f"{self.side}_phase"]
         pos = problem.relative["DISTANCE"] and wanted[f"{self.side}_pos"]
         d, e = padded(problem.dim), padded(self.value_dim)
-        columns = 2 * d + 4 * frequencies if own_queries else d + e + (2 * frequencies if phase else 0)
-        self.tile = choose_tile(problem.width, columns, problem.t.query.dtype)
+        summed = 2 * d + 4 * frequencies if own_queries else d + e + (2 * frequencies if phase else 0)
+        self.tile = choose_tile(problem.width, summed, d + e + 2 * frequencies, problem.t.query.dtype)
         self.blocks = -(-problem.width // self.tile.units)
         self.bias = self._empty(self.total, problem.width)
         self.u = self._empty(self.blocks, self.total, problem.dim)
@@ -88,7 +88,7 @@ class Owned:
         chunk = {
             "grads": grads,
             "value": value,
-            "sums": self.bias if sums is None else sums,
+            "sums": self._empty(0) if sums is None else sums,
             "first": first,
             "count": count,
             "owners": owners,

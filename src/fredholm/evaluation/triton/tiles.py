@@ -14,17 +14,24 @@ class Tile(NamedTuple):
     stages: int
 
 
-def choose_tile(width: int, columns: int, dtype: torch.dtype) -> Tile:
-    """A tile whose sums, `columns` numbers a unit in float32, leave registers for pre-activations beside them.
+def choose_tile(width: int, summed: int, loaded: int, dtype: torch.dtype) -> Tile:
+    """A tile that leaves registers for pre-activations beside the sums, and fits the loads into shared memory.
 
-    Sizes are powers of two. float32 has no tensor cores at full precision, and its operands are twice as large.
+    Sizes are powers of two.
+
+    Args:
+        width: hidden units.
+        summed: numbers a unit, in float32, that a program sums.
+        loaded: numbers a point, in `dtype`, that a program loads for matrix products.
+        dtype: float32 has no tensor cores at full precision, and its operands take twice the room.
     """
-    small = dtype == torch.float32
-    points = 32 if small else 64
+    points, registers = (32, 1 << 13) if dtype == torch.float32 else (64, 1 << 15)
+    while points > 16 and points * loaded * dtype.itemsize > 1 << 15:
+        points //= 2
     units = 128
-    while units > 16 and (units >= 2 * width or units * (columns + points) > (8192 if small else 24576)):
+    while units > 16 and (units >= 2 * width or units * (summed + points) > registers):
         units //= 2
-    return Tile(units, points, 8 if units * max(points, columns) > 4096 else 4, 2)
+    return Tile(units, points, 8 if units * max(points, summed) > 4096 else 4, 2)
 
 
 def launch(kernel: Any, programs: int, kernels: int, tile: Tile, arguments: dict[str, Any]) -> None:

@@ -1,0 +1,56 @@
+"""The fused kernels as a PyTorch operator: its registration, and the compiler's view of it."""
+
+import pytest
+import torch
+
+from fredholm import IntegralOperator
+from fredholm.domains import Grid, Points, Union
+from fredholm.evaluation import TritonTiled, select
+from fredholm.evaluation.triton import tiled
+from fredholm.evaluation.triton.op import mlp_integral_triton
+from tests.evaluation.triton.interpreted.problems import make
+
+POINTS, BOTH = Points(torch.rand(2, 2, 2)), Union(Points(torch.full((1, 2), 0.5)), Grid(1, 2))
+
+
+@pytest.mark.parametrize("domain", [POINTS, BOTH], ids=["points", "token and grid"])
+def test_operator_registration(monkeypatch, domain):
+    """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operator."""
+    calls = []
+    monkeypatch.setattr(tiled, "mlp_integral_triton", lambda *call: (calls.append(call), mlp_integral_triton(*call))[1])
+    problem = make(domain, batch=2, is_causal=True)
+    TritonTiled().integrate(problem.kernel, problem.u, domain)
+    tensors, *rest = calls[0]
+    leaves = [t if t.dtype == torch.int64 else t.detach().requires_grad_() for t in tensors]
+    report = torch.library.opcheck(mlp_integral_triton, (leaves, *rest))
+    assert set(report.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("evaluation", ["auto", TritonTiled()], ids=["auto", "named"])
+@pytest.mark.parametrize("domain", [POINTS, BOTH], ids=["points", "token and grid"])
+def test_one_graph_with_the_same_numbers(domain, evaluation):
+    torch.compiler.reset()
+    problem = make(domain, batch=2)
+    op = IntegralOperator(problem.kernel, evaluation=evaluation)
+    found = []
+    for call in (op, torch.compile(op, fullgraph=True, backend="aot_eager")):
+        u = problem.u.clone().requires_grad_()
+        op.zero_grad()
+        out = call(u, domain)
+        out.square().sum().backward()
+        found.append([out, u.grad, *(p.grad for p in op.parameters())])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_it_is_the_first_choice_where_it_runs():
+    problem = make(BOTH)
+    assert isinstance(select(problem.kernel, problem.u, BOTH).evaluation, TritonTiled)
+
+
+def test_a_second_derivative_is_refused_not_wrong():
+    problem = make(POINTS)
+    u = problem.u.requires_grad_()
+    out = TritonTiled().integrate(problem.kernel, u, Points(torch.rand(2, 2)))
+    (grad,) = torch.autograd.grad(out.square().sum(), u, create_graph=True)
+    with pytest.raises(RuntimeError):
+        grad.sum().backward()

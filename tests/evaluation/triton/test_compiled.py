@@ -1,0 +1,111 @@
+"""The kernels compile for an H200 (sm_90) ahead of time, without a GPU, as they are really launched."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm.domains import Domain, Grid, Points, Union
+from fredholm.evaluation import TritonTiled
+from fredholm.evaluation.triton import machine
+from fredholm.kernels import MLP
+from tests.contracts.routes import Problem, results
+
+triton = pytest.importorskip("triton")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(machine.INTERPRETING, reason="the interpreter compiles nothing")]
+
+SHARED_BYTES = 227 * 1024  # of one program, on compute capability 9.0
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64"}
+PAPER = {"width": 128, "num_frequencies": 64, "head_dim": 64}
+ODD = {"width": 5, "num_frequencies": 3, "head_dim": 3}
+LARGE = {"width": 256, "num_frequencies": 256, "head_dim": 256}
+TOKEN = Points(torch.full((1, 2), 0.5))
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, Any]]]:
+    """Records what would be launched: the kernel, its tile, and its arguments."""
+    from fredholm.evaluation.triton import backward, launch, owned
+
+    recorded: list[tuple[Any, Any, dict[str, Any]]] = []
+
+    def record(kernel: Any, programs: int, kernels: int, tile: Any, arguments: dict[str, Any]) -> None:
+        assert min(programs, kernels) > 0
+        recorded.append((kernel, tile, {**arguments, "UNITS": tile.units, "N": tile.points}))
+
+    for module in (backward, launch, owned):
+        monkeypatch.setattr(module, "launch", record)
+    return recorded
+
+
+def record_all(domain: Domain, dtype: torch.dtype, head_dim: int, **options: Any) -> None:
+    """Runs an integral and its gradients without the kernels' own work."""
+    kernel = MLP(head_dim, 1, domain.pos_dim, **options).to(dtype)
+    results(TritonTiled(), Problem(kernel, torch.zeros(1, domain.num_points, head_dim, dtype=dtype), domain))
+
+
+def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
+    """One launch, compiled; every argument of the kernel is given, and none that it does not have."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    assert set(arguments) == set(kernel.arg_names)
+    signature, constants, aligned = {}, {}, {}
+    for place, parameter in enumerate(kernel.params):
+        value = arguments[parameter.name]
+        if parameter.is_constexpr:
+            signature[parameter.name], constants[parameter.name] = "constexpr", value
+        elif isinstance(value, torch.Tensor):
+            signature[parameter.name], aligned[place,] = TYPES[value.dtype], [["tt.divisibility", 16]]
+        else:
+            assert isinstance(value, int)
+            signature[parameter.name] = "i32"
+    source = ASTSource(kernel, signature, constants, aligned)
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+def stack_bytes(code: bytes, folder: Path) -> int:
+    """What each thread keeps in local memory, because registers ran out."""
+    path = folder / "kernel.cubin"
+    path.write_bytes(code)
+    command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(path)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"STACK:(\d+)", told)
+    assert found is not None, told
+    return int(found[1])
+
+
+BF16, FP32 = torch.bfloat16, torch.float32
+POINTS, GRID, BOTH = Points(torch.rand(3, 2)), Grid(2, 2), Union(TOKEN, Grid(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("domain", "sizes", "dtype"),
+    [
+        (POINTS, PAPER, BF16), (GRID, PAPER, BF16), (BOTH, PAPER, BF16), (POINTS, PAPER, FP32), (BOTH, PAPER, FP32),
+        (POINTS, ODD, BF16), (BOTH, ODD, FP32), (POINTS, LARGE, BF16), (POINTS, LARGE, FP32),
+    ],
+)  # fmt: skip
+def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype):
+    record_all(domain, dtype, is_causal=sizes is ODD, **sizes)
+    assert len(launches) == (5 if domain.grid_blocks else 3)
+    for kernel, tile, arguments in launches:
+        code = compiled(kernel, tile, arguments)
+        stack = stack_bytes(code.asm["cubin"], tmp_path)
+        print(kernel.fn.__name__, tile, f"shared {code.metadata.shared}, stack {stack}")
+        assert code.metadata.shared <= SHARED_BYTES
+        assert stack <= 512
+        if sizes is PAPER and dtype == BF16 and "PRECISION" in kernel.arg_names:
+            assert "wgmma.mma_async" in code.asm["ptx"]
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu_tanh"])
+def test_every_activation_compiles(launches, activation):
+    record_all(Points(torch.rand(3, 2)), torch.float32, activation=activation, **ODD)
+    assert len(launches) == 3
+    for launch in launches:
+        assert compiled(*launch).asm["cubin"]

@@ -1,0 +1,68 @@
+"""The kernels on a GPU, against the dense oracle."""
+
+import pytest
+import torch
+
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.evaluation import Dense, TritonTiled, select
+from fredholm.kernels import MLP
+from tests.contracts.routes import TOLERANCE, Problem, compare, randomise, results
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+DOMAINS: dict[str, Domain] = {
+    "points": Points(torch.rand(2, 131, 2), weights=torch.rand(2, 131)),
+    "grid": Grid(7, 13),
+    "torus": Grid(7, 6, periodic=True),
+    "token and grid": Union(Points(torch.full((1, 2), 0.5)), Grid(9, 11)),
+}
+
+
+COMPARED = ("integral", "d/d u", "d/d input_weight", "d/d output_weight", "d/d output_bias", "d/d input_bias")
+
+
+def make(domain: Domain, dtype: torch.dtype, **options) -> Problem:
+    options = {"width": 48, "num_frequencies": 20, "sigma": 1.0} | options
+    kernel = randomise(MLP(48, 2, domain.pos_dim, **options)).to("cuda", dtype)
+    return Problem(kernel, torch.randn(2, domain.num_points, 48, dtype=dtype).cuda(), domain.to("cuda"))
+
+
+def check(problem: Problem, tolerance: float, autocast: bool = False) -> None:
+    """Compares with the oracle in float64, in what does not depend on how positions are rounded."""
+    with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+        got = results(TritonTiled(), problem)
+    expected = results(Dense(), Problem(problem.kernel.double(), problem.u.detach().double(), problem.domain))
+    compare({name: got[name].cpu() for name in COMPARED}, {name: expected[name].cpu() for name in COMPARED}, tolerance)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", DOMAINS)
+def test_float32(name, is_causal):
+    check(make(DOMAINS[name], torch.float32, is_causal=is_causal), TOLERANCE[torch.float32])
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_bfloat16_stays_near_the_float64_oracle(name):
+    check(make(DOMAINS[name], torch.float32), TOLERANCE[torch.bfloat16], autocast=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("name", DOMAINS)
+def test_two_runs_are_identical(name, dtype):
+    problem = make(DOMAINS[name], dtype)
+    first, second = results(TritonTiled(), problem), results(TritonTiled(), problem)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"width": 130}, {"width": 5, "num_frequencies": 3}, {"num_frequencies": 0}, {"activation": "relu"}],
+    ids=str,
+)
+def test_sizes_and_options(options):
+    check(make(Sequence(67), torch.float32, **options), TOLERANCE[torch.float32])
+
+
+def test_it_is_the_first_choice():
+    problem = make(Grid(3, 3), torch.bfloat16)
+    assert isinstance(select(problem.kernel, problem.u, problem.domain).evaluation, TritonTiled)
