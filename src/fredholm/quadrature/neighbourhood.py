@@ -54,7 +54,7 @@ class Neighbourhood(Quadrature):
         """See `Quadrature.nodes`."""
         with torch.no_grad():
             found = self._search(integrand)
-        size = max((near.shape[-1] for near, _ in found), default=0)
+        size = max([near.shape[-1] for near, _ in found])
         index, apart = (
             torch.cat([torch.nn.functional.pad(part, (0, size - part.shape[-1])) for part in parts], dim=1)
             for parts in zip(*found, strict=True)

@@ -1,0 +1,163 @@
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from fredholm import IntegralOperator, kernels
+from fredholm.domains import Grid, Sequence
+from fredholm.evaluation import Dense, Toeplitz
+from fredholm.operators import collect_auxiliary_losses
+from fredholm.quadrature import (
+    Anchors,
+    Full,
+    KeyProposal,
+    MonteCarlo,
+    Neighbourhood,
+    PairProposal,
+    Quadrature,
+)
+from tests.operators.build import gradients, operator, signal
+
+GRID = Grid(3, 4)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def sampled() -> dict[str, Quadrature]:
+    return {
+        "shared": MonteCarlo(5),
+        "shared, learned": MonteCarlo(5, KeyProposal(6, 2, 2).double(), draw="stratified"),
+        "per query": MonteCarlo(5, per_query=True),
+        "per query, learned": MonteCarlo(5, PairProposal(6, 2).double()),
+        "anchors": Anchors(5),
+        "nearest": Neighbourhood(num_neighbours=5),
+    }
+
+
+def test_both_operators_have_one_set_of_weights() -> None:
+    op = operator()
+    other = op.with_quadrature(Neighbourhood(num_neighbours=12))
+    assert all(a is b for a, b in zip(op.parameters(), other.parameters(), strict=True))
+    assert op.quadrature is None
+    u = signal(12)
+    torch.testing.assert_close(other(u, GRID), op(u, GRID))
+    other(u, GRID).sum().backward()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.1 * parameter.grad
+    torch.testing.assert_close(other(u, GRID), op(u, GRID))
+    back = other.with_quadrature(None)
+    assert back.quadrature is None
+    assert other.quadrature is not None
+
+
+def test_the_quadrature_is_part_of_the_operator() -> None:
+    op = operator().with_quadrature(sampled()["shared, learned"])
+    assert any(name.startswith("quadrature.proposal.") for name, _ in op.named_parameters())
+    assert any(name.startswith("quadrature.proposal.") for name in op.state_dict())
+    assert not op.eval().quadrature.training  # pyright: ignore[reportOptionalMemberAccess]
+    twin = copy.deepcopy(op)
+    assert twin.quadrature is not op.quadrature
+    built = IntegralOperator(op.kernel, quadrature=Full())
+    assert isinstance(built.quadrature, Full)
+
+
+def test_explain_names_the_nodes_and_the_route_and_draws_nothing() -> None:
+    u = signal(12)
+    for name, quadrature in sampled().items():
+        op = operator().with_quadrature(quadrature)
+        state = torch.get_rng_state()
+        text = op.explain(u, GRID)
+        assert torch.equal(state, torch.get_rng_state()), name
+        first, second, *_ = text.split("\n")
+        assert first.startswith(f"{quadrature.name}: ")
+        assert "5" in first
+        assert "12 points" in first
+        assert second.startswith("Tiled: ")
+    assert "all 12 points" in operator().with_quadrature(Full()).explain(u, GRID)
+
+
+def test_a_route_that_was_asked_for_must_fit_the_nodes() -> None:
+    op, u = operator(evaluation=Toeplitz()), signal(12)
+    op(u, GRID)
+    with pytest.raises(ValueError, match="Toeplitz refuses this integral: queries and keys do not hold the same"):
+        op.with_quadrature(MonteCarlo(5))(u, GRID)
+    torch.manual_seed(0)
+    tiled = operator().with_quadrature(MonteCarlo(5))(u, GRID)
+    torch.manual_seed(0)
+    torch.testing.assert_close(operator(evaluation=Dense()).with_quadrature(MonteCarlo(5))(u, GRID), tiled)
+
+
+def test_what_cannot_be_sampled_is_named() -> None:
+    for kernel in (kernels.Convolution(6, 6, 3, 1, padding=1), kernels.LinearRNN(6, 4), kernels.Pointwise(6, 6)):
+        with pytest.raises(ValueError, match=f"{type(kernel).__name__} is not a function of two points alone"):
+            IntegralOperator(kernel, quadrature=MonteCarlo(5))
+        with pytest.raises(ValueError, match="is not a function of two points alone"):
+            IntegralOperator(kernel + kernels.Pointwise(6, 6)).with_quadrature(MonteCarlo(5))
+    with pytest.raises(TypeError, match="quadrature must be a Quadrature or None; got int"):
+        operator().with_quadrature(128)  # pyright: ignore[reportArgumentType]
+    u = signal(12)
+    pairs = GRID.weigh_pairs(torch.zeros(12, 12, dtype=torch.float64))
+    with pytest.raises(ValueError, match="a quadrature samples one measure for all queries"):
+        operator().with_quadrature(MonteCarlo(5))(u, pairs)
+    line = IntegralOperator(kernels.LinearAttention(6, 2, is_causal=True).double(), quadrature=MonteCarlo(5))
+    with pytest.raises(ValueError, match="scan goes through every point of a sequence"):
+        line.scan(u, Sequence(12))
+
+
+def test_signals_that_are_views_of_others() -> None:
+    u = torch.randn(2, 6, 24, dtype=torch.float64).mT[:, ::2]
+    assert not u.is_contiguous()
+    for quadrature in sampled().values():
+        op = operator().with_quadrature(quadrature)
+        found = []
+        for given in (u, u.contiguous()):
+            torch.manual_seed(0)
+            found.append(op(given, GRID))
+        torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("name", sampled())
+def test_one_graph_with_the_same_numbers(name: str) -> None:
+    op, u = operator().with_quadrature(sampled()[name]), signal(12)
+    compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
+    found = []
+    for call in (op, compiled):
+        op.zero_grad()
+        leaf = u.clone().requires_grad_()
+        torch.manual_seed(0)
+        out = call(leaf, GRID)
+        out.square().sum().backward()
+        found.append({"out": out.detach()} | {k: g.clone() for k, g in gradients(op, leaf).items()})
+    for key, value in found[0].items():
+        torch.testing.assert_close(found[1][key], value, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def test_a_compiled_operator_offers_its_loss() -> None:
+    op, u = operator().with_quadrature(sampled()["shared, learned"]), signal(12)
+    compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
+    losses = []
+    for call in (op, compiled):
+        torch.manual_seed(0)
+        with collect_auxiliary_losses() as collected:
+            call(u, GRID)
+        losses.append(collected[0])
+    torch.testing.assert_close(losses[1], losses[0])
+
+
+def test_the_innermost_collector_collects() -> None:
+    op, u = operator().with_quadrature(sampled()["shared, learned"]), signal(12)
+    with collect_auxiliary_losses() as outer:
+        op(u, GRID)
+        with collect_auxiliary_losses() as inner:
+            op(u, GRID)
+            op(u, GRID)
+    op(u, GRID)
+    assert (len(outer), len(inner)) == (1, 2)
