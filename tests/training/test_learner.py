@@ -1,9 +1,12 @@
 import dataclasses
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fredholm import IntegralOperator, kernels
+from fredholm.quadrature import KeyProposal, MonteCarlo, SharedNodes
 from fredholm.tasks import Batch
 from fredholm.training import Learner, NonFiniteError, TrainingConfig
 from tests.training.toy_task import ToyTask
@@ -118,3 +121,85 @@ def test_an_absent_device_is_refused() -> None:
     for name in ("cuda:99", "nonsense"):
         with pytest.raises(ValueError, match=f"^device '{name}' is not available here; `auto` or `cpu` always is$"):
             learner(dataclasses.replace(CONFIG, device=name))
+
+
+class Sampled(nn.Module):
+    """A class score from an integral with a learned proposal, of signals that hold a batch's features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        kernel = kernels.MLP(1, width=4, num_frequencies=2, sigma=1.0, epsilon=1.0)
+        quadrature = MonteCarlo(3, KeyProposal(1, 1, 1), draw="stratified", num_targets=2)
+        self.operator = IntegralOperator(kernel, quadrature=quadrature)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.operator(x[..., None])[:, :3, 0]
+
+
+@dataclasses.dataclass
+class SampledTask:
+    """The toy task with another model."""
+
+    toy: ToyTask
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.toy, name)
+
+    def model(self) -> nn.Module:
+        return Sampled()
+
+
+def sampled_learner(config: TrainingConfig = CONFIG) -> tuple[ToyTask, Learner]:
+    torch.manual_seed(3)
+    task = cast("ToyTask", SampledTask(ToyTask.Config(dropout=0.0).build()))
+    return task, Learner(task, config, num_steps=20)
+
+
+def of_proposal(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p for name, p in model.named_parameters() if "proposal" in name}
+
+
+def test_a_proposal_learns_without_the_model_saying_so() -> None:
+    task, learning = sampled_learner()
+    before = {name: p.clone() for name, p in of_proposal(learning.model).items()}
+    assert before
+    for step in range(2):  # the readout starts at 0 and hides the rest from the first step
+        learning.update(batch_of(task, 0), step)
+    assert all(not torch.equal(p, before[name]) for name, p in of_proposal(learning.model).items())
+
+
+def test_a_proposal_changes_no_gradient_and_no_step_of_the_rest() -> None:
+    found = []
+    for weight in (0.0, 1e6):
+        task, learning = sampled_learner(dataclasses.replace(CONFIG, gradient_clip=1e-2))
+        operator = learning.model.get_submodule("operator")
+        assert isinstance(operator, IntegralOperator)
+        assert isinstance(operator.quadrature, MonteCarlo)
+        operator.quadrature.learning = operator.quadrature.learning._replace(loss_weight=weight)
+        report = learning.update(batch_of(task, 0), 0)
+        others = {n: p for n, p in learning.model.named_parameters() if "proposal" not in n}
+        found.append((report, others))
+    assert found[0][0] == found[1][0]
+    assert all(torch.equal(p, found[1][1][name]) for name, p in found[0][1].items())
+
+
+def test_parts_of_a_batch_count_by_their_size_for_a_proposal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SharedNodes, "proposal_loss", lambda self, integral, given: self.log_probability().mean())
+    found = []
+    for parts in (1, 3):
+        task, learning = sampled_learner(dataclasses.replace(CONFIG, accumulation=parts, gradient_clip=1e9))
+        operator = learning.model.get_submodule("operator")
+        assert isinstance(operator, IntegralOperator)
+        assert isinstance(operator.quadrature, MonteCarlo)
+        assert isinstance(operator.quadrature.proposal, KeyProposal)
+        nn.init.normal_(operator.quadrature.proposal.readout.weight, generator=torch.Generator().manual_seed(1))
+        monkeypatch.setattr("fredholm.quadrature.monte_carlo.levels", even_levels)
+        learning.update(batch_of(task, 0), 0)
+        found.append({name: p.grad for name, p in of_proposal(learning.model).items()})
+    for name, grad in found[0].items():
+        torch.testing.assert_close(found[1][name], grad, rtol=1e-4, atol=1e-7)
+
+
+def even_levels(*rows: int, num_samples: int, draw: str, device: torch.device) -> Tensor:
+    """The same draw for every part of a batch."""
+    return ((torch.arange(num_samples, dtype=torch.float64) + 0.5) / num_samples).expand(*rows, num_samples)
