@@ -2,7 +2,18 @@
 
 from fredholm.operators import torch_layers
 from fredholm.operators.auxiliary_loss import collect_auxiliary_losses
+from fredholm.operators.compare_routes import compare_routes
 from fredholm.operators.from_torch import from_torch, to_torch
 from fredholm.operators.integral import IntegralOperator
+from fredholm.operators.route_comparison import RouteComparison, RouteCost
 
-__all__ = ["IntegralOperator", "collect_auxiliary_losses", "from_torch", "to_torch", "torch_layers"]
+__all__ = [
+    "IntegralOperator",
+    "RouteComparison",
+    "RouteCost",
+    "collect_auxiliary_losses",
+    "compare_routes",
+    "from_torch",
+    "to_torch",
+    "torch_layers",
+]

@@ -1,0 +1,221 @@
+"""One operator by all its routes and at other nodes: error, time and memory of each."""
+
+import dataclasses
+import functools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain
+from fredholm.evaluation import ROUTES, Dense, Evaluation
+from fredholm.evaluation.cost import PeakMemory, synchronize
+from fredholm.operators.arguments import Arguments, Given
+from fredholm.operators.integral import IntegralOperator
+from fredholm.operators.route_comparison import RouteComparison, RouteCost
+from fredholm.quadrature import Quadrature
+
+
+def compare_routes(
+    operator: IntegralOperator,
+    u: Tensor,
+    domain: Domain | None = None,
+    *,
+    query: Tensor | None = None,
+    query_domain: Domain | None = None,
+    key_padding_mask: Tensor | None = None,
+    quadratures: Sequence[Quadrature] = (),
+    gradients: bool = False,
+    repeats: int = 3,
+    budget_s: float = 10.0,
+    dense_bytes: int = 1 << 30,
+) -> RouteComparison:
+    """Runs an operator by every route made for its kernel and at the nodes of every quadrature given.
+
+    The reference is the plainest exact route that accepts: `Dense` for few points, else the last of `evaluation.ROUTES`
+    before it. A route or quadrature of the operator's own is measured too. Nothing changes: neither the operator, nor
+    gradients that it holds, nor torch's random state; hooks on it do not run. Quadratures do what their mode says,
+    `train()` or `eval()`.
+
+    Args:
+        operator: with its weights where u is.
+        u, domain, query, query_domain, key_padding_mask: as in `IntegralOperator.forward`.
+        quadratures: other nodes to try; a sum at them takes the fastest route.
+        gradients: time forward and backward, and compare the gradients of u, of the queries and of all parameters; else
+            forward alone, without a graph.
+        repeats: timed passes, >= 1, after one that warms up.
+        budget_s: a pass that takes more than half of these seconds is measured once.
+        dense_bytes: `Dense` takes part where κ needs no more than these.
+
+    Returns:
+        a `RouteComparison`. Memory is the allocator's on CUDA; on a CPU the growth of the process's resident set, which
+        other threads disturb.
+
+    Raises:
+        TypeError, ValueError: on arguments that are none, or that the operator would not take.
+    """
+    if not isinstance(operator, IntegralOperator):
+        raise TypeError(f"compare_routes: operator must be an IntegralOperator; got {type(operator).__name__}")
+    for index, quadrature in enumerate(quadratures):
+        if not isinstance(quadrature, Quadrature):
+            raise TypeError(
+                f"compare_routes: quadratures[{index}] must be a fredholm quadrature; got {type(quadrature).__name__}"
+            )
+    if repeats < 1 or not budget_s > 0:
+        raise ValueError(
+            f"compare_routes: repeats must be at least 1 and budget_s above 0; got {repeats} and {budget_s}"
+        )
+    trial = _Trial(operator, Given(u, domain, query, query_domain), key_padding_mask, gradients)
+    candidates = [*_exact(operator, trial.prepared, dense_bytes), *_sampled(operator, trial.prepared, quadratures)]
+    with torch.random.fork_rng(devices=[u.device] if u.device.type == "cuda" else []):
+        measured = [_measure(candidate, trial, repeats, budget_s) for candidate in candidates]
+    results = [result for _, result in measured]
+    # routes stand with the fastest first and the plainest last
+    exact = [i for i, candidate in enumerate(candidates) if candidate.is_exact and results[i]]
+    rows = [cost for cost, _ in measured]
+    if exact:
+        integral = trial.integral_scale(results[exact[-1]][0])
+        rows = [
+            dataclasses.replace(row, error=_distance(result, results[exact[-1]], integral)) if result else row
+            for row, result in measured
+        ]
+    direction = "forward and backward" if gradients else "forward"
+    points = trial.prepared.domain.num_points
+    return RouteComparison(
+        rows=tuple(rows),
+        reference=rows[exact[-1]].route if exact else None,
+        title=f"{type(operator.kernel).__name__} on {points} points, batch {len(u)}, {direction}, {u.device}",
+    )
+
+
+class _Candidate(NamedTuple):
+    """An operator with the same weights that takes one route, or its reasons why it cannot."""
+
+    route: str
+    nodes: str
+    operator: IntegralOperator | None
+    refusals: tuple[str, ...]
+    is_exact: bool
+
+
+def _exact(operator: IntegralOperator, prepared: Arguments, dense_bytes: int) -> Iterator[_Candidate]:
+    """Every route made for the kernel, and before them that of the operator, if it is another."""
+    routes = [Dense(max_bytes=dense_bytes) if isinstance(route, Dense) else route for route in ROUTES]
+    own = operator.evaluation
+    if isinstance(own, Evaluation) and own not in ROUTES:
+        routes.insert(0, own)
+    nodes = f"all {prepared.domain.num_points} points"
+    for route in routes:
+        if isinstance(operator.kernel, route.marker):
+            refusals = tuple(route.unsupported_reasons(operator.kernel, *prepared))
+            other = operator.with_quadrature(None)
+            other.evaluation = route
+            yield _Candidate(route.name, nodes, None if refusals else other, refusals, True)
+
+
+def _sampled(
+    operator: IntegralOperator, prepared: Arguments, quadratures: Sequence[Quadrature]
+) -> Iterator[_Candidate]:
+    """The operator at other nodes, those of its own quadrature first."""
+    own = operator.quadrature
+    given = [*([] if own is None or own in quadratures else [own]), *quadratures]
+    for quadrature in given:
+        nodes = quadrature.describe(prepared.domain.num_points)
+        try:
+            other = operator.with_quadrature(quadrature)
+        except ValueError as refusal:
+            yield _Candidate(quadrature.name, nodes, None, (str(refusal),), False)
+        else:
+            other.evaluation = "auto"
+            yield _Candidate(quadrature.name, nodes, other, (), False)
+
+
+@final
+class _Trial:
+    """The arguments of every pass, and the results of those that were run."""
+
+    def __init__(
+        self, operator: IntegralOperator, given: Given, key_padding_mask: Tensor | None, gradients: bool
+    ) -> None:
+        self.operator, self.mask, self.gradients = operator, key_padding_mask, gradients
+        u, query = (
+            None if part is None else part.detach().requires_grad_(gradients) for part in (given.u, given.query)
+        )
+        assert u is not None
+        self.given = given._replace(u=u, query=query)
+        self.prepared = operator.prepare(*given, key_padding_mask)
+        parameters = [*operator.kernel.parameters(), *operator.parameters(recurse=False)]
+        self.leaves = [p for p in [u, query, *parameters] if p is not None and p.requires_grad and p.numel()]
+
+    def run(self, operator: IntegralOperator) -> list[Tensor]:
+        """The output, and with gradients those of all leaves against a fixed cotangent."""
+        u, domain, query, query_domain = self.given
+        with torch.set_grad_enabled(self.gradients):
+            out = operator.forward(u, domain, query=query, query_domain=query_domain, key_padding_mask=self.mask)
+            if not self.gradients:
+                return [out]
+            generator = torch.Generator().manual_seed(0)
+            cotangent = torch.randn(out.shape, generator=generator).to(out)
+            found = torch.autograd.grad(out, self.leaves, cotangent, allow_unused=True, materialize_grads=True)
+        return [out.detach(), *found]
+
+    @torch.no_grad()
+    def integral_scale(self, out: Tensor) -> float:
+        """The largest value of W^O ∫ κ u dμ in an output, which the residual and the bias would hide errors behind."""
+        u, domain, query, query_domain = self.prepared
+        rest = self.operator.around(torch.zeros_like(out), u if query is None else query)
+        asked = domain if query_domain is None else query_domain
+        return _largest(out - (rest if asked.mask is None else torch.where(asked.mask[..., None], rest, 0.0)))
+
+
+def _measure(candidate: _Candidate, trial: _Trial, repeats: int, budget_s: float) -> tuple[RouteCost, list[Tensor]]:
+    """The cost without the error, and the result; none where it refuses."""
+    row = RouteCost(route=candidate.route, nodes=candidate.nodes, refusals=candidate.refusals)
+    operator, device = candidate.operator, trial.prepared.u.device
+    if operator is None:
+        return row, []
+    peak, run = PeakMemory(device), functools.partial(trial.run, operator)
+    try:
+        with peak:
+            result, first = _timed(run, device)
+    except ValueError as refusal:
+        if candidate.is_exact:
+            raise
+        return dataclasses.replace(row, refusals=(str(refusal),)), []
+    if 2 * first > budget_s:
+        seconds = [first]
+    else:
+        seconds = [_timed(run, device)[1] for _ in range(repeats)]
+        with peak:  # once more, for the first pass also loads code
+            run()
+    return dataclasses.replace(row, seconds=statistics.median(seconds), peak_mb=peak.megabytes), result
+
+
+def _timed(run: Callable[[], list[Tensor]], device: torch.device) -> tuple[list[Tensor], float]:
+    synchronize(device)
+    start = time.perf_counter()
+    result = run()
+    synchronize(device)
+    return result, time.perf_counter() - start
+
+
+def _distance(result: list[Tensor], reference: list[Tensor], integral: float) -> float:
+    """The worst of all parts, each relative to the largest value of its reference, the output to the integral's.
+
+    A gradient that is 0 but for rounding has no value to compare with; its scale is a small share of the largest one.
+    """
+    scales = [integral, *map(_largest, reference[1:])]
+    floor = max(scales[1:], default=0.0) * torch.finfo(reference[0].dtype).eps ** 0.5
+    worst = 0.0
+    for index, (actual, expected) in enumerate(zip(result, reference, strict=True)):
+        difference, scale = _largest(actual - expected), max(scales[index], floor if index else 0.0)
+        error = difference / scale if scale > 0 else difference
+        worst = max(worst, error if error == error else float("inf"))
+    return worst
+
+
+def _largest(values: Tensor) -> float:
+    return values.double().abs().max().item() if values.numel() else 0.0
