@@ -165,14 +165,14 @@ class MonteCarlo(Quadrature):
         return curve_order(batched(integrand.domain.pos))
 
     def _drawn(self, share: Tensor, mass: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Nodes in the domain's order and their weights ω / (M p), `(B, R, M)`, from p `(B, R, N)` up to a factor."""
+        """Nodes along the curve and their weights ω / (M p), `(B, R, M)`, from p `(B, R, N)` up to a factor."""
         curve = None if order is None else order[:, None].expand_as(share)
         running = (share if curve is None else share.gather(2, curve)).cumsum(-1)
         total = running[..., -1:]
         level = levels(*share.shape[:2], num_samples=self.num_samples, draw=self.draw, device=share.device)
         index = invert(running, level, total)
         if curve is not None:
-            index = curve.gather(2, index).sort(dim=-1).values
+            index = curve.gather(2, index)
         drawn = share.gather(2, index)
         weights = torch.where(drawn > 0, take(mass, index) * total / (self.num_samples * drawn), 0.0)
         return index, weights.to(mass.dtype)

@@ -16,7 +16,7 @@ class SharedNodes(Nodes):
     """Some of the points, the same for every query, perhaps others for each head; sums stay dense matrix products.
 
     Args:
-        index: `(B, H, M)` int64, H = 1 or the heads; in the order of the domain, points repeated or not.
+        index: `(B, H, M)` int64, H = 1 or the heads; repeated or not, and ascending for a causal kernel.
         weights: what each weighs, `(B, H, M)`, >= 0.
         log_probability: gives log p of each under the distribution they were drawn from, with its gradient,
             `(B, H, M)`; None where nothing is learned.
