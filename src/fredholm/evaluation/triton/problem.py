@@ -36,7 +36,7 @@ class Problem:
             "seen_geometry": int(t.seen.ndim == 2 and t.seen.shape[0] > 1),
             "block": self.block.size,
             "entries": self.table.shape[1] if self.block.size else 0,
-            "ACTIVATION": activation,
+            "ACTIVATION": "gelu_short" if activation == "gelu" and t.query.dtype != torch.float32 else activation,
             # as torch's own products of float32 matrices are computed
             "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
             "CAUSAL": t.seen.numel() > 0,
