@@ -3,7 +3,7 @@
 from fredholm import blocks, domains, encoders, evaluation, kernels, models, operators, quadrature
 from fredholm._version import __version__
 from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
-from fredholm.operators import IntegralOperator, compare_routes, from_torch, to_torch
+from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank, from_torch, to_torch
 
 __all__ = [
     "Domain",
@@ -18,6 +18,7 @@ __all__ = [
     "domains",
     "encoders",
     "evaluation",
+    "fit_low_rank",
     "from_torch",
     "kernels",
     "models",
