@@ -218,3 +218,13 @@ def test_bad_input_is_named() -> None:
         compare_routes(operator(), u, GRID, budget_s=-1.0)
     with refused(ValueError, "u has 15 points but its domain", "has 9"):
         compare_routes(operator(), u, domains.Grid(3, 3))
+
+
+def test_a_route_that_refuses_only_once_it_runs_has_its_reason_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("the points have no times")
+
+    monkeypatch.setattr(Toeplitz, "integrate", refuse)
+    found = compare_routes(operator(), signal(N), GRID, repeats=1)
+    assert found.rows[1].refusals == ("the points have no times",)
+    assert error(found, 2) <= 1e-10

@@ -1,0 +1,70 @@
+"""Every route on every device, in float32 and under bfloat16 autocast, against κ in full in float64 on a CPU."""
+
+import copy
+
+import pytest
+import torch
+
+from fredholm.domains import Domain, Grid, Points, Sequence
+from fredholm.evaluation import ROUTES, Dense
+from fredholm.kernels import (
+    LSTM,
+    MLP,
+    Attention,
+    Convolution,
+    Kernel,
+    LinearAttention,
+    LowRankMLP,
+    SelectiveStateSpace,
+    SeparableMLP,
+)
+from tests.contracts.routes import TOLERANCE, Problem, compare, randomise, results
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+]
+PERCEPTRON = {"width": 16, "num_frequencies": 4, "sigma": 1.0}
+
+
+def cases() -> dict[str, tuple[Kernel, Domain]]:
+    """Kernels of every family with fast routes, each where those fit; sizes that fill no tile."""
+    drawn = torch.rand(13, 2, generator=torch.Generator().manual_seed(1))
+    scattered, timed = Points(drawn), Sequence(times=drawn[:, 0].sort().values)
+    return {
+        "MLP on a grid": (MLP(12, 2, 2, **PERCEPTRON), Grid(3, 5)),
+        "MLP on points": (MLP(12, 2, 2, **PERCEPTRON), scattered),
+        "MLP, causal": (MLP(12, 2, 1, is_causal=True, **PERCEPTRON), timed),
+        "low rank": (LowRankMLP(12, 2, 2, rank=3, **PERCEPTRON), scattered),
+        "low rank, causal": (LowRankMLP(12, 2, 1, rank=3, is_causal=True, **PERCEPTRON), timed),
+        "separable": (SeparableMLP(12, 2, 2, **PERCEPTRON), scattered),
+        "separable, causal": (SeparableMLP(12, 2, 1, is_causal=True, **PERCEPTRON), timed),
+        "attention": (Attention(12, 2), Sequence(13)),
+        "linear attention": (LinearAttention(12, 2, is_causal=True), Sequence(13)),
+        "convolution": (Convolution(12, 12, 3, 2, padding=1), Grid(3, 5)),
+        "selective state space": (SelectiveStateSpace(12, 4), Sequence(13)),
+        "LSTM": (LSTM(12, 12), Sequence(13)),
+    }
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("name", cases())
+def test_every_route_keeps_its_number(name: str, dtype: torch.dtype, device: str) -> None:
+    kernel, domain = cases()[name]
+    randomise(kernel, 0.3)
+    u = torch.randn(2, domain.num_points, 12)
+    oracle = Problem(copy.deepcopy(kernel).double(), u.double(), domain)
+    # rounded positions have other gradients, and that of a constant in all scores is nothing but rounding
+    left_out = ("pos", "key_bias")
+    expected = {what: value for what, value in results(Dense(), oracle).items() if not what.endswith(left_out)}
+    problem = Problem(kernel.to(device), u.to(device), domain.to(device))
+    ran = 0
+    for route in ROUTES:
+        if isinstance(route, Dense) or route.unsupported_reasons(problem.kernel, problem.u, problem.domain):
+            continue
+        with torch.autocast(device, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            found = results(route, problem)
+        compare({what: found[what].cpu() for what in expected}, expected, 5 * TOLERANCE[dtype])
+        ran += 1
+    assert ran
