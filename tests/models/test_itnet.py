@@ -10,6 +10,7 @@ from fredholm import encoders, kernels
 from fredholm.domains import Domain, Grid, Points, Union
 from fredholm.evaluation import Dense, Tiled, Toeplitz
 from fredholm.models import ITNet
+from fredholm.operators import collect_auxiliary_losses
 from tests.refusals import refused
 
 SMALL = {"embed_dim": 8, "depth": 2, "num_heads": 2, "kernel_width": 5, "num_frequencies": 3, "sigma": 1.0}
@@ -54,6 +55,25 @@ def test_is_its_formula(pool: str, image_size: tuple[int, int], patches: int) ->
     out = net(x)
     assert out.shape == (3, 3)
     torch.testing.assert_close(out, net.head(u[:, 0] if pool == "cls" else u.mean(1)))
+
+
+def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
+    x = images()
+    low = model(rank=3)
+    assert all(isinstance(block.operator.kernel, kernels.LowRankMLP) for block in low.blocks)
+    low(x).sum().backward()
+    sampled = model(num_samples=2)
+    torch.manual_seed(0)
+    drawn = sampled(x)
+    assert not torch.equal(sampled(x), drawn)
+    assert torch.equal(sampled.eval()(x), sampled(x))
+    with collect_auxiliary_losses() as losses:
+        sampled.train()(x)
+    assert len(losses) == len(sampled.blocks)
+    both = model(rank=3, num_samples=2)
+    both(x)
+    with refused(ValueError, "low-rank kernels have two linear layers", "kernel_depth 3"):
+        model(rank=3, kernel_depth=3)
 
 
 def test_pooling_weighs_by_the_measure() -> None:

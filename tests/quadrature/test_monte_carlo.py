@@ -20,6 +20,7 @@ from fredholm.quadrature import (
     Quadrature,
     SharedNodes,
 )
+from fredholm.quadrature.pairs import cross_entropy
 from tests.contracts.routes import randomise
 from tests.quadrature.build import integrand, literal_sum, mlp, plain, scattered, signal
 
@@ -146,6 +147,41 @@ def test_causal_sums_are_unbiased_and_blind_to_the_future(kind: str, times: bool
     leaf = u.clone().requires_grad_()
     (grad,) = torch.autograd.grad(op(leaf, domain)[:, 2].sum(), leaf)
     assert (grad[:, 3:] == 0).all()
+
+
+@pytest.mark.parametrize("kind", proposals())
+def test_causal_sums_over_points_in_the_plane_keep_the_order_of_indices(kind: str) -> None:
+    kernel, u, domain = mlp(is_causal=True), signal(N).requires_grad_(), scattered(N)
+    out = plain(kernel, MonteCarlo(6, **proposals()[kind]))(u, domain)
+    for i in (0, 4, 9):
+        (grad,) = torch.autograd.grad(out[:, i].sum(), u, retain_graph=True)
+        assert (grad[:, i + 1 :] == 0).all()
+    (grad,) = torch.autograd.grad(out[:, -1].sum(), u)
+    assert (grad != 0).any()
+
+
+@pytest.mark.parametrize("kind", proposals())
+def test_queries_before_every_point_get_zero(kind: str) -> None:
+    kernel, u = mlp(1, is_causal=True), signal(N)
+    times = torch.linspace(0, 1, N, dtype=torch.float64)
+    early = Sequence(times=torch.tensor([-2.0, -1.0, 0.5], dtype=torch.float64))
+    op = plain(kernel, MonteCarlo(4, **proposals(dims=1)[kind]))
+    out = op(u, Sequence(times=times), query=signal(3), query_domain=early)
+    assert (out[:, :2] == 0).all()
+    assert out.isfinite().all()
+
+
+def test_the_loss_has_its_minimum_at_the_target_and_the_papers_does_not() -> None:
+    target = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    logits = target.log().requires_grad_()
+    drawn = torch.multinomial(target, 400_000, replacement=True).view(4000, 100)
+    (grad,) = torch.autograd.grad(cross_entropy(target[drawn], logits.log_softmax(0)[drawn]), logits)
+    assert grad.abs().max() < 3e-3
+    (collapsing,) = torch.autograd.grad(
+        -(target[drawn] / target[drawn].sum(-1, keepdim=True) * logits.log_softmax(0)[drawn]).sum(-1).mean(), logits
+    )
+    assert collapsing.argmin() == 3  # a step against it makes the likeliest point likelier still
+    assert collapsing.abs().max() > 0.1
 
 
 class Bump(Kernel):

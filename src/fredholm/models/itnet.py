@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from fredholm.blocks import PreNormBlock, linear_schedule
 from fredholm.domains import Points, Union
 from fredholm.encoders import Encoder
-from fredholm.kernels import MLP, KernelInputs
+from fredholm.kernels import MLP, Kernel, KernelInputs, LowRankMLP
 from fredholm.kernels.mlp import Activation
 from fredholm.operators import IntegralOperator
+from fredholm.quadrature import KeyProposal, MonteCarlo, Quadrature
 
 
 @final
@@ -49,6 +50,11 @@ class ITNet(nn.Module):
         activation: Activation = "gelu"
         inputs: KernelInputs = dataclasses.field(default_factory=KernelInputs)
         """Which of the seven input groups the kernels read."""
+        rank: int | None = None
+        """Rank a head of low-rank kernels (ITNet, 3.3), whose cost is linear in the points; None: the exact perceptron."""
+        num_samples: int | None = None
+        """Points that each integral draws in training from a learned proposal, and anchors in evaluation (ITNet, 3.2);
+        None: all points."""
         epsilon: float = 1e-3
         """Scale of the kernels' initial output weights."""
         expansion: int = 4
@@ -67,6 +73,11 @@ class ITNet(nn.Module):
             for name in ("dropout", "drop_path"):
                 if not 0 <= getattr(self, name) < 1:
                     raise ValueError(f"models.ITNet: {name} must be in [0, 1); got {getattr(self, name)}")
+            if self.rank is not None and self.kernel_depth != 2:
+                raise ValueError(
+                    f"models.ITNet: low-rank kernels have two linear layers; got rank {self.rank} with "
+                    f"kernel_depth {self.kernel_depth}"
+                )
             if self.pool not in ("cls", "mean"):
                 raise ValueError(f"models.ITNet: pool is 'cls' or 'mean'; got {self.pool!r}")
 
@@ -113,10 +124,34 @@ class ITNet(nn.Module):
         c = self.config
         # keeps the variance of the residual stream independent of depth (ITNet, H.3.1)
         gain = 1 / math.sqrt(2 * c.depth)
-        kernel = MLP(
+        return PreNormBlock(
+            IntegralOperator(self._kernel(), quadrature=self._quadrature(), output_gain=gain),
+            c.embed_dim,
+            expansion=c.expansion,
+            dropout=c.dropout,
+            drop_path=linear_schedule(layer, c.depth, c.drop_path),
+            output_gain=gain,
+        )
+
+    def _kernel(self) -> Kernel:
+        c, pos_dim = self.config, self.encoder.pos_dim
+        if c.rank is not None:
+            return LowRankMLP(
+                c.embed_dim,
+                c.num_heads,
+                pos_dim,
+                rank=c.rank,
+                width=c.kernel_width,
+                activation=c.activation,
+                num_frequencies=c.num_frequencies,
+                sigma=c.sigma,
+                head_shared=c.head_shared,
+                epsilon=c.epsilon,
+            )
+        return MLP(
             c.embed_dim,
             c.num_heads,
-            self.encoder.pos_dim,
+            pos_dim,
             width=c.kernel_width,
             depth=c.kernel_depth,
             activation=c.activation,
@@ -126,14 +161,13 @@ class ITNet(nn.Module):
             head_shared=c.head_shared,
             epsilon=c.epsilon,
         )
-        return PreNormBlock(
-            IntegralOperator(kernel, output_gain=gain),
-            c.embed_dim,
-            expansion=c.expansion,
-            dropout=c.dropout,
-            drop_path=linear_schedule(layer, c.depth, c.drop_path),
-            output_gain=gain,
-        )
+
+    def _quadrature(self) -> Quadrature | None:
+        c = self.config
+        if c.num_samples is None:
+            return None
+        heads = c.num_heads if c.rank is None else 1
+        return MonteCarlo(c.num_samples, KeyProposal(c.embed_dim, self.encoder.pos_dim, heads))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """One batch of what the encoder takes, to `(B, num_outputs)`."""
