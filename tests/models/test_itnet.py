@@ -60,7 +60,7 @@ def test_is_its_formula(pool: str, image_size: tuple[int, int], patches: int) ->
 def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
     x = images()
     low = model(rank=3)
-    assert all(isinstance(block.operator.kernel, kernels.LowRankMLP) for block in low.blocks)
+    assert sum(isinstance(module, kernels.LowRankMLP) for module in low.modules()) == len(low.blocks)
     low(x).sum().backward()
     sampled = model(num_samples=2)
     torch.manual_seed(0)

@@ -51,7 +51,7 @@ class ITNet(nn.Module):
         inputs: KernelInputs = dataclasses.field(default_factory=KernelInputs)
         """Which of the seven input groups the kernels read."""
         rank: int | None = None
-        """Rank a head of low-rank kernels (ITNet, 3.3), whose cost is linear in the points; None: the exact perceptron."""
+        """Rank a head of low-rank kernels (ITNet, 3.3), of linear cost in the points; None: the exact perceptron."""
         num_samples: int | None = None
         """Points that each integral draws in training from a learned proposal, and anchors in evaluation (ITNet, 3.2);
         None: all points."""
