@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Runs the CUDA tests and every GPU benchmark in under 8 minutes and writes one table.
+#
+#   benchmarks/gpu.sh [--python PYTHON] [--out FOLDER] [--device cuda|cpu] [--quick]
+#
+# PYTHON needs torch, numpy, safetensors, tqdm, tyro, pytest and hypothesis; torch-geometric is a peer of exact_mlp. Fredholm
+# need not be installed. FOLDER (default: $OUT, else gpu-results) gets table.md, table.json and log.txt. What fails or runs
+# out of time is told in the table, with the rows measured until then, and the rest goes on; the exit code is then 1.
+set -uo pipefail
+
+python=${PYTHON:-python3} out=${OUT:-gpu-results} device=cuda quick=() budget_s=460 failed=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --python) python=${2:?--python needs a path}; shift 2 ;;
+    --out) out=${2:?--out needs a folder}; shift 2 ;;
+    --device) device=${2:?--device needs cuda or cpu}; shift 2 ;;
+    --quick) quick=(--quick); shift ;;
+    *) echo "gpu.sh: no option $1; see the top of benchmarks/gpu.sh" >&2; exit 2 ;;
+  esac
+done
+
+python=$(command -v "$python") || { echo "gpu.sh: there is no such python; name one by --python" >&2; exit 2; }
+case $python in /*) ;; *) python=$PWD/$python ;; esac
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
+cd "$(dirname "$0")/.." || exit 2
+export PYTHONPATH=$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+
+missing=$("$python" -c '
+import importlib.util
+needed = ("torch", "numpy", "safetensors", "tqdm", "tyro", "pytest", "hypothesis")
+print(*(name for name in needed if importlib.util.find_spec(name) is None))
+') || exit 2
+[ -z "$missing" ] || { echo "gpu.sh: $python lacks $missing; install them" >&2; exit 2; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+: >"$out/log.txt"
+
+# step NAME SECONDS COMMAND...: runs it for at most that long, and no longer than is left
+step() {
+  local name=$1 limit=$2 started=$SECONDS left=$((budget_s - SECONDS)) code=left_out
+  shift 2
+  [ "$left" -lt "$limit" ] && limit=$left
+  if [ "$limit" -ge 5 ]; then
+    echo "== $name, at most $limit s" | tee -a "$out/log.txt"
+    timeout --kill-after=5 "$limit" "$@" </dev/null >"$work/log" 2>&1
+    code=$?
+    tr '\r' '\n' <"$work/log" | grep -v 'it/s\]\|s/it\]\|?it/s\]' | tee -a "$out/log.txt" | tail -n 3
+  fi
+  [ "$code" = 0 ] || failed=1
+  printf '%s\t%s\t%s\n' "$name" "$code" "$((SECONDS - started))" >>"$work/steps.tsv"
+}
+
+bench() {
+  local name=$1 limit=$2
+  shift 2
+  step "$name" "$limit" "$python" -m benchmarks "$name" --device "$device" --json "$work/$name.json" "${quick[@]}" "$@"
+}
+
+# warnings of another version of torch are no failures here
+step tests 110 "$python" -m pytest -q -p no:cacheprovider -W default -k "cuda or gpu or routes_on_devices" \
+  tests/evaluation/test_routes_on_devices.py tests/evaluation/triton/test_on_a_gpu.py \
+  tests/evaluation/test_cost.py tests/tasks/test_augmentation.py
+bench itnet 160 --rounds 5 --budget-s 4
+bench large_domains 80 --rounds 3 --budget-s 2 --limit-s 2
+bench exact_mlp 70 --rounds 5 --budget-s 1 --peer-limit-s 2
+bench scan 25 --rounds 3 --budget-s 2
+bench converted_layers 15 --rounds 10 --budget-s 1
+
+"$python" -m benchmarks.gather "$work" "$out" || failed=1
+echo "$out/table.md, table.json and log.txt, after $SECONDS s"
+exit "$failed"
