@@ -152,7 +152,7 @@ def against_transformer(config: Config, variant: Variant, error: float, *, with_
     for side in (case, PEER) if with_peer else (case,):  # each by itself, so that one model at a time is in memory
         alone |= measure_alone(build, images, {side: directions}, options, rounds=1, tiny=1)
     problem = build(images)
-    if variant.approximates:
+    if variant.sampled is not None:
         error = relative_error(problem.step(case, "forward")(), problem.step(EXACT, "forward")())
     for direction in directions:
         steps = {side: problem.step(side, direction) for side in (case, PEER)}

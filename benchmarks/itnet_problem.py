@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from benchmarks.harness import Direction, Instance, Options, Step, directed, require_agreement
 from benchmarks.peers.vision_transformer import VisionTransformer
-from fredholm import IntegralOperator, encoders, evaluation, kernels, models, quadrature
+from fredholm import encoders, evaluation, models, quadrature
 from fredholm.blocks import PreNormBlock
 from fredholm.operators import collect_auxiliary_losses
 
@@ -64,43 +64,20 @@ class ModelConfig:
 @final
 @dataclass(frozen=True)
 class Variant:
-    """A name, the operator that takes the place of a block's exact one, and whether that only approximates it."""
+    """A name, the rank of its kernels unless they are exact, and what it sums in eval mode, unless all points."""
 
     name: str
-    operator: Callable[[IntegralOperator], IntegralOperator]
-    approximates: bool = False
+    rank: int | None = None
+    sampled: Literal["draws", "anchors"] | None = None
 
 
 def variants(config: ModelConfig) -> list[Variant]:
     """The exact model first, then the approximations that the paper times."""
-
-    def low_rank(rank: int) -> Variant:
-        def operator(_: IntegralOperator) -> IntegralOperator:
-            kernel = kernels.LowRankMLP(
-                config.embed_dim,
-                config.num_heads,
-                2,
-                rank=rank,
-                width=config.kernel_width,
-                num_frequencies=config.num_frequencies,
-                epsilon=1.0,
-            )
-            return IntegralOperator(kernel)
-
-        return Variant(f"low rank {rank}", operator)
-
-    def sampled(at_evaluation: Literal["draws", "anchors"]) -> Callable[[IntegralOperator], IntegralOperator]:
-        def operator(exact: IntegralOperator) -> IntegralOperator:
-            proposal = quadrature.KeyProposal(config.embed_dim, 2, config.num_heads)
-            return exact.with_quadrature(quadrature.MonteCarlo(config.samples, proposal, at_evaluation=at_evaluation))
-
-        return operator
-
     return [
-        Variant("exact", lambda exact: exact),
-        *(low_rank(rank) for rank in config.ranks),
-        Variant(f"Monte Carlo {config.samples}", sampled("draws"), approximates=True),
-        Variant(f"anchors {config.samples}", sampled("anchors"), approximates=True),
+        Variant("exact"),
+        *(Variant(f"low rank {rank}", rank=rank) for rank in config.ranks),
+        Variant(f"Monte Carlo {config.samples}", sampled="draws"),
+        Variant(f"anchors {config.samples}", sampled="anchors"),
     ]
 
 
@@ -161,7 +138,9 @@ class ModelProblem(Instance):
                 num_outputs=c.num_outputs,
             )
         images = encoders.Image.Config(image_size=(c.image_size, c.image_size), patch_size=c.patch_size)
+        variant = next(variant for variant in variants(c) if variant.name == name)
         stack = models.ITNet.Config(
+            rank=variant.rank,
             embed_dim=c.embed_dim,
             depth=c.depth,
             num_heads=c.num_heads,
@@ -172,9 +151,11 @@ class ModelProblem(Instance):
             drop_path=0.0,
         )
         model = models.ITNet(encoders.Image(images, c.embed_dim), c.num_outputs, stack)
-        operator = {variant.name: variant.operator for variant in variants(c)}[name]
-        for block in blocks(model):
-            block.operator = operator(block.operator)
+        if variant.sampled is not None:  # afterwards, so that no draw of a proposal's weights changes the kernels'
+            for block in blocks(model):
+                proposal = quadrature.KeyProposal(c.embed_dim, 2, c.num_heads)
+                nodes = quadrature.MonteCarlo(c.samples, proposal, at_evaluation=variant.sampled)
+                block.operator = block.operator.with_quadrature(nodes)
         return model
 
 
