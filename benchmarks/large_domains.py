@@ -70,9 +70,8 @@ class Config:
             raise ValueError(f"no case {unknown[0]!r}; expected some of {', '.join(CASES)}")
         if not self.options.quick:
             return self
-        small = dataclasses.replace(
-            self.problem, embed_dim=24, num_heads=3, width=16, num_frequencies=8, nodes=12, rank=2
-        )
+        kernel = dataclasses.replace(self.problem.kernel, embed_dim=24, num_heads=3, width=16, num_frequencies=8)
+        small = LargeConfig(kernel=kernel, nodes=12, rank=2)
         return dataclasses.replace(self, options=self.options.sized(), problem=small, sides=(6, 8))
 
 

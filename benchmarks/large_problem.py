@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
@@ -32,28 +32,11 @@ DRAWS = 64
 class LargeConfig:
     """The kernel of `exact_mlp`, smooth enough to be sampled, and what stands in for its exact integral."""
 
-    embed_dim: int = 384
-    num_heads: int = 6
-    width: int = 128
-    num_frequencies: int = 64
-    sigma: float = 1.0
-    """Standard deviation of the kernels' frequencies, in cycles a side."""
-    batch: int = 1
+    kernel: ProblemConfig = field(default_factory=lambda: ProblemConfig(sigma=1.0))
     nodes: int = 128
     """Samples, anchors or neighbours that are summed in place of all points."""
     rank: int = 32
     """Rank a head of the low-rank kernel."""
-
-    def exact(self) -> ProblemConfig:
-        """The problem of the exact kernel."""
-        return ProblemConfig(
-            embed_dim=self.embed_dim,
-            num_heads=self.num_heads,
-            width=self.width,
-            num_frequencies=self.num_frequencies,
-            sigma=self.sigma,
-            batch=self.batch,
-        )
 
 
 @final
@@ -65,21 +48,21 @@ class LargeProblem(Instance):
     """
 
     def __init__(self, config: LargeConfig, options: Options, n: int) -> None:
-        self.config, self.n = config, n
-        self.exact = Problem(config.exact(), options, n, rows=ORACLE_ROWS)
+        self.n, c = n, config.kernel
+        self.exact = Problem(c, options, n, rows=ORACLE_ROWS)
         self.device, self.grid = self.exact.device, self.exact.domains[GRID]
         generator = torch.Generator().manual_seed(options.seed)
         waves = torch.randint(-3, 4, (2, 12), generator=generator).float()
         waves[:, 0] = 0  # so that the mean of the signal is not 0
-        amplitude = torch.randn(config.batch, 12, config.embed_dim, generator=generator) / math.sqrt(6)
+        amplitude = torch.randn(c.batch, 12, c.embed_dim, generator=generator) / math.sqrt(6)
         phase = 2 * math.pi * torch.rand(12, generator=generator)
         carried = (2 * math.pi * self.exact.pos.cpu() @ waves + phase).cos()
         with torch.no_grad():
             self.exact.u.copy_(carried @ amplitude)
         self.compared = torch.randperm(n, generator=generator)[:COMPARED_ROWS].to(self.device)
         torch.manual_seed(options.seed)
-        heads = (config.embed_dim, config.num_heads)
-        sizes = {"width": config.width, "num_frequencies": config.num_frequencies, "sigma": config.sigma}
+        heads = (c.embed_dim, c.num_heads)
+        sizes = {"width": c.width, "num_frequencies": c.num_frequencies, "sigma": c.sigma}
         low_rank = kernels.LowRankMLP(*heads, 2, rank=config.rank, epsilon=1.0, **sizes)
         separable = kernels.SeparableMLP(*heads, 2, epsilon=1.0, **sizes)
         self._operators = {
@@ -88,7 +71,7 @@ class LargeProblem(Instance):
         }
         self._attention = nn.MultiheadAttention(*heads, batch_first=True).to(self.device)
         nodes, draws = config.nodes, "draws"
-        proposal = quadrature.KeyProposal(config.embed_dim, 2, config.num_heads)
+        proposal = quadrature.KeyProposal(c.embed_dim, 2, c.num_heads)
         quadratures = {
             SHARED: quadrature.MonteCarlo(nodes, at_evaluation=draws),
             LEARNED: quadrature.MonteCarlo(nodes, proposal, at_evaluation=draws),
