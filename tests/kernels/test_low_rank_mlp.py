@@ -20,7 +20,7 @@ def literal_entry(kernel: LowRankMLP, head: int, x, y, u_x, u_y) -> torch.Tensor
     g = head % len(kernel.query_weight)
     kappa = torch.zeros(len(u_x), len(u_x), dtype=u_x.dtype)
     for row in range(kernel.rank):
-        phi, psi = h @ kernel.query_weight[g, :, row], k @ kernel.key_weight[g, :, row]
+        phi, psi = h @ kernel.query_weight[g, row], k @ kernel.key_weight[g, row]
         kappa = kappa + torch.outer(phi, psi)
     return kappa if kernel.constant is None else kappa + kernel.constant[g]
 
@@ -126,16 +126,16 @@ def test_initialisation_has_the_scales_stated():
     kernel = LowRankMLP(32, 2, 2, rank=16, width=64)
     assert kernel.features.query.position_weight.std().item() == pytest.approx(0.02, rel=0.05)
     for weight in (kernel.query_weight, kernel.key_weight):
-        assert weight[:, :-1].std().item() == pytest.approx(math.sqrt(1e-3 / (64 * 4)), rel=0.05)
-        assert not weight[:, -1].any()
+        assert weight[:, :, :-1].std().item() == pytest.approx(math.sqrt(1e-3 / (64 * 4)), rel=0.05)
+        assert not weight[:, :, -1].any()
     assert kernel.features.frequencies.std().item() == pytest.approx(10, rel=0.2)
 
 
 def test_golden_parameter_shapes():
     shapes = {name: tuple(p.shape) for name, p in LowRankMLP(384, 6, 2, rank=8).named_parameters()}
     assert shapes == {
-        "query_weight": (6, 129, 8, 64),
-        "key_weight": (6, 129, 8, 64),
+        "query_weight": (6, 8, 129, 64),
+        "key_weight": (6, 8, 129, 64),
         "constant": (6, 64, 64),
         "features.query.position_weight": (6, 128, 128),
         "features.query.content_weight": (6, 128, 64),
@@ -144,7 +144,7 @@ def test_golden_parameter_shapes():
         "features.key.content_weight": (6, 128, 64),
         "features.key.bias": (6, 128),
     }
-    assert LowRankMLP(384, 6, 2, rank=8, head_shared=True).query_weight.shape == (1, 129, 8, 64)
+    assert LowRankMLP(384, 6, 2, rank=8, head_shared=True).query_weight.shape == (1, 8, 129, 64)
     assert "features.frequencies" in LowRankMLP(8, 2, 2, rank=1).state_dict()
 
 

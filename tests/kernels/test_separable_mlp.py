@@ -38,7 +38,7 @@ def test_one_channel_a_head_and_full_rank_are_the_low_rank_kernel():
     low_rank.features.load_state_dict(separable.features.state_dict())
     with torch.no_grad():
         separable.value_weight.fill_(1)
-        low_rank.query_weight.copy_(separable.score_weight[..., None])
+        low_rank.query_weight.copy_(separable.score_weight.mT[..., None])
         low_rank.key_weight.copy_(torch.eye(6).expand(3, 6, 6)[..., None])
     u = torch.randn(2, 6, 3, dtype=torch.float64)
     torch.testing.assert_close(separable.matrix(u, Grid(2, 3)), low_rank.matrix(u, Grid(2, 3)))

@@ -97,7 +97,7 @@ def test_what_is_round_the_integral_is_copied_and_the_original_left_alone():
     assert not fitted.training
     kernel = fitted.kernel
     assert isinstance(kernel, kernels.LowRankMLP)
-    assert (kernel.rank, kernel.query_weight.shape[1]) == (3, 8)
+    assert (kernel.rank, kernel.query_weight.shape[2]) == (3, 8)
     bare = IntegralOperator(op.kernel, residual=False, bias=False, output_projection=False)
     fitted, _ = fit_low_rank(bare, data, rank=1, steps=1)
     assert fitted.output_weight is fitted.residual_weight is fitted.bias is None

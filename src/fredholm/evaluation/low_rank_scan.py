@@ -77,7 +77,7 @@ class LowRankScan(StatefulEvaluation):
         own, dtype, form = kernel.features, working_dtype(u), kernel.low_rank_form()
         mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
         value = u.unflatten(-1, (kernel.num_heads, -1)).to(mass.dtype) * mass[..., None, None]
-        tensors = [*side_tensors(own, own.key, u, lifted, dtype), form.key.to(dtype), value]
+        tensors = [*side_tensors(own, own.key, u, lifted, dtype), form.key.transpose(1, 2).to(dtype), value]
         read = feature_maps(tensors, own.key.activation, self.chunk_elements or chunk_elements(u))
         carried = read if form.constant is None else torch.cat([read, value], dim=-1)
         return pad(carried.cumsum(1), (0, 0, 0, 0, 1, 0)), pad(mass.cumsum(1), (1, 0))
@@ -85,8 +85,8 @@ class LowRankScan(StatefulEvaluation):
     def _read(self, kernel: LowRank, query: Tensor, lifted: Tensor, sums: Tensor, mass: Tensor) -> Tensor:
         """Φᵀ and B at the mean that each query sees."""
         own, dtype, form = kernel.features, working_dtype(query), kernel.low_rank_form()
-        mean, rank = mean_of(sums, mass[..., None, None]), form.query.shape[2]
-        matrices = form.query.mT.to(dtype)
+        mean, rank = mean_of(sums, mass[..., None, None]), form.query.shape[1]
+        matrices = form.query.permute(0, 2, 3, 1).to(dtype)
         tensors = [*side_tensors(own, own.query, query, lifted, dtype), matrices, mean[..., :rank].contiguous()]
         out = feature_maps(tensors, own.query.activation, self.chunk_elements or chunk_elements(query))
         if form.constant is not None:

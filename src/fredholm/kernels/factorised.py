@@ -92,8 +92,8 @@ class Factorised(Stateful):
 class LowRankForm(NamedTuple):
     """M_ab = Φ_aᵀ Ψ_b (+ B where a = b = w): κ_ij = Φ_iᵀ Ψ_j + B with Φ_i = Σ_a h_ia Φ_a, Ψ_j = Σ_b h'_jb Ψ_b."""
 
-    query: Tensor  # Φ: (G, w + 1, r, d)
-    key: Tensor  # Ψ: (G, w + 1, r, d)
+    query: Tensor  # Φ: (G, r, w + 1, d)
+    key: Tensor  # Ψ: (G, r, w + 1, d)
     constant: Tensor | None  # B: (G, d, d)
 
 

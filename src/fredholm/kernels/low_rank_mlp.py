@@ -94,12 +94,12 @@ class LowRankMLP(LowRank):
                 f"beyond which it adds nothing; got {rank}"
             )
         scale = math.sqrt(epsilon / width / math.sqrt(rank))
-        # (G, w + 1, r, d): the layout in which routes apply them to sums over keys; the constant's row starts at 0
-        self.query_weight = nn.Parameter(scale * torch.randn(kernels, width + 1, rank, d))
-        self.key_weight = nn.Parameter(scale * torch.randn(kernels, width + 1, rank, d))
+        # (G, r, w + 1, d): rows of one matrix for all that S holds; what belongs to the feature 1 starts at 0
+        self.query_weight = nn.Parameter(scale * torch.randn(kernels, rank, width + 1, d))
+        self.key_weight = nn.Parameter(scale * torch.randn(kernels, rank, width + 1, d))
         self.constant = nn.Parameter(torch.eye(d).repeat(kernels, 1, 1)) if constant else None
         with torch.no_grad():
-            self.query_weight[:, -1] = self.key_weight[:, -1] = 0
+            self.query_weight[:, :, -1] = self.key_weight[:, :, -1] = 0
 
     def low_rank_form(self) -> LowRankForm:
         """See `LowRank.low_rank_form`."""
@@ -108,16 +108,17 @@ class LowRankMLP(LowRank):
     def join(self, query: Tensor, key: Tensor) -> Tensor:
         """Φᵀ Ψ + B; see `Factorised.join`."""
         heads = (self.num_heads, -1, -1, -1)
-        phi = torch.einsum("bhqa,haro->bhqro", query, self.query_weight.expand(heads))
-        psi = torch.einsum("bhka,hari->bhkri", key, self.key_weight.expand(heads))
+        phi = torch.einsum("bhqa,hrao->bhqro", query, self.query_weight.expand(heads))
+        psi = torch.einsum("bhka,hrai->bhkri", key, self.key_weight.expand(heads))
         kappa = torch.einsum("bhqro,bhkri->bhqkoi", phi, psi)
         return kappa if self.constant is None else kappa + self.constant[:, None, None]
 
     def mix(self, sums: Tensor) -> Tensor:
         """T = Φ (Ψ : S), and B S_w where the features are 1; see `Factorised.mix`."""
-        heads = (self.num_heads, -1, -1, -1)
-        reading = torch.einsum("hari,bhai->bhr", self.key_weight.expand(heads).to(sums.dtype), sums)
-        table = torch.einsum("haro,bhr->bhao", self.query_weight.expand(heads).to(sums.dtype), reading)
+        phi, psi = (weight.to(sums.dtype).flatten(2) for weight in (self.query_weight, self.key_weight))
+        # as one product for all entries of the batch, and so that neither weight is copied
+        reading = sums.flatten(2).transpose(0, 1) @ psi.mT  # (H, B, r)
+        table = (reading @ phi).unflatten(-1, sums.shape[2:]).transpose(0, 1)
         if self.constant is None:
             return table
         through = sums[:, :, -1:] @ self.constant.mT.to(sums.dtype)
@@ -136,12 +137,12 @@ class LowRankMLP(LowRank):
         h, key = self.step_features(u, time)
         total, count = state
         value, weights = u.unflatten(-1, (self.num_heads, -1)).to(total.dtype), (self.num_heads, -1, -1, -1)
-        psi = torch.einsum("bha,hari->bhri", key, self.key_weight.expand(weights)).to(total.dtype)
+        psi = torch.einsum("bha,hrai->bhri", key, self.key_weight.expand(weights)).to(total.dtype)
         read = (psi * value[:, :, None]).sum(-1)
         total = total + (read if self.constant is None else torch.cat([read, value], dim=-1))
         count = count + 1
         mean = total / count[:, None, None]
-        phi = torch.einsum("bha,haro->bhro", h, self.query_weight.expand(weights)).to(total.dtype)
+        phi = torch.einsum("bha,hrao->bhro", h, self.query_weight.expand(weights)).to(total.dtype)
         out = (phi * mean[:, :, : self.rank, None]).sum(-2)
         if self.constant is not None:
             out = out + (self.constant.to(total.dtype) @ mean[:, :, self.rank :, None])[..., 0]
