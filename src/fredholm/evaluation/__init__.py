@@ -19,7 +19,7 @@ from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
-from fredholm.evaluation.triton import TritonTiled
+from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled
 
 __all__ = [
     "FFT",
@@ -45,6 +45,7 @@ __all__ = [
     "TermByTerm",
     "Tiled",
     "Toeplitz",
+    "TritonFactorisedSum",
     "TritonTiled",
     "as_filtering",
     "select",

@@ -1,6 +1,7 @@
 """Kernels that factor through features of one point: one sum over the keys, then one table for all queries."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -39,14 +40,36 @@ class FactorisedSum(Evaluation):
         """See `Evaluation.integrate`."""
         assert isinstance(kernel, Factorised)
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
-        own, dtype, elements = kernel.features, working_dtype(u), self.chunk_elements or chunk_elements(u)
-        activation = own.key.activation
-        value = u.unflatten(-1, (kernel.num_heads, -1)).to(dtype)
-        mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
-        lifted = own.lift(domain)
-        sums = feature_sums([*side_tensors(own, own.key, u, lifted, dtype), value, mass], activation, elements)
-        with torch.autocast(u.device.type, enabled=False):
-            table = kernel.mix(sums)
-        lifted = lifted if query_domain is domain else own.lift(query_domain)
-        queries = side_tensors(own, own.query, query, lifted, dtype)
-        return feature_tables([*queries, table], activation, elements).flatten(2)
+        elements = self.chunk_elements or chunk_elements(u)
+        return integrate_factorised(
+            kernel,
+            (u, domain),
+            (query, query_domain),
+            lambda tensors, activation: feature_sums(tensors, activation, elements),
+            lambda tensors, activation: feature_tables(tensors, activation, elements),
+        )
+
+
+FeatureSum = Callable[[list[Tensor], str], Tensor]
+"""From the tensors that `feature_sums` takes, or `feature_tables`, and the activation: S, or h_i T."""
+
+
+def integrate_factorised(
+    kernel: Factorised,
+    keys: tuple[Tensor, Domain],
+    queries: tuple[Tensor, Domain],
+    sums_of: FeatureSum,
+    tables_of: FeatureSum,
+) -> Tensor:
+    """The integral by `sums_of` at the keys, a signal and its domain, and `tables_of` at the queries."""
+    (u, domain), (query, query_domain) = keys, queries
+    own, dtype = kernel.features, working_dtype(u)
+    activation = own.key.activation
+    value = u.unflatten(-1, (kernel.num_heads, -1)).to(dtype)
+    mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
+    lifted = own.lift(domain)
+    sums = sums_of([*side_tensors(own, own.key, u, lifted, dtype), value, mass], activation)
+    with torch.autocast(u.device.type, enabled=False):
+        table = kernel.mix(sums)
+    lifted = lifted if query_domain is domain else own.lift(query_domain)
+    return tables_of([*side_tensors(own, own.query, query, lifted, dtype), table], activation).flatten(2)

@@ -23,7 +23,7 @@ from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
-from fredholm.evaluation.triton import TritonTiled
+from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled
 from fredholm.kernels import Kernel
 
 STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (
@@ -52,6 +52,7 @@ ROUTES: tuple[Evaluation, ...] = (
     FFT(min_gain=8.0),
     NativeConvolution(),
     LongConvolution(),
+    TritonFactorisedSum(),
     FactorisedSum(),
     *STATEFUL_ROUTES,
     TermByTerm(_fastest),

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Union
-from fredholm.evaluation import TritonTiled
+from fredholm.evaluation import TritonFactorisedSum, TritonTiled
 from fredholm.evaluation.triton import machine
-from fredholm.kernels import MLP
+from fredholm.kernels import MLP, SeparableMLP
 from tests.contracts.routes import Problem, results
 
 triton = pytest.importorskip("triton")
@@ -28,15 +28,15 @@ TOKEN = Points(torch.full((1, 2), 0.5))
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, Any]]]:
     """Records what would be launched: the kernel, its tile, and its arguments."""
-    from fredholm.evaluation.triton import backward, launch, owned
+    from fredholm.evaluation.triton import backward, features, launch, owned
 
     recorded: list[tuple[Any, Any, dict[str, Any]]] = []
 
-    def record(kernel: Any, programs: int, kernels: int, tile: Any, arguments: dict[str, Any]) -> None:
-        assert min(programs, kernels) > 0
+    def record(kernel: Any, grid: tuple[int, int, int], tile: Any, arguments: dict[str, Any]) -> None:
+        assert min(grid) > 0
         recorded.append((kernel, tile, {**arguments, "UNITS": tile.units, "N": tile.points}))
 
-    for module in (backward, launch, owned):
+    for module in (backward, features, launch, owned):
         monkeypatch.setattr(module, "launch", record)
     return recorded
 
@@ -79,6 +79,18 @@ def stack_bytes(code: bytes, folder: Path) -> int:
     return int(found[1])
 
 
+def check_that_all_fit(launches: list[tuple[Any, Any, dict[str, Any]]], folder: Path, *, on_tensor_cores: bool) -> None:
+    """Compiles all launches; on Hopper's own tensor cores where the tiles and the dtype are made for them."""
+    for kernel, tile, arguments in launches:
+        code = compiled(kernel, tile, arguments)
+        stack = stack_bytes(code.asm["cubin"], folder)
+        print(kernel.fn.__name__, tile, f"shared {code.metadata.shared}, stack {stack}")
+        assert code.metadata.shared <= SHARED_BYTES
+        assert stack <= 512
+        if on_tensor_cores and "PRECISION" in kernel.arg_names:
+            assert "wgmma.mma_async" in code.asm["ptx"]
+
+
 BF16, FP32 = torch.bfloat16, torch.float32
 POINTS, GRID, BOTH = Points(torch.rand(3, 2)), Grid(2, 2), Union(TOKEN, Grid(2, 2))
 
@@ -93,14 +105,16 @@ POINTS, GRID, BOTH = Points(torch.rand(3, 2)), Grid(2, 2), Union(TOKEN, Grid(2, 
 def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype):
     record_all(domain, dtype, is_causal=sizes is ODD, **sizes)
     assert len(launches) == (5 if domain.grid_blocks else 3)
-    for kernel, tile, arguments in launches:
-        code = compiled(kernel, tile, arguments)
-        stack = stack_bytes(code.asm["cubin"], tmp_path)
-        print(kernel.fn.__name__, tile, f"shared {code.metadata.shared}, stack {stack}")
-        assert code.metadata.shared <= SHARED_BYTES
-        assert stack <= 512
-        if sizes is PAPER and dtype == BF16 and "PRECISION" in kernel.arg_names:
-            assert "wgmma.mma_async" in code.asm["ptx"]
+    check_that_all_fit(launches, tmp_path, on_tensor_cores=sizes is PAPER and dtype == BF16)
+
+
+@pytest.mark.parametrize(("sizes", "dtype"), [(PAPER, BF16), (PAPER, FP32), (ODD, BF16), (LARGE, BF16)])
+def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, dtype):
+    head_dim, options = sizes["head_dim"], {name: sizes[name] for name in ("width", "num_frequencies")}
+    kernel = SeparableMLP(head_dim, 1, 2, **options).to(dtype)
+    results(TritonFactorisedSum(), Problem(kernel, torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
+    assert len(launches) == 2 + 2 * 3  # S and h T; backward, for each, two orders of gradients and the other sum
+    check_that_all_fit(launches, tmp_path, on_tensor_cores=sizes is PAPER and dtype == BF16)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu_tanh"])

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points
-from fredholm.evaluation import Toeplitz, TritonTiled, select
+from fredholm.evaluation import FactorisedSum, Toeplitz, TritonFactorisedSum, TritonTiled, select
 from fredholm.evaluation.triton import machine
-from fredholm.kernels import MLP
+from fredholm.kernels import MLP, SeparableMLP
 
 
 def mlp(embed_dim: int = 4, num_frequencies: int = 2, **options: Any) -> MLP:
@@ -72,6 +72,30 @@ def test_what_is_fused_is_not_refused():
     assert reasons(mlp()) == []
     assert reasons(mlp(), domain=Grid(3, 3, periodic=True)) == []
     assert reasons(mlp(), domain=Points(torch.rand(4, 2))) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, None),
+        ({"is_causal": True}, "the kernel is causal, so that every query has a sum of its own"),
+        ({"embed_dim": 514}, "a head has 257 channels, above 256"),
+        ({"num_frequencies": 257}, "the kernel has 257 frequencies, above 256"),
+    ],
+)
+@pytest.mark.usefixtures("interpreting")
+def test_what_features_are_not_fused_is_named(options, told):
+    options = {"embed_dim": 4, "num_frequencies": 2} | options
+    kernel = SeparableMLP(options.pop("embed_dim"), 2, 2, width=3, **options)
+    u, domain = torch.zeros(1, 9, kernel.in_dim), Grid(3, 3)
+    assert TritonFactorisedSum().unsupported_reasons(kernel, u, domain) == ([] if told is None else [told])
+
+
+def test_on_a_cpu_features_are_not_fused():
+    kernel, u = SeparableMLP(4, 2, 2, width=3, num_frequencies=2), torch.zeros(1, 9, 4)
+    choice = select(kernel, u, Grid(3, 3))
+    assert isinstance(choice.evaluation, FactorisedSum)
+    assert len(choice.refusals["TritonFactorisedSum"]) == 1
 
 
 @pytest.mark.usefixtures("interpreting")

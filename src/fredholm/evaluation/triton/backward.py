@@ -92,7 +92,8 @@ class Gradients:
             grad_sums = torch.bmm(grads[:, first : first + count].flatten(1, 2), last.mT)
             relative = torch.empty(kernels, count, size, width, dtype=torch.float32, device=self.grad.device)
             chunk = {"relative": relative, "first": first, "count": count}
-            programs = count * -(-size // tile.points)
-            launch(relative_gradient_kernel, programs, kernels, tile, {**shared, **chunk, "grads": grad_sums})
-            launch(gather_table_kernel, -(-entries // by_entry.points), kernels, by_entry, {**gather, **chunk})
+            grid = (count * -(-size // tile.points), tile.blocks(width), kernels)
+            launch(relative_gradient_kernel, grid, tile, {**shared, **chunk, "grads": grad_sums})
+            grid = (-(-entries // by_entry.points), tile.blocks(width), kernels)
+            launch(gather_table_kernel, grid, by_entry, {**gather, **chunk})
         self.sums.table.copy_(total.mT.view_as(self.sums.table))

@@ -48,6 +48,6 @@ def integral(tensors: list[Tensor], block: list[int], activation: str) -> Tensor
         count = min(step, total - first)
         sums = t.query.new_empty(kernels, count, width * dim)
         chunk = {"sums": sums, "first": first, "count": count}
-        launch(sums_kernel, count, kernels, tile, {**arguments, **chunk})
+        launch(sums_kernel, (count, tile.blocks(width), kernels), tile, {**arguments, **chunk})
         out[:, first : first + count] = torch.bmm(sums, last)
     return problem.by_batch(out, problem.num_queries)

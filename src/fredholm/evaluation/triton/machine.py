@@ -9,6 +9,8 @@ from torch import Tensor
 INSTALLED = importlib.util.find_spec("triton") is not None
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
 """Triton reads this once too, when the kernels are defined."""
+LARGEST_DIM = 256
+"""Channels of a head, and Fourier frequencies, that a program's registers and shared memory are cut for."""
 
 
 def machine_refusals(u: Tensor) -> list[str]:

@@ -34,7 +34,7 @@ class Owned:
         d, e = padded(problem.dim), padded(self.value_dim)
         summed = 2 * d + 4 * frequencies if own_queries else d + e + (2 * frequencies if phase else 0)
         self.tile = choose_tile(problem.width, summed, d + e + 2 * frequencies, problem.t.query.dtype)
-        self.blocks = -(-problem.width // self.tile.units)
+        self.blocks = self.tile.blocks(problem.width)
         self.bias = self._empty(self.total, problem.width)
         self.u = self._empty(self.blocks, self.total, problem.dim)
         self.phase = self._empty(self.blocks, self.total, 2 * frequencies if phase else 0)
@@ -94,7 +94,8 @@ class Owned:
             "owners": owners,
         }
         named = {f"grad_{name}": value for name, value in partial.items()}
-        launch(gradients_kernel, programs, problem.kernels, self.tile, {**self.arguments, **chunk, **named})
+        grid = (programs, self.blocks, problem.kernels)
+        launch(gradients_kernel, grid, self.tile, {**self.arguments, **chunk, **named})
         return {f"{name}_weight": value for name, value in partial.items() if value.numel()}
 
     def add_to(self, sums: IntegralInputs) -> None:

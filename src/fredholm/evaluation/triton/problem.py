@@ -36,9 +36,8 @@ class Problem:
             "seen_geometry": int(t.seen.ndim == 2 and t.seen.shape[0] > 1),
             "block": self.block.size,
             "entries": self.table.shape[1] if self.block.size else 0,
-            "ACTIVATION": "gelu_short" if activation == "gelu" and t.query.dtype != torch.float32 else activation,
-            # as torch's own products of float32 matrices are computed
-            "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
+            "ACTIVATION": activation_for(activation, t.query.dtype),
+            "PRECISION": precision(),
             "CAUSAL": t.seen.numel() > 0,
             "PRODUCT": t.product_weight.numel() > 0,
             "WIDTH": self.width,
@@ -89,6 +88,16 @@ class Problem:
     def owners_at_once(self, bytes_per_owner: int) -> int:
         """How many owners fill the workspace."""
         return max(1, WORKSPACE_BYTES // max(1, bytes_per_owner))
+
+
+def activation_for(activation: str, dtype: torch.dtype) -> str:
+    """φ as the kernels name it."""
+    return "gelu_short" if activation == "gelu" and dtype != torch.float32 else activation
+
+
+def precision() -> str:
+    """How float32 matrices are multiplied: as torch does it."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def padded(size: int, at_least: int = 16) -> int:

@@ -10,12 +10,9 @@ from fredholm.evaluation.evaluation import Evaluation
 from fredholm.evaluation.pairwise import IntegralInputs
 from fredholm.evaluation.tiled import integrate_pairwise
 from fredholm.evaluation.toeplitz import common_grid
-from fredholm.evaluation.triton.machine import machine_refusals
+from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
 from fredholm.evaluation.triton.op import mlp_integral_triton
 from fredholm.kernels import Kernel, PairwiseMLP
-
-LARGEST_DIM = 256
-"""Channels of a head, and Fourier frequencies, that a program's registers and shared memory are cut for."""
 
 
 @final

@@ -13,6 +13,10 @@ class Tile(NamedTuple):
     warps: int
     stages: int
 
+    def blocks(self, width: int) -> int:
+        """Blocks of hidden units."""
+        return -(-width // self.units)
+
 
 def choose_tile(width: int, summed: int, loaded: int, dtype: torch.dtype) -> Tile:
     """A tile that leaves registers for pre-activations beside the sums, and fits the loads into shared memory.
@@ -34,7 +38,6 @@ def choose_tile(width: int, summed: int, loaded: int, dtype: torch.dtype) -> Til
     return Tile(units, points, 8 if units * max(points, summed) > 4096 else 4, 2)
 
 
-def launch(kernel: Any, programs: int, kernels: int, tile: Tile, arguments: dict[str, Any]) -> None:
-    """Runs a Triton kernel: so many programs for each block of hidden units of each perceptron."""
-    grid = (programs, -(-arguments["WIDTH"] // tile.units), kernels)
+def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[str, Any]) -> None:
+    """Runs a Triton kernel in a grid of programs of this tile."""
     kernel[grid](**arguments, UNITS=tile.units, N=tile.points, num_warps=tile.warps, num_stages=tile.stages)

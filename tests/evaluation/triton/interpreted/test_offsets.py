@@ -30,7 +30,7 @@ def moved(value: torch.Tensor, batch: int) -> torch.Tensor:
 def test_the_last_of_very_many_batch_entries(monkeypatch):
     """One point an entry with 16 channels, units and frequencies: 2²⁷ entries before it are 2³¹ numbers."""
     problem = make(Points(torch.rand(1, 1, 2)), num_heads=1, head_dim=16, width=16, num_frequencies=16)
-    calls: list[tuple[Any, int, int, Tile, dict[str, Any]]] = []
+    calls: list[tuple[Any, tuple[int, int, int], Tile, dict[str, Any]]] = []
 
     def record(*call: Any) -> None:
         really_launch(*call)
@@ -41,7 +41,7 @@ def test_the_last_of_very_many_batch_entries(monkeypatch):
     results(TritonTiled(), problem)
     assert len(calls) == 3
     batch = (1 << 27) + 1
-    for kernel, programs, kernels, tile, arguments in calls:
+    for kernel, grid, tile, arguments in calls:
         try:
             far = {name: moved(arguments[name], batch) for name in ENTRIES if name in arguments}
         except RuntimeError:
@@ -52,6 +52,6 @@ def test_the_last_of_very_many_batch_entries(monkeypatch):
             place = far.setdefault(name, torch.empty_like(value))
             place[len(place) - len(value) :] = torch.nan
         chunk = {"first": batch - 1, "geometry": 1} | ({"total": batch} if "total" in arguments else {})
-        really_launch(kernel, programs, kernels, tile, {**arguments, **far, **chunk})
+        really_launch(kernel, grid, tile, {**arguments, **far, **chunk})
         for name, value in outputs.items():
             assert torch.equal(far[name][len(far[name]) - len(value) :], value), name

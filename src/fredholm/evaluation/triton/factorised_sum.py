@@ -1,0 +1,49 @@
+"""The route to the fused sums of features."""
+
+import dataclasses
+from typing import final
+
+from torch import Tensor
+
+from fredholm.domains import Domain
+from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.factorised_sum import integrate_factorised
+from fredholm.evaluation.triton.feature_op import feature_sums_triton, feature_tables_triton
+from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
+from fredholm.kernels import Factorised, Kernel
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class TritonFactorisedSum(Evaluation):
+    """For `Factorised` kernels on a GPU: `FactorisedSum` without features in memory, each computed where it is used.
+
+    Machines, dtypes, precision and determinism as in `TritonTiled`.
+    """
+
+    marker = Factorised
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses machines and dtypes without such kernels, large heads, and what `FactorisedSum` refuses."""
+        assert isinstance(kernel, Factorised)
+        reasons = machine_refusals(u)
+        if reasons:
+            return reasons
+        dim, frequencies = kernel.in_dim // kernel.num_heads, kernel.features.num_frequencies
+        if kernel.is_causal:
+            reasons.append("the kernel is causal, so that every query has a sum of its own")
+        if dim > LARGEST_DIM:
+            reasons.append(f"a head has {dim} channels, above {LARGEST_DIM}")
+        if frequencies > LARGEST_DIM:
+            reasons.append(f"the kernel has {frequencies} frequencies, above {LARGEST_DIM}")
+        return reasons
+
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        assert isinstance(kernel, Factorised)
+        queries = (u if query is None else query), (domain if query_domain is None else query_domain)
+        return integrate_factorised(kernel, (u, domain), queries, feature_sums_triton, feature_tables_triton)

@@ -1,0 +1,127 @@
+"""The fused sums of features equal the dense oracle, forward and in every gradient."""
+
+import pytest
+import torch
+
+from fredholm import IntegralOperator
+from fredholm.domains import Domain, Grid, Points
+from fredholm.evaluation import TritonFactorisedSum, select
+from fredholm.evaluation.triton import feature_op, features
+from fredholm.kernels import LowRankMLP, PointInputs, SeparableMLP
+from tests.contracts.routes import Problem, check_route, randomise, results
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+LOW_RANK, SEPARABLE = "low rank", "separable"
+
+
+def make(kind: str, domain: Domain, batch: int = 2, head_dim: int = 3, heads: int = 2, **options) -> Problem:
+    options = {"width": 5, "num_frequencies": 3, "sigma": 1.0} | options
+    kernel = (
+        LowRankMLP(heads * head_dim, heads, domain.pos_dim, rank=2, **options)
+        if kind == LOW_RANK
+        else SeparableMLP(heads * head_dim, heads, domain.pos_dim, **options)
+    )
+    u = torch.randn(batch, domain.num_points, kernel.in_dim)
+    if domain.mask is not None:
+        u = torch.where(domain.mask[..., None], u, 0.0)
+    return Problem(randomise(kernel), u, domain)
+
+
+MASK = torch.tensor([[True, True, False, True, True], [True, False, False, False, True]])
+DOMAINS: dict[str, Domain] = {
+    "grid": Grid(2, 3),
+    "points per entry": Points(torch.rand(2, 5, 2)),
+    "weights and mask per entry": Points(torch.rand(2, 5, 2), weights=torch.rand(2, 5), mask=MASK),
+    "shared weights": Points(torch.rand(4, 2), weights=torch.rand(4)),
+    "one point": Points(torch.rand(1, 2)),
+    "nothing": Grid(1, 5, mask=torch.zeros(2, 5, dtype=torch.bool)),
+}
+
+
+@pytest.mark.parametrize("head_shared", [False, True])
+@pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])
+@pytest.mark.parametrize("name", DOMAINS)
+def test_every_domain(kind, name, head_shared):
+    check_route(TritonFactorisedSum(), make(kind, DOMAINS[name], head_shared=head_shared))
+
+
+@pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])
+@pytest.mark.parametrize(("num_queries", "num_keys"), [(3, 5), (1, 4), (0, 3), (3, 0)])
+def test_queries_on_another_domain(kind, num_queries, num_keys):
+    problem = make(kind, Points(torch.rand(num_keys, 2)))
+    problem.query_domain = Points(torch.rand(2, num_queries, 2))
+    problem.query = torch.randn(2, num_queries, 6)
+    check_route(TritonFactorisedSum(), problem)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"inputs": PointInputs(query_position=False, key_content=False)},
+        {"inputs": PointInputs(query_content=False, key_position=False)},
+        {"inputs": PointInputs(**dict.fromkeys(PointInputs.__dataclass_fields__, False))},
+        {"num_frequencies": 0, "activation": "relu"},
+        {"num_frequencies": 17, "activation": "gelu_tanh", "head_dim": 17},
+        {"width": 130, "heads": 1},
+        {"width": 16, "head_dim": 16, "num_frequencies": 8},
+    ],
+    ids=str,
+)
+def test_every_form_and_size(options):
+    check_route(TritonFactorisedSum(), make(SEPARABLE, Points(torch.rand(3, 2)), **options))
+
+
+@pytest.mark.parametrize("programs", [1, 2, 528])
+def test_any_number_of_runs_over_more_points_than_one_tile(monkeypatch, programs):
+    monkeypatch.setattr(features, "PROGRAMS", programs)
+    check_route(TritonFactorisedSum(), make(LOW_RANK, Points(torch.rand(101, 2)), batch=1, heads=1))
+
+
+def test_nothing_to_integrate_gives_exactly_zero():
+    found = results(TritonFactorisedSum(), make(LOW_RANK, DOMAINS["nothing"]))
+    assert not any(value.any() for value in found.values())
+
+
+def test_two_runs_are_identical():
+    problem = make(SEPARABLE, Points(torch.rand(40, 2)))
+    first, second = results(TritonFactorisedSum(), problem), results(TritonFactorisedSum(), problem)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_signal_with_gaps():
+    problem = make(SEPARABLE, Points(torch.rand(3, 2)))
+    problem.u = torch.randn(3, 6, 2).permute(2, 0, 1)
+    check_route(TritonFactorisedSum(), problem)
+
+
+@pytest.mark.parametrize("name", ["feature_sums_triton", "feature_tables_triton"])
+def test_operator_registration(monkeypatch, name):
+    """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operators."""
+    from fredholm.evaluation.triton import factorised_sum
+
+    calls, original = [], getattr(feature_op, name)
+    monkeypatch.setattr(factorised_sum, name, lambda *call: (calls.append(call), original(*call))[1])
+    problem = make(LOW_RANK, DOMAINS["points per entry"])
+    TritonFactorisedSum().integrate(problem.kernel, problem.u, problem.domain)
+    tensors, activation = calls[0]
+    report = torch.library.opcheck(original, ([t.detach().requires_grad_() for t in tensors], activation))
+    assert set(report.values()) == {"SUCCESS"}
+
+
+def test_one_graph_with_the_same_numbers():
+    torch.compiler.reset()
+    problem = make(LOW_RANK, Grid(1, 3))
+    op = IntegralOperator(problem.kernel)
+    found = []
+    for call in (op, torch.compile(op, fullgraph=True, backend="aot_eager")):
+        u = problem.u.clone().requires_grad_()
+        op.zero_grad()
+        out = call(u, problem.domain)
+        out.square().sum().backward()
+        found.append([out, u.grad, *(p.grad for p in op.parameters())])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_it_is_the_first_choice_where_it_runs():
+    problem = make(LOW_RANK, Grid(1, 3))
+    assert isinstance(select(problem.kernel, problem.u, problem.domain).evaluation, TritonFactorisedSum)
