@@ -305,7 +305,9 @@ def test_nothing_is_offered_in_eval_mode_or_without_a_proposal() -> None:
     kernel, u, domain = mlp(), signal(N), scattered(N)
     with collect_auxiliary_losses() as losses:
         plain(kernel, MonteCarlo(5))(u, domain)
-        plain(kernel, MonteCarlo(5, **proposals()["shared, learned"])).eval()(u, domain)
+        for evaluation in ("anchors", "draws"):
+            learned = MonteCarlo(5, **proposals()["shared, learned"], at_evaluation=evaluation)
+            plain(kernel, learned).eval()(u, domain)
     assert losses == []
 
 

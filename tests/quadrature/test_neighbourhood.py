@@ -106,6 +106,15 @@ def test_attention_is_normalised_over_the_neighbours(kernel: Kernel) -> None:
         compare(Neighbourhood(radius=0.35), randomise(kernel.double()), places()[where])
 
 
+def test_kernels_that_count_points_count_those_that_the_nodes_stand_for() -> None:
+    kernel = randomise(kernels.SeparableMLP(6, 2, 1, width=4, num_frequencies=2, sigma=1.0, is_causal=True).double())
+    assert kernel.counts_points
+    everything = Neighbourhood(num_neighbours=N)
+    for domain in (Sequence(N), Sequence(N, mask=MASK), Sequence(N, weights=WEIGHTS)):
+        u = signal(N) if domain.mask is None else torch.where(domain.mask[..., None], signal(N), 0.0)
+        torch.testing.assert_close(plain(kernel, everything)(u, domain), plain(kernel)(u, domain))
+
+
 def test_a_point_at_the_radius_is_a_neighbour() -> None:
     grid = Grid(7, 7, periodic=True)
     op = plain(kernels.MLP(1, pos_dim=2, width=2, epsilon=0.0).double(), Neighbourhood(radius=2 / 7))

@@ -1,6 +1,6 @@
 """Where integrals are sampled: every point, Monte Carlo draws, anchors, neighbourhoods."""
 
-from fredholm.quadrature.anchors import Anchors
+from fredholm.quadrature.anchors import Anchors, clusters
 from fredholm.quadrature.full import Full
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.neighbourhood import Neighbourhood
@@ -23,4 +23,5 @@ __all__ = [
     "PairProposal",
     "Quadrature",
     "SharedNodes",
+    "clusters",
 ]

@@ -75,5 +75,5 @@ class NodesPerQuery(Nodes):
             rows = torch.randint(self.index.shape[1], (self.learning.num_targets,), device=self.index.device)
             index = self.index[:, rows].expand(len(integrand.u), -1, -1)
             target = pair_norms(integral, integrand, index, rows)
-            target = target * take(integrand.mass, index) * (self.weights[:, rows] > 0)
+            target = target * take(integrand.mass, index)
         return self.learning.loss_weight * cross_entropy(target, self.log_probability(rows))
