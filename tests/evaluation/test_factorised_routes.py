@@ -236,6 +236,22 @@ def test_a_state_and_positions_need_times(name):
         route.run(kernel, u, Sequence(3), None, torch.zeros(1, 3, dtype=torch.bool))
 
 
+def test_a_sum_by_chunks_refuses_points_that_share_a_time():
+    kernel, where = kernel_named("separable", is_causal=True), domain("times that coincide")
+    with refused(ValueError, "FeatureProductScan: points that share a time see each other"):
+        FeatureProductScan().run(kernel, torch.randn(1, 4, 8, dtype=torch.float64), where)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_signals_that_are_views_of_others(name, is_causal):
+    made = problem(name, Sequence(6), is_causal=is_causal)
+    made.u = torch.randn(8, 12, 2, dtype=torch.float64).permute(2, 1, 0)[:, ::2]
+    made.query = torch.randn(6, 2, 8, dtype=torch.float64).transpose(0, 1)
+    made.query_domain = made.domain
+    check_route(SCANS[type(made.kernel)] if is_causal else FactorisedSum(60), made)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_route_is_chosen(name):
     u = torch.randn(1, 3, 8, dtype=torch.float64)

@@ -52,10 +52,13 @@ class FeatureProductScan(StatefulEvaluation):
         """See `StatefulEvaluation.run`.
 
         Raises:
-            ValueError: on a reset, which a sum by chunks does not see; on a state and positions without times.
+            ValueError: on a reset or points that share a time, which a sum by chunks does not see; on a state and
+                positions without times.
         """
         assert isinstance(kernel, FeatureProduct)
         check_state_fits(kernel, domain, state, reset)
+        if not is_ordered_by_index(domain):
+            raise ValueError("FeatureProductScan: points that share a time see each other; a sum by chunks does not")
         return self._run(kernel, u, domain, state, u)
 
     def _run(
