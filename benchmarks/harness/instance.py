@@ -2,6 +2,7 @@
 
 import abc
 import functools
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -83,6 +84,7 @@ def _alone(
 def _measured(instance: Instance, name: str, direction: Direction, options: Options, rounds: int) -> Alone:
     device = options.torch_device
     step, timed, peak = instance.step(name, direction), Timed(), PeakMemory(device)
+    gc.collect()
     with peak:
         timed.clock(step, device)
     if device.type == "cuda" and rounds > 1:

@@ -147,10 +147,17 @@ def test_the_operators_own_route_and_nodes_are_measured_too() -> None:
     assert routes == ["Tiled", "TritonTiled", "Toeplitz", "Tiled", "Dense", "Anchors"]
 
 
-def test_masks_and_other_queries_reach_every_route() -> None:
-    u, mask = signal(N), torch.arange(N) < 11
+def test_masks_and_other_queries_reach_every_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    u, mask, right, seen = signal(N), torch.arange(N) < 11, Toeplitz.integrate, []
+
+    def looking(self, kernel, u, domain, *asked):
+        seen.append(domain.mask)
+        return right(self, kernel, u, domain, *asked)
+
+    monkeypatch.setattr(Toeplitz, "integrate", looking)
     found = compare_routes(operator(), u, GRID, key_padding_mask=mask, gradients=True, repeats=1)
     assert largest_error(found) <= 1e-10
+    assert all(torch.equal(each, mask) for each in seen)
     at, query = domains.Points(torch.rand(4, 2, dtype=torch.float64)), signal(4, seed=3)
     found = compare_routes(operator(), u, GRID, query=query, query_domain=at, gradients=True, repeats=1)
     assert [row.route for row in found.rows if not row.refusals] == ["Tiled", "Dense"]
@@ -175,6 +182,11 @@ def test_nothing_is_left_behind() -> None:
     assert all(torch.equal(value, before[name]) for name, value in op.state_dict().items())
     assert all(parameter.grad is None for parameter in [u, *op.parameters()])
     assert (op.evaluation, op.quadrature, ran, u.requires_grad, op.training) == ("auto", None, [], True, True)
+
+
+def test_gradients_that_are_only_rounding_are_no_error() -> None:
+    attention = fredholm.IntegralOperator(kernels.Attention(6, 2)).double()  # whose key bias moves all scores alike
+    assert largest_error(compare_routes(attention, signal(9), gradients=True, repeats=1)) <= 1e-7
 
 
 def test_frozen_parameters_are_no_mistake() -> None:

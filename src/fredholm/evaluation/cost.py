@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import ctypes.util
-import gc
 import resource
 import sys
 from pathlib import Path
@@ -19,7 +18,8 @@ class PeakMemory:
     """Context that measures the peak between entry and exit over that in use at entry, as `megabytes` (1e6 bytes).
 
     On CUDA: the allocator's own peak. Elsewhere: the process's peak resident set, reset at entry where the system
-    allows it (Linux's /proc/self/clear_refs); where it does not, the peak of its whole life, never too small.
+    allows it (Linux's /proc/self/clear_refs); where it does not, the peak of its whole life, never too small. Garbage
+    in reference cycles counts as in use: collect it before.
 
     Args:
         device: where the computation runs.
@@ -31,7 +31,6 @@ class PeakMemory:
         self._baseline = 0.0
 
     def __enter__(self) -> "PeakMemory":
-        gc.collect()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
             torch.cuda.reset_peak_memory_stats(self.device)

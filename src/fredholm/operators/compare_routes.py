@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -70,6 +71,7 @@ def compare_routes(
         )
     trial = _Trial(operator, Given(u, domain, query, query_domain), key_padding_mask, gradients)
     candidates = [*_exact(operator, trial.prepared, dense_bytes), *_sampled(operator, trial.prepared, quadratures)]
+    gc.collect()
     with torch.random.fork_rng(devices=[u.device] if u.device.type == "cuda" else []):
         measured = [_measure(candidate, trial, repeats, budget_s) for candidate in candidates]
     results = [result for _, result in measured]
