@@ -40,7 +40,16 @@ class PointFeatures(nn.Module):
         self.layer = nn.Linear(embed_dim + pos_dim * (1 + 2 * harmonics), width)
 
     def forward(self, u: Tensor, domain: Domain) -> Tensor:
-        """f at every point of the domain, `(B, N, width)`."""
+        """f at every point of the domain, `(B, N, width)`.
+
+        Raises:
+            ValueError: on a signal or positions of another size.
+        """
+        if (u.shape[-1], domain.pos_dim) != (self.embed_dim, self.pos_dim):
+            raise ValueError(
+                f"quadrature: the proposal was built for {self.embed_dim} channels at positions with {self.pos_dim} "
+                f"coordinates; the signal has {u.shape[-1]} at {domain.pos_dim}"
+            )
         pos = domain.pos.detach().to(torch.float32)
         phase = (pos[..., None] * self.frequencies).flatten(-2)
         own = torch.cat([pos, phase.sin(), phase.cos()], dim=-1)
