@@ -68,14 +68,18 @@ def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
-def stack_bytes(code: bytes, folder: Path) -> int:
-    """What each thread keeps in local memory, because registers ran out."""
+def disassembled(code: bytes, folder: Path, option: str) -> str:
+    """What Nvidia's cuobjdump tells of machine code."""
     path = folder / "kernel.cubin"
     path.write_bytes(code)
-    command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(path)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"STACK:(\d+)", told)
-    assert found is not None, told
+    command = [triton.knobs.nvidia.cuobjdump.path, option, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def stack_bytes(code: bytes, folder: Path) -> int:
+    """What each thread keeps in local memory, because registers ran out."""
+    found = re.search(r"STACK:(\d+)", disassembled(code, folder, "-res-usage"))
+    assert found is not None
     return int(found[1])
 
 
@@ -98,8 +102,8 @@ POINTS, GRID, BOTH = Points(torch.rand(3, 2)), Grid(2, 2), Union(TOKEN, Grid(2, 
 @pytest.mark.parametrize(
     ("domain", "sizes", "dtype"),
     [
-        (POINTS, PAPER, BF16), (GRID, PAPER, BF16), (BOTH, PAPER, BF16), (POINTS, PAPER, FP32), (BOTH, PAPER, FP32),
-        (POINTS, ODD, BF16), (BOTH, ODD, FP32), (POINTS, LARGE, BF16), (POINTS, LARGE, FP32),
+        (GRID, PAPER, BF16), (BOTH, PAPER, BF16), (BOTH, PAPER, FP32), (BOTH, ODD, FP32), (POINTS, LARGE, BF16),
+        (POINTS, LARGE, FP32),
     ],
 )  # fmt: skip
 def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype):
@@ -115,6 +119,28 @@ def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, d
     results(TritonFactorisedSum(), Problem(kernel, torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
     assert len(launches) == 2 + 2 * 3  # S and h T; backward, for each, two orders of gradients and the other sum
     check_that_all_fit(launches, tmp_path, on_tensor_cores=sizes is PAPER and dtype == BF16)
+
+
+def test_products_rounded_to_tf32_compile(launches, tmp_path):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        record_all(BOTH, FP32, **PAPER)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    check_that_all_fit(launches, tmp_path, on_tensor_cores=False)
+
+
+def test_the_short_gelu_is_a_quarter_of_the_forward_kernel_shorter(launches, tmp_path):
+    record_all(GRID, BF16, **PAPER)
+    kernel, tile, arguments = launches[0]
+    assert arguments["ACTIVATION"] == "gelu_short"
+    lengths = {}
+    for activation in ("relu", "gelu_short", "gelu"):
+        code = compiled(kernel, tile, {**arguments, "ACTIVATION": activation}).asm["cubin"]
+        lengths[activation] = len(re.findall(r"^\s+/\*[0-9a-f]{4,5}\*/", disassembled(code, tmp_path, "-sass"), re.M))
+    print(kernel.fn.__name__, lengths)
+    assert lengths["relu"] < lengths["gelu_short"] < 0.76 * lengths["gelu"]
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu_tanh"])

@@ -1,8 +1,8 @@
 """φ and φ' on a tile, in float32 registers.
 
-"gelu_short" is GELU for results that are rounded to bfloat16. The arithmetic on p, not the matrix products, sets the
-pace there, and most of it is erf; a polynomial needs less than half as many instructions, and its error, below 2e-5
-times max(1, |p|), is a hundred times smaller than what bfloat16 rounds off.
+"gelu_short" is GELU for results that are rounded to bfloat16. By the count of instructions the arithmetic on
+p, not the matrix products, sets the pace there, and most of it is erf; a polynomial needs less than half as many, and
+its error, below 2e-5 times max(1, |p|), is a hundred times smaller than what bfloat16 rounds off.
 """
 
 import triton

@@ -71,6 +71,19 @@ def _add_tiles(
     return sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos
 
 
+@triton.jit
+def _write_phase(
+    out, on_sin, on_cos, sin_weight, cos_weight, units, SIGN: tl.constexpr, WIDTH: tl.constexpr,
+    FREQUENCIES: tl.constexpr, L: tl.constexpr,
+):  # fmt: skip
+    """Gradients of sin θ_o and cos θ_o, from those of the coefficients that `rotation` makes of them."""
+    waves = tl.arange(0, L)
+    s = unit_rows(sin_weight, units, WIDTH, FREQUENCIES, L).to(tl.float32)
+    c = unit_rows(cos_weight, units, WIDTH, FREQUENCIES, L).to(tl.float32)
+    tl.store(out + waves, tl.sum(c * on_sin + SIGN * s * on_cos, 0), mask=waves < FREQUENCIES)
+    tl.store(out + FREQUENCIES + waves, tl.sum(c * on_cos - SIGN * s * on_sin, 0), mask=waves < FREQUENCIES)
+
+
 @triton.jit(do_not_specialize=["first", "count", "own_start", "start", "owners", "total"])
 def gradients_kernel(
     own_u, own_bias, own_phase, own_pos, u, value, bias, phase, pos, seen,
@@ -93,7 +106,7 @@ def gradients_kernel(
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
     real = units < WIDTH
-    axes, channels, waves = tl.arange(0, S), tl.arange(0, D), tl.arange(0, L)
+    axes, channels = tl.arange(0, S), tl.arange(0, D)
     dtype: tl.constexpr = u.dtype.element_ty
     READS: tl.constexpr = WEIGHT or PRODUCT
     ROTATION: tl.constexpr = FREQUENCIES > 0 and (PHASE or SIGN == 1)
@@ -158,8 +171,8 @@ def gradients_kernel(
             )  # fmt: skip
         if SIGN == -1:
             write_unit_rows(sums + (g * count + place) * WIDTH * VALUE_DIM, on_sums, units, WIDTH, VALUE_DIM, E)
-        tl.store(grad_bias + (g * total + owner) * WIDTH + units, on_bias, mask=real)
         own = (g * tl.num_programs(1) + tl.program_id(1)) * total + owner
+        tl.store(grad_bias + (g * total + owner) * WIDTH + units, on_bias, mask=real)
         on_u = tl.zeros([D], tl.float32)
         if PRODUCT:
             on_u += tl.sum(on_matrix * unit_rows(product + square, units, WIDTH, DIM, D).to(tl.float32), 0)
@@ -171,16 +184,15 @@ def gradients_kernel(
             sin, cos = phases(own_turn, FREQUENCIES, L)
             total_sin += SIGN * (on_cos * sin - on_sin * cos)
             total_cos += on_sin * sin + on_cos * cos
-            if PHASE:
-                s = unit_rows(sin_weight + wave, units, WIDTH, FREQUENCIES, L).to(tl.float32)
-                c = unit_rows(cos_weight + wave, units, WIDTH, FREQUENCIES, L).to(tl.float32)
-                on_phase = grad_phase + own * 2 * FREQUENCIES + waves
-                tl.store(on_phase, tl.sum(c * on_sin + SIGN * s * on_cos, 0), mask=waves < FREQUENCIES)
-                tl.store(on_phase + FREQUENCIES, tl.sum(c * on_cos - SIGN * s * on_sin, 0), mask=waves < FREQUENCIES)
+        if BESIDE and PHASE:
+            _write_phase(
+                grad_phase + own * 2 * FREQUENCIES, on_sin, on_cos, sin_weight + wave, cos_weight + wave, units, SIGN,
+                WIDTH, FREQUENCIES, L,
+            )  # fmt: skip
         if DISTANCE:
             total_r += on_r
-            if POS:
-                tl.store(grad_pos + own * DIMENSIONS + axes, on_pos, mask=axes < DIMENSIONS)
+        if POS:
+            tl.store(grad_pos + own * DIMENSIONS + axes, on_pos, mask=axes < DIMENSIONS)
     if SIGN == 1:
         program = g * tl.num_programs(0) + tl.program_id(0)
         if PRODUCT:

@@ -46,7 +46,8 @@ GRIDS: dict[str, Domain] = {
 @pytest.mark.parametrize("name", [*SCATTERED, *GRIDS])
 def test_every_domain(name, is_causal):
     domain = {**SCATTERED, **GRIDS}[name]
-    check_route(TritonTiled(), make(domain, batch=2, is_causal=is_causal, head_shared=is_causal))
+    batch = domain.batch_size or 1 + (name in ("plane", "token and grid"))
+    check_route(TritonTiled(), make(domain, batch=batch, is_causal=is_causal, head_shared=is_causal))
 
 
 @pytest.mark.parametrize("name", ["plane", "grid between points"])
