@@ -38,6 +38,7 @@ docs: .venv/.stamp-docs
 
 pictures: .venv/.stamp-docs
 	$(BIN)/python docs/pictures/draw.py
+	$(BIN)/python -m benchmarks.scaling benchmarks/results/large_domains.json docs/pictures/scaling.png
 
 bench: .venv/.stamp-dev
 	$(BIN)/python -m benchmarks $(BENCH) $(BENCH_ARGS)
