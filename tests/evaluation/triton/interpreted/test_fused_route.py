@@ -29,6 +29,7 @@ SCATTERED: dict[str, Domain] = {
     "coinciding points": Points(torch.rand(2, 2).repeat(2, 1)),
     "one point": Points(torch.rand(1, 2)),
     "times": Sequence(times=torch.rand(5).sort().values),
+    "times per entry": Sequence(times=torch.rand(2, 4).sort().values.flip(0), mask=keep(2, 4)),
 }
 GRIDS: dict[str, Domain] = {
     "sequence": Sequence(5),
