@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.kernels import MLP, KernelInputs, LowRankMLP, PointInputs
+from fredholm.kernels import MLP, KernelInputs, LowRankMLP, PointInputs, fourier_features
 from tests.contracts.routes import randomise
 from tests.kernels.point_formulas import literal_features
 from tests.refusals import refused
@@ -170,3 +170,11 @@ def test_a_step_that_reads_positions_needs_a_time():
     with refused(ValueError, "kernels.LowRankMLP: a step needs the time", "Sequence(times=...)", "inputs="):
         kernel.step(u, kernel.initial_state(2))
     kernel.step(u, kernel.initial_state(2), torch.zeros(2))
+
+
+def test_many_points_are_lifted_as_few_are():
+    features = LowRankMLP(4, 2, 1, **SMALL).features
+    pos = torch.rand(2, 9001, 1, dtype=torch.float64)
+    expected = fourier_features(pos, features.frequencies).float()
+    assert torch.equal(features.lift(Points(pos)), expected)
+    assert torch.equal(features.lift(Points(pos[0])), expected[:1])

@@ -18,6 +18,8 @@ from fredholm.kernels.features import fourier_features, sample_frequencies
 from fredholm.kernels.head_blocks import split_heads
 from fredholm.kernels.mlp import Activation, activate, check_sizes
 
+_LIFTED_AT_ONCE = 4096
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PointInputs:
@@ -134,8 +136,12 @@ class FeaturePair(nn.Module):
 
     def lift_positions(self, pos: Tensor) -> Tensor:
         """γ(x) of positions `(B, N, s)`, in the parameters' dtype."""
-        lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
-        return lifted.to(self.query.bias.dtype)
+        if not self.num_frequencies:
+            return pos.to(self.query.bias.dtype)
+        # many points go in pieces, whose phases in the precision of the positions are many times what is kept of them
+        pieces = pos.split(_LIFTED_AT_ONCE, dim=1) if pos.shape[1] > _LIFTED_AT_ONCE else (pos,)
+        found = [fourier_features(piece, self.frequencies).to(self.query.bias.dtype) for piece in pieces]
+        return found[0] if len(found) == 1 else torch.cat(found, dim=1)
 
     def inputs(self, side: PointFeatures, u: Tensor, lifted: Tensor) -> tuple[Tensor, Tensor]:
         """What one side reads: γ(x) `(B', N, lifted_dim)` and u by head `(B, H, N, content_dim)`.

@@ -26,8 +26,7 @@ class Features:
         self.kernels, self.width = inputs.bias.shape
         self.folds = self.heads // self.kernels  # heads that share a kernel
         self.shares_positions = inputs.lifted.shape[0] == 1
-        # [γ; 1] and [P, c]: the constant and its gradient join the product with γ
-        self.lifted = pad(inputs.lifted, (0, 1), value=1.0)
+        # [P, c] goes with [γ; 1]: the constant and its gradient join the product with γ
         self.position_weight = torch.cat([inputs.position_weight, inputs.bias[..., None]], dim=-1)
         self._last: tuple[slice, Tensor] | None = None
 
@@ -83,7 +82,7 @@ class Features:
 
     def _lifted(self, at: Chunk) -> Tensor:
         """[γ; 1], `(b or 1, c, f + 1)`."""
-        return self.lifted[self._entries(at), at.points]
+        return pad(self.t.lifted[self._entries(at), at.points], (0, 1), value=1.0)
 
     def _content(self, at: Chunk) -> Tensor:
         """`(G, H / G, b, c, e)`."""
