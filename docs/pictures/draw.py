@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 import fredholm
-from fredholm import domains, kernels
+from fredholm import domains, kernels, quadrature
+from fredholm.operators import collect_auxiliary_losses
 
 HERE = Path(__file__).resolve().parent
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
@@ -127,6 +128,87 @@ def draw_learned_kernel() -> None:
     figure.savefig(HERE / "learned_kernel.png", dpi=120)
 
 
+def learn_proposal(op: fredholm.IntegralOperator, num_samples: int) -> quadrature.PairProposal:
+    """A distribution for each query that learned from the integrals of noise on a 16 x 16 grid."""
+    torch.manual_seed(0)
+    proposal = quadrature.PairProposal(1, 2, harmonics=2)
+    sampled = op.with_quadrature(quadrature.MonteCarlo(num_samples, proposal, num_targets=64))
+    optimizer = torch.optim.Adam(proposal.parameters(), lr=1e-2)
+    for _ in range(250):
+        u, _, grid = blur_pairs(16, 2)
+        with torch.no_grad():
+            u = u.abs() + 0.5
+        with collect_auxiliary_losses() as losses:
+            sampled(u, grid)
+        optimizer.zero_grad()
+        torch.stack(losses).sum().backward()
+        optimizer.step()
+    return proposal
+
+
+@torch.no_grad()
+def sampling_errors(op: fredholm.IntegralOperator, choice: quadrature.Quadrature, grid: domains.Grid) -> float:
+    """Relative error of a smooth signal's integral, root mean square over 8 calls."""
+    torch.manual_seed(0)
+    u = smooth_signal(grid.pos)[..., :1].float()
+    exact, sampled = op(u, grid), op.with_quadrature(choice)
+    errors = [(sampled(u, grid) - exact).square().sum() / exact.square().sum() for _ in range(8)]
+    return torch.stack(errors).mean().sqrt().item()
+
+
+def draw_quadrature() -> None:
+    """quadrature.png: where integrals are sampled, and the error that is left."""
+    op = learn_blur().requires_grad_(False)
+    proposal = learn_proposal(op, 32).requires_grad_(False)
+    grid, centre = domains.Grid(24, 24), domains.Points(torch.tensor([[0.3, 0.6]], dtype=torch.float64))
+    u = torch.ones(1, 576, 1)
+    asked = {"query": u[:, :1], "query_domain": centre}
+    figure, places = plt.subplots(1, 4, figsize=(14, 3.7), layout="constrained", width_ratios=[1, 1, 1, 1.4])
+    torch.manual_seed(1)
+    given = quadrature.Integrand(u, grid, asked["query"], centre, grid.weights[None], 1, is_causal=False)
+    kinds = (
+        (quadrature.MonteCarlo(64, per_query=True), GREY, "by mass"),
+        (quadrature.MonteCarlo(64, proposal), BLUE, "learned"),
+    )
+    for choice, colour, label in kinds:
+        nodes = choice.nodes(given)
+        assert isinstance(nodes, quadrature.NodesPerQuery)
+        places[0].plot(*grid.pos[nodes.index[0, 0]].T, ".", color=colour, markersize=4, label=label)
+    places[0].plot(*centre.pos[0], "*", color=ORANGE, markersize=10, label="query")
+    places[0].set_title("64 nodes of a query", fontsize=10)
+    places[0].legend(fontsize=7, loc="lower right")
+    owner = quadrature.clusters(grid.pos[None], grid.weights[None], 32, 10, grid)[0]
+    places[1].scatter(*grid.pos.T, c=(owner * 7) % 20, cmap="tab20", s=5)
+    means = torch.stack([grid.pos[owner == c].mean(0) for c in range(32)])
+    places[1].plot(*means.T, "k.", markersize=5)
+    places[1].set_title("32 anchors", fontsize=10)
+    near = (grid.pos - centre.pos).norm(dim=-1) <= 0.2
+    places[2].plot(*grid.pos[~near].T, ".", color=GREY, markersize=1)
+    places[2].plot(*grid.pos[near].T, ".", color=GREEN, markersize=3)
+    places[2].plot(*centre.pos[0], "*", color=ORANGE, markersize=10)
+    places[2].set_title("neighbourhood, radius 0.2", fontsize=10)
+    for axes in places[:3]:
+        axes.set(xticks=[], yticks=[], aspect="equal", xlim=(0, 1), ylim=(0, 1))
+    sizes = [8, 16, 32, 64, 128, 256]
+    curves = {
+        "shared, by mass": (GREY, "-", lambda m: quadrature.MonteCarlo(m)),
+        "shared, stratified": (GREY, "--", lambda m: quadrature.MonteCarlo(m, draw="stratified")),
+        "shared, quasi-random": (GREY, ":", lambda m: quadrature.MonteCarlo(m, draw="quasi_random")),
+        "per query, by mass": (BLUE, "--", lambda m: quadrature.MonteCarlo(m, per_query=True)),
+        "per query, learned": (BLUE, "-", lambda m: quadrature.MonteCarlo(m, proposal)),
+        "anchors": (ORANGE, "-", lambda m: quadrature.Anchors(m)),
+        "nearest neighbours": (GREEN, "-", lambda m: quadrature.Neighbourhood(num_neighbours=m)),
+    }
+    for label, (colour, style, make) in curves.items():
+        errors = [sampling_errors(op, make(m), grid) for m in sizes]
+        print(f"{label}: " + "  ".join(f"{m}: {error:.1e}" for m, error in zip(sizes, errors, strict=True)))
+        places[3].loglog(sizes, errors, style, marker=".", color=colour, label=label)
+    places[3].set(xlabel="nodes M, of 576 points", ylabel="relative error")
+    places[3].legend(frameon=False, fontsize=7)
+    places[3].grid(alpha=0.3)
+    figure.savefig(HERE / "quadrature.png", dpi=110)
+
+
 def draw_gallery() -> None:
     """gallery.png: |κ| of one layer of each family on sixteen points, query by key."""
     torch.manual_seed(0)
@@ -158,3 +240,4 @@ if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
     draw_learned_kernel()
+    draw_quadrature()

@@ -15,12 +15,8 @@ def collect_auxiliary_losses() -> Iterator[list[Tensor]]:
     Their gradients reach parameters of their own and nothing that the task's loss trains. Outside of it nothing of the
     kind is computed. The innermost of nested ones collects.
 
-        with collect_auxiliary_losses() as extra:
-            loss = task(model(x))
-        (loss + sum(extra)).backward()
-
     Yields:
-        the list that scalars, each with its weight, are appended to.
+        the list that scalars, each with its weight, are appended to: add them to the loss.
     """
     losses: list[Tensor] = []
     _open_lists.append(losses)
