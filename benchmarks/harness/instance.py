@@ -74,6 +74,7 @@ def _alone(
     for name, direction in steps:
         first.step(name, direction)()
     del first
+    gc.collect()
     instance = build(n)
     measured: dict[str, dict[Direction, Alone]] = {name: {} for name in names}
     for name, direction in steps:
@@ -84,7 +85,6 @@ def _alone(
 def _measured(instance: Instance, name: str, direction: Direction, options: Options, rounds: int) -> Alone:
     device = options.torch_device
     step, timed, peak = instance.step(name, direction), Timed(), PeakMemory(device)
-    gc.collect()
     with peak:
         timed.clock(step, device)
     if device.type == "cuda" and rounds > 1:
