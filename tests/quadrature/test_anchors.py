@@ -151,7 +151,9 @@ def test_nothing_there_gives_zero() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match="num_nodes must be at least 1"):
         Anchors(0)
-    with pytest.raises(ValueError, match="iterations at least 0; got 4 and -1"):
+    with pytest.raises(ValueError, match="iterations must be at least 0; got -1"):
         Anchors(4, iterations=-1)
+    with pytest.raises(TypeError, match=r"num_nodes must be a whole number; got 2\.5"):
+        Anchors(2.5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="would let a causal kernel look ahead"):
         plain(mlp(1, is_causal=True), Anchors(4))(signal(N), Sequence(N))

@@ -414,6 +414,10 @@ def test_attention_and_sums_are_summed_at_nodes_too() -> None:
 def test_bad_options_are_named() -> None:
     with pytest.raises(ValueError, match="num_samples must be at least 1; got 0"):
         MonteCarlo(0)
+    with pytest.raises(TypeError, match="num_samples must be a whole number; got '8'"):
+        MonteCarlo("8")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="loss_weight must be a number; got None"):
+        MonteCarlo(4, loss_weight=None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="draw is 'independent', 'stratified' or 'quasi_random'; got 'sobol'"):
         MonteCarlo(4, draw="sobol")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"uniform_share must be in \(0, 1\]"):
@@ -433,7 +437,7 @@ def test_bad_options_are_named() -> None:
     with pytest.raises(ValueError, match="the proposal has 3 heads but the nodes of this kernel can differ between 2"):
         plain(mlp(), MonteCarlo(4, KeyProposal(6, 2, 3).double()))(signal(N), scattered(N))
     for proposal in (KeyProposal(5, 2), PairProposal(6, 3), PairProposal(6, 2, query_dim=4)):
-        with pytest.raises(ValueError, match="the proposal was built for . channels at positions with . coordinates"):
+        with pytest.raises(ValueError, match=r"the proposal was built for . channels at positions with . coordinates"):
             plain(mlp(), MonteCarlo(4, proposal.double()))(signal(N), scattered(N))
     with pytest.raises(ValueError, match="rank must be at least 1; got 0"):
         PairProposal(6, 2, rank=0)

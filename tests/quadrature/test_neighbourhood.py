@@ -106,11 +106,22 @@ def test_attention_is_normalised_over_the_neighbours(kernel: Kernel) -> None:
         compare(Neighbourhood(radius=0.35), randomise(kernel.double()), places()[where])
 
 
+class Counting(Kernel):
+    """κ = I, summed over points, however many there are."""
+
+    pos_dim, is_causal, reads_query, counts_points = None, False, False, True
+    in_dim = out_dim = 6
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        pairs = (len(u), (domain if query_domain is None else query_domain).num_points, domain.num_points)
+        return torch.eye(6, dtype=u.dtype).expand(*pairs, 6, 6)
+
+
 def test_kernels_that_count_points_count_those_that_the_nodes_stand_for() -> None:
-    kernel = randomise(kernels.SeparableMLP(6, 2, 1, width=4, num_frequencies=2, sigma=1.0, is_causal=True).double())
-    assert kernel.counts_points
-    everything = Neighbourhood(num_neighbours=N)
-    for domain in (Sequence(N), Sequence(N, mask=MASK), Sequence(N, weights=WEIGHTS)):
+    kernel, everything = Counting(), Neighbourhood(num_neighbours=N)
+    for domain in (scattered(N), scattered(N, mask=MASK), scattered(N, weights=WEIGHTS)):
         u = signal(N) if domain.mask is None else torch.where(domain.mask[..., None], signal(N), 0.0)
         torch.testing.assert_close(plain(kernel, everything)(u, domain), plain(kernel)(u, domain))
 
@@ -162,3 +173,5 @@ def test_bad_input_is_named() -> None:
         Neighbourhood(radius=-1.0)
     with pytest.raises(ValueError, match="num_neighbours must be at least 1; got 0"):
         Neighbourhood(num_neighbours=0)
+    with pytest.raises(TypeError, match="radius must be a number; got 'far'"):
+        Neighbourhood(radius="far")  # pyright: ignore[reportArgumentType]

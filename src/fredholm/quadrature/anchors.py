@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Points
+from fredholm.quadrature.checks import check_count
 from fredholm.quadrature.nodes import Integral, Integrand, Nodes
 from fredholm.quadrature.pairs import batched
 from fredholm.quadrature.quadrature import Quadrature
@@ -40,11 +41,8 @@ class Anchors(Quadrature):
 
     def __init__(self, num_nodes: int, *, iterations: int = 10) -> None:
         super().__init__()
-        if num_nodes < 1 or iterations < 0:
-            raise ValueError(
-                f"quadrature.Anchors: num_nodes must be at least 1 and iterations at least 0; "
-                f"got {num_nodes} and {iterations}"
-            )
+        check_count("quadrature.Anchors", "num_nodes", num_nodes)
+        check_count("quadrature.Anchors", "iterations", iterations, least=0)
         self.num_nodes, self.iterations = num_nodes, iterations
 
     def nodes(self, integrand: Integrand) -> Nodes | None:

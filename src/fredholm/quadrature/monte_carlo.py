@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fredholm.domains import preceding_counts
 from fredholm.quadrature.anchors import Anchors
+from fredholm.quadrature.checks import check_count, check_number
 from fredholm.quadrature.draw import Draw, curve_order, invert, levels
 from fredholm.quadrature.mixture import log_mixture
 from fredholm.quadrature.nodes import Integrand, Nodes
@@ -205,9 +206,10 @@ def _visible(mass: Tensor, seen: Tensor | None, rows: Tensor, num_points: int) -
 
 
 def _check_options(num_samples: int, draw: str, uniform_share: float, loss_weight: float, num_targets: int) -> None:
-    for name, value in (("num_samples", num_samples), ("num_targets", num_targets)):
-        if value < 1:
-            raise ValueError(f"quadrature.MonteCarlo: {name} must be at least 1; got {value}")
+    for what, count in (("num_samples", num_samples), ("num_targets", num_targets)):
+        check_count("quadrature.MonteCarlo", what, count)
+    for what, number in (("uniform_share", uniform_share), ("loss_weight", loss_weight)):
+        check_number("quadrature.MonteCarlo", what, number)
     if draw not in ("independent", "stratified", "quasi_random"):
         raise ValueError(f"quadrature.MonteCarlo: draw is 'independent', 'stratified' or 'quasi_random'; got {draw!r}")
     if not 0 < uniform_share <= 1:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
+from fredholm.quadrature.checks import check_count, check_number
 from fredholm.quadrature.nodes import Integrand, Nodes
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from fredholm.quadrature.pairs import batched, take
@@ -44,10 +45,12 @@ class Neighbourhood(Quadrature):
         super().__init__()
         if radius is None and num_neighbours is None:
             raise ValueError("quadrature.Neighbourhood: give a radius, num_neighbours, or both")
-        if radius is not None and not 0 < radius < float("inf"):
-            raise ValueError(f"quadrature.Neighbourhood: radius must be > 0 and finite; got {radius}")
-        if num_neighbours is not None and num_neighbours < 1:
-            raise ValueError(f"quadrature.Neighbourhood: num_neighbours must be at least 1; got {num_neighbours}")
+        if radius is not None:
+            check_number("quadrature.Neighbourhood", "radius", radius)
+            if not 0 < radius < float("inf"):
+                raise ValueError(f"quadrature.Neighbourhood: radius must be > 0 and finite; got {radius}")
+        if num_neighbours is not None:
+            check_count("quadrature.Neighbourhood", "num_neighbours", num_neighbours)
         self.radius, self.num_neighbours, self.normalise = radius, num_neighbours, normalise
 
     def nodes(self, integrand: Integrand) -> Nodes | None:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Points
+from fredholm.quadrature.checks import check_count
 
 
 @final
@@ -73,7 +74,9 @@ class KeyProposal(nn.Module):
         self, embed_dim: int, pos_dim: int, num_heads: int = 1, *, width: int = 32, harmonics: int = 4
     ) -> None:
         super().__init__()
-        check_sizes("quadrature.KeyProposal", embed_dim=embed_dim, pos_dim=pos_dim, num_heads=num_heads, width=width)
+        sizes = {"embed_dim": embed_dim, "pos_dim": pos_dim, "num_heads": num_heads, "width": width}
+        for what, size in sizes.items():
+            check_count("quadrature.KeyProposal", what, size)
         self.embed_dim, self.pos_dim, self.num_heads = embed_dim, pos_dim, num_heads
         self.features = PointFeatures(embed_dim, pos_dim, width, harmonics)
         self.readout = nn.Linear(width, num_heads)
@@ -111,7 +114,8 @@ class PairProposal(nn.Module):
         super().__init__()
         query_dim = embed_dim if query_dim is None else query_dim
         sizes = {"embed_dim": embed_dim, "pos_dim": pos_dim, "query_dim": query_dim, "rank": rank, "width": width}
-        check_sizes("quadrature.PairProposal", **sizes)
+        for what, size in sizes.items():
+            check_count("quadrature.PairProposal", what, size)
         self.embed_dim, self.pos_dim, self.query_dim = embed_dim, pos_dim, query_dim
         self.key_features = PointFeatures(embed_dim, pos_dim, width, harmonics)
         self.query_features = PointFeatures(query_dim, pos_dim, width, harmonics)
@@ -132,10 +136,3 @@ class PairProposal(nn.Module):
         displacement = domain.displacement(asked_pos.detach())
         squared = displacement.square().sum(-1).to(queries.dtype)
         return queries @ self.key(keys).mT + self.readout(keys).mT - self.rate * squared
-
-
-def check_sizes(name: str, **sizes: int) -> None:
-    """Raises ValueError, in the name of a proposal, unless all sizes are at least 1."""
-    for what, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name}: {what} must be at least 1; got {size}")
