@@ -292,3 +292,13 @@ def test_a_second_derivative_is_refused_not_wrong():
     (grad,) = torch.autograd.grad(out.square().sum(), u, create_graph=True)
     with pytest.raises(RuntimeError):
         grad.sum().backward()
+
+
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_a_step_that_must_be_told_the_time_asks_for_times(name: str) -> None:
+    kernel, u = kernel_named(name, is_causal=True), torch.randn(1, 5, 8, dtype=torch.float64)
+    told = "a step must be told when its point is, and the domain has no times"
+    assert told in StepLoop().unsupported_reasons(kernel, u, Sequence(5))
+    assert StepLoop().unsupported_reasons(kernel, u, Sequence(times=torch.linspace(0, 1, 5))) == []
+    blind = LowRankMLP(8, 2, rank=2, inputs=ANYWHERE, is_causal=True)
+    assert StepLoop().unsupported_reasons(blind, u.float(), Sequence(5)) == []

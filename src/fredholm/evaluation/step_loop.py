@@ -28,6 +28,8 @@ class StepLoop(StatefulEvaluation):
             reasons.append("a state that grows cannot pass over points that do not exist")
         if kernel.sees_simultaneous and not is_ordered_by_index(domain):
             reasons.append("points that share a time see each other")
+        if kernel.reads_time and domain.times is None:
+            reasons.append("a step must be told when its point is, and the domain has no times")
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
         if query_domain is not None and query_domain is not domain:

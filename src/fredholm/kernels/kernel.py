@@ -103,10 +103,12 @@ class Stateful(Kernel):
         has_growing_state: whether a state holds something of every point, as a cache of keys does.
         sees_simultaneous: whether points at one time see each other (`domains.preceding_counts`), so that the order of
             indices is not the order of the integral where times coincide.
+        reads_time: whether a step must be told when its point is.
     """
 
     has_growing_state: bool = False
     sees_simultaneous: bool = False
+    reads_time: bool = False
 
     @abc.abstractmethod
     def initial_state(self, batch_size: int) -> State:

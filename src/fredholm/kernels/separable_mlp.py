@@ -83,7 +83,8 @@ class SeparableMLP(FeatureProduct):
         )
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.is_causal, self.counts_points = num_heads, is_causal, is_causal
-        self.pos_dim, self.reads_query = (pos_dim if self.features.reads_position else None), inputs.query_content
+        self.reads_time = self.features.reads_position
+        self.pos_dim, self.reads_query = (pos_dim if self.reads_time else None), inputs.query_content
         kernels, d = (1 if head_shared else num_heads), embed_dim // num_heads
         # (G, w + 1, w + 1), a row a feature of the query
         self.score_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, width + 1, width + 1))
