@@ -58,6 +58,19 @@ def test_both_operators_have_one_set_of_weights() -> None:
     assert other.quadrature is not None
 
 
+def test_what_one_is_given_later_the_other_is_not() -> None:
+    op, u, calls = operator(), signal(12), []
+    other = op.with_quadrature(Full())
+    other.register_forward_hook(lambda *_: calls.append("other"))
+    other.register_parameter("bias", None)
+    other.eval()
+    op(u, GRID)
+    assert calls == []
+    assert op.bias is not None
+    assert op.training
+    assert op.quadrature is None
+
+
 def test_the_quadrature_is_part_of_the_operator() -> None:
     op = operator().with_quadrature(sampled()["shared, learned"])
     assert any(name.startswith("quadrature.proposal.") for name, _ in op.named_parameters())

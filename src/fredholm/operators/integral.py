@@ -1,5 +1,6 @@
 """The integral operator: a kernel, its nodes, a route, and the channel maps round the integral."""
 
+import copy
 import warnings
 from typing import Literal, final
 
@@ -108,8 +109,9 @@ class IntegralOperator(nn.Module):
         """
         check_quadrature(self.kernel, quadrature)
         other = IntegralOperator.__new__(IntegralOperator)
-        vars(other).update(vars(self))
-        other._modules = {**self._modules, "quadrature": quadrature}
+        # registries of its own, so that hooks or parts given to one are not given to the other
+        vars(other).update((name, copy.copy(v) if isinstance(v, dict) else v) for name, v in vars(self).items())
+        other.add_module("quadrature", quadrature)
         return other
 
     def _integrate(self, arguments: Arguments) -> Tensor:
