@@ -6,6 +6,7 @@ This is the exact operator whose kernel is cut off at the neighbourhood's edge; 
 the mass of the neighbourhood, which makes it a local mean.
 """
 
+from collections.abc import Iterator
 from typing import final
 
 import torch
@@ -27,7 +28,8 @@ class Neighbourhood(Quadrature):
     """Sums over the points near each query, all of them, however they are ordered.
 
     Distances wrap round on a periodic domain. Points that do not exist, or that a causal kernel must not see, are no
-    neighbours. A query without neighbours gets 0. The search compares all pairs, a block of queries at a time.
+    neighbours. A query without neighbours gets 0. The search compares all pairs, a block of queries at a time; with a
+    radius, of points that the batch shares, only those within it along the first axis.
 
     Args:
         radius: r > 0; a point at this distance, to rounding, is a neighbour.
@@ -56,13 +58,8 @@ class Neighbourhood(Quadrature):
     def nodes(self, integrand: Integrand) -> Nodes | None:
         """See `Quadrature.nodes`."""
         with torch.no_grad():
-            found = self._search(integrand)
-        size = max([near.shape[-1] for near, _ in found])
-        index, apart = (
-            torch.cat([torch.nn.functional.pad(part, (0, size - part.shape[-1])) for part in parts], dim=1)
-            for parts in zip(*found, strict=True)
-        )
-        weights = take(integrand.mass, index.expand(max(len(index), len(integrand.mass)), -1, -1)) * apart
+            index, near = self._search(integrand)
+        weights = take(integrand.mass, index.expand(max(len(index), len(integrand.mass)), -1, -1)) * near
         if self.normalise:
             total = weights.sum(-1, keepdim=True)
             weights = weights / torch.where(total > 0, total, 1.0)
@@ -74,30 +71,59 @@ class Neighbourhood(Quadrature):
         within = "" if self.radius is None else f" within {self.radius:g} of each query"
         return f"{nearest}{num_points} points{within or ', for each query'}"
 
-    def _search(self, integrand: Integrand) -> list[tuple[Tensor, Tensor]]:
-        """Index and whether it is a neighbour, `(B', n, K)` each, of blocks of queries one after the other."""
-        domain, query_pos = integrand.domain, batched(integrand.query_domain.pos)
-        seen = preceding_counts(integrand.query_domain, domain) if integrand.is_causal else None
-        hidden = integrand.mass[:, None] == 0
-        places = torch.arange(domain.num_points, device=domain.device)
-        batch = max(len(query_pos), len(batched(domain.pos)), len(hidden), 1 if seen is None else len(seen))
-        num_queries = query_pos.shape[1]
+    def _search(self, integrand: Integrand) -> tuple[Tensor, Tensor]:
+        """Points near each query, and which of them are its neighbours, `(B', Nq, K)` each."""
+        domain, query_domain = integrand.domain, integrand.query_domain
+        seen = preceding_counts(query_domain, domain) if integrand.is_causal else None
+        hidden = integrand.mass == 0
+        batch = max(
+            len(batched(query_domain.pos)), len(batched(domain.pos)), len(hidden), 1 if seen is None else len(seen)
+        )
         size = max(1, SEARCHED_PAIRS // max(1, batch * domain.num_points))
-        found = []
-        for start in range(0, max(1, num_queries), size):
-            rows = slice(start, min(start + size, num_queries))
-            squared = _squared_distances(domain, query_pos[:, rows])
-            excluded = hidden if seen is None else hidden | (places >= seen[:, rows, None])
-            squared = torch.where(excluded, torch.inf, squared).expand(batch, -1, -1)
-            found.append(self._nearest(squared))
-        return found
+        blocks = self._strips(domain, query_domain, size) if self._has_strips(integrand) else _blocks(integrand, size)
+        rows, found = [], []
+        for some, points in blocks:
+            squared = _squared_distances(domain, query_domain, some, points)
+            excluded = hidden[:, None, points]
+            if seen is not None:
+                excluded = excluded | (points >= seen[:, some, None])
+            local, near = self._nearest(torch.where(excluded, torch.inf, squared).expand(batch, -1, -1))
+            rows.append(some)
+            found.append((points[local] if len(points) else local, near))
+        most = max([near.shape[-1] for _, near in found])
+        index, near = (
+            torch.cat([torch.nn.functional.pad(part, (0, most - part.shape[-1])) for part in parts], dim=1)
+            for parts in zip(*found, strict=True)
+        )
+        order = torch.cat(rows).argsort()
+        return index[:, order], near[:, order]
+
+    def _has_strips(self, integrand: Integrand) -> bool:
+        """Whether a radius leaves most points out of sight of a strip of queries."""
+        flat = integrand.domain.pos.ndim == 2 and integrand.query_domain.pos.ndim == 2
+        return self.radius is not None and flat and not integrand.domain.is_periodic
+
+    def _strips(self, domain: Domain, query_domain: Domain, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Queries in strips along the first axis, and the points that lie no farther along it than the radius."""
+        along, order = domain.pos[:, 0].sort(stable=True)
+        asked = query_domain.pos[:, 0].to(along.dtype)
+        for rows in asked.argsort(stable=True).split(size):
+            ends = asked[rows][[0, -1]] if len(rows) else along.new_zeros(2)
+            # a little farther than the radius, so that no rounding of the ends matters
+            reach = 1.000001 * self._edge(along.dtype) * along.new_tensor([-1.0, 1.0])
+            low, high = torch.searchsorted(along, ends + reach).tolist()
+            yield rows, order[low:high]
+
+    def _edge(self, dtype: torch.dtype) -> float:
+        """The radius and what rounding may add to a distance."""
+        assert self.radius is not None
+        return self.radius * (1 + 8 * torch.finfo(dtype).eps)
 
     def _nearest(self, squared: Tensor) -> tuple[Tensor, Tensor]:
         count = squared.shape[-1]
         near = squared < torch.inf
         if self.radius is not None:
-            edge = self.radius * (1 + 8 * torch.finfo(squared.dtype).eps)
-            near = near & (squared <= edge * edge)
+            near = near & (squared <= self._edge(squared.dtype) ** 2)
             count = int(near.sum(-1).max()) if near.numel() else 0
         if self.num_neighbours is not None:
             count = min(count, self.num_neighbours)
@@ -107,9 +133,18 @@ class Neighbourhood(Quadrature):
         return index, distance < torch.inf
 
 
-def _squared_distances(domain: Domain, query_pos: Tensor) -> Tensor:
-    """‖x_i - y_j‖², `(B', n, N)`, by differences: the expansion of the square loses near points."""
+def _blocks(integrand: Integrand, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Queries as they come, and all points."""
+    device = integrand.domain.device
+    points = torch.arange(integrand.domain.num_points, device=device)
+    for rows in torch.arange(integrand.query_domain.num_points, device=device).split(size):
+        yield rows, points
+
+
+def _squared_distances(domain: Domain, query_domain: Domain, rows: Tensor, points: Tensor) -> Tensor:
+    """‖x_i - y_j‖², `(B', n, K)`, by differences: the expansion of the square loses near points."""
+    query_pos, pos = batched(query_domain.pos)[:, rows], batched(domain.pos)[:, points]
     squared = torch.zeros((), dtype=domain.pos.dtype, device=domain.device)
-    for x, y in zip(query_pos.unbind(-1), batched(domain.pos).unbind(-1), strict=True):
+    for x, y in zip(query_pos.unbind(-1), pos.unbind(-1), strict=True):
         squared = squared + domain.wrap(x[:, :, None] - y[:, None]).square()
     return squared
