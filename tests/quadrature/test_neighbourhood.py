@@ -8,10 +8,10 @@ from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, preceding_counts
 from fredholm.evaluation import Dense
 from fredholm.kernels import Kernel
-from fredholm.quadrature import Neighbourhood
+from fredholm.quadrature import Neighbourhood, NodesPerQuery
 from fredholm.quadrature import neighbourhood as module
 from tests.contracts.routes import randomise
-from tests.quadrature.build import mlp, plain, scattered, signal
+from tests.quadrature.build import integrand, mlp, plain, scattered, signal
 
 N = 11
 MASK = torch.tensor([[True] * 7 + [False] * 4, [False, True] * 5 + [True]])
@@ -89,8 +89,27 @@ def test_it_is_the_exact_operator_cut_off_at_the_edge(kind: str, where: str) -> 
 def test_small_blocks_of_queries_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEARCHED_PAIRS", 5 * N)
     monkeypatch.setattr("fredholm.quadrature.nodes_per_query.GATHERED_ELEMENTS", 150)
-    for where in ("points of each entry", "masked", "other queries"):
+    monkeypatch.setattr(module, "TRIED_POINTS", 2)
+    for where in ("points", "points of each entry", "masked", "weighted", "other queries"):
         compare(Neighbourhood(**KINDS[kind]), mlp(), places()[where])
+    for domain in (Sequence(N), Sequence(N, mask=MASK)):
+        compare(Neighbourhood(**KINDS[kind]), mlp(1, is_causal=True), (domain, None))
+
+
+@pytest.mark.parametrize("settings", [{"num_neighbours": 7}, {"radius": 0.09}, {"num_neighbours": 3, "radius": 0.05}])
+def test_strips_find_what_all_pairs_find(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SEARCHED_PAIRS", 300 * 17)
+    monkeypatch.setattr(module, "TRIED_POINTS", 9)
+    kernel, domain, asked = mlp(), scattered(300), scattered(83, seed=8)
+    nodes = Neighbourhood(**settings).nodes(integrand(kernel, signal(300), domain, signal(83), asked))
+    assert isinstance(nodes, NodesPerQuery)
+    distance = domain.displacement(asked.pos).norm(dim=-1)
+    near = distance <= settings.get("radius", torch.inf)
+    near &= distance.argsort(-1).argsort(-1) < settings.get("num_neighbours", 300)
+    found = torch.zeros_like(near)
+    for i in range(83):
+        found[i, nodes.index[0, i][nodes.weights[0, i] > 0]] = True
+    assert torch.equal(found, near)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, preceding_counts
+from fredholm.domains import preceding_counts
 from fredholm.quadrature.checks import check_count, check_number
 from fredholm.quadrature.nodes import Integrand, Nodes
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
@@ -21,6 +21,8 @@ from fredholm.quadrature.quadrature import Quadrature
 
 SEARCHED_PAIRS = 1 << 22
 """Pairs of query and point whose distances are held at once."""
+TRIED_POINTS = 1024
+"""Points on either side of a strip among which the k nearest bound how far away the true ones can be."""
 
 
 @final
@@ -28,8 +30,8 @@ class Neighbourhood(Quadrature):
     """Sums over the points near each query, all of them, however they are ordered.
 
     Distances wrap round on a periodic domain. Points that do not exist, or that a causal kernel must not see, are no
-    neighbours. A query without neighbours gets 0. The search compares all pairs, a block of queries at a time; with a
-    radius, of points that the batch shares, only those within it along the first axis.
+    neighbours. A query without neighbours gets 0. The search compares a strip of queries with the points that are
+    near enough along the first axis; on a torus, or where each batch entry has positions of its own, with all points.
 
     Args:
         radius: r > 0; a point at this distance, to rounding, is a neighbour.
@@ -73,21 +75,13 @@ class Neighbourhood(Quadrature):
 
     def _search(self, integrand: Integrand) -> tuple[Tensor, Tensor]:
         """Points near each query, and which of them are its neighbours, `(B', Nq, K)` each."""
-        domain, query_domain = integrand.domain, integrand.query_domain
-        seen = preceding_counts(query_domain, domain) if integrand.is_causal else None
-        hidden = integrand.mass == 0
-        batch = max(
-            len(batched(query_domain.pos)), len(batched(domain.pos)), len(hidden), 1 if seen is None else len(seen)
-        )
-        size = max(1, SEARCHED_PAIRS // max(1, batch * domain.num_points))
-        blocks = self._strips(domain, query_domain, size) if self._has_strips(integrand) else _blocks(integrand, size)
+        distances = _Distances(integrand)
+        size = max(1, SEARCHED_PAIRS // max(1, distances.batch * integrand.domain.num_points))
+        flat = integrand.domain.pos.ndim == 2 and integrand.query_domain.pos.ndim == 2
+        strips = flat and not integrand.domain.is_periodic and not torch.compiler.is_compiling()
         rows, found = [], []
-        for some, points in blocks:
-            squared = _squared_distances(domain, query_domain, some, points)
-            excluded = hidden[:, None, points]
-            if seen is not None:
-                excluded = excluded | (points >= seen[:, some, None])
-            local, near = self._nearest(torch.where(excluded, torch.inf, squared).expand(batch, -1, -1))
+        for some, points in self._strips(integrand, distances, size) if strips else _blocks(integrand, size):
+            local, near = self._nearest(distances.squared(some, points))
             rows.append(some)
             found.append((points[local] if len(points) else local, near))
         most = max([near.shape[-1] for _, near in found])
@@ -98,21 +92,31 @@ class Neighbourhood(Quadrature):
         order = torch.cat(rows).argsort()
         return index[:, order], near[:, order]
 
-    def _has_strips(self, integrand: Integrand) -> bool:
-        """Whether a radius leaves most points out of sight of a strip of queries."""
-        flat = integrand.domain.pos.ndim == 2 and integrand.query_domain.pos.ndim == 2
-        return self.radius is not None and flat and not integrand.domain.is_periodic
-
-    def _strips(self, domain: Domain, query_domain: Domain, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Queries in strips along the first axis, and the points that lie no farther along it than the radius."""
-        along, order = domain.pos[:, 0].sort(stable=True)
-        asked = query_domain.pos[:, 0].to(along.dtype)
+    def _strips(self, integrand: Integrand, distances: "_Distances", size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Queries in strips along the first axis, and the points that may be neighbours by where they are along it."""
+        along, order = integrand.domain.pos[:, 0].sort(stable=True)
+        asked = integrand.query_domain.pos[:, 0].to(along.dtype)
         for rows in asked.argsort(stable=True).split(size):
-            ends = asked[rows][[0, -1]] if len(rows) else along.new_zeros(2)
-            # a little farther than the radius, so that no rounding of the ends matters
-            reach = 1.000001 * self._edge(along.dtype) * along.new_tensor([-1.0, 1.0])
-            low, high = torch.searchsorted(along, ends + reach).tolist()
-            yield rows, order[low:high]
+            if len(rows) == 0:
+                yield rows, order[:0]
+                continue
+            ends = asked[rows][[0, -1]]
+            if self.radius is not None:
+                reach = self._edge(along.dtype)
+            else:
+                first, last = torch.searchsorted(along, ends).tolist()
+                reach = self._reach(distances.squared(rows, order[max(0, first - TRIED_POINTS) : last + TRIED_POINTS]))
+            # a little farther, so that no rounding of the ends matters
+            margin = 1.000001 * reach * along.new_tensor([-1.0, 1.0])
+            low, high = torch.searchsorted(along, torch.stack([ends[0] + margin[0], ends[1] + margin[1]])).tolist()
+            yield rows, order[low : high + 1]
+
+    def _reach(self, squared: Tensor) -> float:
+        """A distance within which each query has its k neighbours, because it has k among some points."""
+        assert self.num_neighbours is not None
+        if squared.shape[-1] < self.num_neighbours:
+            return float("inf")
+        return float(squared.kthvalue(self.num_neighbours, dim=-1).values.max()) ** 0.5
 
     def _edge(self, dtype: torch.dtype) -> float:
         """The radius and what rounding may add to a distance."""
@@ -141,10 +145,26 @@ def _blocks(integrand: Integrand, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield rows, points
 
 
-def _squared_distances(domain: Domain, query_domain: Domain, rows: Tensor, points: Tensor) -> Tensor:
-    """‖x_i - y_j‖², `(B', n, K)`, by differences: the expansion of the square loses near points."""
-    query_pos, pos = batched(query_domain.pos)[:, rows], batched(domain.pos)[:, points]
-    squared = torch.zeros((), dtype=domain.pos.dtype, device=domain.device)
-    for x, y in zip(query_pos.unbind(-1), pos.unbind(-1), strict=True):
-        squared = squared + domain.wrap(x[:, :, None] - y[:, None]).square()
-    return squared
+@final
+class _Distances:
+    """‖x_i - y_j‖² between the queries and points of an integral; infinite where a point must not be a neighbour."""
+
+    def __init__(self, integrand: Integrand) -> None:
+        domain, query_domain = integrand.domain, integrand.query_domain
+        self._domain = domain
+        self._pos, self._query_pos = batched(domain.pos), batched(query_domain.pos)
+        self._hidden = integrand.mass == 0
+        self._seen = preceding_counts(query_domain, domain) if integrand.is_causal else None
+        entries = (self._pos, self._query_pos, self._hidden, *(() if self._seen is None else (self._seen,)))
+        self.batch = max([len(each) for each in entries])
+
+    def squared(self, rows: Tensor, points: Tensor) -> Tensor:
+        """Of some queries `(n,)` and points `(K,)`: `(B', n, K)`."""
+        # by differences, because the expansion of the square loses near points
+        squared = torch.zeros((), dtype=self._pos.dtype, device=self._pos.device)
+        for x, y in zip(self._query_pos[:, rows].unbind(-1), self._pos[:, points].unbind(-1), strict=True):
+            squared = squared + self._domain.wrap(x[:, :, None] - y[:, None]).square()
+        excluded = self._hidden[:, None, points]
+        if self._seen is not None:
+            excluded = excluded | (points >= self._seen[:, rows, None])
+        return torch.where(excluded, torch.inf, squared).expand(self.batch, -1, -1)
