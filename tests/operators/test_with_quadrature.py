@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fredholm import IntegralOperator, kernels
-from fredholm.domains import Grid, Sequence
+from fredholm.domains import Grid, Points, Sequence
 from fredholm.evaluation import Dense, Toeplitz
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature import (
@@ -123,6 +123,19 @@ def test_what_cannot_be_sampled_is_named() -> None:
     line = IntegralOperator(kernels.LinearAttention(6, 2, is_causal=True).double(), quadrature=MonteCarlo(5))
     with pytest.raises(ValueError, match="scan goes through every point of a sequence"):
         line.scan(u, Sequence(12))
+
+
+@pytest.mark.parametrize("name", ["anchors", "nearest", "within"])
+def test_fixed_nodes_in_lower_precision(name: str) -> None:
+    chosen = (sampled() | {"within": Neighbourhood(radius=0.4)})[name]
+    pos = torch.rand(12, 2, generator=torch.Generator().manual_seed(0))  # no two distances tie, as on a grid
+    exact = operator().with_quadrature(chosen)(signal(12), Points(pos.double()))
+    single, cloud = operator(dtype=torch.float32).with_quadrature(chosen), Points(pos)
+    got = single(signal(12).float(), cloud)
+    assert (got - exact).norm() < 1e-5 * exact.norm()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = single(signal(12).float(), cloud)
+    assert (low.double() - exact).norm() < 2e-2 * exact.norm()
 
 
 def test_signals_that_are_views_of_others() -> None:

@@ -380,7 +380,9 @@ def test_nothing_to_integrate_gives_zero_with_zero_gradient(kind: str) -> None:
 def test_no_queries(kind: str) -> None:
     kernel, u, domain = mlp(), signal(N), scattered(N)
     op = plain(kernel, MonteCarlo(5, **proposals()[kind]))
-    assert op(u, domain, query=u[:, :0], query_domain=scattered(0)).shape == (2, 0, 6)
+    with collect_auxiliary_losses() as losses:
+        assert op(u, domain, query=u[:, :0], query_domain=scattered(0)).shape == (2, 0, 6)
+    assert losses == []
 
 
 @pytest.mark.parametrize("kind", ["shared, learned", "per query, learned", "per query"])

@@ -203,3 +203,9 @@ def test_parts_of_a_batch_count_by_their_size_for_a_proposal_too(monkeypatch: py
 def even_levels(*rows: int, num_samples: int, draw: str, device: torch.device) -> Tensor:
     """The same draw for every part of a batch."""
     return ((torch.arange(num_samples, dtype=torch.float64) + 0.5) / num_samples).expand(*rows, num_samples)
+
+
+def test_what_is_clipped_stands_in_the_models_order() -> None:
+    _, learning = sampled_learner()
+    names = {id(p): name for name, p in learning.model.named_parameters()}
+    assert [names[id(p)] for p in learning._sampling] == list(of_proposal(learning.model))

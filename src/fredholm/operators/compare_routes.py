@@ -58,17 +58,7 @@ def compare_routes(
     Raises:
         TypeError, ValueError: on arguments that are none, or that the operator would not take.
     """
-    if not isinstance(operator, IntegralOperator):
-        raise TypeError(f"compare_routes: operator must be an IntegralOperator; got {type(operator).__name__}")
-    for index, quadrature in enumerate(quadratures):
-        if not isinstance(quadrature, Quadrature):
-            raise TypeError(
-                f"compare_routes: quadratures[{index}] must be a fredholm quadrature; got {type(quadrature).__name__}"
-            )
-    if repeats < 1 or not budget_s > 0:
-        raise ValueError(
-            f"compare_routes: repeats must be at least 1 and budget_s above 0; got {repeats} and {budget_s}"
-        )
+    _check(operator, quadratures, repeats, budget_s)
     trial = _Trial(operator, Given(u, domain, query, query_domain), key_padding_mask, gradients)
     candidates = [*_exact(operator, trial.prepared, dense_bytes), *_sampled(operator, trial.prepared, quadratures)]
     gc.collect()
@@ -91,6 +81,20 @@ def compare_routes(
         reference=rows[exact[-1]].route if exact else None,
         title=f"{type(operator.kernel).__name__} on {points} points, batch {len(u)}, {direction}, {u.device}",
     )
+
+
+def _check(operator: IntegralOperator, quadratures: Sequence[Quadrature], repeats: int, budget_s: float) -> None:
+    if not isinstance(operator, IntegralOperator):
+        raise TypeError(f"compare_routes: operator must be an IntegralOperator; got {type(operator).__name__}")
+    for index, quadrature in enumerate(quadratures):
+        if not isinstance(quadrature, Quadrature):
+            raise TypeError(
+                f"compare_routes: quadratures[{index}] must be a fredholm quadrature; got {type(quadrature).__name__}"
+            )
+    if repeats < 1 or not budget_s > 0:
+        raise ValueError(
+            f"compare_routes: repeats must be at least 1 and budget_s above 0; got {repeats} and {budget_s}"
+        )
 
 
 class _Candidate(NamedTuple):

@@ -51,7 +51,8 @@ class MonteCarlo(Quadrature):
         uniform_share: ε, in (0, 1].
         at_evaluation: what is summed in eval mode: another quadrature, "draws" as in training, or "anchors" as in the
             paper, `Anchors(num_samples)`; all points instead of anchors where the kernel is causal.
-        loss_weight: λ >= 0, the weight of the proposal's loss beside the task's.
+        loss_weight: λ >= 0, the weight of the proposal's loss beside the task's. That loss sees one pair at a time: of
+            a kernel that is a quotient, as attention is, it sees the values and not the scores.
         num_targets: queries a batch entry at which that loss looks, >= 1.
 
     Raises:

@@ -69,7 +69,7 @@ class NodesPerQuery(Nodes):
 
         A mean over batch and queries; see `Nodes.proposal_loss`.
         """
-        if self.log_probability is None or self.learning is None:
+        if self.log_probability is None or self.learning is None or integrand.query_domain.num_points == 0:
             return None
         with torch.no_grad():
             rows = torch.randint(self.index.shape[1], (self.learning.num_targets,), device=self.index.device)

@@ -50,7 +50,7 @@ class SharedNodes(Nodes):
 
         That one minimises the variance summed over the queries. A mean over batch and heads; see `Nodes.proposal_loss`.
         """
-        if self.log_probability is None or self.learning is None:
+        if self.log_probability is None or self.learning is None or integrand.query_domain.num_points == 0:
             return None
         mass = integrand.mass.expand(len(self.index), -1)
         heads = self.index.shape[1]

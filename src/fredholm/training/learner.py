@@ -55,7 +55,8 @@ class Learner:
         )
         self._task, self._config, self._num_steps = task, config, num_steps
         sampling = {p for m in self.model.modules() if isinstance(m, Quadrature) for p in m.parameters()}
-        self._sampling = list(sampling)
+        # in the model's order: that of a set differs from run to run, and with it the rounding of a norm
+        self._sampling = [p for p in self.model.parameters() if p in sampling]
         self._others = [p for p in self.model.parameters() if p not in sampling]
 
     def update(self, batch: Batch, step: int) -> StepReport:
