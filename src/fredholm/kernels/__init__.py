@@ -27,7 +27,10 @@ from fredholm.kernels.selective_state_space import SelectiveStateSpace
 from fredholm.kernels.semi_separable import SemiSeparable, StateSpace
 from fredholm.kernels.separable import Separable, SeparableForm
 from fredholm.kernels.separable_mlp import SeparableMLP
+from fredholm.kernels.softening import Softening
 from fredholm.kernels.stationary import BoundaryMode, FilterGeometry, Stationary, boundary_map, relative_lattice
+from fredholm.kernels.unit_scale import UnitScale
+from fredholm.kernels.yat_product import yat
 
 __all__ = [
     "GRU",
@@ -73,11 +76,13 @@ __all__ = [
     "Separable",
     "SeparableForm",
     "SeparableMLP",
+    "Softening",
     "State",
     "StateSpace",
     "Stateful",
     "Stationary",
     "Sum",
+    "UnitScale",
     "activate",
     "boundary_map",
     "discretise",
@@ -87,4 +92,5 @@ __all__ = [
     "relative_lattice",
     "sample_frequencies",
     "start_frequencies",
+    "yat",
 ]

@@ -1,0 +1,82 @@
+"""The Yat product: alignment squared over distance squared.
+
+Legend
+    x, w     a point and a prototype, d channels
+    b        a constant of the prototype; 0 unless given
+    ε        softening, > 0: what keeps the response finite where x = w
+
+    yat(x, w) = (x·w + b)² / (‖x - w‖² + ε)
+
+For b = 0 it is a positive definite kernel, symmetric, unchanged by the sign of both arguments, and at most
+‖w‖⁴/ε + ‖w‖², at x = (1 + ε/‖w‖²) w.
+
+Source: the Yat product (`yat_nmn`), eq. 1 and section 2.2. Deviation: the paper names ‖w‖⁴/ε, at x = w, as the maximum.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor = 1e-3) -> Tensor:
+    """(x·w + b)² / (‖x - w‖² + ε) for every point and every prototype.
+
+    The distance is |x|² + |w|² - 2 x·w, not below 0. Its rounding error is that of |x|² + |w|², so that an ε far below
+    |x|² 10⁻⁷ in float32 says little. Everything is computed in at least float32, under autocast too. NaN gives NaN;
+    an infinite x or w gives NaN.
+
+    Args:
+        x: points, `(..., d)`.
+        w: prototypes, `(n, d)`.
+        b: a constant a prototype, `(n,)`, in the same units as x·w.
+        epsilon: ε > 0, a number or a 0-dim tensor (which is not checked).
+
+    Returns:
+        `(..., n)` in the dtype that x and w promote to.
+
+    Raises:
+        ValueError: on shapes that do not fit and numbers ε that are not positive and finite.
+        TypeError: for float16, whose range ends below such squares, and for what is not a real floating dtype.
+    """
+    _check_shapes(x, w, b)
+    if not isinstance(epsilon, Tensor):
+        check_softening("kernels.yat", epsilon)
+    dtype = torch.promote_types(x.dtype, w.dtype)
+    working = working_dtype("kernels.yat", dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        x, w = x.to(working), w.to(working)
+        dot = x @ w.mT
+        distance = x.square().sum(-1, keepdim=True) + w.square().sum(-1) - 2 * dot
+        shifted = dot if b is None else dot + b.to(working)
+        return (shifted.square() / (distance.clamp_min(0) + epsilon)).to(dtype)
+
+
+def working_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    """The dtype that Yat responses of `dtype` are computed in: float32, or float64 for float64.
+
+    Raises:
+        TypeError: for float16 and for what is not a real floating dtype; `name` says who asks.
+    """
+    if dtype == torch.float16:
+        raise TypeError(
+            f"{name}: got float16, which ends at 65504, below the squares of ordinary inputs; use bfloat16 or float32"
+        )
+    if not dtype.is_floating_point:
+        raise TypeError(f"{name}: expected float32, float64 or bfloat16; got {dtype}")
+    return torch.promote_types(dtype, torch.float32)
+
+
+def check_softening(name: str, epsilon: float) -> None:
+    """Raises a ValueError unless ε is positive, finite and not lost in float32; `name` says who asks."""
+    if not (math.isfinite(epsilon) and epsilon >= torch.finfo(torch.float32).tiny):
+        raise ValueError(f"{name}: epsilon must be finite and above 0 (in float32, from 1.2e-38 on); got {epsilon}")
+
+
+def _check_shapes(x: Tensor, w: Tensor, b: Tensor | None) -> None:
+    if x.ndim < 1 or w.ndim != 2 or x.shape[-1] != w.shape[-1]:
+        raise ValueError(
+            f"kernels.yat: expected points (..., d) and prototypes (n, d); got {tuple(x.shape)} and {tuple(w.shape)}"
+        )
+    if b is not None and b.shape != w.shape[:1]:
+        raise ValueError(f"kernels.yat: expected b of shape ({len(w)},), one a prototype; got {tuple(b.shape)}")
