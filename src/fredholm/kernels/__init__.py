@@ -20,9 +20,23 @@ from fredholm.kernels.matrix_recurrence import MatrixForm, MatrixRecurrence
 from fredholm.kernels.mlp import MLP, KernelInputs, activate
 from fredholm.kernels.multi_head import MultiHead
 from fredholm.kernels.normalised import Normalised
+from fredholm.kernels.normalisers import (
+    Competitive,
+    Elementwise,
+    Normaliser,
+    Softermax,
+    Softmax,
+    SoftSigmoid,
+    SoftTanh,
+    Unnormalised,
+    soft_sigmoid,
+    soft_tanh,
+    softermax,
+)
 from fredholm.kernels.point_features import FeaturePair, PointFeatures, PointInputs
 from fredholm.kernels.pointwise import Pointwise
 from fredholm.kernels.rnn import RNN
+from fredholm.kernels.scored import Scored
 from fredholm.kernels.selective_state_space import SelectiveStateSpace
 from fredholm.kernels.semi_separable import SemiSeparable, StateSpace
 from fredholm.kernels.separable import Separable, SeparableForm
@@ -30,7 +44,11 @@ from fredholm.kernels.separable_mlp import SeparableMLP
 from fredholm.kernels.softening import Softening
 from fredholm.kernels.stationary import BoundaryMode, FilterGeometry, Stationary, boundary_map, relative_lattice
 from fredholm.kernels.unit_scale import UnitScale
+from fredholm.kernels.value_mixing import ValueMixing
+from fredholm.kernels.yat import Yat
+from fredholm.kernels.yat_attention import YatAttention
 from fredholm.kernels.yat_product import yat
+from fredholm.kernels.yat_scored import YatForm, YatScored, yat_scores
 
 __all__ = [
     "GRU",
@@ -41,12 +59,14 @@ __all__ = [
     "BoundaryMode",
     "CellMode",
     "CellRecurrence",
+    "Competitive",
     "Convolution",
     "DiagonalForm",
     "DiagonalRecurrence",
     "DiagonalStateSpace",
     "DotProduct",
     "DotProductForm",
+    "Elementwise",
     "Factorised",
     "FeatureMap",
     "FeaturePair",
@@ -64,6 +84,7 @@ __all__ = [
     "MatrixRecurrence",
     "MultiHead",
     "Normalised",
+    "Normaliser",
     "PairwiseForm",
     "PairwiseMLP",
     "PointFeatures",
@@ -71,18 +92,29 @@ __all__ = [
     "Pointwise",
     "ProductForm",
     "Scaled",
+    "Scored",
     "SelectiveStateSpace",
     "SemiSeparable",
     "Separable",
     "SeparableForm",
     "SeparableMLP",
+    "SoftSigmoid",
+    "SoftTanh",
     "Softening",
+    "Softermax",
+    "Softmax",
     "State",
     "StateSpace",
     "Stateful",
     "Stationary",
     "Sum",
     "UnitScale",
+    "Unnormalised",
+    "ValueMixing",
+    "Yat",
+    "YatAttention",
+    "YatForm",
+    "YatScored",
     "activate",
     "boundary_map",
     "discretise",
@@ -91,6 +123,10 @@ __all__ = [
     "phases",
     "relative_lattice",
     "sample_frequencies",
+    "soft_sigmoid",
+    "soft_tanh",
+    "softermax",
     "start_frequencies",
     "yat",
+    "yat_scores",
 ]

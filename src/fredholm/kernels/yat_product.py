@@ -46,10 +46,17 @@ def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor =
     working = working_dtype("kernels.yat", dtype)
     with torch.autocast(x.device.type, enabled=False):
         x, w = x.to(working), w.to(working)
-        dot = x @ w.mT
-        distance = x.square().sum(-1, keepdim=True) + w.square().sum(-1) - 2 * dot
-        shifted = dot if b is None else dot + b.to(working)
-        return (shifted.square() / (distance.clamp_min(0) + epsilon)).to(dtype)
+        squares = x.square().sum(-1, keepdim=True), w.square().sum(-1)
+        return response(x @ w.mT, *squares, None if b is None else b.to(working), epsilon).to(dtype)
+
+
+def response(
+    dot: Tensor, query_square: Tensor, key_square: Tensor, b: Tensor | None, epsilon: float | Tensor
+) -> Tensor:
+    """(S + b)² / (max(‖q‖² + ‖k‖² - 2 S, 0) + ε) from S = q·k and the squares, in their dtype; all broadcast."""
+    distance = query_square + key_square - 2 * dot
+    shifted = dot if b is None else dot + b
+    return shifted.square() / (distance.clamp_min(0) + epsilon)
 
 
 def working_dtype(name: str, dtype: torch.dtype) -> torch.dtype:

@@ -1,0 +1,83 @@
+"""Kernels that mix values: a number for each pair and head, times a value matrix.
+
+Legend
+    a_ij         density of head h at a pair, 0 where the pair is hidden
+    ω_j, m_ij    mass of a point, and its pair weight (`Domain.weigh_pairs`)
+    V_h          value matrix, (d, d_in), or (d, d_in + 1) for affine kernels
+
+    κ_ij = a_ij V_h,   so that the integral is Σ_j ω_j m_ij a_ij V ũ_j
+"""
+
+import abc
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, preceding_counts
+from fredholm.kernels.kernel import Kernel
+
+
+class ValueMixing(Kernel):
+    """Marker: in each of `num_heads` heads, κ is a number times a value matrix. A point without mass is hidden."""
+
+    num_heads: int
+    counts_points = True
+
+    @abc.abstractmethod
+    def density(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
+        """a at every pair, `(B, H, Nq, N)`, 0 where not `visible`; arguments as in `matrix`, none of them None."""
+
+    @abc.abstractmethod
+    def value_matrices(self) -> Tensor:
+        """V, `(H, d, d_in)`, or with d_in + 1 columns from an affine kernel."""
+
+    @final
+    def visible(self, domain: Domain, query_domain: Domain) -> Tensor:
+        """Which pairs the measure, the masks and causality leave, `(B', H', Nq or 1, N)` bool."""
+        seen = self.mass(domain) > 0
+        if domain.pair_bias is not None:
+            bias = domain.pair_bias
+            if bias.shape[1] not in (1, self.num_heads):
+                raise ValueError(
+                    f"{type(self).__name__}: pair weights must be for 1 or {self.num_heads} heads; "
+                    f"the domain has them for {bias.shape[1]}"
+                )
+            seen = seen & (bias if bias.dtype == torch.bool else bias > -torch.inf)
+        if self.is_causal:
+            counts = preceding_counts(query_domain, domain)[:, None, :, None]
+            seen = seen & (torch.arange(domain.num_points, device=domain.device) < counts)
+        return seen
+
+    @final
+    def mass(self, domain: Domain) -> Tensor:
+        """ω, as it applies to pairs, `(B', 1, 1, N)`."""
+        mass = self.measure(domain)
+        return (mass if mass.ndim == 2 else mass[None])[:, None, None]
+
+    @final
+    def pair_mass(self, domain: Domain, dtype: torch.dtype) -> Tensor:
+        """ω_j m_ij, `(B', H', Nq or 1, N)`."""
+        mass = self.mass(domain).to(dtype)
+        return mass if domain.pair_weights is None else mass * domain.pair_weights.to(dtype)
+
+    @final
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """κ, `(B, Nq, N, H·d, d_in)`; see `Kernel.matrix`."""
+        density = self._density(u, domain, query, query_domain)
+        kappa = torch.einsum("bhqk,hoi->bqkhoi", density, self.value_matrices().to(density.dtype))
+        return kappa.flatten(-3, -2)
+
+    @final
+    def coefficients(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """ω_j m_ij a_ij, what each point contributes to a head's integral, `(B, H, Nq, N)`."""
+        density = self._density(u, domain, query, query_domain)
+        return density * self.pair_mass(domain, density.dtype)
+
+    def _density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
+        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
+        return self.density(u, domain, query, query_domain)
