@@ -2,5 +2,6 @@
 
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
+from fredholm.encoders.text import Text
 
-__all__ = ["Encoder", "Image"]
+__all__ = ["Encoder", "Image", "Text"]

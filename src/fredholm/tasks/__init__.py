@@ -1,9 +1,19 @@
 """Data, loss and metric of one kind of problem each."""
 
 from .image_classification import ImageClassification
-from .task import Batch, Objective, Prediction, Task
+from .language_modelling import LanguageModelling
+from .task import Batch, EpochTask, Objective, Prediction, Task
 
-TASKS: tuple[type[Task], ...] = (ImageClassification,)
+TASKS: tuple[type[Task], ...] = (ImageClassification, LanguageModelling)
 """Every task of the library; a new one is added here."""
 
-__all__ = ["TASKS", "Batch", "ImageClassification", "Objective", "Prediction", "Task"]
+__all__ = [
+    "TASKS",
+    "Batch",
+    "EpochTask",
+    "ImageClassification",
+    "LanguageModelling",
+    "Objective",
+    "Prediction",
+    "Task",
+]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -132,3 +132,11 @@ class Task(ABC):
         Raises:
             ValueError: a file that cannot be read or does not fit the model.
         """
+
+
+class EpochTask(Task):
+    """A task whose training examples are other ones in every epoch, such as text that is cut at other places."""
+
+    @abstractmethod
+    def for_epoch(self, generator: torch.Generator) -> Self:
+        """The task with the training examples of one epoch, drawn from ``generator`` alone; `num_train` is the same."""

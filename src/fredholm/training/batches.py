@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fredholm.tasks.task import Batch, Task
+from fredholm.tasks.task import Batch, EpochTask, Task
 from fredholm.training.random_state import derived_generator
 
 
@@ -29,7 +29,9 @@ class EpochBatches(Dataset[Batch]):
     """
 
     def __init__(self, task: Task, batch_size: int, seed: int, epoch: int) -> None:
-        self._task = task
+        # Four key numbers: neither the permutation's stream, which has two, nor a batch's, which has three.
+        is_cut_anew = isinstance(task, EpochTask)
+        self._task = task.for_epoch(derived_generator(seed, epoch, 0, 0)) if is_cut_anew else task
         self._key = (seed, epoch)
         self.indices = epoch_order(task.num_train, seed, epoch).split(batch_size)
         """The examples of each batch."""

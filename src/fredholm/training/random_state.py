@@ -15,11 +15,16 @@ def seed_everything(seed: int) -> None:
     Raises:
         ValueError: the seed is not in [0, 2^32).
     """
-    if not 0 <= seed <= MAX_SEED:
-        raise ValueError(f"seed is {seed}; expected an integer from 0 to {MAX_SEED}")
+    _check_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - third-party code draws from the global generator
     torch.manual_seed(seed)
+
+
+def seeded_generator(seed: int) -> torch.Generator:
+    """A CPU generator; errors as `seed_everything`."""
+    _check_seed(seed)
+    return torch.Generator().manual_seed(seed)
 
 
 def derived_generator(*key: int) -> torch.Generator:
@@ -27,6 +32,11 @@ def derived_generator(*key: int) -> torch.Generator:
     # The length comes first because NumPy pads with zeros: without it (1, 2) and (1, 2, 0) would be the same.
     state = np.random.SeedSequence((len(key), *key)).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state))
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed <= MAX_SEED:
+        raise ValueError(f"seed is {seed}; expected an integer from 0 to {MAX_SEED}")
 
 
 def random_state() -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""Byte pairs: frequent neighbours joined to one token, again and again."""
+
+import json
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Self, final
+
+import torch
+from torch import Tensor
+
+from .tokenizer import Tokenizer, utf8
+
+SMALLEST_VOCABULARY = 257
+PIECE = 1 << 16
+"""Characters that the library is handed at a time, about: it keeps some hundred bytes a token."""
+
+
+@final
+class BytePairs(Tokenizer):
+    """Byte-pair tokens over bytes, learnt by the `tokenizers` library; all 256 bytes are tokens, so nothing is unknown.
+
+    R. Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016), on bytes, within the words
+    that GPT-2's pattern makes. End-of-text is no entry of the library's vocabulary, so that no text can spell it.
+
+    Args:
+        state: the library's JSON, as `state` gives it.
+
+    Raises:
+        ValueError: something else.
+        ImportError: the library is not installed.
+    """
+
+    def __init__(self, state: str) -> None:
+        library = _library()
+        try:
+            self._library = library.Tokenizer.from_str(state)
+        except Exception as error:  # the library raises a bare Exception
+            raise ValueError(f"this is no tokenizer of the tokenizers library: {error}") from error
+        self.state = state
+        """All there is to know, as JSON."""
+        letters = {letter: byte for byte, letter in enumerate(_letters())}
+        spelt = [self._library.id_to_token(token) for token in range(self._library.get_vocab_size())]
+        try:
+            self._bytes = [bytes(letters[letter] for letter in token) for token in spelt]
+        except (KeyError, TypeError) as error:
+            raise ValueError("this tokenizer is not over bytes; expected one that BytePairs learnt") from error
+
+    @classmethod
+    def learn(cls, documents: Sequence[str], vocab_size: int) -> Self:
+        """The tokens of some text; the same text gives the same tokens.
+
+        Args:
+            documents: what is learnt from.
+            vocab_size: number of tokens wanted, bytes and end-of-text included, at least 257; a short text may have
+                fewer pairs.
+        """
+        if vocab_size < SMALLEST_VOCABULARY:
+            raise ValueError(
+                f"vocab_size is {vocab_size}; expected at least {SMALLEST_VOCABULARY}, the bytes and end-of-text"
+            )
+        library = _library()
+        from tokenizers import models, pre_tokenizers, trainers
+
+        tokenizer = library.Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size - 1,
+            initial_alphabet=_letters(),
+            show_progress=False,
+            special_tokens=[],
+        )
+        tokenizer.train_from_iterator((piece for text in documents for piece in _pieces(text)), trainer)
+        return cls(json.dumps(json.loads(tokenizer.to_str())))
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._bytes) + 1
+
+    def encode(self, text: str) -> Tensor:
+        utf8(text)
+        parts = [self._library.encode(piece).ids for piece in _pieces(text)]
+        return torch.cat([torch.tensor(part, dtype=torch.int32) for part in parts] or [torch.empty(0).int()])
+
+    def token_bytes(self, token: int) -> bytes:
+        if not 0 <= token < self.vocab_size:
+            raise ValueError(f"there is no token {token}; expected 0 to {self.end_of_text}")
+        return b"" if token == self.end_of_text else self._bytes[token]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text cut at starts of lines, where the pattern of words cuts it too."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + PIECE) + 1
+        while 0 < end < len(text) and text[end].isspace():
+            end = text.find("\n", end) + 1
+        end = end or len(text)
+        yield text[start:end]
+        start = end
+
+
+def _letters() -> list[str]:
+    """The letter that the library writes for each byte: printable Latin-1 for itself, then letters from 256 on."""
+    own = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in own else next(others)) for byte in range(256)]
+
+
+def _library() -> ModuleType:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError('byte pairs need tokenizers; get it with: pip install "fredholm[data]"') from error
+    return tokenizers

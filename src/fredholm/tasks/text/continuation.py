@@ -1,0 +1,59 @@
+"""Text that goes on, piece by piece."""
+
+import codecs
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from fredholm.models import LanguageModel, Sampling, generate
+
+from .tokenizer import Tokenizer
+
+
+class Piece(NamedTuple):
+    """One token, and the characters that it completes: none while bytes of one are missing."""
+
+    token: int
+    text: str
+
+
+def continue_text(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    max_tokens: int,
+    sampling: Sampling,
+    generator: torch.Generator,
+    device: torch.device,
+    cache: bool = True,
+) -> Iterator[Piece]:
+    """Draws tokens after a prompt until end-of-text, which is the last piece, or until there are `max_tokens`.
+
+    An empty prompt starts a document. What is no UTF-8 in the model's bytes becomes U+FFFD. For `generator`, `cache`
+    and what happens when the context is full, see `fredholm.models.generate`.
+
+    Raises:
+        ValueError: the prompt has more tokens than the model's context, or is no UTF-8.
+    """
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens is {max_tokens}; expected at least 1")
+    tokens = tokenizer.encode(prompt).tolist() or [tokenizer.end_of_text]
+    if len(tokens) > model.context:
+        raise ValueError(
+            f"the prompt has {len(tokens)} tokens, more than the model's context of {model.context}; shorten it"
+        )
+    given = torch.tensor([tokens], device=device)
+    drawn = generate(model, given, sampling, generator=generator, cache=cache)
+    return _pieces(drawn, tokenizer, max_tokens)
+
+
+def _pieces(drawn: Iterator[torch.Tensor], tokenizer: Tokenizer, max_tokens: int) -> Iterator[Piece]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for number, tokens in enumerate(drawn, 1):
+        token = int(tokens)
+        is_last = token == tokenizer.end_of_text or number == max_tokens
+        yield Piece(token, decoder.decode(tokenizer.token_bytes(token), final=is_last))
+        if is_last:
+            return

@@ -1,0 +1,35 @@
+"""From text files to strings."""
+
+import gzip
+import zlib
+from pathlib import Path
+
+TEXT_SUFFIXES = (".txt", ".txt.gz")
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, gzipped if its name ends in .gz; a byte order mark at its start is dropped.
+
+    Raises:
+        ValueError: the file is absent, may not be read, is empty, no UTF-8 (the message says at which byte) or no gzip.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); pass a text file") from error
+    if path.suffix == ".gz":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path}: is no whole gzip file ({error}); unpack it or drop the .gz") from error
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte, unpacked = data[error.start], ", unpacked" if path.suffix == ".gz" else ""
+        raise ValueError(
+            f"{path}: is no UTF-8 text: byte 0x{byte:02x} at offset {error.start}{unpacked}; convert the file"
+        ) from error
+    text = text.removeprefix("\ufeff")
+    if not text:
+        raise ValueError(f"{path}: is empty; pass a file with text")
+    return text

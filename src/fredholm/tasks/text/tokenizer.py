@@ -1,0 +1,85 @@
+"""Tokens of text: the contract, and the plainest one, a token a byte."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Tokenizer(ABC):
+    """Text as numbers 0 to V - 1 and back. Every token but the last, end-of-text, stands for some bytes of UTF-8."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """The number of tokens V, end-of-text included."""
+
+    @property
+    def end_of_text(self) -> int:
+        """The token between documents; no text encodes to it."""
+        return self.vocab_size - 1
+
+    @abstractmethod
+    def encode(self, text: str) -> Tensor:
+        """The tokens of a text, int32 `(n,)`. Every text has some.
+
+        Raises:
+            ValueError: half a surrogate pair, which no UTF-8 can hold.
+        """
+
+    @abstractmethod
+    def token_bytes(self, token: int) -> bytes:
+        """What a token stands for; nothing for end-of-text. A character may be spread over several tokens.
+
+        Raises:
+            ValueError: there is no such token.
+        """
+
+    def decode(self, tokens: Iterable[int]) -> bytes:
+        """The bytes of all tokens in a row; those of `encode(text)` are the text's UTF-8."""
+        return b"".join(self.token_bytes(token) for token in tokens)
+
+    def join(self, documents: Sequence[str]) -> Tensor:
+        """The tokens of all documents, end-of-text before each, int32 `(n,)`."""
+        mark = torch.tensor([self.end_of_text], dtype=torch.int32)
+        return torch.cat([part for document in documents for part in (mark, self.encode(document))])
+
+    @cached_property
+    def num_bytes(self) -> Tensor:
+        """How many bytes each token stands for, int64 `(V,)`; end-of-text counts as the one that it replaces."""
+        sizes = [len(self.token_bytes(token)) for token in range(self.vocab_size)]
+        return torch.tensor([*sizes[:-1], 1])
+
+
+@final
+class Bytes(Tokenizer):
+    """A token a byte, and 256 for end-of-text: nothing to learn, nothing unknown."""
+
+    @property
+    def vocab_size(self) -> int:
+        return 257
+
+    def encode(self, text: str) -> Tensor:
+        data = np.frombuffer(utf8(text), dtype=np.uint8)
+        return torch.from_numpy(data.astype(np.int32))
+
+    def token_bytes(self, token: int) -> bytes:
+        if not 0 <= token < self.vocab_size:
+            raise ValueError(f"there is no token {token}; expected 0 to {self.end_of_text}")
+        return b"" if token == self.end_of_text else bytes([token])
+
+
+def utf8(text: str) -> bytes:
+    """The text's bytes.
+
+    Raises:
+        ValueError: half a surrogate pair, as a command line with other bytes than UTF-8 gives.
+    """
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the text is no UTF-8 at character {error.start}; convert it") from error
