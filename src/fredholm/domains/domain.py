@@ -171,6 +171,18 @@ class Domain(abc.ABC):
         return self.pair_bias.exp()
 
     @property
+    def is_even(self) -> bool:
+        """Whether all points that exist, and all pairs that are not hidden, weigh the same."""
+        parts = self.uniform_parts
+        soft = self.pair_bias is not None and self.pair_bias.dtype != torch.bool
+        return parts is not None and len(parts) == 1 and not soft
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is hidden and all points weigh the same."""
+        return self.mask is None and self.pair_bias is None and self.is_even
+
+    @property
     def device(self) -> torch.device:
         """Device of the positions."""
         return self.pos.device

@@ -20,6 +20,7 @@ from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
 from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled
+from fredholm.evaluation.yat_tiled import YatTiled
 
 __all__ = [
     "FFT",
@@ -47,6 +48,7 @@ __all__ = [
     "Toeplitz",
     "TritonFactorisedSum",
     "TritonTiled",
+    "YatTiled",
     "as_filtering",
     "select",
 ]

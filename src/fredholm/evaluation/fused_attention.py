@@ -36,7 +36,7 @@ class FusedAttention(StatefulEvaluation):
         assert isinstance(kernel, DotProduct)
         form = kernel.dot_product_form(u, u if query is None else query)
         query_domain = domain if query_domain is None else query_domain
-        if _is_plain(domain) and (not kernel.is_causal or _counts_indices(domain, query_domain)):
+        if domain.is_plain and (not kernel.is_causal or _counts_indices(domain, query_domain)):
             return _attend(form, None, kernel.is_causal)
         mask, some = _mask(kernel, domain, query_domain, form.query.dtype)
         out = _attend(form, mask, is_causal=False)
@@ -51,7 +51,7 @@ class FusedAttention(StatefulEvaluation):
         key, value = (part.repeat_interleave(shared, dim=1) for part in (form.key, form.value))
         scores = (form.scale * form.query) @ key.mT
         some = None
-        if kernel.is_causal or not _is_plain(domain):
+        if kernel.is_causal or not domain.is_plain:
             mask, some = _mask(kernel, domain, query_domain, scores.dtype)
             scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
         coefficients = torch.softmax(scores, dim=-1)
@@ -68,7 +68,7 @@ class FusedAttention(StatefulEvaluation):
             ValueError: on a reset, masked points, or masses of their own, which the cache does not remember.
         """
         assert isinstance(kernel, DotProduct)
-        if reset is not None or not _is_plain(domain):
+        if reset is not None or not domain.is_plain:
             raise ValueError(
                 "FusedAttention: a cache of keys keeps neither resets nor masks and weights; "
                 "run each sequence by itself, or call the operator on the whole signal"
@@ -106,7 +106,7 @@ def _mask(kernel: DotProduct, domain: Domain, query_domain: Domain, dtype: torch
         some = None
     else:
         visible = visible | ~some
-    if _is_even(domain):
+    if domain.is_even:
         return visible, some
     return torch.where(visible, _log_mass(kernel, domain, dtype), -torch.inf), some
 
@@ -116,18 +116,6 @@ def _by_channel(some: Tensor, out: Tensor, num_heads: int) -> Tensor:
     batch, num_queries, channels = out.shape
     by_head = some.expand(batch, num_heads, num_queries, channels // num_heads)
     return by_head.transpose(1, 2).flatten(2)
-
-
-def _is_even(domain: Domain) -> bool:
-    """Whether all pairs that are not hidden weigh the same."""
-    parts = domain.uniform_parts
-    soft = domain.pair_bias is not None and domain.pair_bias.dtype != torch.bool
-    return parts is not None and len(parts) == 1 and not soft
-
-
-def _is_plain(domain: Domain) -> bool:
-    """Whether nothing is hidden and all points weigh the same."""
-    return domain.mask is None and domain.pair_bias is None and _is_even(domain)
 
 
 def _counts_indices(domain: Domain, query_domain: Domain) -> bool:

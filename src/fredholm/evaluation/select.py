@@ -24,10 +24,12 @@ from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
 from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled
+from fredholm.evaluation.yat_tiled import YatTiled
 from fredholm.kernels import Kernel
 
 STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (
     FusedAttention(),
+    YatTiled(),
     SeparableSum(),
     LowRankScan(),
     FeatureProductScan(),

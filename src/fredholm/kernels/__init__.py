@@ -48,7 +48,7 @@ from fredholm.kernels.value_mixing import ValueMixing
 from fredholm.kernels.yat import Yat
 from fredholm.kernels.yat_attention import YatAttention
 from fredholm.kernels.yat_product import yat
-from fredholm.kernels.yat_scored import YatForm, YatScored, yat_scores
+from fredholm.kernels.yat_scored import StatefulYat, YatForm, YatScored, yat_scores
 
 __all__ = [
     "GRU",
@@ -106,6 +106,7 @@ __all__ = [
     "State",
     "StateSpace",
     "Stateful",
+    "StatefulYat",
     "Stationary",
     "Sum",
     "UnitScale",

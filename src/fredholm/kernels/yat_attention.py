@@ -18,15 +18,15 @@ from torch import Tensor
 
 from fredholm.domains import Domain, order_times
 from fredholm.kernels.head_projections import HeadProjections, check_heads
-from fredholm.kernels.kernel import State, Stateful
+from fredholm.kernels.kernel import State
 from fredholm.kernels.normalisers import Normaliser, Softmax
 from fredholm.kernels.rotary import check_rotary, rotate
 from fredholm.kernels.softening import Softening
-from fredholm.kernels.yat_scored import YatForm, YatScored, yat_scores
+from fredholm.kernels.yat_scored import StatefulYat, YatForm, yat_scores
 
 
 @final
-class YatAttention(YatScored, Stateful):
+class YatAttention(StatefulYat):
     """κ = ρ(yat(q, k)) W_V, head by head; the output projection is the operator's W^O.
 
     Scores grow with the square of queries and keys; where these are random with coordinates of variance σ², a score has
@@ -96,13 +96,7 @@ class YatAttention(YatScored, Stateful):
         return self._form(u, query, *reversed(order_times(query_domain, domain)))
 
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> YatForm:
-        """`yat_form` of the next points of a sequence and, of all so far, keys and values.
-
-        Args:
-            u: `(B, N, d_in)`.
-            domain: the N next points.
-            state: what earlier points left behind.
-        """
+        """See `StatefulYat.continued_form`."""
         place = order_times(domain, domain)[0]
         if state is None:
             return self._form(u, u, place, place)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain
+from fredholm.kernels.kernel import State, Stateful
 from fredholm.kernels.scored import Scored
 from fredholm.kernels.yat_product import response, working_dtype
 
@@ -35,6 +36,20 @@ class YatScored(Scored):
     def scores(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
         """See `Scored.scores`."""
         return yat_scores(self.yat_form(u, domain, query, query_domain))
+
+
+class StatefulYat(YatScored, Stateful):
+    """Marker: a Yat kernel along a sequence, whose state is all keys and values."""
+
+    @abc.abstractmethod
+    def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> YatForm:
+        """Queries of the next points of a sequence; keys and values of all so far, which are the state after them.
+
+        Args:
+            u: `(B, N, d_in)`.
+            domain: the N next points.
+            state: what earlier points left behind; None: nothing.
+        """
 
 
 def yat_scores(form: YatForm) -> Tensor:

@@ -1,0 +1,6 @@
+"""Sums of values whose densities come from Yat scores, tile by tile, forward and backward."""
+
+from fredholm.evaluation.yat_sums.inputs import KINDS, YatInputs
+from fredholm.evaluation.yat_sums.op import yat_sums
+
+__all__ = ["KINDS", "YatInputs", "yat_sums"]

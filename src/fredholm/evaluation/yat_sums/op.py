@@ -1,0 +1,100 @@
+"""The sum over Yat scores as a PyTorch operator with a gradient, opaque to the compiler.
+
+Tensors come as one list, the fields of `YatInputs`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fredholm.evaluation.yat_sums.backward import Backward, Given
+from fredholm.evaluation.yat_sums.forward import forward
+from fredholm.evaluation.yat_sums.inputs import YatInputs, decoded
+from fredholm.evaluation.yat_sums.tiles import Tiles
+
+
+@torch.library.custom_op("fredholm::yat_sums", mutates_args=())
+def yat_sums(tensors: list[Tensor], normaliser: list[float], elements: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The integral `(B, H, Nq, d_v)`, and of each row reference and sum `(B, H, Nq)`; see `forward.forward`.
+
+    All stay in the working dtype: the backward takes differences of the integral that rounding would drown.
+    """
+    own = YatInputs(*tensors)
+    with torch.autocast(own.query.device.type, enabled=False):
+        out, reference, total = forward(Tiles(tensors, elements), decoded(normaliser))
+    heads = own.query.shape[:2]
+    return out.unflatten(0, heads), reference.view(*heads, -1), total.view(*heads, -1)
+
+
+@torch.library.custom_op("fredholm::yat_sums_backward", mutates_args=())
+def yat_sums_backward(
+    grad: Tensor,
+    out: Tensor,
+    reference: Tensor,
+    total: Tensor,
+    tensors: list[Tensor],
+    normaliser: list[float],
+    elements: int,
+    wanted: list[bool],
+) -> list[Tensor]:
+    """Gradients of all tensors, empty for an absent or unwanted mass or weight and for the order."""
+    own = YatInputs(*tensors)
+    with torch.autocast(grad.device.type, enabled=False):
+        tiles = Tiles(tensors, elements)
+        given = Given(
+            *(t.to(tiles.dtype).flatten(0, 1) for t in (grad, out)),
+            *(t.flatten(0, 1)[..., None] for t in (reference, total)),
+        )
+        found = Backward(tiles, decoded(normaliser), given, wants_mass=wanted[5], wants_pairs=wanted[6])
+    grads = (*found.points, found.epsilon, found.bias, found.mass, found.pairs, None)
+    return [
+        t.new_empty(t.shape if kept and g is None else 0) if g is None else g.to(t.dtype).view(t.shape)
+        for g, t, kept in zip(grads, own, _kept(wanted), strict=True)
+    ]
+
+
+def _kept(wanted: list[bool]) -> list[bool]:
+    """Which gradients are there whether wanted or not: those that cost nothing beside the others."""
+    return [True, True, True, True, True, wanted[5], wanted[6], False]
+
+
+@yat_sums.register_fake
+def _(tensors: list[Tensor], normaliser: list[float], elements: int) -> tuple[Tensor, Tensor, Tensor]:
+    own = YatInputs(*tensors)
+    rows = own.query.new_empty(own.query.shape[:3], dtype=own.working_dtype)
+    return rows.new_empty(*rows.shape, own.value.shape[-1]), rows, torch.empty_like(rows)
+
+
+@yat_sums_backward.register_fake
+def _(
+    grad: Tensor,
+    out: Tensor,
+    reference: Tensor,
+    total: Tensor,
+    tensors: list[Tensor],
+    normaliser: list[float],
+    elements: int,
+    wanted: list[bool],
+) -> list[Tensor]:
+    return [t.new_empty(t.shape if kept else 0) for t, kept in zip(tensors, _kept(wanted), strict=True)]
+
+
+def _setup_context(
+    ctx: Any, inputs: tuple[list[Tensor], list[float], int], output: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    tensors, ctx.normaliser, ctx.elements = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.wanted = [t.requires_grad for t in tensors]
+
+
+def _backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[list[Tensor | None], None, None]:
+    *tensors, out, reference, total = ctx.saved_tensors
+    grads = yat_sums_backward(
+        grad.contiguous(), out, reference, total, tensors, ctx.normaliser, ctx.elements, ctx.wanted
+    )
+    return [g if w else None for g, w in zip(grads, ctx.wanted, strict=True)], None, None
+
+
+yat_sums.register_autograd(_backward, setup_context=_setup_context)

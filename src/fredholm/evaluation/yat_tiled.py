@@ -1,0 +1,103 @@
+"""Yat scores in tiles: memory that grows with N, not N²."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, Sequence, preceding_counts
+from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.evaluation.yat_sums import KINDS, YatInputs, yat_sums
+from fredholm.evaluation.yat_sums.inputs import encoded
+from fredholm.kernels import Kernel, State, StatefulYat, YatForm, YatScored
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class YatTiled(StatefulEvaluation):
+    """For `YatScored` kernels: scores, densities and sums tile by tile, computed anew in the backward pass.
+
+    Cost per pair and head 2(d + d_v) flops forward and five products of d or d_v backward; memory O(N·d) beside tiles.
+    Scores, densities and sums are in float32 whatever the signal, since distances cancel.
+
+    Args:
+        tile_elements: pairs in a tile; None: 2^18 on a CPU (a tile then stays in its cache), 2^24 elsewhere.
+    """
+
+    marker = YatScored
+    weighs_pairs = True
+    tile_elements: int | None = None
+
+    def refusals(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> list[str]:
+        """Refuses normalisers of one's own; see `Evaluation.unsupported_reasons`."""
+        assert isinstance(kernel, YatScored)
+        if type(kernel.normaliser) not in KINDS:
+            return [f"tiles do not know the normaliser {type(kernel.normaliser).__name__}"]
+        return []
+
+    def integrate(
+        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """See `Evaluation.integrate`."""
+        assert isinstance(kernel, YatScored)
+        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
+        form = kernel.yat_form(u, domain, query, query_domain)
+        return integrate_scores(kernel, form, domain, query_domain, self.tile_elements)
+
+    def run(
+        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulEvaluation.run`: the state is every key and value so far.
+
+        Raises:
+            ValueError: on a reset, masked points, or masses of their own, which the cache does not remember.
+        """
+        assert isinstance(kernel, StatefulYat)
+        if reset is not None or not domain.is_plain:
+            raise ValueError(
+                "YatTiled: a cache of keys keeps neither resets nor masks and weights; "
+                "run each sequence by itself, or call the operator on the whole signal"
+            )
+        form = kernel.continued_form(u, domain, state)
+        here, so_far = Sequence(u.shape[1]), Sequence(form.key.shape[2])
+        return integrate_scores(kernel, form, so_far, here, self.tile_elements), (form.key, form.value)
+
+
+def integrate_scores(
+    kernel: YatScored, form: YatForm, domain: Domain, query_domain: Domain, tile_elements: int | None
+) -> Tensor:
+    """The sum over Yat scores of these queries, keys and values, `(B, Nq, H·d_v)`."""
+    inputs = gathered(kernel, form, domain, query_domain)
+    elements = tile_elements or (1 << 18 if inputs.query.device.type == "cpu" else 1 << 24)
+    out = yat_sums(list(inputs), encoded(kernel.normaliser), elements)[0]
+    return out.to(inputs.value.dtype).transpose(1, 2).flatten(2)
+
+
+def gathered(kernel: YatScored, form: YatForm, domain: Domain, query_domain: Domain) -> YatInputs:
+    """Keys for every head, and of masses, pair weights and order what is not all ones."""
+    if form.query.dtype == torch.float16:
+        raise TypeError(
+            "YatTiled: got float16, which ends at 65504, below the squares of ordinary inputs; use bfloat16 or float32"
+        )
+    empty = form.query.new_empty(0)
+    batch, shared = len(form.value), form.query.shape[1] // form.key.shape[1]
+    keys = (form.key, form.value) if shared == 1 else (t.repeat_interleave(shared, dim=1) for t in form[1:3])
+    key, value = keys
+    bias = empty if form.key_bias is None else form.key_bias.repeat_interleave(shared, dim=1).expand(batch, -1, -1)
+    mass = kernel.measure(domain)
+    pairs = domain.pair_weights
+    if pairs is not None and pairs.shape[1] not in (1, kernel.num_heads):
+        kernel.visible(domain, query_domain)  # tells which numbers of heads fit
+    return YatInputs(
+        query=form.query.expand(batch, -1, -1, -1),
+        key=key,
+        value=value,
+        epsilon=form.epsilon,
+        key_bias=bias,
+        mass=empty if domain.is_even and domain.mask is None else torch.atleast_2d(mass),
+        pairs=empty if pairs is None else pairs,
+        seen=preceding_counts(query_domain, domain) if kernel.is_causal else empty.long(),
+    )
