@@ -39,6 +39,7 @@ OPTIONAL = (
     "matplotlib",
     "torch_geometric",
     "torchvision",
+    "tokenizers",
     "triton",
 )
 

@@ -218,7 +218,8 @@ class LanguageModelling(EpochTask):
             from torchmetrics.metric import CompositionalMetric
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        loss, bits = (MeanMetric(nan_strategy="disable").set_dtype(torch.float64) for _ in range(2))
+        # NaN counts as NaN; "disable" would say so too, but leaves the weights out
+        loss, bits = (MeanMetric(nan_strategy=math.nan).set_dtype(torch.float64) for _ in range(2))
         return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "bits_per_byte": bits}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:

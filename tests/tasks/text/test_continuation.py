@@ -1,0 +1,87 @@
+from typing import final
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.models import LanguageModel, LanguageState, Sampling
+from fredholm.tasks.text import Bytes, Piece, continue_text
+from tests.refusals import refused
+
+
+@final
+class Reciter(LanguageModel):
+    """Whatever it is asked, it recites `line`, then end-of-text, again and again."""
+
+    def __init__(self, line: bytes, context: int = 100) -> None:
+        super().__init__()
+        self.vocab_size, self.context = 257, context
+        self.line = torch.tensor([*line, 256])
+        self.prompts: list[list[int]] = []
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.advance(tokens, self.initial_state(len(tokens)))[0]
+
+    def initial_state(self, batch_size: int) -> LanguageState:
+        return ((torch.tensor(-1),),)
+
+    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+        if int(state[0][0]) < 0:
+            self.prompts.append(tokens[0].tolist())
+        place = state[0][0] + 1
+        wanted = self.line[place % len(self.line)].expand(tokens.shape)
+        return 9 * torch.nn.functional.one_hot(wanted, 257).float(), ((place,),)
+
+
+def recite(line: bytes, prompt: str = "?", max_tokens: int = 100, context: int = 100) -> list[Piece]:
+    pieces = continue_text(
+        Reciter(line, context),
+        Bytes(),
+        prompt,
+        max_tokens=max_tokens,
+        sampling=Sampling(temperature=0),
+        generator=torch.Generator(),
+        device=torch.device("cpu"),
+    )
+    return list(pieces)
+
+
+def test_characters_come_when_their_bytes_are_complete() -> None:
+    pieces = recite("aé𝄞".encode())
+    assert [piece.text for piece in pieces] == ["a", "", "é", "", "", "", "𝄞", ""]
+    assert [piece.token for piece in pieces] == [*"aé𝄞".encode(), 256]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"a\xffb", "a�b"),
+        (b"a\xc3", "a�"),  # end-of-text leaves half a character
+        (b"\xc3\xc3\xa9", "�é"),
+    ],
+)
+def test_what_is_no_utf8_is_replaced(line: bytes, text: str) -> None:
+    assert "".join(piece.text for piece in recite(line)) == text
+
+
+def test_it_ends_after_so_many_tokens_with_what_was_held_back() -> None:
+    assert [piece.text for piece in recite("aé".encode(), max_tokens=2)] == ["a", "�"]
+    assert len(recite(b"abc", max_tokens=1)) == 1
+
+
+def test_an_empty_prompt_starts_a_document() -> None:
+    model = Reciter(b"x")
+    settings = {"sampling": Sampling(), "generator": torch.Generator(), "device": torch.device("cpu")}
+    for prompt in ("", "é"):
+        list(continue_text(model, Bytes(), prompt, max_tokens=1, **settings))
+    assert model.prompts == [[256], [0xC3, 0xA9]]
+
+
+def test_bad_prompts_are_told_before_anything_is_drawn() -> None:
+    with refused(ValueError, "the prompt has 5 tokens, more than the model's context of 4"):
+        recite(b"x", "12345", context=4)
+    assert recite(b"x", "1234", context=4)[0].text == "x"
+    with refused(ValueError, "max_tokens is 0; expected at least 1"):
+        recite(b"x", max_tokens=0)
+    with refused(ValueError, "no UTF-8 at character 0"):
+        recite(b"x", "\udcff")

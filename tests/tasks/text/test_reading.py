@@ -1,0 +1,161 @@
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fredholm.tasks.text import TextSplits, cut_documents, open_text, read_text, split_documents
+from tests.refusals import refused
+
+
+def write(folder: Path, **files: str) -> Path:
+    """A file for each name, `__` standing for a dot; those that end in gz are packed."""
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        data = text.encode()
+        path = folder / name.replace("__", ".")
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return folder
+
+
+def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
+    text = "Zwölf\r\n\n\t€ 𝄞\x00 \u2028end"
+    write(tmp_path, a__txt=text, b__txt__gz=text, c__txt="\ufeff" + text)
+    assert [read_text(tmp_path / name) for name in ("a.txt", "b.txt.gz", "c.txt")] == [text] * 3
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    (tmp_path / "latin.txt.gz").write_bytes(gzip.compress(b"na\xefve"))
+    (tmp_path / "cut.txt").write_bytes("für".encode()[:2])
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "mark.txt").write_bytes(b"\xef\xbb\xbf")
+    (tmp_path / "plain.txt.gz").write_bytes(b"not packed")
+    (tmp_path / "half.txt.gz").write_bytes(gzip.compress(b"packed" * 100)[:20])
+    for name, *told in (
+        ("latin.txt", "is no UTF-8 text: byte 0xe9 at offset 3;"),
+        ("latin.txt.gz", "byte 0xef at offset 2, unpacked"),
+        ("cut.txt", "byte 0xc3 at offset 1"),
+        ("empty.txt", "is empty"),
+        ("mark.txt", "is empty"),
+        ("plain.txt.gz", "is no whole gzip file"),
+        ("half.txt.gz", "is no whole gzip file"),
+        ("absent.txt", "cannot be read (No such file or directory)"),
+        (".", "cannot be read (Is a directory)"),
+    ):
+        with refused(ValueError, str(tmp_path / name), *told):
+            read_text(tmp_path / name)
+
+
+def test_documents_end_where_they_are_said_to() -> None:
+    text = "one\ntwo \n\n \t\nthree\r\n\r\nfour\n"
+    assert split_documents(text, "file") == [text]
+    assert split_documents(text, "blank line") == ["one\ntwo ", "three", "four\n"]
+    assert split_documents(text, "line") == ["one", "two ", "three", "four"]
+    with refused(ValueError, "there is no document"):
+        split_documents(" \n\n\t", "line")
+    with refused(ValueError, "documents is 'page'; expected 'file', 'blank line' or 'line'"):
+        split_documents(text, "page")  # pyright: ignore[reportArgumentType]
+
+
+def test_one_document_is_cut_at_a_line() -> None:
+    text = "".join(f"line {i}\n" for i in range(10))
+    for fraction, lines in ((0.1, 1), (0.3, 3), (0.35, 3), (0.99, 9)):
+        before, after = cut_documents([text], fraction)
+        assert before[0] + after[0] == text
+        assert after[0].count("\n") == lines, fraction
+        assert before[0].endswith("\n")
+    assert cut_documents(["abcdefghij"], 0.3) == (["abcdefg"], ["hij"])
+    assert cut_documents(["ab\n"], 0.9) == (["a"], ["b\n"])
+    assert cut_documents(["abcdef\ng"], 0.01) == (["abcdef\n"], ["g"])
+    with refused(ValueError, "a text of 1 characters cannot be split"):
+        cut_documents(["a"], 0.5)
+
+
+def test_several_documents_are_cut_between_two() -> None:
+    documents = ["a" * 50, "b" * 30, "c" * 20]
+    assert cut_documents(documents, 0.25) == (documents[:2], documents[2:])
+    assert cut_documents(documents, 0.45) == (documents[:1], documents[1:])
+    assert cut_documents(documents, 0.999) == (documents[:1], documents[1:])
+    assert cut_documents(documents, 0.001) == (documents[:2], documents[2:])
+
+
+def test_a_file_is_split_at_its_end(tmp_path: Path) -> None:
+    text = "".join(f"line {i:02}\n" for i in range(100))
+    path = write(tmp_path, book__txt__gz=text) / "book.txt.gz"
+    splits = open_text(path, test_fraction=0.1)
+    assert splits.valid is None
+    assert splits.test is not None
+    assert splits.train[0] + splits.test[0] == text
+    assert splits.test[0].count("\n") == 10
+    three = open_text(path, test_fraction=0.1, valid_fraction=0.2)
+    assert three.valid is not None
+    assert three.test == splits.test
+    assert three.train[0] + three.valid[0] == splits.train[0]
+    assert three.valid[0].count("\n") == 20
+    lines = open_text(path, documents="line")
+    assert lines.train == tuple(f"line {i:02}" for i in range(90))
+
+
+def test_the_names_of_files_tell_their_splits(tmp_path: Path) -> None:
+    expected = TextSplits(("a",), ("b",), ("c",))
+    write(tmp_path / "plain", train__txt="a", validation__txt__gz="b", test__txt="c")
+    assert open_text(tmp_path / "plain") == expected
+    write(tmp_path / "ptb", ptb__train__txt="a", ptb__valid__txt="b", ptb__test__txt__gz="c", training_notes__md="x")
+    assert open_text(str(tmp_path / "ptb")) == expected
+    assert open_text(tmp_path / "ptb" / "ptb") == expected
+    write(tmp_path / "parts", **{"wiki-train-0__txt": "a", "wiki-train-1__txt": "A", "wiki-Dev__txt": "b"})
+    assert open_text(tmp_path / "parts") == TextSplits(("a", "A"), ("b",), None)
+
+
+def test_files_without_splits_are_one_text_by_name(tmp_path: Path) -> None:
+    write(tmp_path, b__txt="b" * 10, a__txt="a" * 10, c__txt__gz="c" * 10, notes__md="x")
+    assert open_text(tmp_path) == TextSplits(("a" * 10, "b" * 10), None, ("c" * 10,))
+
+
+def test_what_has_no_effect_or_is_left_out_is_told(tmp_path: Path) -> None:
+    write(tmp_path, train__txt="a", test__txt="c", readme__txt="x")
+    with pytest.warns(UserWarning, match="left out, since the name has no split in it: readme.txt"):
+        assert open_text(tmp_path) == TextSplits(("a",), None, ("c",))
+    (tmp_path / "readme.txt").unlink()
+    changes: list[dict[str, Any]] = [{"test_fraction": 0.2}, {"valid_fraction": 0.2}]
+    for settings in changes:
+        with pytest.warns(UserWarning, match="have no effect"):
+            open_text(tmp_path, **settings)
+
+
+def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "two", a__train__txt="a", b__train__txt="b", b__test__txt="b")
+    write(tmp_path / "untrained", test__txt="a", valid__txt="b")
+    write(tmp_path / "unmeasured", train__txt="a")
+    write(tmp_path / "images", a__png="a")
+    write(tmp_path / "ptb", ptb__train__txt="a", ptb__test__txt="a")
+    write(tmp_path / "book", book__txt="some text\n", blank__txt=" \n")
+    cases: list[tuple[str, dict[str, Any], list[str]]] = [
+        ("two", {}, ["splits of several texts, a, b", "pass", "two/b"]),
+        ("untrained", {}, ["has no training text"]),
+        ("unmeasured", {}, ["has no validation and no test text"]),
+        ("images", {}, ["holds no .txt or .txt.gz file"]),
+        ("nowhere/at.txt", {}, ["no text at", "nowhere' is no folder"]),
+        ("ptb/ptt", {}, ["no text at", "did you mean", "ptb/ptb'"]),
+        ("book/bok.txt", {}, ["did you mean", "book/book.txt'"]),
+        ("book/xyzzy", {}, ["xyzzy': pass a text file or a folder"]),
+        ("book/blank.txt", {"documents": "line"}, ["blank.txt: there is no document"]),
+        ("book/book.txt", {"test_fraction": 0.0}, ["test_fraction is 0.0"]),
+        ("book/book.txt", {"test_fraction": 0.5, "valid_fraction": 0.5}, ["valid_fraction 0.5"]),
+        ("book/book.txt", {"valid_fraction": -0.5}, ["valid_fraction -0.5"]),
+    ]
+    for path, settings, told in cases:
+        with refused(ValueError, *told):
+            open_text(tmp_path / path, **settings)
+
+
+def test_the_shared_texts(shared_data: Path) -> None:
+    splits = open_text(shared_data / "text_lm" / "ptb")
+    parts = (splits.train, splits.valid, splits.test)
+    assert [part[0].count("\n") for part in parts if part] == [42068, 3370, 3761]
+    plays = open_text(shared_data / "text_lm" / "tinyshakespeare.txt.gz")
+    assert plays.test is not None
+    assert len(plays.train[0]) + len(plays.test[0]) == 1_115_394
+    with pytest.warns(UserWarning, match="tinyshakespeare"):
+        assert open_text(shared_data / "text_lm") == splits

@@ -1,0 +1,135 @@
+"""The command line on text: train, evaluate, predict, generate."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fredholm import cli
+from tests.test_cli import TINY as TINY_IMAGES
+
+TEXT = "".join(f"{i}: the cat sat on the mat, and {i % 7} mice watched it für den Käse.\n" for i in range(60))
+TINY = [
+    *("--task.context", "16", "--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
+    *("--training.epochs", "2", "--training.batch-size", "8", "--training.no-tensorboard"),
+]
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = cli.main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def generated(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
+    code, out, err = call(capsys, "generate", *arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text, a run on it, and a run of images."""
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "cats.txt").write_text(TEXT)
+    run = ["--run-dir", str(folder / "run")]
+    assert cli.main(["train", "text", str(folder / "cats.txt"), *run, *TINY, "--task.vocab-size", "280"]) == 0
+    assert cli.main(["train", "digits", "--run-dir", str(folder / "images"), *TINY_IMAGES]) == 0
+    return folder
+
+
+def test_evaluate_and_predict_tell_loss_perplexity_and_bits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "evaluate", folder / "run", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert {"perplexity", "loss", "bits_per_byte"} <= found.keys()
+    code, out, _ = call(capsys, "predict", folder / "run", folder / "cats.txt", "--json")
+    (row,) = json.loads(out)
+    assert code == 0
+    assert list(row) == ["file", "tokens", "loss", "perplexity", "bits_per_byte"]
+    code, out, _ = call(capsys, "predict", folder / "run", folder / "cats.txt")
+    assert out.split("\t")[:3] == [str(folder / "cats.txt"), str(row["tokens"]), f"{row['loss']:.4f}"]
+
+
+def test_cached_text_is_recomputed_text_and_a_seed_gives_it_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder / "run"
+    for settings in (["--temperature", "0"], ["--temperature", "0.8", "--top-k", "40", "--top-p", "0.95"]):
+        arguments = [run, "--prompt", "the cat", "--max-tokens", "60", *settings]
+        first, again, slow = (generated(capsys, *arguments, *more) for more in ([], [], ["--no-cache"]))
+        assert first == again == slow
+    other = generated(capsys, *arguments, "--seed", "1")
+    assert other != first
+
+
+def test_what_is_printed_is_the_prompt_and_what_follows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [folder / "run", "--prompt", "the", "--max-tokens", "30", "--num-samples", "2"]
+    texts = generated(capsys, *arguments)
+    assert len(texts) == 2
+    assert texts[0]["tokens"] != texts[1]["tokens"]
+    assert texts[0] == generated(capsys, *arguments[:-2])[0]
+    assert all(text["ended_by"] in ("max_tokens", "end_of_text") for text in texts)
+    code, out, _ = call(capsys, "generate", *arguments)
+    assert (code, out) == (0, "\n---\n".join("the" + text["text"] for text in texts) + "\n")
+
+
+def test_it_is_printed_as_it_comes(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[str] = []
+    monkeypatch.setattr("builtins.print", lambda *words, flush=False, **_: printed.append(f"{words[0]}{flush}"))
+    cli.main(["generate", str(folder / "run"), "--prompt", "the", "--max-tokens", "5"])
+    assert len(printed) == 1 + 5 + 1
+    assert all(words.endswith("True") for words in printed[:-1])
+
+
+def test_a_prompt_may_be_empty_or_come_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "prompt.txt").write_text("the mat")
+    (text,) = generated(capsys, folder / "run", "--prompt-file", folder / "prompt.txt", "--max-tokens", "9")
+    assert text == generated(capsys, folder / "run", "--prompt", "the mat", "--max-tokens", "9")[0]
+    assert generated(capsys, folder / "run", "--max-tokens", "3")[0]["prompt"] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "run", "--prompt", "x" * 99], "the prompt has 99 tokens, more than the model's context of 16"),
+        (["generate", "run", "--prompt", "a", "--prompt-file", "cats.txt"], "a prompt and a prompt file are given"),
+        (["generate", "run", "--prompt-file", "absent.txt"], "absent.txt: cannot be read"),
+        (["generate", "run", "--temperature", "-1"], "temperature is -1.0; expected a finite number of at least 0"),
+        (["generate", "run", "--top-p", "0"], "top_p is 0.0; expected a number above 0 and at most 1"),
+        (["generate", "run", "--top-p", "1.5"], "top_p is 1.5"),
+        (["generate", "run", "--top-k", "0"], "top_k is 0; expected at least 1"),
+        (["generate", "run", "--max-tokens", "0"], "max_tokens is 0; expected at least 1"),
+        (["generate", "run", "--num-samples", "0"], "num_samples is 0; expected at least 1"),
+        (["generate", "run", "--seed", "-1"], "seed is -1; expected an integer from 0 to 4294967295"),
+        (["generate", "images"], "images is a run of the task 'images'; expected one of 'text'"),
+        (["generate", "nowhere"], "nowhere is no folder; expected a run folder"),
+        (["generate"], "Missing"),
+        (["train", "text", "absent.txt", *TINY], "no text at 'absent.txt': did you mean"),
+        (["train", "text", *TINY], "no text is given"),
+        (["train", "text", "latin.txt", *TINY], "latin.txt: is no UTF-8 text: byte 0xe9 at offset 3"),
+        (["train", "text", "cats.txt", "--task.context", "0"], "Error parsing run.task: context is 0"),
+        (["train", "text", "cats.txt", *TINY, "--task.vocab-size", "9"], "vocab_size is 9; expected at least 257"),
+        (["predict", "run", "latin.txt"], "latin.txt: is no UTF-8 text"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    arguments: list[str],
+    message: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    for name in ("run", "images", "cats.txt"):
+        (tmp_path / name).symlink_to(folder / name)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert err.startswith(f"error: {message}"), err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cats.txt", "images", "latin.txt", "run"]
