@@ -5,6 +5,7 @@ from fredholm.blocks.mamba import MambaBlock
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.short_convolution import ShortConvolution
 from fredholm.blocks.stochastic_depth import StochasticDepth, linear_schedule
+from fredholm.blocks.yat_feed_forward import YatFeedForward
 
 __all__ = [
     "FeedForward",
@@ -12,5 +13,6 @@ __all__ = [
     "PreNormBlock",
     "ShortConvolution",
     "StochasticDepth",
+    "YatFeedForward",
     "linear_schedule",
 ]

@@ -8,12 +8,14 @@ from fredholm.operators.from_torch import from_torch, to_torch
 from fredholm.operators.integral import IntegralOperator
 from fredholm.operators.low_rank_fit import LowRankFit
 from fredholm.operators.route_comparison import RouteComparison, RouteCost
+from fredholm.operators.yat_dense import YatDense
 
 __all__ = [
     "IntegralOperator",
     "LowRankFit",
     "RouteComparison",
     "RouteCost",
+    "YatDense",
     "collect_auxiliary_losses",
     "compare_routes",
     "fit_low_rank",

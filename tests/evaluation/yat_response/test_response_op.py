@@ -24,7 +24,7 @@ def inputs(shape, dtype, *, has_bias, has_scale, near=False) -> list[Any]:
         w = 100 * w
         x = w[:, :, :1] * (1 + torch.finfo(dtype).eps * torch.randn(n, groups, points, 5, dtype=dtype))
     dot = torch.einsum("ngld,mgud->ngul", x, w)
-    terms = [dot, x.square().sum(-1)[:, :, None], w.square().sum(-1)[..., None]]
+    terms: list[Any] = [dot, x.square().sum(-1)[:, :, None], w.square().sum(-1)[..., None]]
     terms.append(torch.randn(1, groups, units, 1, dtype=dtype) if has_bias else None)
     terms += [NUMBER(0.3, dtype=dtype), NUMBER(1.7, dtype=dtype) if has_scale else None]
     return [None if term is None else term.requires_grad_() for term in terms]
@@ -114,7 +114,7 @@ def test_half_the_width_rounds_the_output_only(has_bias):
 @pytest.mark.parametrize("has_scale", [False, True])
 def test_passes_gradcheck_and_registration(has_bias, has_scale):
     given = inputs((2, 2, 3, 2), torch.float64, has_bias=has_bias, has_scale=has_scale)
-    given = [None if term is None else term.detach().requires_grad_() for term in given]
+    given: list[Any] = [None if term is None else term.detach().requires_grad_() for term in given]
     assert torch.autograd.gradcheck(lambda *terms: yat_response(*terms, torch.float64, True)[0], given)
     report = torch.library.opcheck(yat_response, (*given, torch.float64, True))
     assert set(report.values()) == {"SUCCESS"}
