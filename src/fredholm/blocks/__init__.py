@@ -5,6 +5,7 @@ from fredholm.blocks.mamba import MambaBlock
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.short_convolution import ShortConvolution
 from fredholm.blocks.stochastic_depth import StochasticDepth, linear_schedule
+from fredholm.blocks.yat_conv_block import YatConvBlock
 from fredholm.blocks.yat_feed_forward import YatFeedForward
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "PreNormBlock",
     "ShortConvolution",
     "StochasticDepth",
+    "YatConvBlock",
     "YatFeedForward",
     "linear_schedule",
 ]

@@ -8,6 +8,8 @@ from fredholm.operators.from_torch import from_torch, to_torch
 from fredholm.operators.integral import IntegralOperator
 from fredholm.operators.low_rank_fit import LowRankFit
 from fredholm.operators.route_comparison import RouteComparison, RouteCost
+from fredholm.operators.yat_classifier import YatClassifier
+from fredholm.operators.yat_convolution import YatConv1d, YatConv2d, YatConv3d, YatConvolution
 from fredholm.operators.yat_dense import YatDense
 
 __all__ = [
@@ -15,6 +17,11 @@ __all__ = [
     "LowRankFit",
     "RouteComparison",
     "RouteCost",
+    "YatClassifier",
+    "YatConv1d",
+    "YatConv2d",
+    "YatConv3d",
+    "YatConvolution",
     "YatDense",
     "collect_auxiliary_losses",
     "compare_routes",
