@@ -6,7 +6,7 @@ from typing import Any
 
 import tyro
 
-from benchmarks import converted_layers, exact_mlp, itnet, large_domains, scan
+from benchmarks import converted_layers, exact_mlp, generation, itnet, large_domains, scan
 from benchmarks.harness import Benchmark, GateError
 
 BENCHMARKS: tuple[Benchmark[Any], ...] = (
@@ -15,6 +15,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     converted_layers.BENCHMARK,
     large_domains.BENCHMARK,
     itnet.BENCHMARK,
+    generation.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

@@ -1,12 +1,16 @@
 """The command line on text: train, evaluate, predict, generate."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fredholm import cli
+from fredholm.models import Sampling
+from fredholm.tasks import language_modelling
+from fredholm.tasks.text import Piece
 from tests.test_cli import TINY as TINY_IMAGES
 
 TEXT = "".join(f"{i}: the cat sat on the mat, and {i % 7} mice watched it für den Käse.\n" for i in range(60))
@@ -62,6 +66,21 @@ def test_cached_text_is_recomputed_text_and_a_seed_gives_it_again(
         assert first == again == slow
     other = generated(capsys, *arguments, "--seed", "1")
     assert other != first
+
+
+def test_every_option_reaches_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def listen(*_: object, **settings: Any) -> Iterator[Piece]:
+        given.update(settings)
+        yield Piece(0, "")
+
+    monkeypatch.setattr(language_modelling, "continue_text", listen)
+    options = ["--max-tokens", "7", "--temperature", "0.5", "--top-k", "3", "--top-p", "0.25", "--seed", "4"]
+    assert cli.main(["generate", str(folder / "run"), *options, "--no-cache"]) == 0
+    assert (given["max_tokens"], given["cache"]) == (7, False)
+    assert given["sampling"] == Sampling(temperature=0.5, top_k=3, top_p=0.25)
+    assert given["generator"].initial_seed() == 4
 
 
 def test_what_is_printed_is_the_prompt_and_what_follows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

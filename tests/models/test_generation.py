@@ -74,6 +74,9 @@ def test_tokens_are_read_once_until_the_context_is_full() -> None:
     # 1 2 | 3 6 5 3 fill the context; then the latest three tokens are read anew
     assert [token for (token,) in found] == [3, 6, 5, 3, 6, 0, 0, 0]
     assert net.handed == [(1, 2), (3,), (6,), (5,), (3,), (5, 3, 6), (0,), (0,)]
+    net.handed.clear()
+    assert drawn(net, torch.tensor([[1, 2]]), 4, sampling=Sampling(temperature=0), cache=False) == found[:4]
+    assert net.handed == [(1, 2), (1, 2, 3), (1, 2, 3, 6), (1, 2, 3, 6, 5)]
 
 
 @pytest.mark.parametrize("context", [1, 2, 5])

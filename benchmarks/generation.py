@@ -1,0 +1,104 @@
+"""Generation through a language model's state against reading everything again: ``python -m benchmarks generation``.
+
+Both sides draw the same tokens from the same model; the peer has no state and reads all tokens so far for each new one.
+A difference in a single token, drawn or greedy, stops the run.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from benchmarks.harness import Benchmark, GateError, Options, Row, Step, interleave
+from fredholm.models import GPT2, LanguageModel, Sampling, generate
+
+CACHED, PEER = SIDES = ("cached", "full recomputation")
+SAMPLINGS: Mapping[str, Sampling] = {"greedy": Sampling(temperature=0), "drawn": Sampling(temperature=0.8, top_p=0.95)}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take some minutes on two cores."""
+
+    options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=30.0))
+    models: tuple[str, ...] = ("GPT2",)
+    """Which language models."""
+    embed_dim: int = 384
+    """Channels."""
+    depth: int = 6
+    """Layers."""
+    num_heads: int = 6
+    """Heads."""
+    vocab_size: int = 2000
+    """Tokens to choose from."""
+    lengths: tuple[int, ...] = (128, 512)
+    """Tokens of the whole text; the first is the prompt, and the model's context is as long."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs: ``quick`` shrinks everything."""
+        for name in self.models:
+            if name not in ("GPT2",):
+                raise ValueError(f"no language model {name!r}; expected some of GPT2")
+        if not self.options.quick:
+            return self
+        small = {"embed_dim": 8, "depth": 1, "num_heads": 2, "vocab_size": 20, "lengths": (9,)}
+        return dataclasses.replace(self, options=self.options.sized(), **small)
+
+    def model(self, name: str, length: int) -> LanguageModel:
+        """A model with random weights, the same for every side."""
+        torch.manual_seed(self.options.seed)
+        kind = GPT2.Config(embed_dim=self.embed_dim, depth=self.depth, num_heads=self.num_heads, dropout=0.0)
+        return kind.build(self.vocab_size, length).to(self.options.torch_device).eval()
+
+
+def continuation(model: LanguageModel, length: int, sampling: Sampling, *, cache: bool) -> Step:
+    """Tokens after a prompt of one token, until there are `length`."""
+    device = next(model.parameters()).device
+
+    def step() -> Sequence[Tensor]:
+        prompt = torch.zeros(1, 1, dtype=torch.int64, device=device)
+        tokens = generate(model, prompt, sampling, generator=torch.Generator().manual_seed(0), cache=cache)
+        return (torch.cat(list(itertools.islice(tokens, length - 1))),)
+
+    return step
+
+
+def require_same_tokens(label: str, ours: Tensor, theirs: Tensor) -> None:
+    """The gate."""
+    if not torch.equal(ours, theirs):
+        place = int((ours != theirs).nonzero()[0])
+        raise GateError(f"{label}: token {place + 1} differs, so it is not timed")
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """Each model at each length, greedy and drawn: the tokens of both sides are those that are timed."""
+    cases = list(itertools.product(config.models, config.lengths, SAMPLINGS))
+    for name, length, kind in tqdm(cases, desc="cases", disable=None):
+        model, label = config.model(name, length), f"{name}, {kind}"
+        steps = {side: continuation(model, length, SAMPLINGS[kind], cache=side == CACHED) for side in SIDES}
+        timed = interleave(
+            steps, device=config.options.torch_device, options=config.options, label=f"{label}, n={length}"
+        )
+        require_same_tokens(f"{label}, n={length}", timed[CACHED].result[0], timed[PEER].result[0])
+        row = Row.against(label, length, "forward", timed, ours=CACHED, peer=PEER, name=PEER, peak_mb=None, error=0.0)
+        yield dataclasses.replace(row, per_second=(length - 1) / row.ours_s)
+
+
+def notes(rows: Sequence[Row]) -> Iterator[str]:
+    """None: every row says it all."""
+    return iter(())
+
+
+BENCHMARK = Benchmark(
+    name="generation",
+    purpose="text from a language model, through its state and by reading everything again",
+    config=Config,
+    measure=measure,
+    notes=notes,
+)
