@@ -22,7 +22,7 @@ class YatTiled(StatefulEvaluation):
     Scores, densities and sums are in float32 whatever the signal, since distances cancel.
 
     Args:
-        tile_elements: pairs in a tile; None: 2^18 on a CPU (a tile then stays in its cache), 2^24 elsewhere.
+        tile_elements: pairs in a tile; None: 2^17 on a CPU (a tile then stays in its cache), 2^24 elsewhere.
     """
 
     marker = YatScored
@@ -71,7 +71,7 @@ def integrate_scores(
 ) -> Tensor:
     """The sum over Yat scores of these queries, keys and values, `(B, Nq, H·d_v)`."""
     inputs = gathered(kernel, form, domain, query_domain)
-    elements = tile_elements or (1 << 18 if inputs.query.device.type == "cpu" else 1 << 24)
+    elements = tile_elements or (1 << 17 if inputs.query.device.type == "cpu" else 1 << 24)
     out = yat_sums(list(inputs), encoded(kernel.normaliser), elements)[0]
     return out.to(inputs.value.dtype).transpose(1, 2).flatten(2)
 

@@ -28,7 +28,7 @@ class Tiles:
         elements: pairs in a tile, about.
     """
 
-    ROWS, COLUMNS = 256, 1024
+    ROWS, COLUMNS = 256, 512
 
     def __init__(self, tensors: list[Tensor], elements: int) -> None:
         own = YatInputs(*tensors)

@@ -1,0 +1,164 @@
+"""Aether: a language model of Yat attention and Yat units, without normalisation layers."""
+
+import dataclasses
+import math
+from typing import Literal, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.blocks import YatFeedForward
+from fredholm.domains import Sequence
+from fredholm.encoders import Text
+from fredholm.kernels import YatAttention
+from fredholm.models.language_model import LanguageModel, LanguageState
+from fredholm.operators import IntegralOperator
+
+
+@final
+class Aether(LanguageModel):
+    """Token and position embeddings, L residual blocks of causal Yat attention and a Yat network, a tied head.
+
+    z = u + K[u],  out = z + F(z): the shape of GPT-2 with Yat attention for K, Yat units and a linear map for F, and
+    neither LayerNorm nor biases (Yat, figure 4, sections 2.2 and 2.3, table 7).
+
+    The paper does not say how weights start. A Yat score grows with the square of its inputs, and nothing normalises
+    them, so they start at size 1: embeddings are scaled by sqrt(embed_dim) and have deviation 1/sqrt(embed_dim), the
+    head divides by sqrt(embed_dim), and the last maps of each branch start smaller by sqrt(2 L).
+
+    Args:
+        vocab_size: number of tokens V.
+        context: longest sequence; there are so many learned positions.
+        config: the stack.
+
+    Raises:
+        ValueError: sizes below 1, heads that do not divide the channels, numbers out of range.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(LanguageModel.Config):
+        """Sizes, kernels and regularisation of the stack; the defaults are the paper's model."""
+
+        embed_dim: int = 768
+        depth: int = 12
+        """Number of blocks L."""
+        num_heads: int = 12
+        num_kv_heads: int | None = None
+        """Heads of keys and values, a divisor of num_heads; None: as many."""
+        expansion: int = 4
+        """Yat units of each network, in multiples of embed_dim."""
+        positions: Literal["learned", "rotary"] = "learned"
+        """Learned vectors added to the tokens', or rotary queries and keys of base 10,000."""
+        epsilon: float = 1.0
+        """Softening of attention scores and of units, in squared distances of signals of size 1 a channel."""
+        learn_epsilon: bool = False
+        """Whether each layer learns its own, starting there."""
+        layer_norm: Literal["none", "pre", "post"] = "none"
+        """None as in the paper; before each branch and the head, or after each sum: its ablation (table 4)."""
+        dropout: float = 0.1
+        """Rate after the embedding and on each branch's output."""
+
+        def __post_init__(self) -> None:
+            for name in ("embed_dim", "depth", "num_heads", "expansion"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"models.Aether: {name} must be at least 1; got {getattr(self, name)}")
+            for name, choices in (("positions", ("learned", "rotary")), ("layer_norm", ("none", "pre", "post"))):
+                if getattr(self, name) not in choices:
+                    raise ValueError(
+                        f"models.Aether: {name} is {' or '.join(map(repr, choices))}; got {getattr(self, name)!r}"
+                    )
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"models.Aether: dropout must be in [0, 1); got {self.dropout}")
+
+        @classmethod
+        def small(cls) -> Self:
+            """12 layers, 768 channels, 12 heads: 124 million parameters with 50,257 tokens and a context of 1024."""
+            return cls()
+
+        def build(self, vocab_size: int, context: int) -> "Aether":
+            """The model; see `Aether`."""
+            return Aether(vocab_size, context, self)
+
+    def __init__(self, vocab_size: int, context: int, config: Config) -> None:
+        super().__init__()
+        if context < 1:
+            raise ValueError(f"models.Aether: context must be at least 1; got {context}")
+        self.vocab_size, self.context, self.config = vocab_size, context, config
+        dim = config.embed_dim
+        self.scale = math.sqrt(dim)
+        self.tokens = Text(vocab_size, dim, std=1 / self.scale)
+        learned = config.positions == "learned"
+        self.positions = nn.Parameter(torch.randn(context, dim) / self.scale) if learned else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(dim, bias=False) if config.layer_norm == "pre" else nn.Identity()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits `(B, T, V)`; see `LanguageModel.forward`."""
+        return self.advance(tokens, self.initial_state(len(tokens)))[0]
+
+    def initial_state(self, batch_size: int) -> LanguageState:
+        """No keys and no values: two tensors `(B, num_kv_heads, 0, d)` a layer."""
+        return tuple(block.operator.initial_state(batch_size) for block in self._blocks())
+
+    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+        """Keys and values of the tokens are appended to the state's; see `LanguageModel.advance`."""
+        num_read = state[0][0].shape[2]
+        self.check_tokens(tokens, num_read)
+        u, domain = self.tokens(tokens)
+        if self.positions is not None:
+            u = u + self.positions[num_read : num_read + tokens.shape[1]]
+        u = self.dropout(self.scale * u)
+        reached = []
+        for block, past in zip(self._blocks(), state, strict=True):
+            u, seen = block(u, domain, past)
+            reached.append(seen)
+        return nn.functional.linear(self.norm(u) / self.scale, self.tokens.weight), tuple(reached)
+
+    def _blocks(self) -> "list[Block]":
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+
+@final
+class Block(nn.Module):
+    """z = u + K[u], then z + F(z); with LayerNorm before K and F, or after each sum.
+
+    Args:
+        config: the stack's.
+    """
+
+    def __init__(self, config: Aether.Config) -> None:
+        super().__init__()
+        dim, gain = config.embed_dim, 1 / math.sqrt(2 * config.depth)
+        kernel = YatAttention(
+            dim,
+            config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            epsilon=config.epsilon,
+            learn_epsilon=config.learn_epsilon,
+            rotary_base=10_000.0 if config.positions == "rotary" else None,
+            is_causal=True,
+        )
+        self.operator = IntegralOperator(kernel, residual=False, bias=False, output_gain=gain)
+        self.feed_forward = YatFeedForward(
+            dim,
+            config.expansion,
+            epsilon=config.epsilon,
+            learn_epsilon=config.learn_epsilon,
+            bias=False,
+            output_gain=gain,
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.before = _norms(dim, wanted=config.layer_norm == "pre")
+        self.after = _norms(dim, wanted=config.layer_norm == "post")
+
+    def forward(self, u: Tensor, domain: Sequence, past: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The signal `(B, T, C)` and the keys and values before it, to the signal and all keys and values so far."""
+        integral, seen = self.operator.scan(self.before[0](u), domain, state=past)
+        z = self.after[0](u + self.dropout(integral))
+        return self.after[1](z + self.dropout(self.feed_forward(self.before[1](z)))), seen
+
+
+def _norms(dim: int, *, wanted: bool) -> nn.ModuleList:
+    """For the operator's branch and for the network's."""
+    return nn.ModuleList(nn.LayerNorm(dim, bias=False) if wanted else nn.Identity() for _ in range(2))
