@@ -17,6 +17,7 @@ FEWER: dict[str, list[str]] = {
     "converted_layers": ["--cases", "LSTM", "Conv2d"],
     "large_domains": ["--cases", "grid", "shared samples", "low rank"],
     "itnet": ["--cases", "exact", "low rank 2"],
+    "yat_dense": ["--cases", "YatDense"],
 }
 
 

@@ -1,0 +1,220 @@
+"""A layer of Yat units against what it replaces and the paper's package: ``python -m benchmarks yat_dense``.
+
+Time is compared with a linear layer and its GELU; time and memory with the layer of the paper's package, from the same
+weights; the memory that lives between forward and backward with LayerNorm, linear layer and GELU. The formula on paper
+and the package are compared first, output and every gradient, as is every timed result with the package's.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, final, get_args
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from benchmarks.harness import (
+    DIRECTIONS,
+    Benchmark,
+    Direction,
+    Instance,
+    Options,
+    Row,
+    Step,
+    directed,
+    interleave,
+    measure_alone,
+    require_agreement,
+)
+from benchmarks.peers.nmn_dense import nmn_dense
+from fredholm.kernels import yat
+from fredholm.operators import YatDense
+
+Case = Literal["YatDense", "YatDense with bias"]
+LINEAR, NORMED, PACKAGE, FORMULA = PEERS = ("Linear+GELU", "LayerNorm+Linear+GELU", "nmn", "formula")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take a minute or two on two cores."""
+
+    options: Options = field(default_factory=lambda: Options(rounds=9, budget_s=8.0))
+    cases: tuple[Case, ...] = get_args(Case)
+    """Which of the library's layers are measured."""
+    batch: int = 4096
+    """Points at a time."""
+    in_features: int = 768
+    """Coordinates of a point."""
+    out_features: int = 3072
+    """Units."""
+    tolerance: float = 2e-5
+    """Relative difference, of output and every gradient, above which nothing is timed; sums run over all points."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs: ``quick`` shrinks everything."""
+        if not self.options.quick:
+            return self
+        return replace(self, options=self.options.sized(), batch=32, in_features=12, out_features=20)
+
+
+@final
+class Problem(Instance):
+    """A layer of ours, its peers, and ``n`` points for all of them.
+
+    Args:
+        case: with or without a bias.
+        config: sizes, and where and from which seed they run.
+        n: points.
+    """
+
+    def __init__(self, case: Case, config: Config, n: int) -> None:
+        torch.manual_seed(config.options.seed)
+        self.case: Case = case
+        self.device = config.options.torch_device
+        self.layer = YatDense(config.in_features, config.out_features, bias=case == "YatDense with bias")
+        if self.layer.bias is not None:
+            nn.init.normal_(self.layer.bias)
+        self.layer.to(self.device)
+        linear = nn.Sequential(nn.Linear(config.in_features, config.out_features), nn.GELU()).to(self.device)
+        self._modules: dict[str, nn.Module] = {
+            case: self.layer,
+            LINEAR: linear,
+            NORMED: nn.Sequential(nn.LayerNorm(config.in_features), *linear).to(self.device),
+            PACKAGE: nmn_dense(self.layer),
+        }
+        self.signal = torch.randn(n, config.in_features).to(self.device).requires_grad_()
+        self._cotangent = torch.randn(n, config.out_features).to(self.device)
+
+    def step(self, name: str, direction: Direction) -> Step:
+        """The output, and for forward+backward the gradients of the signal and of all parameters in our order."""
+        module = self.layer if name == FORMULA else self._modules[name]
+        parameters = dict(module.named_parameters())
+        if name == PACKAGE:
+            ours = {"weight": "weight", "bias": "bias", "scale.alpha": "alpha"}
+            parameters = {own: parameters[ours[own]] for own, _ in self.layer.named_parameters()}
+        step = directed(self._forward(name), direction, [self.signal, *parameters.values()], self._cotangent)
+        if name != PACKAGE or direction == "forward":
+            return step
+        return lambda: self._with_our_alpha(step(), list(parameters).index("scale.alpha"))
+
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
+        """None: results are compared with each other where they are timed."""
+        return None
+
+    def stored_mb(self, name: str) -> float:
+        """What lives between forward and backward besides parameters: all that is stored, and the output, once each."""
+        found: dict[int, int] = {}
+
+        def note(tensor: Tensor) -> Tensor:
+            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            note(self._forward(name)())
+        for parameter in self._modules[name].parameters():
+            found.pop(parameter.untyped_storage().data_ptr(), None)
+        return sum(found.values()) / 1e6
+
+    def _forward(self, name: str) -> Callable[[], Tensor]:
+        if name == FORMULA:
+            return self._formula
+        module = self._modules[name]
+        return lambda: module(self.signal)
+
+    def _formula(self) -> Tensor:
+        assert self.layer.scale is not None
+        return self.layer.scale() * yat(self.signal, self.layer.weight, self.layer.bias, self.layer.softening())
+
+    def _with_our_alpha(self, result: Sequence[Tensor], place: int) -> Sequence[Tensor]:
+        """The package's result with the gradient of our exponent α for that of its factor s."""
+        assert self.layer.scale is not None
+        n, s = self.layer.scale.num_units, self.layer.scale().detach()
+        converted = list(result)
+        converted[2 + place] = (result[2 + place] * s * math.log(n / math.log1p(n))).view(())
+        return converted
+
+
+@final
+@dataclass(frozen=True)
+class _Builder:
+    """Builds the problem at one size in whatever process it is called."""
+
+    case: Case
+    config: Config
+
+    def __call__(self, n: int) -> Problem:
+        return Problem(self.case, self.config, n)
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """Compare, then time and weigh, case by case."""
+    for case in tqdm(config.cases, desc="layers", disable=None):
+        yield from against_peers(_Builder(case, config), config)
+
+
+def compare(problem: Problem, tolerance: float) -> None:
+    """The gate before any timing: output and all gradients against the formula and the package."""
+    ours = problem.step(problem.case, "forward+backward")()
+    for peer in (FORMULA, PACKAGE):
+        theirs = problem.step(peer, "forward+backward")()
+        require_agreement(f"{problem.case} against {peer}", ours, theirs, tolerance)
+
+
+def against_peers(build: _Builder, config: Config) -> Iterator[Row]:
+    """One case: time interleaved with the peers', memory of each by itself, the peers' in rows of their own."""
+    case, n = build.case, config.batch
+    compare(build(min(n, 64)), config.tolerance)
+    sides = (case, LINEAR, NORMED, PACKAGE)
+    alone = measure_alone(build, n, dict.fromkeys(sides, DIRECTIONS), config.options, rounds=1)
+    problem = build(n)
+    stored = {side: problem.stored_mb(side) for side in sides}
+    for direction in DIRECTIONS:
+        steps = {side: problem.step(side, direction) for side in sides}
+        timed = interleave(steps, device=problem.device, options=config.options, label=f"{case} {direction}")
+        label = f"{case} against {PACKAGE}"
+        error = require_agreement(label, timed[case].result, timed[PACKAGE].result, config.tolerance)
+        for peer in sides[1:]:
+            same = error if peer == PACKAGE else None
+            peak_mb = alone[case][direction].peak_mb
+            row = Row.against(case, n, direction, timed, ours=case, peer=peer, name=peer, peak_mb=peak_mb, error=same)
+            yield _weighed(row, stored[case])
+        for peer in sides[1:]:
+            theirs = alone[peer][direction]._replace(seconds=timed[peer].median)
+            yield _weighed(Row.alone(f"{peer} beside {case}", n, direction, theirs), stored[peer])
+
+
+def _weighed(row: Row, stored_mb: float) -> Row:
+    return replace(row, stored_mb=stored_mb) if row.direction == "forward+backward" else row
+
+
+def notes(rows: Sequence[Row]) -> Iterator[str]:
+    """What the rows say of the layer's time and memory beside each peer's."""
+    by_case = {row.case: row for row in rows if row.direction == "forward+backward" and row.peer is None}
+    for row in rows:
+        theirs = by_case.get(f"{row.peer} beside {row.case}")
+        if row.direction == "forward" or row.peer_s is None or theirs is None:
+            continue
+        assert row.peak_mb is not None
+        assert theirs.peak_mb is not None
+        assert row.stored_mb is not None
+        assert theirs.stored_mb is not None
+        yield (
+            f"{row.case} beside {row.peer}, forward+backward: {row.ours_s / row.peer_s:.2f} of its time, "
+            f"{_part(row.peak_mb, theirs.peak_mb)} of its peak memory, "
+            f"{_part(row.stored_mb, theirs.stored_mb)} of what it keeps alive between forward and backward"
+        )
+
+
+def _part(ours: float, theirs: float) -> str:
+    return f"{ours / theirs:.2f}" if theirs > 0 else "-"
+
+
+BENCHMARK = Benchmark(
+    name="yat_dense",
+    purpose="a layer of Yat units against a linear layer with GELU, and the paper's package",
+    config=Config,
+    measure=measure,
+    notes=notes,
+)
