@@ -15,9 +15,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.harness import Benchmark, GateError, Options, Row, Step, interleave
-from fredholm.models import GPT2, LanguageModel, Sampling, generate
+from fredholm.models import GPT2, Aether, LanguageModel, Sampling, generate
 
 CACHED, PEER = SIDES = ("cached", "full recomputation")
+KINDS: Mapping[str, type[GPT2.Config] | type[Aether.Config]] = {"GPT2": GPT2.Config, "Aether": Aether.Config}
 SAMPLINGS: Mapping[str, Sampling] = {"greedy": Sampling(temperature=0), "drawn": Sampling(temperature=0.8, top_p=0.95)}
 
 
@@ -27,7 +28,7 @@ class Config:
     """What is measured. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=30.0))
-    models: tuple[str, ...] = ("GPT2",)
+    models: tuple[str, ...] = ("GPT2", "Aether")
     """Which language models."""
     embed_dim: int = 384
     """Channels."""
@@ -43,8 +44,8 @@ class Config:
     def sized(self) -> "Config":
         """The configuration that runs: ``quick`` shrinks everything."""
         for name in self.models:
-            if name not in ("GPT2",):
-                raise ValueError(f"no language model {name!r}; expected some of GPT2")
+            if name not in KINDS:
+                raise ValueError(f"no language model {name!r}; expected some of {', '.join(KINDS)}")
         if not self.options.quick:
             return self
         small = {"embed_dim": 8, "depth": 1, "num_heads": 2, "vocab_size": 20, "lengths": (9,)}
@@ -53,7 +54,7 @@ class Config:
     def model(self, name: str, length: int) -> LanguageModel:
         """A model with random weights, the same for every side."""
         torch.manual_seed(self.options.seed)
-        kind = GPT2.Config(embed_dim=self.embed_dim, depth=self.depth, num_heads=self.num_heads, dropout=0.0)
+        kind = KINDS[name](embed_dim=self.embed_dim, depth=self.depth, num_heads=self.num_heads, dropout=0.0)
         return kind.build(self.vocab_size, length).to(self.options.torch_device).eval()
 
 

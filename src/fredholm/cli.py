@@ -370,9 +370,7 @@ def _parse(kind: type[Arguments], command: str, argv: list[str], default: Argume
     caught = io.StringIO()
     try:
         with contextlib.redirect_stderr(caught):
-            # The kind of a nested config, such as a language model's, is the recipe's; its numbers are options.
-            config = (tyro.conf.AvoidSubcommands,)
-            return tyro.cli(kind, prog=f"fredholm {command}", args=argv, config=config, **given)
+            return tyro.cli(kind, prog=f"fredholm {command}", args=argv, **given)
     except SystemExit as end:
         if not end.code:
             raise

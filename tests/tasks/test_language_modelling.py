@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.models import GPT2, Sampling
+from fredholm.models import GPT2, Aether, LanguageModel, Sampling
 from fredholm.tasks import Batch, LanguageModelling, Task
 from fredholm.tasks.text import IGNORED
 from fredholm.training import Run, TrainingConfig, seed_everything, train
@@ -187,12 +187,16 @@ def test_without_torchmetrics_the_error_says_what_to_install(tmp_path: Path, mon
         config(tmp_path).build().metrics()
 
 
-def test_it_learns_and_the_run_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "model", [SMALL, Aether.Config(embed_dim=8, depth=1, num_heads=2, dropout=0.0)], ids=["GPT-2", "Aether"]
+)
+def test_it_learns_and_the_run_comes_back(tmp_path: Path, model: LanguageModel.Config) -> None:
     training = TrainingConfig(
         epochs=6, batch_size=8, learning_rate=1e-2, ema_decay=0.9, tensorboard=False, evaluate_every=3, device="cpu"
     )
-    result = train(Run.Config(task=config(tmp_path, vocab_size=280), training=training), tmp_path / "run")
+    task = config(tmp_path, vocab_size=280, model=model)
+    result = train(Run.Config(task=task, training=training), tmp_path / "run")
     assert result.metrics["perplexity"] < 60  # 280 at the start
     run = Run(tmp_path / "run", device="cpu")
     assert run.evaluate() == pytest.approx(result.metrics, rel=1e-6)
-    assert run.config.task.model == SMALL  # pyright: ignore[reportAttributeAccessIssue]
+    assert run.config.task.model == model  # pyright: ignore[reportAttributeAccessIssue]

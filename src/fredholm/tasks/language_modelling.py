@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.models import GPT2, LanguageModel, Sampling
+from fredholm.models import GPT2, Aether, LanguageModel, Sampling
 from fredholm.tasks.task import Batch, EpochTask, Objective, Prediction, Task
 from fredholm.tasks.text import (
     IGNORED,
@@ -56,6 +56,7 @@ class LanguageModelling(EpochTask):
 
     command: ClassVar[str] = "text"
     objective: ClassVar[Objective] = Objective(metric="perplexity", maximise=False)
+    parts: ClassVar[tuple[type, ...]] = (Aether.Config, GPT2.Config)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -78,7 +79,7 @@ class LanguageModelling(EpochTask):
             context: tokens that the model sees.
             stride: tokens that each window of the test split scores; fewer than the context give each more to be
                 predicted from, and take longer. None: the context.
-            model: the language model.
+            model: the language model; a recipe chooses its kind.
         """
 
         data: str = ""
@@ -89,7 +90,7 @@ class LanguageModelling(EpochTask):
         vocab_size: int | None = None
         context: int = 256
         stride: int | None = None
-        model: GPT2.Config = field(default_factory=lambda: GPT2.Config(embed_dim=384, depth=6, num_heads=6))
+        model: LanguageModel.Config = field(default_factory=lambda: Aether.Config(embed_dim=384, depth=6, num_heads=6))
 
         def __post_init__(self) -> None:
             if self.context < 1:

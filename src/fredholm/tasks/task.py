@@ -58,6 +58,9 @@ class Task(ABC):
 
     objective: ClassVar[Objective]
 
+    parts: ClassVar[tuple[type, ...]] = ()
+    """The dataclasses that a field of ``Config`` may hold where it names their base class."""
+
     @dataclass(frozen=True, kw_only=True)
     class Facts:
         """What the task learnt from its training data and the model needs later (sizes, class names, scales).

@@ -64,7 +64,7 @@ class RunFolder:
         content = self._content()
         if content.get("schema") != SCHEMA:
             raise ValueError(f"{self.config_file} has schema {content.get('schema')!r}; this version reads {SCHEMA}")
-        known = [kind for task in tasks for kind in (task.Config, task.Facts)]
+        known = [kind for task in tasks for kind in (task.Config, task.Facts, *task.parts)]
         try:
             config = from_json(content.get("run"), expected, known, "run")
             facts = from_json(content.get("facts"), Task.Facts, known, "facts")
