@@ -23,8 +23,9 @@ class Aether(LanguageModel):
     neither LayerNorm nor biases (Yat, figure 4, sections 2.2 and 2.3, table 7).
 
     The paper does not say how weights start. A Yat score grows with the square of its inputs, and nothing normalises
-    them, so they start at size 1: embeddings are scaled by sqrt(embed_dim) and have deviation 1/sqrt(embed_dim), the
-    head divides by sqrt(embed_dim), and the last maps of each branch start smaller by sqrt(2 L).
+    them, so the signal starts at size 1: embeddings are scaled by sqrt(embed_dim) and have deviation 1/sqrt(embed_dim),
+    positions 0.3 of it; queries and keys start at half the signal's size; the head divides by sqrt(embed_dim); the last
+    maps of each branch start smaller by sqrt(2 L).
 
     Args:
         vocab_size: number of tokens V.
@@ -88,7 +89,7 @@ class Aether(LanguageModel):
         self.scale = math.sqrt(dim)
         self.tokens = Text(vocab_size, dim, std=1 / self.scale)
         learned = config.positions == "learned"
-        self.positions = nn.Parameter(torch.randn(context, dim) / self.scale) if learned else None
+        self.positions = nn.Parameter(0.3 * torch.randn(context, dim) / self.scale) if learned else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(dim, bias=False) if config.layer_norm == "pre" else nn.Identity()
@@ -138,6 +139,7 @@ class Block(nn.Module):
             learn_epsilon=config.learn_epsilon,
             rotary_base=10_000.0 if config.positions == "rotary" else None,
             is_causal=True,
+            score_gain=0.25,
         )
         self.operator = IntegralOperator(kernel, residual=False, bias=False, output_gain=gain)
         self.feed_forward = YatFeedForward(
