@@ -6,7 +6,7 @@ from typing import Any
 
 import tyro
 
-from benchmarks import converted_layers, exact_mlp, generation, itnet, large_domains, scan, yat_dense
+from benchmarks import converted_layers, exact_mlp, generation, itnet, language_models, large_domains, scan, yat_dense
 from benchmarks.harness import Benchmark, GateError
 
 BENCHMARKS: tuple[Benchmark[Any], ...] = (
@@ -16,6 +16,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     large_domains.BENCHMARK,
     itnet.BENCHMARK,
     generation.BENCHMARK,
+    language_models.BENCHMARK,
     yat_dense.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""

@@ -1,0 +1,140 @@
+"""Aether beside GPT-2: time and memory of a training step: ``python -m benchmarks language_models``.
+
+Both models have the same sizes, tokens and loss; they compute different things, so neither checks the other. Each is
+checked by itself: read in two pieces through its state, it must give the logits of the whole.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from tqdm import tqdm
+
+from benchmarks.harness import (
+    DIRECTIONS,
+    Benchmark,
+    Direction,
+    Instance,
+    Options,
+    Row,
+    Step,
+    directed,
+    interleave,
+    measure_alone,
+    require_agreement,
+)
+from fredholm.models import GPT2, Aether, LanguageModel
+
+CASE, PEER = SIDES = ("Aether", "GPT-2")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take some minutes on two cores."""
+
+    options: Options = field(default_factory=Options)
+    embed_dim: int = 384
+    """Channels."""
+    depth: int = 6
+    """Layers."""
+    num_heads: int = 6
+    """Heads."""
+    vocab_size: int = 2000
+    """Tokens to choose from."""
+    batch: int = 1
+    """Sequences at a time."""
+    lengths: tuple[int, ...] = (256, 1024)
+    """Tokens a sequence, and the models' context."""
+    tolerance: float = 1e-4
+    """Relative difference of a model read in two pieces from the whole, above which nothing is timed."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs: ``quick`` shrinks everything."""
+        if not self.options.quick:
+            return self
+        small = {"embed_dim": 8, "depth": 1, "num_heads": 2, "vocab_size": 20, "batch": 2, "lengths": (9,)}
+        return dataclasses.replace(self, options=self.options.sized(), **small)
+
+    def instance(self, n: int) -> "Problem":
+        """Both models at one length."""
+        return Problem(self, n)
+
+
+@final
+class Problem(Instance):
+    """Random models without dropout and random tokens, the same for every process and machine."""
+
+    def __init__(self, config: Config, n: int) -> None:
+        self.n, self.device, self._tolerance = n, config.options.torch_device, config.tolerance
+        torch.manual_seed(config.options.seed)
+        dim, depth, heads = config.embed_dim, config.depth, config.num_heads
+        kinds = (
+            Aether.Config(embed_dim=dim, depth=depth, num_heads=heads, dropout=0.0),
+            GPT2.Config(embed_dim=dim, depth=depth, num_heads=heads, bias=False, dropout=0.0),
+        )
+        self.models: Mapping[str, LanguageModel] = {
+            side: kind.build(config.vocab_size, n).to(self.device) for side, kind in zip(SIDES, kinds, strict=True)
+        }
+        self.tokens = torch.randint(config.vocab_size, (config.batch, n + 1)).to(self.device)
+
+    def step(self, name: str, direction: Direction) -> Step:
+        """The loss, and its gradients by all parameters."""
+        model = self.models[name]
+
+        def loss() -> Tensor:
+            logits = model(self.tokens[:, :-1])
+            return F.cross_entropy(logits.flatten(0, 1), self.tokens[:, 1:].flatten())
+
+        return directed(loss, direction, model.parameters(), None)
+
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
+        """Two pieces through the state against the whole."""
+        model, given = self.models[name], self.tokens[:, :-1]
+        with torch.no_grad():
+            head, state = model.advance(given[:, : self.n // 3], model.initial_state(len(given)))
+            tail, _ = model.advance(given[:, self.n // 3 :], state)
+            whole = model(given)
+        label = f"{name} in two pieces against the whole, n={self.n}"
+        return require_agreement(label, (torch.cat([head, tail], dim=1),), (whole,), self._tolerance)
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """Both models at every length: time interleaved, memory of each by itself, GPT-2's in a row of its own."""
+    for n in tqdm(config.lengths, desc="lengths", disable=None):
+        problem = config.instance(n)
+        errors = {side: problem.error(side, "forward", ()) for side in SIDES}
+        alone = measure_alone(config.instance, n, dict.fromkeys(SIDES, DIRECTIONS), config.options, rounds=1)
+        for direction in DIRECTIONS:
+            steps = {side: problem.step(side, direction) for side in SIDES}
+            timed = interleave(steps, device=problem.device, options=config.options, label=f"n={n} {direction}")
+            peak_mb = alone[CASE][direction].peak_mb
+            row = Row.against(
+                CASE, n, direction, timed, ours=CASE, peer=PEER, name=PEER, peak_mb=peak_mb, error=errors[CASE]
+            )
+            yield dataclasses.replace(row, per_second=config.batch * n / row.ours_s)
+            theirs = alone[PEER][direction]._replace(seconds=timed[PEER].median, error=errors[PEER])
+            row = Row.alone(PEER, n, direction, theirs)
+            yield dataclasses.replace(row, per_second=config.batch * n / row.ours_s)
+
+
+def notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Memory of both, by length and direction."""
+    theirs = {(row.n, row.direction): row.peak_mb for row in rows if row.case == PEER}
+    for row in rows:
+        peak_mb = theirs.get((row.n, row.direction))
+        if row.case == CASE and row.peak_mb is not None and peak_mb:
+            yield f"n = {row.n}, {row.direction}: {CASE} takes {row.peak_mb / peak_mb:.2f} of the memory of {PEER}"
+
+
+BENCHMARK = Benchmark(
+    name="language_models",
+    purpose="training steps of Aether beside GPT-2 of the same size",
+    config=Config,
+    measure=measure,
+    notes=notes,
+)

@@ -1,0 +1,47 @@
+"""The benchmark of language models at tiny sizes: its gate, its rows and its notes."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from benchmarks import language_models
+from benchmarks.harness import DIRECTIONS, GateError, Options, instance
+from benchmarks.language_models import BENCHMARK, CASE, PEER, SIDES, Config
+from fredholm.models import Aether
+
+SHORT = dataclasses.replace(Config(options=Options(quick=True)).sized(), options=Options(rounds=1, budget_s=0.1))
+
+
+def test_every_length_and_direction_has_a_row_a_side(monkeypatch):
+    monkeypatch.setattr(instance, "in_fresh_process", lambda function, *arguments: function(*arguments))
+    report = BENCHMARK.run(SHORT)
+    rows = [(row.case, row.n, row.direction, row.peer) for row in report.rows]
+    assert rows == [(side, 9, d, PEER if side == CASE else None) for d in DIRECTIONS for side in SIDES]
+    for row in report.rows:
+        assert row.per_second == 18 / row.ours_s
+        assert row.max_rel_error is not None
+        assert row.max_rel_error <= SHORT.tolerance
+    assert all(note.startswith("n = 9, forward") for note in report.notes)
+
+
+def test_gate_stops_a_state_that_is_off_before_anything_is_timed(monkeypatch):
+    right = Aether.advance
+
+    def off(self, tokens, state):
+        logits, reached = right(self, tokens, state)
+        return (1.001 * logits, reached) if state[0][0].shape[2] else (logits, reached)
+
+    monkeypatch.setattr(Aether, "advance", off)
+    monkeypatch.setattr(language_models, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))
+    with pytest.raises(GateError, match="Aether in two pieces against the whole, n=9"):
+        BENCHMARK.run(SHORT)
+
+
+def test_a_training_step_reaches_every_parameter():
+    problem = SHORT.instance(9)
+    for side in SIDES:
+        loss, *gradients = problem.step(side, "forward+backward")()
+        assert loss.shape == ()
+        assert len(gradients) == len(list(problem.models[side].parameters()))
+        assert all(torch.isfinite(gradient).all() for gradient in gradients)
