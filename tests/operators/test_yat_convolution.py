@@ -91,7 +91,7 @@ def test_long_entries_in_half_the_width_stay_finite():
         assert value.isfinite().all()
 
 
-@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan, 1e20])
 def test_what_is_not_finite_shows_in_its_patches(bad):
     layer, x = YatConv1d(2, 3, 3), torch.randn(1, 2, 12)
     x[0, 1, 5] = bad

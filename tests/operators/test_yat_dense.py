@@ -160,7 +160,7 @@ def test_mistakes():
         YatDense(2, 3, epsilon=-1)
     with refused(TypeError, "float64", "float32"):
         layer(torch.randn(2, 5, dtype=torch.float64))
-    with refused(TypeError, "float16", "bfloat16"):
+    with refused(TypeError, "YatDense", "float16", "bfloat16"):
         layer.half()(torch.randn(2, 5).half())
-    with torch.autocast("cpu", torch.float16), refused(TypeError, "float16", "bfloat16"):
+    with torch.autocast("cpu", torch.float16), refused(TypeError, "YatDense", "float16", "bfloat16"):
         YatDense(5, 3)(torch.randn(2, 5))

@@ -78,7 +78,9 @@ def test_zeros_have_no_gradient_and_no_nan():
     with torch.no_grad():
         for term in given[:3]:
             term.zero_()
+    # ε and s so small that their product is 0 in float32
     given[4] = NUMBER(2e-38, dtype=torch.float64, requires_grad=True)
+    given[5] = NUMBER(1e-10, requires_grad=True)
     out, _ = yat_response(*given, torch.float32, True)
     found = torch.autograd.grad(out, [term for term in given if term is not None], torch.ones_like(out))
     for value in (out, *found):

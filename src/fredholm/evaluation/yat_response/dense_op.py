@@ -8,7 +8,7 @@ from torch import Tensor
 from fredholm.evaluation.yat_response.differentiate import Totals, differentiate
 from fredholm.evaluation.yat_response.respond import kept_dtype, respond
 from fredholm.evaluation.yat_response.terms import Terms, squares
-from fredholm.evaluation.yat_response.tiling import BLOCK_ELEMENTS, PRODUCT_ELEMENTS, runs
+from fredholm.evaluation.yat_response.tiling import BLOCK_ELEMENTS, PRODUCT_ELEMENTS, block_elements, runs
 from fredholm.kernels.yat_product import working_dtype
 
 
@@ -128,7 +128,7 @@ def _terms(x: Tensor, wide: Tensor, b: Tensor | None, epsilon: Tensor, scale: Te
 
 def _steps(n: int) -> tuple[int, int]:
     """Rows of one matrix product, and of one block."""
-    return max(1, PRODUCT_ELEMENTS // max(1, n)), max(1, BLOCK_ELEMENTS // max(1, n))
+    return max(1, PRODUCT_ELEMENTS // max(1, n)), max(1, block_elements(BLOCK_ELEMENTS) // max(1, n))
 
 
 def _as_block(rows: Tensor) -> Tensor:

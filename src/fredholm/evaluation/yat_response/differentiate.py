@@ -16,7 +16,8 @@ from fredholm.evaluation.yat_response.tiling import Block
 class Totals:
     """Gradients of everything but S, summed block by block and still to be scaled by `finished`.
 
-    Shapes are those of `Terms`; those of `epsilon` and `scale` are 0-dim, float64.
+    Shapes are those of `Terms`; those of `epsilon` and `scale` are 0-dim, float64. `epsilon` holds only what |x|² does
+    not: the entries at the floor of D.
     """
 
     query_square: Tensor
@@ -40,11 +41,12 @@ class Totals:
     def finished(self, terms: Terms) -> Self:
         """The gradients, after the last block."""
         s = 1.0 if terms.scale is None else terms.scale
+        epsilon = self.epsilon + self.query_square.sum(dtype=torch.float64)
         return type(self)(
             self.query_square * -s,
             self.key_square * -s,
             None if self.bias is None else self.bias * (2 * s),
-            (self.epsilon * -s).to(terms.epsilon.dtype),
+            (epsilon * -s).to(terms.epsilon.dtype),
             None if self.scale is None or terms.scale is None else (self.scale / s).to(terms.scale.dtype),
         )
 
@@ -79,8 +81,8 @@ def differentiate(
     if totals.bias is not None:
         totals.bias[:, g, u].add_(to_dot.sum((0, 3), keepdim=True))
     torch.mul(to_dot, ratio, out=pull)
-    totals.epsilon.add_(pull.sum())
     if at_floor is not None:
+        totals.epsilon.add_(torch.where(at_floor, pull, 0).sum())
         pull.masked_fill_(at_floor, 0)
     totals.query_square[n, g].add_(pull.sum(2, keepdim=True))
     totals.key_square[:, g, u].add_(pull.sum((0, 3), keepdim=True))

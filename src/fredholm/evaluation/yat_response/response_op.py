@@ -8,7 +8,7 @@ from torch import Tensor
 from fredholm.evaluation.yat_response.differentiate import Totals, differentiate
 from fredholm.evaluation.yat_response.respond import kept_dtype, respond
 from fredholm.evaluation.yat_response.terms import Terms
-from fredholm.evaluation.yat_response.tiling import BLOCK_ELEMENTS, Block, blocks
+from fredholm.evaluation.yat_response.tiling import BLOCK_ELEMENTS, Block, block_elements, blocks
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor | None, torch.dtype, bool]
 
@@ -77,12 +77,12 @@ def yat_response_backward(
 
 def _blocks(dot: Tensor) -> list[Block]:
     n, groups, units, points = dot.shape
-    return list(blocks((n, groups, units, points), BLOCK_ELEMENTS))
+    return list(blocks((n, groups, units, points), block_elements(BLOCK_ELEMENTS)))
 
 
 def _scratch(dot: Tensor) -> Tensor:
     """Two arrays as large as any block."""
-    return dot.new_empty(2, min(dot.numel(), max(BLOCK_ELEMENTS, dot.shape[-1])))
+    return dot.new_empty(2, min(dot.numel(), max(block_elements(BLOCK_ELEMENTS), dot.shape[-1])))
 
 
 def _like(free: Tensor, part: Tensor) -> Tensor:

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 
+import torch
+
 Block = tuple[slice, slice, slice]
 
-# of one block and of each scratch beside it: half a megabyte in float32, four of which fit a core's second-level cache
-BLOCK_ELEMENTS = 2**17
+# of a block, and of each scratch beside it, for each thread: small enough for caches, large enough that threads seldom
+# wait for each other; on a busy machine every wait costs a turn of the scheduler
+BLOCK_ELEMENTS = 2**18
 # of the rows whose products are computed by one matrix product: enough for its full speed
 PRODUCT_ELEMENTS = 2**22
 
@@ -31,6 +34,11 @@ def blocks(shape: tuple[int, int, int, int], elements: int) -> Iterator[Block]:
         for g in range(groups):
             for run in runs(units, max(1, elements // points)):
                 yield slice(i, i + 1), slice(g, g + 1), run
+
+
+def block_elements(per_thread: int) -> int:
+    """Entries of a block that all threads work on."""
+    return per_thread * torch.get_num_threads()
 
 
 def runs(total: int, step: int) -> Iterator[slice]:
