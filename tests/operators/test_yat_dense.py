@@ -5,6 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+import fredholm
+from fredholm import domains, kernels
 from fredholm.kernels import yat
 from fredholm.operators import YatDense
 from tests.refusals import refused
@@ -36,6 +38,26 @@ def test_is_the_formula_in_value_and_every_gradient(shape, bias, learn_epsilon, 
     grad = torch.randn_like(expected)
     found, wanted = (torch.autograd.grad(value, leaves, grad) for value in (out, expected))
     torch.testing.assert_close((out, *found), (expected, *wanted), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("scale", [False, True])
+def test_is_the_integral_of_the_yat_kernel_over_prototypes(bias, scale):
+    """Each prototype a point of the domain that contributes its own unit vector; forward and in every gradient."""
+    layer = randomise(YatDense(5, 7, bias=bias, epsilon=0.2, scale=scale).double())
+    kernel = kernels.Yat(5, 7, reads_bias=bias, num_units=7 if scale else None, epsilon=0.2).double()
+    if layer.scale is not None:
+        assert kernel.scale is not None
+        kernel.scale.alpha = layer.scale.alpha
+    operator = fredholm.IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
+    x = torch.randn(11, 5, dtype=torch.float64, requires_grad=True)
+    parts = [layer.weight, *([] if layer.bias is None else [layer.bias[:, None]]), torch.eye(7, dtype=torch.float64)]
+    integral = operator(
+        torch.cat(parts, dim=-1)[None], domains.Sequence(7), query=x[None], query_domain=domains.Sequence(11)
+    )
+    leaves, grad = [x, *layer.parameters()], torch.randn(11, 7, dtype=torch.float64)
+    found, wanted = (torch.autograd.grad(value, leaves, grad) for value in (layer(x), integral[0]))
+    torch.testing.assert_close((layer(x), *found), (integral[0], *wanted), rtol=1e-10, atol=1e-10)
 
 
 def test_reads_signals_in_any_layout():

@@ -8,7 +8,7 @@ Block = tuple[slice, slice, slice]
 
 # of a block, and of each scratch beside it, for each thread: small enough for caches, large enough that threads seldom
 # wait for each other; on a busy machine every wait costs a turn of the scheduler
-BLOCK_ELEMENTS = 2**18
+BLOCK_ELEMENTS = 2**19
 # of the rows whose products are computed by one matrix product: enough for its full speed
 PRODUCT_ELEMENTS = 2**22
 
