@@ -3,8 +3,8 @@
 Command:   python recipes/yat_plane.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32
 Time:      25 seconds of processor time, 2 minutes on the clock
-Score:     seed 0: of 100 starts 94 Yat units learn XOR, no linear and no ReLU unit; 3000 away 99.8 % of the directions have
-           the class of the opposite direction
+Score:     seed 0: of 100 starts 94 Yat units learn XOR, no linear and no ReLU unit; 3000 away 99.8 % of the directions
+           have the class of the opposite direction
 """
 
 import importlib.util
