@@ -65,10 +65,11 @@ def test_reduces_to_attention_where_distances_drown():
 
 
 def test_a_sum_with_attention_starts_from_both():
-    kernel = YatAttention(4, 2) + Attention(4, 2, bias=False)
+    kernels = YatAttention(4, 2), Attention(4, 2, bias=False)
+    kernel = kernels[0] + kernels[1]
     u = torch.randn(1, 5, 4)
     operator = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
-    parts = [IntegralOperator(k, residual=False, bias=False, output_projection=False)(u) for k in kernel.kernels]
+    parts = [IntegralOperator(k, residual=False, bias=False, output_projection=False)(u) for k in kernels]
     torch.testing.assert_close(operator(u), parts[0] + parts[1])
 
 

@@ -19,7 +19,7 @@ from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
-from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled
+from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled, TritonYat
 from fredholm.evaluation.yat_tiled import YatTiled
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "Toeplitz",
     "TritonFactorisedSum",
     "TritonTiled",
+    "TritonYat",
     "YatTiled",
     "as_filtering",
     "select",

@@ -23,12 +23,13 @@ from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
-from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled
+from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled, TritonYat
 from fredholm.evaluation.yat_tiled import YatTiled
 from fredholm.kernels import Kernel
 
 STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (
     FusedAttention(),
+    TritonYat(),
     YatTiled(),
     SeparableSum(),
     LowRankScan(),

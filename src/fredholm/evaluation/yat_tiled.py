@@ -1,6 +1,7 @@
 """Yat scores in tiles: memory that grows with N, not N²."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -45,7 +46,7 @@ class YatTiled(StatefulEvaluation):
         assert isinstance(kernel, YatScored)
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
         form = kernel.yat_form(u, domain, query, query_domain)
-        return integrate_scores(kernel, form, domain, query_domain, self.tile_elements)
+        return integrate_scores(kernel, form, domain, query_domain, self._in_tiles)
 
     def run(
         self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
@@ -58,22 +59,34 @@ class YatTiled(StatefulEvaluation):
         assert isinstance(kernel, StatefulYat)
         if reset is not None or not domain.is_plain:
             raise ValueError(
-                "YatTiled: a cache of keys keeps neither resets nor masks and weights; "
+                f"{self.name}: a cache of keys keeps neither resets nor masks and weights; "
                 "run each sequence by itself, or call the operator on the whole signal"
             )
-        form = kernel.continued_form(u, domain, state)
-        here, so_far = Sequence(u.shape[1]), Sequence(form.key.shape[2])
-        return integrate_scores(kernel, form, so_far, here, self.tile_elements), (form.key, form.value)
+        return continue_scores(kernel, u, domain, state, self._in_tiles)
+
+    def _in_tiles(self, inputs: YatInputs, normaliser: list[float]) -> Tensor:
+        elements = self.tile_elements or (1 << 17 if inputs.query.device.type == "cpu" else 1 << 24)
+        return yat_sums(list(inputs), normaliser, elements)[0]
 
 
-def integrate_scores(
-    kernel: YatScored, form: YatForm, domain: Domain, query_domain: Domain, tile_elements: int | None
-) -> Tensor:
-    """The sum over Yat scores of these queries, keys and values, `(B, Nq, H·d_v)`."""
+YatSum = Callable[[YatInputs, list[float]], Tensor]
+"""From all tensors and a normaliser as `encoded` gives it, the integral `(B, H, Nq, d_v)` in the working dtype."""
+
+
+def integrate_scores(kernel: YatScored, form: YatForm, domain: Domain, query_domain: Domain, sums: YatSum) -> Tensor:
+    """What `sums` makes of these queries, keys and values, `(B, Nq, H·d_v)`."""
     inputs = gathered(kernel, form, domain, query_domain)
-    elements = tile_elements or (1 << 17 if inputs.query.device.type == "cpu" else 1 << 24)
-    out = yat_sums(list(inputs), encoded(kernel.normaliser), elements)[0]
+    out = sums(inputs, encoded(kernel.normaliser))
     return out.to(inputs.value.dtype).transpose(1, 2).flatten(2)
+
+
+def continue_scores(
+    kernel: StatefulYat, u: Tensor, domain: Domain, state: State | None, sums: YatSum
+) -> tuple[Tensor, State]:
+    """What `sums` makes of the next points of a sequence, and all keys and values so far."""
+    form = kernel.continued_form(u, domain, state)
+    here, so_far = (Sequence(n).to(u.device) for n in (u.shape[1], form.key.shape[2]))
+    return integrate_scores(kernel, form, so_far, here, sums), (form.key, form.value)
 
 
 def gathered(kernel: YatScored, form: YatForm, domain: Domain, query_domain: Domain) -> YatInputs:

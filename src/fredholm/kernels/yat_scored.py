@@ -26,7 +26,13 @@ class YatForm(NamedTuple):
 
 
 class YatScored(Scored):
-    """Marker: a scored kernel whose sum can be taken in tiles, without the N x N scores."""
+    """Marker: a scored kernel whose sum can be taken in tiles, without the N x N scores.
+
+    Attributes:
+        reads_bias: whether keys have constants b.
+    """
+
+    reads_bias: bool = False
 
     @abc.abstractmethod
     def yat_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> YatForm:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.domains import Domain, Grid, Points, Union
-from fredholm.evaluation import TritonFactorisedSum, TritonTiled
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.evaluation import TritonFactorisedSum, TritonTiled, TritonYat
 from fredholm.evaluation.triton import machine
-from fredholm.kernels import MLP, SeparableMLP
+from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
 from tests.contracts.routes import Problem, results
 
 triton = pytest.importorskip("triton")
@@ -28,7 +28,7 @@ TOKEN = Points(torch.full((1, 2), 0.5))
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, Any]]]:
     """Records what would be launched: the kernel, its tile, and its arguments."""
-    from fredholm.evaluation.triton import backward, features, launch, owned
+    from fredholm.evaluation.triton import backward, features, launch, owned, yat_launch
 
     recorded: list[tuple[Any, Any, dict[str, Any]]] = []
 
@@ -36,7 +36,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, 
         assert min(grid) > 0
         recorded.append((kernel, tile, {**arguments, "UNITS": tile.units, "N": tile.points}))
 
-    for module in (backward, features, launch, owned):
+    for module in (backward, features, launch, owned, yat_launch):
         monkeypatch.setattr(module, "launch", record)
     return recorded
 
@@ -61,7 +61,7 @@ def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
         elif isinstance(value, torch.Tensor):
             signature[parameter.name], aligned[place,] = TYPES[value.dtype], [["tt.divisibility", 16]]
         else:
-            assert isinstance(value, int)
+            assert isinstance(value, int), parameter.name
             signature[parameter.name] = "i32"
     source = ASTSource(kernel, signature, constants, aligned)
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
@@ -119,6 +119,21 @@ def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, d
     results(TritonFactorisedSum(), Problem(kernel, torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
     assert len(launches) == 2 + 2 * 3  # S and h T; backward, for each, two orders of gradients and the other sum
     check_that_all_fit(launches, tmp_path, on_tensor_cores=sizes is PAPER and dtype == BF16)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "normaliser"),
+    [
+        (64, BF16, None), (64, BF16, Softermax()), (64, BF16, Softermax(2.5)), (64, FP32, None), (128, BF16, None),
+        (3, FP32, None), (256, BF16, None), (256, FP32, None),
+    ],
+)  # fmt: skip
+def test_every_launch_of_yat_scores_compiles_and_fits(launches, tmp_path, normaliser, head_dim, dtype):
+    kernel = YatAttention(head_dim, 1, normaliser=normaliser, is_causal=True).to(dtype)
+    where = Sequence(5, mask=torch.ones(1, 5, dtype=torch.bool))
+    results(TritonYat(), Problem(kernel, torch.zeros(1, 5, head_dim, dtype=dtype), where))
+    assert len(launches) == 3
+    check_that_all_fit(launches, tmp_path, on_tensor_cores=head_dim in (64, 128) and dtype == BF16)
 
 
 def test_products_rounded_to_tf32_compile(launches, tmp_path):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense, Evaluation, TritonFactorisedSum, TritonTiled, select
-from fredholm.kernels import MLP, SeparableMLP
+from fredholm.evaluation import Dense, Evaluation, TritonFactorisedSum, TritonTiled, TritonYat, select
+from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
 from tests.contracts.routes import TOLERANCE, Problem, compare, randomise, results
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -69,6 +69,18 @@ def test_features(name, autocast):
     problem = Problem(kernel, torch.randn(2, domain.num_points, 48).cuda(), domain)
     tolerance = TOLERANCE[torch.bfloat16 if autocast else torch.float32]
     check(TritonFactorisedSum(), problem, tolerance, autocast)
+
+
+@pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("normaliser", [None, Softermax(2.0, 1e-2)], ids=str)
+def test_yat_scores(normaliser, is_causal, autocast):
+    where = Sequence(150, mask=(torch.arange(150) % 7 > 0).expand(2, -1)).to("cuda")
+    kernel = randomise(YatAttention(48, 2, normaliser=normaliser, is_causal=is_causal), scale=0.2).cuda()
+    assert where.mask is not None
+    u = torch.where(where.mask[..., None], torch.randn(2, 150, 48).cuda(), 0.0)
+    problem = Problem(kernel, u, where)
+    check(TritonYat(), problem, TOLERANCE[torch.bfloat16 if autocast else torch.float32], autocast)
 
 
 def test_it_is_the_first_choice():

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.domains import Domain, Grid, Points
-from fredholm.evaluation import FactorisedSum, Toeplitz, TritonFactorisedSum, TritonTiled, select
+from fredholm.domains import Domain, Grid, Points, Sequence
+from fredholm.evaluation import FactorisedSum, Toeplitz, TritonFactorisedSum, TritonTiled, TritonYat, YatTiled, select
 from fredholm.evaluation.triton import machine
-from fredholm.kernels import MLP, SeparableMLP
+from fredholm.kernels import MLP, SeparableMLP, SoftSigmoid, Yat, YatAttention
 
 
 def mlp(embed_dim: int = 4, num_frequencies: int = 2, **options: Any) -> MLP:
@@ -144,3 +144,27 @@ def test_neither_importing_nor_refusing_imports_triton():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "told"),
+    [
+        (YatAttention(4, 2), None),
+        (YatAttention(4, 2, normaliser=SoftSigmoid()), "softmax and softermax are fused, not SoftSigmoid"),
+        (YatAttention(514, 2), "a head has 257 channels, above 256"),
+        (Yat(3, 2, reads_bias=True), "keys have constants, which are not fused"),
+    ],
+    ids=["fused", "normaliser", "channels", "constants"],
+)
+@pytest.mark.usefixtures("interpreting")
+def test_what_is_not_fused_of_yat_scores_is_named(kernel, told):
+    found = TritonYat().unsupported_reasons(kernel, torch.zeros(1, 3, kernel.in_dim), Sequence(3))
+    assert told in found if told else found == []
+
+
+@pytest.mark.usefixtures("interpreting")
+def test_pair_weights_of_yat_scores_go_to_tiles():
+    where = Sequence(3).weigh_pairs(torch.zeros(3, 3))
+    choice = select(YatAttention(4, 2), torch.zeros(1, 3, 4), where)
+    assert isinstance(choice.evaluation, YatTiled)
+    assert "the measure differs from query to query" in choice.refusals["TritonYat"]

@@ -1,0 +1,231 @@
+"""The kernels of sums over Yat scores. Legend: `yat_launch.py`.
+
+A program owns UNITS points of one side, the rows of its tiles, and meets those of the other, the columns, N at a time.
+Queries are rows in the forward pass and for their own gradients; keys are rows for theirs. All tensors are contiguous,
+with batch and heads in one dimension.
+"""
+
+# pyright: reportGeneralTypeIssues=false
+import triton
+import triton.language as tl
+
+from fredholm.evaluation.triton.tile import point_rows
+
+
+@triton.jit
+def _products(rows, columns, epsilon, PRECISION: tl.constexpr):
+    """T = q·k and D = ‖q - k‖² + ε, `(rows, columns)`, in float32."""
+    dot = tl.dot(rows, tl.trans(columns), input_precision=PRECISION)
+    row_square = tl.sum(rows.to(tl.float32) * rows.to(tl.float32), 1)
+    column_square = tl.sum(columns.to(tl.float32) * columns.to(tl.float32), 1)
+    return dot, tl.maximum(row_square[:, None] + column_square[None, :] - 2 * dot, 0.0) + epsilon
+
+
+@triton.jit
+def _numerator(score, reference, POWER: tl.constexpr):
+    """n(s) over n(σ), at most 1: rounding may put a score that is computed anew above its reference."""
+    if POWER == 0.0:
+        share = tl.exp(tl.minimum(score - reference, 0.0))
+    elif POWER == 1.0:
+        share = tl.minimum(score / reference, 1.0)
+    else:
+        positive = score > 0
+        ratio = tl.minimum(tl.where(positive, score, reference) / reference, 1.0)
+        share = tl.where(positive, tl.exp2(POWER * tl.log2(ratio)), 0.0)
+    return share
+
+
+@triton.jit
+def _slope(score, reference, share, POWER: tl.constexpr):
+    """The derivative of the numerator by the score."""
+    if POWER == 0.0:
+        slope = share
+    elif POWER == 1.0:
+        slope = 1.0 / reference + 0.0 * share
+    else:
+        positive = score > 0
+        slope = tl.where(positive, POWER * share / tl.where(positive, score, 1.0), 0.0)
+    return slope
+
+
+@triton.jit
+def _pair_mass(mass, seen, queries, query_exist, keys, key_exist, MASS: tl.constexpr, SEEN: tl.constexpr):
+    """ω_j where query i sees key j, else 0: queries `(r, 1)` or `(1, r)`, keys the other way."""
+    weight = (query_exist & key_exist).to(tl.float32)
+    if MASS:
+        weight *= tl.load(mass + keys, mask=key_exist, other=0.0).to(tl.float32)
+    if SEEN:
+        weight = tl.where(keys < tl.load(seen + queries, mask=query_exist, other=0), weight, 0.0)
+    return weight
+
+
+@triton.jit
+def yat_forward_kernel(
+    query, key, value, epsilon, mass, seen, out, reference, total, num_queries, num_keys, heads, mass_batch, seen_batch,
+    tiny,
+    MASS: tl.constexpr, SEEN: tl.constexpr, POWER: tl.constexpr, FLOOR: tl.constexpr, PRECISION: tl.constexpr,
+    DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """O, σ and Z of UNITS queries."""
+    rows = tl.program_id(0) * UNITS + tl.arange(0, UNITS).to(tl.int64)
+    group = tl.program_id(1).to(tl.int64)
+    exist = rows < num_queries
+    batch = group // heads
+    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
+    seen += tl.where(seen_batch > 1, batch, 0) * num_queries
+    q = point_rows(query + group * num_queries * DIM, rows, exist, DIM, DIM, D)
+    key += group * num_keys * DIM
+    value += group * num_keys * VALUE
+    dtype: tl.constexpr = value.dtype.element_ty
+    soft = tl.load(epsilon)
+    largest = tl.zeros([UNITS], tl.float32) + tl.load(tiny)
+    z = tl.zeros([UNITS], tl.float32)
+    sums = tl.zeros([UNITS, V], tl.float32)
+    stop = num_keys
+    if SEEN:
+        stop = tl.minimum(stop, tl.max(tl.load(seen + rows, mask=exist, other=0), 0))
+    for first in range(0, stop, N):
+        columns = first + tl.arange(0, N).to(tl.int64)
+        there = columns < num_keys
+        dot, distance = _products(q, point_rows(key, columns, there, DIM, DIM, D), soft, PRECISION)
+        weight = _pair_mass(mass, seen, rows[:, None], exist[:, None], columns[None, :], there[None, :], MASS, SEEN)
+        score = tl.where(weight > 0, dot * dot / distance, 0.0)
+        larger = tl.maximum(largest, tl.max(score, 1))
+        share = _numerator(score, larger[:, None], POWER) * weight
+        kept = _numerator(largest, larger, POWER)
+        z = z * kept + tl.sum(share, 1)
+        v = point_rows(value, columns, there, VALUE, VALUE, V)
+        sums = tl.dot(share.to(dtype), v, sums * kept[:, None], input_precision=PRECISION)
+        largest = larger
+    if POWER > 0.0:
+        # a row of zeros has the least reference, whose power may be beyond the floating range
+        z += FLOOR * tl.exp2(tl.minimum(-POWER * tl.log2(largest), 126.0))
+    empty = z <= 0
+    sums = tl.where(empty[:, None], 0.0, sums / tl.where(empty, 1.0, z)[:, None])
+    at = group * num_queries + rows
+    channels = tl.arange(0, V)
+    tl.store(out + at[:, None] * VALUE + channels[None, :], sums, mask=exist[:, None] & (channels[None, :] < VALUE))
+    tl.store(reference + at, largest, mask=exist)
+    tl.store(total + at, z, mask=exist)
+
+
+@triton.jit
+def _by_score(
+    dot, distance, weight, by_density, reference, share_of_total, delta, POWER: tl.constexpr
+):  # fmt: skip
+    """The density a, and G; see the legend of `yat_sums/backward.py`."""
+    score = tl.where(weight > 0, dot * dot / distance, 0.0)
+    numerator = _numerator(score, reference, POWER)
+    by_share = (by_density - delta) * share_of_total
+    return (
+        numerator * share_of_total,
+        by_share * _slope(score, reference, numerator, POWER) * weight,
+        by_share * numerator,
+    )
+
+
+@triton.jit
+def yat_query_kernel(
+    query, key, value, epsilon, mass, seen, grad, reference, share, delta, by_query, by_square, num_queries, num_keys,
+    heads, mass_batch, seen_batch,
+    MASS: tl.constexpr, SEEN: tl.constexpr, POWER: tl.constexpr, PRECISION: tl.constexpr,
+    DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """The gradient of UNITS queries, and Σ_j G r², which is that of -‖q‖²."""
+    rows = tl.program_id(0) * UNITS + tl.arange(0, UNITS).to(tl.int64)
+    group = tl.program_id(1).to(tl.int64)
+    exist = rows < num_queries
+    batch = group // heads
+    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
+    seen += tl.where(seen_batch > 1, batch, 0) * num_queries
+    q = point_rows(query + group * num_queries * DIM, rows, exist, DIM, DIM, D)
+    g = point_rows(grad + group * num_queries * VALUE, rows, exist, VALUE, VALUE, V)
+    at = group * num_queries + rows
+    sigma = tl.load(reference + at, mask=exist, other=1.0)[:, None]
+    over_z = tl.load(share + at, mask=exist, other=0.0)[:, None]
+    drop = tl.load(delta + at, mask=exist, other=0.0)[:, None]
+    key += group * num_keys * DIM
+    value += group * num_keys * VALUE
+    dtype: tl.constexpr = key.dtype.element_ty
+    soft = tl.load(epsilon)
+    squares = tl.zeros([UNITS], tl.float32)
+    sums = tl.zeros([UNITS, D], tl.float32)
+    stop = num_keys
+    if SEEN:
+        stop = tl.minimum(stop, tl.max(tl.load(seen + rows, mask=exist, other=0), 0))
+    for first in range(0, stop, N):
+        columns = first + tl.arange(0, N).to(tl.int64)
+        there = columns < num_keys
+        k = point_rows(key, columns, there, DIM, DIM, D)
+        dot, distance = _products(q, k, soft, PRECISION)
+        weight = _pair_mass(mass, seen, rows[:, None], exist[:, None], columns[None, :], there[None, :], MASS, SEEN)
+        v = point_rows(value, columns, there, VALUE, VALUE, V)
+        by_density = tl.dot(g, tl.trans(v), input_precision=PRECISION)
+        _, by_score, _ = _by_score(dot, distance, weight, by_density, sigma, over_z, drop, POWER)
+        ratio = dot / distance
+        by_dot = by_score * ratio
+        by_distance = by_dot * ratio
+        squares += tl.sum(by_distance, 1)
+        sums = tl.dot((by_dot + by_distance).to(dtype), k, sums, input_precision=PRECISION)
+    found = 2 * (sums - q.to(tl.float32) * squares[:, None])
+    channels = tl.arange(0, D)
+    where = exist[:, None] & (channels[None, :] < DIM)
+    tl.store(by_query + at[:, None] * DIM + channels[None, :], found, mask=where)
+    tl.store(by_square + at, squares, mask=exist)
+
+
+@triton.jit
+def yat_key_kernel(
+    query, key, value, epsilon, mass, seen, grad, reference, share, delta, by_key, by_value, by_mass, num_queries,
+    num_keys, heads, mass_batch, seen_batch,
+    MASS: tl.constexpr, SEEN: tl.constexpr, POWER: tl.constexpr, PRECISION: tl.constexpr,
+    DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """The gradients of UNITS keys, their values and, with MASS, their masses in this head."""
+    rows = tl.program_id(0) * UNITS + tl.arange(0, UNITS).to(tl.int64)
+    group = tl.program_id(1).to(tl.int64)
+    exist = rows < num_keys
+    batch = group // heads
+    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
+    seen += tl.where(seen_batch > 1, batch, 0) * num_queries
+    k = point_rows(key + group * num_keys * DIM, rows, exist, DIM, DIM, D)
+    v = point_rows(value + group * num_keys * VALUE, rows, exist, VALUE, VALUE, V)
+    query += group * num_queries * DIM
+    grad += group * num_queries * VALUE
+    dtype: tl.constexpr = key.dtype.element_ty
+    soft = tl.load(epsilon)
+    squares = tl.zeros([UNITS], tl.float32)
+    masses = tl.zeros([UNITS], tl.float32)
+    keys = tl.zeros([UNITS, D], tl.float32)
+    values = tl.zeros([UNITS, V], tl.float32)
+    for first in range(0, num_queries, N):
+        columns = first + tl.arange(0, N).to(tl.int64)
+        there = columns < num_queries
+        weight = _pair_mass(mass, seen, columns[None, :], there[None, :], rows[:, None], exist[:, None], MASS, SEEN)
+        if tl.max(tl.max(weight, 1), 0) > 0:
+            at = group * num_queries + columns
+            sigma = tl.load(reference + at, mask=there, other=1.0)[None, :]
+            over_z = tl.load(share + at, mask=there, other=0.0)[None, :]
+            drop = tl.load(delta + at, mask=there, other=0.0)[None, :]
+            q = point_rows(query, columns, there, DIM, DIM, D)
+            g = point_rows(grad, columns, there, VALUE, VALUE, V)
+            dot, distance = _products(k, q, soft, PRECISION)
+            by_density = tl.dot(v, tl.trans(g), input_precision=PRECISION)
+            density, by_score, by_weight = _by_score(dot, distance, weight, by_density, sigma, over_z, drop, POWER)
+            if MASS:
+                masses += tl.sum(tl.where(weight > 0, by_weight, 0.0), 1)
+            values = tl.dot((density * weight).to(dtype), g, values, input_precision=PRECISION)
+            ratio = dot / distance
+            by_dot = by_score * ratio
+            by_distance = by_dot * ratio
+            squares += tl.sum(by_distance, 1)
+            keys = tl.dot((by_dot + by_distance).to(dtype), q, keys, input_precision=PRECISION)
+    at = group * num_keys + rows
+    channels, outputs = tl.arange(0, D), tl.arange(0, V)
+    found = 2 * (keys - k.to(tl.float32) * squares[:, None])
+    where = exist[:, None] & (channels[None, :] < DIM)
+    tl.store(by_key + at[:, None] * DIM + channels[None, :], found, mask=where)
+    where = exist[:, None] & (outputs[None, :] < VALUE)
+    tl.store(by_value + at[:, None] * VALUE + outputs[None, :], values, mask=where)
+    if MASS:
+        tl.store(by_mass + at, masses, mask=exist)

@@ -1,0 +1,114 @@
+"""The fused sum over Yat scores equals the dense oracle, forward and in every gradient."""
+
+import pytest
+import torch
+
+from fredholm import IntegralOperator
+from fredholm.domains import Domain, Points, Sequence
+from fredholm.evaluation import TritonYat, select
+from fredholm.evaluation.triton import yat_op
+from fredholm.kernels import Softermax, YatAttention
+from tests.contracts.routes import Problem, check_route, randomise, results
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+
+NORMALISERS = {"softmax": None, "softermax": Softermax(1.0, 1e-2), "softermax of power 2.5": Softermax(2.5, 1e-1)}
+MASK = torch.tensor([[True, True, False, True, True], [True, False, False, False, True]])
+SEEDED = torch.Generator().manual_seed(0)
+DOMAINS: dict[str, Domain] = {
+    "sequence": Sequence(5),
+    "weights and mask per entry": Points(torch.zeros(2, 5, 1), weights=torch.rand(2, 5, generator=SEEDED), mask=MASK),
+    "shared weights": Points(torch.zeros(4, 1), weights=torch.rand(4, generator=SEEDED)),
+    "one point": Sequence(1),
+    "no point": Sequence(0),
+    "nothing exists": Sequence(4, mask=torch.zeros(2, 4, dtype=torch.bool)),
+    "times": Sequence(times=torch.rand(2, 5, generator=SEEDED).sort().values),
+}
+
+
+def make(where: Domain, heads: int = 2, head_dim: int = 3, **options) -> Problem:
+    kernel = randomise(YatAttention(heads * head_dim, heads, **options))
+    u = torch.randn(2, where.num_points, kernel.in_dim)
+    return Problem(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", DOMAINS)
+def test_every_domain(name, is_causal, normaliser):
+    problem = make(DOMAINS[name], is_causal=is_causal, normaliser=normaliser)
+    # with one point its share is nearly 1, and what the score's gradient is left with is a difference of like numbers
+    check_route(TritonYat(), problem, tolerance=1e-4 if name == "one point" else None)
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
+def test_a_learned_epsilon(normaliser):
+    # its gradient is a sum over all pairs in which most cancels
+    problem = make(DOMAINS["shared weights"], normaliser=normaliser, learn_epsilon=True)
+    check_route(TritonYat(), problem, tolerance=2e-4)
+
+
+@pytest.mark.parametrize(("num_queries", "num_keys"), [(3, 5), (1, 4), (0, 3), (3, 0), (70, 3), (3, 70)])
+def test_queries_on_another_domain(num_queries, num_keys):
+    problem = make(Points(torch.rand(num_keys, 1)), heads=1)
+    problem.query_domain = Points(torch.rand(num_queries, 1))
+    problem.query = torch.randn(2, num_queries, 3)
+    check_route(TritonYat(), problem, tolerance=2e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"head_dim": 17}, {"num_kv_heads": 1}, {"rotary_base": 9.0, "head_dim": 4}], ids=str
+)
+def test_more_points_than_one_tile(options):
+    check_route(TritonYat(), make(Sequence(67), is_causal=True, **options), tolerance=2e-5)
+
+
+def test_a_sequence_goes_on_from_a_state():
+    problem = make(Sequence(7), is_causal=True)
+    whole = TritonYat().integrate(problem.kernel, problem.u, problem.domain)
+    first, state = TritonYat().run(problem.kernel, problem.u[:, :4], Sequence(4))
+    second, _ = TritonYat().run(problem.kernel, problem.u[:, 4:], Sequence(3), state)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+
+
+def test_large_scores_stay_finite():
+    problem = make(Sequence(9))
+    problem.u = 1e4 * torch.randn(2, 9, 6).sign()
+    assert all(bool(torch.isfinite(value).all()) for value in results(TritonYat(), problem).values())
+
+
+def test_two_runs_are_identical():
+    problem = make(Sequence(40), is_causal=True)
+    first, second = results(TritonYat(), problem), results(TritonYat(), problem)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_operator_registration(monkeypatch):
+    """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operator."""
+    from fredholm.evaluation.triton import yat_tiled
+
+    calls, original = [], yat_op.yat_sums_triton
+    monkeypatch.setattr(yat_tiled, "yat_sums_triton", lambda *call: (calls.append(call), original(*call))[1])
+    problem = make(DOMAINS["shared weights"], is_causal=True)
+    TritonYat().integrate(problem.kernel, problem.u, problem.domain)
+    tensors, normaliser = calls[0]
+    leaves = [t.detach().requires_grad_(t.is_floating_point() and t.numel() > 0) for t in tensors]
+    assert set(torch.library.opcheck(original, (leaves, normaliser)).values()) == {"SUCCESS"}
+
+
+def test_one_graph_with_the_same_numbers():
+    torch.compiler.reset()
+    op = IntegralOperator(make(Sequence(3), is_causal=True).kernel)
+    found = []
+    for call in (op, torch.compile(op, fullgraph=True, backend="aot_eager")):
+        u = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        op.zero_grad()
+        out = call(u)
+        out.square().sum().backward()
+        found.append([out, u.grad, *(p.grad for p in op.parameters())])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_it_is_the_first_choice_where_it_runs():
+    problem = make(Sequence(3))
+    assert isinstance(select(problem.kernel, problem.u, problem.domain).evaluation, TritonYat)
