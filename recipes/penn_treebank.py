@@ -1,0 +1,49 @@
+"""Penn Treebank, a million words of newspaper text, in 2,000 byte-pair tokens: Aether, and GPT-2 of its size.
+
+Command:   fredholm train penn_treebank
+Hardware:  one core of an Intel Xeon, shared with other work; float32
+Time:      2 minutes of processor time for GPT-2
+Score:     GPT-2, seed 0: 1.752 bits a byte on the validation text
+Data:      ../shared/data/text_lm/ptb.{train,valid,test}.txt.gz
+"""
+
+import dataclasses
+
+from fredholm.models import GPT2, Aether
+from fredholm.tasks import LanguageModelling
+from fredholm.training import Run, TrainingConfig
+
+
+def penn_treebank() -> Run.Config:
+    """Aether with 4 layers of 64 channels on 2,000 byte-pair tokens of Penn Treebank."""
+    return Run.Config(
+        task=LanguageModelling.Config(
+            data="../shared/data/text_lm/ptb",
+            vocab_size=2000,
+            context=128,
+            stride=64,
+            model=Aether.Config(embed_dim=64, depth=4, num_heads=4, dropout=0.0),
+        ),
+        training=TrainingConfig(
+            epochs=1,
+            batch_size=8,
+            learning_rate=3e-3,
+            final_learning_rate=0.0,
+            warmup_fraction=0.1,
+            weight_decay=0.1,
+            betas=(0.9, 0.95),
+            ema_decay=0.99,
+            test_batch_size=16,
+        ),
+    )
+
+
+def penn_treebank_gpt2() -> Run.Config:
+    """GPT-2 of the same size on 2,000 byte-pair tokens of Penn Treebank."""
+    base = penn_treebank()
+    model = GPT2.Config(embed_dim=64, depth=4, num_heads=4, bias=False, dropout=0.0)
+    return dataclasses.replace(
+        base,
+        task=dataclasses.replace(base.task, model=model),
+        training=dataclasses.replace(base.training, learning_rate=1e-2),
+    )
