@@ -1,5 +1,6 @@
 """A layer of Yat units as one PyTorch operator: products and responses go together, a run of rows at a time."""
 
+import math
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def _forward(
     x: Tensor, w: Tensor, b: Tensor | None, epsilon: Tensor, scale: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor]:
     (m, n), wide = (len(x), len(w)), w.to(working_dtype("yat_dense", x.dtype))
-    terms, (rows, step) = _terms(x, wide, b, epsilon, scale), _steps(n)
+    terms, (rows, step) = _terms(x, wide, b, epsilon, scale), _steps(m, n)
     out = x.new_empty(m, n)
     kept = x.new_empty((m, n) if keep else (0, 0), dtype=kept_dtype(x.dtype, has_bias=b is not None))
     products = wide.new_empty(min(rows, m), n) if x.dtype != wide.dtype else None
@@ -83,8 +84,10 @@ def _backward(
     wants_x: bool,
 ) -> list[Tensor]:
     (m, n), wide = (len(x), len(w)), w.to(working_dtype("yat_dense", x.dtype))
-    terms, (rows, step) = _terms(x, wide, b, epsilon, scale), _steps(n)
+    terms, (rows, step) = _terms(x, wide, b, epsilon, scale), _steps(m, n)
     sums, totals = terms.scaled_sums(), Totals.zeros(terms)
+    # ∂|x|²/∂x = 2 x shares the factor 2 s of ∂Y/∂S
+    factor = 2.0 if scale is None else 2.0 * scale
     to_x, to_w = torch.empty_like(x, dtype=wide.dtype) if wants_x else wide.new_empty(0), torch.zeros_like(wide)
     to_dot, free = wide.new_empty(min(rows, m), n), wide.new_empty(2, min(step, m), 1, n, 1)
     for run in runs(m, rows):
@@ -100,15 +103,12 @@ def _backward(
                 (free[0, :count], free[1, :count]),
                 _as_block(to_dot[part]),
             )
-        pulled = to_dot[: run.stop - run.start]
-        to_w.addmm_(pulled.mT, x[run].to(wide.dtype))
+        pulled, points = to_dot[: run.stop - run.start], x[run].to(wide.dtype)
+        to_w.addmm_(pulled.mT, points)
         if wants_x:
             torch.mm(pulled, wide, out=to_x[run])
-    # ∂|x|²/∂x = 2 x shares the factor 2 s of ∂Y/∂S
-    factor = 2.0 if scale is None else 2.0 * scale
+            to_x[run].addcmul_(points, totals.query_square[run].view(-1, 1), value=-1).mul_(factor)
     to_w.addcmul_(wide, totals.key_square.view(n, 1), value=-1).mul_(factor)
-    if wants_x:
-        to_x.addcmul_(x.to(wide.dtype), totals.query_square.view(m, 1), value=-1).mul_(factor)
     done = totals.finished(terms)
     grads = [to_x.to(x.dtype), to_w.to(w.dtype), done.epsilon]
     if b is not None and done.bias is not None:
@@ -126,9 +126,10 @@ def _terms(x: Tensor, wide: Tensor, b: Tensor | None, epsilon: Tensor, scale: Te
     return Terms(squares(x.to(wide.dtype)).view(-1, 1, 1, 1), squares(wide).view(1, 1, -1, 1), bias, epsilon, scale)
 
 
-def _steps(n: int) -> tuple[int, int]:
-    """Rows of one matrix product, and of one block."""
-    return max(1, PRODUCT_ELEMENTS // max(1, n)), max(1, block_elements(BLOCK_ELEMENTS) // max(1, n))
+def _steps(m: int, n: int) -> tuple[int, int]:
+    """Rows of one matrix product, with no small rest, and rows of one block."""
+    most = max(1, PRODUCT_ELEMENTS // max(1, n))
+    return max(1, math.ceil(m / math.ceil(max(1, m) / most))), max(1, block_elements(BLOCK_ELEMENTS) // max(1, n))
 
 
 def _as_block(rows: Tensor) -> Tensor:

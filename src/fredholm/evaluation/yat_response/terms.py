@@ -6,7 +6,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.yat_response.tiling import Block
+from fredholm.evaluation.yat_response.tiling import BLOCK_ELEMENTS, Block
 
 
 @final
@@ -44,6 +44,8 @@ class Terms:
 
 
 def squares(vectors: Tensor) -> Tensor:
-    """|v|² of `(..., d)`, NaN where it is not finite: such a vector would otherwise answer a plausible 0."""
-    found = vectors.square().sum(-1)
+    """|v|² of `(M, d)`, NaN where it is not finite: such a vector would otherwise answer a plausible 0."""
+    # some rows at a time, so that their squares stay in cache
+    rows = max(1, BLOCK_ELEMENTS // max(1, vectors.shape[-1]))
+    found = torch.cat([part.square().sum(-1) for part in vectors.split(rows)])
     return torch.where(found.isinf(), torch.nan, found)
