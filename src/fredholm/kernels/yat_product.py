@@ -22,8 +22,8 @@ from torch import Tensor
 def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor = 1e-3) -> Tensor:
     """(x·w + b)² / (‖x - w‖² + ε) for every point and every prototype.
 
-    The distance is |x|² + |w|² - 2 x·w, not below 0. Its rounding error is that of |x|² + |w|², so that an ε far below
-    |x|² 10⁻⁷ in float32 says little. Everything is computed in at least float32, under autocast too. NaN gives NaN;
+    The distance is ‖x‖² + ‖w‖² - 2 x·w, not below 0. Its rounding error is that of ‖x‖² + ‖w‖², so that an ε far below
+    ‖x‖² 10⁻⁷ in float32 says little. Everything is computed in at least float32, under autocast too. NaN gives NaN;
     an infinite x or w gives NaN.
 
     Args:

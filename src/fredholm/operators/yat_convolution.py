@@ -24,7 +24,7 @@ class YatConvolution(nn.Module, ABC):
     """Y_j(p) = s (⟨x_p, w_j⟩ + b_j)² / (‖x_p - w_j‖² + ε) for the patch x_p at every place p, one channel a filter.
 
     As a torch convolution in all that concerns places; padding counts as zeros, in the product and in the distance.
-    With groups, patch and filter hold the channels of one group. ⟨x_p, w⟩ is torch's convolution and |x_p|² the
+    With groups, patch and filter hold the channels of one group. ⟨x_p, w⟩ is torch's convolution and ‖x_p‖² the
     convolution of the channels' squares with ones; no patch is ever written out. Precision, stored memory, start and ε
     are those of `YatDense`, with d = kernel cells × channels of a group, and n = `out_channels` in the scale.
 

@@ -22,7 +22,7 @@ class YatDense(nn.Module):
     NaN, and so does a point that is infinite or, in float32, longer than 10¹⁹.
 
     Prototypes start so that responses are of order 1 for points of length 1 to √d (`start_prototypes`), b at 0.
-    Default ε: 10⁻³ is above the rounding of a squared distance in float32, about 10⁻⁷ (|x|² + |w|²), up to |x|² = 10⁴;
+    Default ε: 10⁻³ is above the rounding of a squared distance in float32, about 10⁻⁷ (‖x‖² + ‖w‖²), up to ‖x‖² = 10⁴;
     longer points need more. The response of one unit may reach s (‖w‖⁴/ε + ‖w‖²), next to its prototype.
 
     Args:

@@ -11,7 +11,7 @@ from fredholm.kernels.yat_product import working_dtype
 def start_prototypes(weight: Tensor, num_units: int, *, scaled: bool) -> None:
     """Draws prototypes `(n, …)` from N(0, 1 / max(s - 1, 1)), s = n / log(1 + n), or 1 unless `scaled`.
 
-    A response is about (s/d) |x|² ‖w‖² / (|x|² + ‖w‖²) times the square of a standard normal number. At |x|² = d,
+    A response is about (s/d) ‖x‖² ‖w‖² / (‖x‖² + ‖w‖²) times the square of a standard normal number. At ‖x‖² = d,
     coordinates of order 1, its mean is 1 (1/2 without the scale and in layers of at most three units). In a wide layer
     ‖w‖² is of order 1, far below d, so that longer points answer alike, and points of length 1 about s/d.
 

@@ -86,7 +86,7 @@ def _backward(
     (m, n), wide = (len(x), len(w)), w.to(working_dtype("yat_dense", x.dtype))
     terms, (rows, step) = _terms(x, wide, b, epsilon, scale), _steps(m, n)
     sums, totals = terms.scaled_sums(), Totals.zeros(terms)
-    # ∂|x|²/∂x = 2 x shares the factor 2 s of ∂Y/∂S
+    # ∂‖x‖²/∂x = 2 x shares the factor 2 s of ∂Y/∂S
     factor = 2.0 if scale is None else 2.0 * scale
     to_x, to_w = torch.empty_like(x, dtype=wide.dtype) if wants_x else wide.new_empty(0), torch.zeros_like(wide)
     to_dot, free = wide.new_empty(min(rows, m), n), wide.new_empty(2, min(step, m), 1, n, 1)

@@ -16,7 +16,7 @@ from fredholm.evaluation.yat_response.tiling import Block
 class Totals:
     """Gradients of everything but S, summed block by block and still to be scaled by `finished`.
 
-    Shapes are those of `Terms`; those of `epsilon` and `scale` are 0-dim, float64. `epsilon` holds only what |x|² does
+    Shapes are those of `Terms`; those of `epsilon` and `scale` are 0-dim, float64. `epsilon` holds only what ‖x‖² does
     not: the entries at the floor of D.
     """
 

@@ -24,12 +24,12 @@ def yat_response(
     out_dtype: torch.dtype,
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Y, and what the backward needs besides Y, |x|² and |w|²; both `(N, G, U, L)`.
+    """Y, and what the backward needs besides Y, ‖x‖² and ‖w‖²; both `(N, G, U, L)`.
 
     Args:
         dot: S of N signals, G groups of U units and L points, `(N, G, U, L)`, float32 or float64.
-        query_square: |x|², `(N, G, 1, L)`; NaN where it is not finite (`squares`).
-        key_square: |w|², `(1, G, U, 1)`.
+        query_square: ‖x‖², `(N, G, 1, L)`; NaN where it is not finite (`squares`).
+        key_square: ‖w‖², `(1, G, U, 1)`.
         b: `(1, G, U, 1)` or None.
         epsilon: 0-dim.
         scale: 0-dim or None for 1.
@@ -59,7 +59,7 @@ def yat_response_backward(
     out: Tensor,
     kept: Tensor,
 ) -> list[Tensor]:
-    """Gradients of S, |x|², |w|², ε, b and s, the last two where they are."""
+    """Gradients of S, ‖x‖², ‖w‖², ε, b and s, the last two where they are."""
     terms = Terms(query_square, key_square, b, epsilon, scale)
     sums, totals = terms.scaled_sums(), Totals.zeros(terms)
     to_dot = torch.empty_like(grad, dtype=query_square.dtype)
