@@ -1,6 +1,6 @@
 """Aether against GPT-2 on tiny Shakespeare and Penn Treebank, each with its own learning rate (Yat, 3.5, 3.6, E.6).
 
-Command:   python -m recipes.aether_against_gpt2
+Command:   python recipes/aether_against_gpt2.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32
 Time:      about an hour of processor time
 Score:     see docs/studies/aether.md
@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,19 +23,18 @@ import tyro
 from fredholm.tasks import LanguageModelling
 from fredholm.training import DivergedError, Run, train
 from fredholm.training.progress import print_line
+from fredholm.training.recipes import open_recipe
 from fredholm.training.scoring import score_test_split
-from recipes.penn_treebank import penn_treebank, penn_treebank_gpt2
-from recipes.shakespeare import shakespeare, shakespeare_gpt2
 
 Corpus = Literal["Shakespeare", "Penn Treebank"]
 Split = Literal["valid", "test"]
 CORPORA: tuple[Corpus, ...] = Corpus.__args__
 GPT2, AETHER, PRE, POST = MODELS = ("GPT-2", "Aether", "Aether, LayerNorm before", "Aether, LayerNorm after")
-RECIPES: dict[tuple[Corpus, str], Callable[[], Run.Config]] = {
-    ("Shakespeare", GPT2): shakespeare_gpt2,
-    ("Shakespeare", AETHER): shakespeare,
-    ("Penn Treebank", GPT2): penn_treebank_gpt2,
-    ("Penn Treebank", AETHER): penn_treebank,
+RECIPES: dict[tuple[Corpus, str], str] = {
+    ("Shakespeare", GPT2): "shakespeare_gpt2",
+    ("Shakespeare", AETHER): "shakespeare",
+    ("Penn Treebank", GPT2): "penn_treebank_gpt2",
+    ("Penn Treebank", AETHER): "penn_treebank",
 }
 RATES = {GPT2: (3e-3, 1e-2, 3e-2), AETHER: (3e-4, 1e-3, 3e-3), PRE: (1e-3, 3e-3), POST: (1e-3, 3e-3)}
 """Learning rates tried, a factor of about three apart, with the best between two others."""
@@ -74,7 +73,7 @@ class Job(NamedTuple):
 
     def config(self, *, quick: bool) -> Run.Config:
         """The corpus's recipe for the model, at this learning rate, measured on the validation text."""
-        base = RECIPES[self.corpus, AETHER if self.model in (PRE, POST) else self.model]()
+        base = open_recipe(RECIPES[self.corpus, AETHER if self.model in (PRE, POST) else self.model]).config
         task, training = base.task, base.training
         assert isinstance(task, LanguageModelling.Config)
         model: Any = task.model

@@ -110,5 +110,5 @@ def test_the_projects_recipes_state_what_to_expect(path: Path) -> None:
 def test_the_projects_recipes_can_be_kept(path: Path) -> None:
     for name in [name for name, listing in list_recipes().items() if listing.file.resolve() == path]:
         recipe = open_recipe(name)
-        known = [kind for task in recipe.tasks for kind in (task.Config, task.Facts)]
+        known = [kind for task in recipe.tasks for kind in (task.Config, task.Facts, *task.parts)]
         assert from_json(json.loads(json.dumps(to_json(recipe.config))), Run.Config, known) == recipe.config
