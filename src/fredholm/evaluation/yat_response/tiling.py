@@ -6,8 +6,8 @@ import torch
 
 Block = tuple[slice, slice, slice]
 
-# of a block, and of each scratch beside it, for each thread: half a megabyte in float32, so that four of them nearly fit
-# a core's second-level cache, and still long beside the wait of threads for each other
+# of a block, and of each scratch beside it, for each thread: half a megabyte in float32, four of which nearly fit a
+# core's second-level cache, and still long beside the wait of threads for each other
 BLOCK_ELEMENTS = 2**17
 # of the rows whose products are computed by one matrix product: enough for its full speed
 PRODUCT_ELEMENTS = 2**22
