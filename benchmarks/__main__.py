@@ -6,7 +6,17 @@ from typing import Any
 
 import tyro
 
-from benchmarks import converted_layers, exact_mlp, generation, itnet, language_models, large_domains, scan, yat_dense
+from benchmarks import (
+    converted_layers,
+    exact_mlp,
+    generation,
+    itnet,
+    language_models,
+    large_domains,
+    scan,
+    yat_attention,
+    yat_dense,
+)
 from benchmarks.harness import Benchmark, GateError
 
 BENCHMARKS: tuple[Benchmark[Any], ...] = (
@@ -18,6 +28,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     generation.BENCHMARK,
     language_models.BENCHMARK,
     yat_dense.BENCHMARK,
+    yat_attention.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

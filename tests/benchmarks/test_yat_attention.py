@@ -1,0 +1,40 @@
+import dataclasses
+
+import pytest
+import torch
+
+from benchmarks import yat_attention
+from benchmarks.harness import GateError, Options
+from fredholm.evaluation import YatTiled
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+QUICK = yat_attention.Config(options=Options(quick=True)).sized()
+
+
+def test_a_quick_run_has_every_row(monkeypatch):
+    # a process for every memory measurement would take most of the time
+    monkeypatch.setattr("benchmarks.harness.instance.in_fresh_process", lambda function, *given: function(*given))
+    config = dataclasses.replace(QUICK, heads=(2,))
+    rows = list(yat_attention.measure(config))
+    assert {(row.case, row.peer) for row in rows if row.peer} == {
+        ("Yat attention, 2 heads", "softmax attention"),
+        ("Yat attention, 2 heads", "dense form"),
+    }
+    assert {row.n for row in rows} == {config.points, *config.own_points}
+    assert all((row.max_rel_error or 1.0) < config.tolerance for row in rows if row.peer == "dense form")
+    assert all(line for line in yat_attention.BENCHMARK.notes(rows))
+
+
+def test_a_wrong_sum_is_not_timed(monkeypatch):
+    right = YatTiled.integrate
+    monkeypatch.setattr(YatTiled, "integrate", lambda *given: 1.001 * right(*given))
+    with pytest.raises(GateError, match="Yat attention against dense form"):
+        yat_attention.compare(yat_attention.Build(QUICK, 2))
+
+
+def test_the_dense_form_is_the_formula():
+    problem = yat_attention.Problem(QUICK, 2, 5)
+    q, k, v = problem.u[0].detach().view(5, 3, 2, 6).permute(1, 2, 0, 3)
+    distance = (q[:, :, None] - k[:, None]).square().sum(-1)
+    share = ((q @ k.mT).square() / (distance + 1)).softmax(-1)
+    torch.testing.assert_close(problem.step("dense form", "forward")()[0][0], (share @ v).transpose(0, 1).flatten(1))
