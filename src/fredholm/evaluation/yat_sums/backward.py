@@ -32,7 +32,7 @@ class Given(NamedTuple):
 
 @final
 class Backward:
-    """Gradients of everything in `YatInputs` but the order, in its shapes but for heads and batch in a row.
+    """Gradients of everything in `YatInputs` but the order, for some heads.
 
     Args:
         tiles: the problem.
@@ -51,20 +51,20 @@ class Backward:
         self.query, self.key, self.value = (torch.zeros_like(t) for t in (tiles.query, tiles.key, tiles.value))
         self._query_square, self._key_square = (torch.zeros_like(t) for t in (tiles.query_square, tiles.key_square))
         self.bias = None if tiles.bias is None else torch.zeros_like(tiles.bias)
-        self.mass = torch.zeros_like(tiles.mass) if wants_mass and tiles.mass is not None else None
+        self.mass = None if tiles.mass is None or not wants_mass else torch.zeros_like(tiles.mass)
         self.pairs = None
         if wants_pairs and tiles.pairs is not None:
             self.pairs = torch.zeros_like(tiles.pairs, dtype=tiles.dtype)
         for rows in tiles.all_rows():
             for columns in tiles.columns_of(rows):
                 self._add(rows, columns)
-        self.points = self.query, self.key, self.value
         self.epsilon = -self._query_square.sum()
         self.query.addcmul_(tiles.query, self._query_square, value=-2)
-        self.key.addcmul_(tiles.key, self._key_square.mT, value=-2)
+        self.key.addcmul_(tiles.key, self._key_square, value=-2)
 
     def _add(self, rows: Rows, columns: slice) -> None:
-        tiles, here, there = self._tiles, (rows.heads, rows.rows), (rows.heads, columns)
+        tiles, at = self._tiles, self._tiles.at
+        here, there = (rows.heads, rows.rows), (rows.heads, columns)
         shifted, distance = tiles.products(rows, columns)
         # to the bit what the forward pass had, or large scores would lie above their reference
         score = torch.mul(shifted, shifted, out=tiles.scratch(2, shifted.shape)).div_(distance)
@@ -72,28 +72,29 @@ class Backward:
         by_score = self._by_score(score, rows, columns)
         by_dot = by_score.mul_(ratio)  # over 2, but for what the distance adds
         by_square = torch.mul(by_dot, ratio, out=shifted)
-        self._query_square[here] += by_square.sum(-1, keepdim=True)
-        self._key_square[rows.heads, :, columns] += by_square.sum(-2, keepdim=True)
+        at(self._query_square, *here).add_(by_square.sum(-1, keepdim=True))
+        at(self._key_square, *there).add_(by_square.sum(-2)[..., None])
         if self.bias is not None:
-            self.bias[rows.heads, :, columns] += 2 * by_dot.sum(-2, keepdim=True)
+            at(self.bias, *there).add_(by_dot.sum(-2)[..., None], alpha=2)
         by_dot.add_(by_square)
-        self.query[here].baddbmm_(by_dot, tiles.key[there], alpha=2)
-        self.key[there].baddbmm_(by_dot.mT, tiles.query[here], alpha=2)
+        at(self.query, *here).baddbmm_(by_dot, at(tiles.key, *there), alpha=2)
+        at(self.key, *there).baddbmm_(by_dot.mT, at(tiles.query, *here), alpha=2)
 
     def _by_score(self, score: Tensor, rows: Rows, columns: slice) -> Tensor:
         """G, after adding to the gradients of values and masses."""
         tiles, given, normaliser = self._tiles, self._given, self._normaliser
+        at = tiles.at
         here, there = (rows.heads, rows.rows), (rows.heads, columns)
-        reference, share = given.reference[here], self._share[here]
+        reference, share = at(given.reference, *here), at(self._share, *here)
         mass = tiles.pair_mass(rows, columns)
         if mass is not None:
             score.masked_fill_(mass <= 0, 0.0)
         kept = score.clone() if normaliser.slope_reads_score else score
         density = normaliser.numerator(score, reference)
         slope = normaliser.slope(kept, reference, density)
-        by_density = torch.bmm(given.grad[here], tiles.value[there].mT, out=tiles.scratch(3, score.shape))
+        by_density = torch.bmm(at(given.grad, *here), at(tiles.value, *there).mT, out=tiles.scratch(3, score.shape))
         if self._delta is not None:
-            by_density.sub_(self._delta[here])
+            by_density.sub_(at(self._delta, *here))
         if self.mass is not None or self.pairs is not None:
             by_mass = by_density * density * share
             self._add_masses(by_mass if mass is None else by_mass.masked_fill_(mass <= 0, 0.0), rows, columns)
@@ -104,7 +105,7 @@ class Backward:
         else:
             by_score = by_density.mul_(slope).mul_(factor)
             density = density * factor
-        self.value[there].baddbmm_(density.mT, given.grad[here])
+        at(self.value, *there).baddbmm_(density.mT, at(given.grad, *here))
         return by_score
 
     def _add_masses(self, by_mass: Tensor, rows: Rows, columns: slice) -> None:
@@ -119,3 +120,16 @@ class Backward:
             batch, head = tiles.places(rows, self.pairs.shape[0], self.pairs.shape[1])
             block = self.pairs[:, :, rows.rows, columns]
             block.index_put_((batch, head), of_pairs, accumulate=True)
+
+    @property
+    def of_heads(self) -> tuple[Tensor, ...]:
+        """Gradients of queries, keys, values and b, a head after the other; that of an absent b is empty."""
+        return self.query, self.key, self.value, self._present(self.bias)
+
+    @property
+    def of_all(self) -> tuple[Tensor, ...]:
+        """What these heads say of the gradients of ε, masses and pair weights; empty where absent or not wanted."""
+        return self.epsilon, self._present(self.mass), self._present(self.pairs)
+
+    def _present(self, grad: Tensor | None) -> Tensor:
+        return self.query.new_empty(0) if grad is None else grad

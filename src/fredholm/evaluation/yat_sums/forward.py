@@ -19,20 +19,20 @@ def forward(tiles: Tiles, normaliser: Normaliser) -> tuple[Tensor, Tensor, Tenso
     for rows in tiles.all_rows():
         here = rows.heads, rows.rows
         if isinstance(normaliser, Competitive):
-            out[here], reference[here], total[here] = _competing(tiles, rows, normaliser)
+            reference[here], total[here] = _competing(tiles, rows, normaliser, out[here])
         else:
             one = reference.new_ones(())
             for columns in tiles.columns_of(rows):
                 score, mass = _scores(tiles, rows, columns)
                 share = _weighed(normaliser.numerator(score, one), mass)
-                out[here].baddbmm_(share, tiles.value[rows.heads, columns])
+                out[here].baddbmm_(share, tiles.at(tiles.value, rows.heads, columns))
     return out, reference, total
 
 
-def _competing(tiles: Tiles, rows: Rows, normaliser: Competitive) -> tuple[Tensor, Tensor, Tensor]:
+def _competing(tiles: Tiles, rows: Rows, normaliser: Competitive, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Writes the sums into `out`, zeros; σ and Z."""
     square = tiles.query_square[rows.heads, rows.rows]
     reference, total = normaliser.reference(torch.zeros_like(square)), torch.zeros_like(square)
-    out = square.new_zeros(*square.shape[:2], tiles.value.shape[-1])
     for columns in tiles.columns_of(rows):
         score, mass = _scores(tiles, rows, columns)
         larger = torch.maximum(reference, score.amax(-1, keepdim=True))
@@ -43,10 +43,11 @@ def _competing(tiles: Tiles, rows: Rows, normaliser: Competitive) -> tuple[Tenso
             out.mul_(kept)
         reference = larger
         total += share.sum(-1, keepdim=True)
-        out.baddbmm_(share, tiles.value[rows.heads, columns])
+        out.baddbmm_(share, tiles.at(tiles.value, rows.heads, columns))
     floor = normaliser.floor(reference)
     total = total if floor is None else total + floor
-    return out.mul_(reciprocal(total)), reference, total
+    out.mul_(reciprocal(total))
+    return reference, total
 
 
 def _scores(tiles: Tiles, rows: Rows, columns: slice) -> tuple[Tensor, Tensor | None]:

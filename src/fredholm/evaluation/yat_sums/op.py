@@ -3,15 +3,20 @@
 Tensors come as one list, the fields of `YatInputs`.
 """
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.threads import in_threads, slices
 from fredholm.evaluation.yat_sums.backward import Backward, Given
 from fredholm.evaluation.yat_sums.forward import forward
 from fredholm.evaluation.yat_sums.inputs import YatInputs, decoded
 from fredholm.evaluation.yat_sums.tiles import Tiles
+
+LEAST = 1 << 20
+"""Pairs that are worth a thread."""
 
 
 @torch.library.custom_op("fredholm::yat_sums", mutates_args=())
@@ -21,10 +26,21 @@ def yat_sums(tensors: list[Tensor], normaliser: list[float], elements: int) -> t
     All stay in the working dtype: the backward takes differences of the integral that rounding would drown.
     """
     own = YatInputs(*tensors)
+
+    def part(heads: slice) -> tuple[Tensor, Tensor, Tensor]:
+        return forward(Tiles(tensors, elements, heads), decoded(normaliser))
+
     with torch.autocast(own.query.device.type, enabled=False):
-        out, reference, total = forward(Tiles(tensors, elements), decoded(normaliser))
+        found = in_threads([functools.partial(part, heads) for heads in _shares(own)])
+    out, reference, total = (torch.cat(parts) if parts[1:] else parts[0] for parts in zip(*found, strict=True))
     heads = own.query.shape[:2]
     return out.unflatten(0, heads), reference.view(*heads, -1), total.view(*heads, -1)
+
+
+def _shares(own: YatInputs) -> list[slice]:
+    """Heads for one thread each."""
+    batch, heads, num_queries, _ = own.query.shape
+    return slices(batch * heads, batch * heads * num_queries * own.key.shape[2], own.query.device, LEAST)
 
 
 @torch.library.custom_op("fredholm::yat_sums_backward", mutates_args=())
@@ -40,23 +56,30 @@ def yat_sums_backward(
 ) -> list[Tensor]:
     """Gradients of all tensors, empty for an absent or unwanted mass or weight and for the order."""
     own = YatInputs(*tensors)
+    rows = [t.flatten(0, 1) for t in (grad, out, reference[..., None], total[..., None])]
+
+    def part(heads: slice) -> Backward:
+        tiles = Tiles(tensors, elements, heads)
+        given = Given(*(t[heads].to(tiles.dtype) for t in rows))
+        return Backward(tiles, decoded(normaliser), given, wants_mass=wanted[5], wants_pairs=wanted[6])
+
     with torch.autocast(grad.device.type, enabled=False):
-        tiles = Tiles(tensors, elements)
-        given = Given(
-            *(t.to(tiles.dtype).flatten(0, 1) for t in (grad, out)),
-            *(t.flatten(0, 1)[..., None] for t in (reference, total)),
-        )
-        found = Backward(tiles, decoded(normaliser), given, wants_mass=wanted[5], wants_pairs=wanted[6])
-    grads = (*found.points, found.epsilon, found.bias, found.mass, found.pairs, None)
+        parts = in_threads([functools.partial(part, heads) for heads in _shares(own)])
+    by_head = [torch.cat(found) if found[1:] else found[0] for found in zip(*(p.of_heads for p in parts), strict=True)]
+    shared = [sum(found[1:], found[0]) for found in zip(*(p.of_all for p in parts), strict=True)]
+    query, key, value, bias = by_head
+    epsilon, mass, pairs = shared
+    empty = own.query.new_empty(0)
+    grads = YatInputs(query, key, value, epsilon, bias, mass, pairs, empty)
     return [
-        t.new_empty(t.shape if kept and g is None else 0) if g is None else g.to(t.dtype).view(t.shape)
+        g.to(t.dtype).view(t.shape) if kept else t.new_empty(0)
         for g, t, kept in zip(grads, own, _kept(wanted), strict=True)
     ]
 
 
 def _kept(wanted: list[bool]) -> list[bool]:
-    """Which gradients are there whether wanted or not: those that cost nothing beside the others."""
-    return [True, True, True, True, True, wanted[5], wanted[6], False]
+    """Which gradients are there; those that cost nothing beside the others, whether wanted or not."""
+    return [True] * 5 + [wanted[5], wanted[6], False]
 
 
 @yat_sums.register_fake

@@ -20,43 +20,64 @@ class Rows(NamedTuple):
 
 
 @final
+class Views:
+    """Parts of tensors `(G, N, ...)`, kept for the next tile that asks: taking one costs as much as an operation."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int, int, int], Tensor] = {}
+
+    def __call__(self, tensor: Tensor, heads: slice, points: slice) -> Tensor:
+        """`tensor[heads, points]`, of a tensor that lives as long as these views."""
+        place = id(tensor), heads.start, points.start, points.stop
+        if place not in self._kept:
+            self._kept[place] = tensor[heads, points]
+        return self._kept[place]
+
+
+@final
 class Tiles:
-    """All heads of a batch in a row, in the working dtype, cut into tiles.
+    """The heads of a batch in a row, in the working dtype, cut into tiles.
 
     Args:
         tensors: the fields of `YatInputs`.
         elements: pairs in a tile, about.
+        heads: which of the B·H heads are there; all others might be elsewhere.
     """
 
     ROWS, COLUMNS = 256, 512
 
-    def __init__(self, tensors: list[Tensor], elements: int) -> None:
+    def __init__(self, tensors: list[Tensor], elements: int, heads: slice = slice(None)) -> None:
         own = YatInputs(*tensors)
-        self.dtype = own.working_dtype
+        self.dtype, self._heads = own.working_dtype, heads
+        self._first = heads.start or 0
         self.batch, self.num_heads, self.num_queries, _ = own.query.shape
         self.num_keys = own.key.shape[2]
         self.query, self.key, self.value = (self._flat(t) for t in (own.query, own.key, own.value))
         self.epsilon = own.epsilon.to(self.dtype)
-        self.bias = self._flat(own.key_bias)[:, None] if own.key_bias.numel() else None
+        self.bias = self._flat(own.key_bias)[..., None] if own.key_bias.numel() else None
         self.mass = own.mass.to(self.dtype) if own.mass.numel() else None
         self.pairs = own.pairs if own.pairs.numel() else None
         self.order = own.seen if own.seen.numel() else None
         self.query_square = self.query.square().sum(-1, keepdim=True) + self.epsilon  # (G, Nq, 1), ε included
-        self.key_square = self.key.square().sum(-1)[:, None]  # (G, 1, N)
+        self.key_square = self.key.square().sum(-1, keepdim=True)  # (G, N, 1)
         self.rows = max(1, min(self.ROWS, self.num_queries))
         self.columns = max(1, min(self.COLUMNS, self.num_keys))
         self.group = max(1, min(len(self.query), elements // (self.rows * self.columns)))
         size = self.group * self.rows * self.columns
         self._scratch = [self.query.new_empty(size) for _ in range(2)]
+        self._shaped: dict[tuple[int, torch.Size], Tensor] = {}
+        self.at = Views()
 
     def _flat(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.dtype).flatten(0, 1).contiguous()
+        return tensor.flatten(0, 1)[self._heads].to(self.dtype).contiguous()
 
     def scratch(self, place: int, shape: torch.Size) -> Tensor:
         """Memory of one tile, used again for the next: `place` 0 and 1 hold what `products` returns."""
-        while len(self._scratch) <= place:
-            self._scratch.append(torch.empty_like(self._scratch[0]))
-        return self._scratch[place][: shape.numel()].view(shape)
+        if (place, shape) not in self._shaped:
+            while len(self._scratch) <= place:
+                self._scratch.append(torch.empty_like(self._scratch[0]))
+            self._shaped[place, shape] = self._scratch[place][: shape.numel()].view(shape)
+        return self._shaped[place, shape]
 
     def all_rows(self) -> Iterator[Rows]:
         """Every query of every head once."""
@@ -80,15 +101,16 @@ class Tiles:
 
     def products(self, rows: Rows, columns: slice) -> tuple[Tensor, Tensor]:
         """T = q·k + b and D = ‖q - k‖² + ε, `(g, r, c)` each."""
-        query, key = self.query[rows.heads, rows.rows], self.key[rows.heads, columns]
+        at, heads = self.at, rows.heads
+        query, key = at(self.query, heads, rows.rows), at(self.key, heads, columns)
         shape = torch.Size((len(query), query.shape[1], key.shape[1]))
         dot, distance = self.scratch(0, shape), self.scratch(1, shape)
         torch.bmm(query, key.mT, out=dot)
-        torch.sub(self.key_square[rows.heads, :, columns], dot, alpha=2, out=distance)
-        distance.add_(self.query_square[rows.heads, rows.rows])
+        torch.sub(at(self.key_square, heads, columns).mT, dot, alpha=2, out=distance)
+        distance.add_(at(self.query_square, heads, rows.rows))
         torch.maximum(distance, self.epsilon, out=distance)
         if self.bias is not None:
-            dot.add_(self.bias[rows.heads, :, columns])
+            dot.add_(at(self.bias, heads, columns).mT)
         return dot, distance
 
     def pair_mass(self, rows: Rows, columns: slice) -> Tensor | None:
@@ -124,5 +146,5 @@ class Tiles:
 
     def places(self, rows: Rows, batch: int, heads: int) -> tuple[Tensor, Tensor]:
         """Batch entry and head of each of the tile's heads in a tensor that has `batch` and `heads` of them."""
-        index = torch.arange(rows.heads.start, rows.heads.stop, device=self.query.device)
+        index = self._first + torch.arange(rows.heads.start, rows.heads.stop, device=self.query.device)
         return (index // self.num_heads) % batch, (index % self.num_heads) % heads
