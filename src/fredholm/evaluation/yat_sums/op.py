@@ -66,7 +66,7 @@ def yat_sums_backward(
     with torch.autocast(grad.device.type, enabled=False):
         parts = in_threads([functools.partial(part, heads) for heads in _shares(own)])
     by_head = [torch.cat(found) if found[1:] else found[0] for found in zip(*(p.of_heads for p in parts), strict=True)]
-    shared = [sum(found[1:], found[0]) for found in zip(*(p.of_all for p in parts), strict=True)]
+    shared = [functools.reduce(torch.add, found) for found in zip(*(p.of_all for p in parts), strict=True)]
     query, key, value, bias = by_head
     epsilon, mass, pairs = shared
     empty = own.query.new_empty(0)
