@@ -98,13 +98,12 @@ class Backward:
         if self.mass is not None or self.pairs is not None:
             by_mass = by_density * density * share
             self._add_masses(by_mass if mass is None else by_mass.masked_fill_(mass <= 0, 0.0), rows, columns)
-        factor = share if mass is None else share * mass
         if slope is density:
-            slope = density = density.mul_(factor)
-            by_score = by_density.mul_(slope)
+            density = _weighed(density, share, mass)
+            by_score = by_density.mul_(density)
         else:
-            by_score = by_density.mul_(slope).mul_(factor)
-            density = density * factor
+            by_score = _weighed(by_density.mul_(slope), share, mass)
+            density = _weighed(density, share, mass)
         at(self.value, *there).baddbmm_(density.mT, at(given.grad, *here))
         return by_score
 
@@ -133,3 +132,8 @@ class Backward:
 
     def _present(self, grad: Tensor | None) -> Tensor:
         return self.query.new_empty(0) if grad is None else grad
+
+
+def _weighed(values: Tensor, share: Tensor, mass: Tensor | None) -> Tensor:
+    values.mul_(share)
+    return values if mass is None else values.mul_(mass)
