@@ -93,6 +93,8 @@ class Job(NamedTuple):
 def run(job: Job, config: Config) -> dict[str, Any]:
     """Trains and measures on the validation and the test text; a run that is done is only read again."""
     path, started = config.out / job.folder, time.perf_counter()
+    if (path / "result.json").is_file():
+        return json.loads((path / "result.json").read_text())
     result: dict[str, Any] = job._asdict()
     try:
         train(job.config(quick=config.quick), path, resume=True)
@@ -104,6 +106,7 @@ def run(job: Job, config: Config) -> dict[str, Any]:
     result |= {"parameters": sum(p.numel() for p in done.model().parameters()), "curve": curve(path)}
     spent = time.perf_counter() - started
     print_line(f"{job.folder}: {result['valid']['bits_per_byte']:.4f} bits a byte, {spent:.0f} s")
+    (path / "result.json").write_text(json.dumps(result))
     return result
 
 

@@ -66,6 +66,14 @@ def test_the_figure_is_drawn_again_from_its_results(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "aether.png").stat().st_size > 10_000
 
 
+def test_a_run_that_is_done_is_only_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job("Shakespeare", AETHER, 0.1, 0)
+    (tmp_path / job.folder).mkdir()
+    (tmp_path / job.folder / "result.json").write_text('{"rate": 0.1}')
+    monkeypatch.setattr(study, "train", lambda *_, **__: pytest.fail("trained again"))
+    assert study.run(job, Config(out=tmp_path)) == {"rate": 0.1}
+
+
 def test_an_unknown_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no model 'GPT-5'; expected some of GPT-2, Aether"):
         study.main(Config(out=tmp_path, models=("GPT-5",)))
