@@ -24,7 +24,8 @@ def in_threads(parts: Sequence[Callable[[], T]]) -> list[T]:
     try:
         # threads that end here cannot be missing in a forked process later
         with ThreadPoolExecutor(len(parts), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(_quietly, parts))
+            running = [pool.submit(_quietly, part) for part in parts]
+            return [part.result() for part in running]
     finally:
         torch.set_num_threads(before)
 

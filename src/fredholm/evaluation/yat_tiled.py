@@ -84,6 +84,11 @@ def continue_scores(
     kernel: StatefulYat, u: Tensor, domain: Domain, state: State | None, sums: YatSum
 ) -> tuple[Tensor, State]:
     """What `sums` makes of the next points of a sequence, and all keys and values so far."""
+    if u.shape[1] == 1 and state is not None:
+        # the scores of one point are few: tiles cost more than they save
+        time = None if domain.times is None else domain.times[..., 0].expand(len(u))
+        out, state = kernel.step(u[:, 0], state, time)
+        return out[:, None], state
     form = kernel.continued_form(u, domain, state)
     here, so_far = (Sequence(n).to(u.device) for n in (u.shape[1], form.key.shape[2]))
     return integrate_scores(kernel, form, so_far, here, sums), (form.key, form.value)
