@@ -1,8 +1,6 @@
 """The study of language models: both sides differ in the model alone, the tables are right, and it runs."""
 
 import dataclasses
-import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +81,6 @@ def test_a_word_s_perplexity_is_of_words_and_line_ends(shared_data: Path) -> Non
     test = open_text(shared_data / "text_lm" / "ptb").test
     assert test is not None
     assert sum(len(line.split()) + 1 for line in test[0].splitlines()) == study.PTB_TEST_WORDS
-
-
-@pytest.mark.slow
-def test_a_quick_run_writes_results_and_figure(
-    tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    monkeypatch.chdir(Path(__file__).resolve().parents[2])
-    study.main(Config(out=tmp_path, quick=True))
-    found = json.loads((tmp_path / "results.json").read_text())
-    assert len(found) == 2 * (3 + 2) * 2 + 2 * 2
-    assert all(math.isfinite(run["test"]["bits_per_byte"]) for run in found)
-    assert all("word_perplexity" in run["test"] for run in found if run["corpus"] == "Penn Treebank")
-    assert (tmp_path / "aether.png").stat().st_size > 10_000
 
 
 def test_gpt2_is_the_baseline() -> None:
