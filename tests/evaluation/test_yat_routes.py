@@ -24,7 +24,7 @@ from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
-SMALL = YatTiled(tile_elements=20)  # several heads, or a part of one
+SMALL = YatTiled(tile_elements=6)
 OPTIONS = {
     "self": {},
     "causal": {"is_causal": True},
@@ -37,6 +37,7 @@ OPTIONS = {
     "soft-tanh, causal": {"normaliser": SoftTanh(), "is_causal": True},
     "no normaliser": {"normaliser": Unnormalised()},
 }
+NORMALISERS = [Softmax(), Softermax(), Softermax(2.0), SoftSigmoid(1.5), SoftTanh(), Unnormalised()]
 
 
 def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64) -> Problem:
@@ -48,9 +49,8 @@ def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64) ->
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Tiles of 3 x 2 pairs, so that small problems have many."""
+    """Tiles of three queries, and of 3 x 2 pairs with `SMALL`, so that small problems have many."""
     monkeypatch.setattr("fredholm.evaluation.yat_sums.tiles.Tiles.ROWS", 3)
-    monkeypatch.setattr("fredholm.evaluation.yat_sums.tiles.Tiles.COLUMNS", 2)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -63,6 +63,21 @@ def test_tiles_equal_dense(options, name):
 @pytest.mark.parametrize("name", ["sequence", "masked", "pairs weighed per head"])
 def test_one_tile_equals_dense(name):
     check_route(YatTiled(), problem({"is_causal": True}, domain(name)))
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("name", ["sequence", "masked", "pairs weighed per head"])
+def test_tiles_of_several_heads_equal_dense(name):
+    check_route(YatTiled(tile_elements=50), problem({"is_causal": True}, domain(name)))
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("name", ["sequence", "masked", "pairs weighed per head"])
+@pytest.mark.parametrize("normaliser", [Softmax(), Softermax(), Softermax(2.0, 1e-2)], ids=str)
+@pytest.mark.parametrize("largest", [0.0, 9.0])
+def test_rows_of_large_sums_have_a_reference(monkeypatch, largest, normaliser, name):
+    monkeypatch.setattr("fredholm.evaluation.yat_sums.forward.LARGEST", largest)
+    check_route(SMALL, problem({"normaliser": normaliser, "is_causal": True}, domain(name)))
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -148,6 +163,38 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
             assert_close(one, third)
 
 
+def test_chunks_at_their_times_equal_the_whole():
+    kernel = randomise(YatAttention(8, 2, rotary_base=50.0, is_causal=True).double())
+    u, times = torch.randn(2, 7, 8, dtype=torch.float64), uniform(7).sort().values
+    whole = SMALL.integrate(kernel, u, Sequence(times=times))
+    for split in range(1, 7):
+        first, state = SMALL.run(kernel, u[:, :split], Sequence(times=times[:split]))
+        second, _ = SMALL.run(kernel, u[:, split:], Sequence(times=times[split:]), state)
+        torch.testing.assert_close(torch.cat([first, second], 1), whole)
+
+
+def test_autocast_keeps_the_cache_in_its_dtype():
+    kernel = randomise(YatAttention(8, 4, is_causal=True))
+    u = torch.randn(2, 3, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        empty = kernel.initial_state(2)
+        assert kernel.continued_form(u, Sequence(3), empty).key.dtype == torch.bfloat16
+        out, state = SMALL.run(kernel, u, Sequence(3), empty)
+        stepped, after = kernel.step(u[:, 0], state)
+    assert {t.dtype for t in (out, stepped, *state, *after)} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS, ids=str)
+def test_nan_stays_nan(normaliser):
+    kernel = randomise(YatAttention(8, 2, normaliser=normaliser, is_causal=True))
+    u = torch.randn(1, 5, 8)
+    u[:, 2] = torch.nan
+    for route in (Dense(), SMALL):
+        assert bool(route.integrate(kernel, u, Sequence(5))[:, 2:].isnan().all())
+    stepped, _ = StepLoop().run(kernel, u, Sequence(5))
+    assert bool(stepped[:, 2:].isnan().all())
+
+
 def test_rotary_scores_depend_on_differences_of_places():
     kernel = randomise(YatAttention(8, 2, rotary_base=30.0).double())
     u = torch.randn(1, 6, 8, dtype=torch.float64)
@@ -222,7 +269,7 @@ def test_is_what_an_operator_chooses():
 
 def test_a_normaliser_of_ones_own_goes_through_dense():
     class Halved(Elementwise):
-        def numerator(self, score, reference):
+        def numerator(self, score, reference=None):
             return score / 2
 
         def slope(self, score, reference, numerator):

@@ -12,6 +12,7 @@ from fredholm.evaluation.evaluation import StatefulEvaluation
 from fredholm.evaluation.yat_sums import KINDS, YatInputs, yat_sums
 from fredholm.evaluation.yat_sums.inputs import encoded
 from fredholm.kernels import Kernel, State, StatefulYat, YatForm, YatScored
+from fredholm.kernels.yat_product import working_dtype
 
 
 @final
@@ -23,7 +24,7 @@ class YatTiled(StatefulEvaluation):
     Scores, densities and sums are in float32 whatever the signal, since distances cancel.
 
     Args:
-        tile_elements: pairs in a tile; None: 2^17 on a CPU (a tile then stays in its cache), 2^24 elsewhere.
+        tile_elements: pairs in a tile; None: 2^17 a thread on a CPU, which its cache can hold, 2^24 elsewhere.
     """
 
     marker = YatScored
@@ -51,22 +52,12 @@ class YatTiled(StatefulEvaluation):
     def run(
         self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`: the state is every key and value so far.
-
-        Raises:
-            ValueError: on a reset, masked points, or masses of their own, which the cache does not remember.
-        """
+        """See `StatefulEvaluation.run`, and `continue_scores`."""
         assert isinstance(kernel, StatefulYat)
-        if reset is not None or not domain.is_plain:
-            raise ValueError(
-                f"{self.name}: a cache of keys keeps neither resets nor masks and weights; "
-                "run each sequence by itself, or call the operator on the whole signal"
-            )
-        return continue_scores(kernel, u, domain, state, self._in_tiles)
+        return continue_scores(kernel, u, domain, state, reset, self._in_tiles)
 
     def _in_tiles(self, inputs: YatInputs, normaliser: list[float]) -> Tensor:
-        elements = self.tile_elements or (1 << 17 if inputs.query.device.type == "cpu" else 1 << 24)
-        return yat_sums(list(inputs), normaliser, elements)[0]
+        return yat_sums(list(inputs), normaliser, self.tile_elements)[0]
 
 
 YatSum = Callable[[YatInputs, list[float]], Tensor]
@@ -81,9 +72,18 @@ def integrate_scores(kernel: YatScored, form: YatForm, domain: Domain, query_dom
 
 
 def continue_scores(
-    kernel: StatefulYat, u: Tensor, domain: Domain, state: State | None, sums: YatSum
+    kernel: StatefulYat, u: Tensor, domain: Domain, state: State | None, reset: Tensor | None, sums: YatSum
 ) -> tuple[Tensor, State]:
-    """What `sums` makes of the next points of a sequence, and all keys and values so far."""
+    """What `sums` makes of the next points of a sequence; the state is every key and value so far.
+
+    Raises:
+        ValueError: on a reset, masked points, or masses of their own, which the cache does not remember.
+    """
+    if reset is not None or not domain.is_plain:
+        raise ValueError(
+            f"{type(kernel).__name__}: a cache of keys keeps neither resets nor masks and weights; "
+            "run each sequence by itself, or call the operator on the whole signal"
+        )
     if u.shape[1] == 1 and state is not None:
         # the scores of one point are few: tiles cost more than they save
         time = None if domain.times is None else domain.times[..., 0].expand(len(u))
@@ -96,10 +96,8 @@ def continue_scores(
 
 def gathered(kernel: YatScored, form: YatForm, domain: Domain, query_domain: Domain) -> YatInputs:
     """Keys for every head, and of masses, pair weights and order what is not all ones."""
-    if form.query.dtype == torch.float16:
-        raise TypeError(
-            "YatTiled: got float16, which ends at 65504, below the squares of ordinary inputs; use bfloat16 or float32"
-        )
+    working_dtype(f"kernels.{type(kernel).__name__}", form.query.dtype)  # refuses float16
+    kernel.check_pair_weights(domain)
     empty = form.query.new_empty(0)
     batch, shared = len(form.value), form.query.shape[1] // form.key.shape[1]
     keys = (form.key, form.value) if shared == 1 else (t.repeat_interleave(shared, dim=1) for t in form[1:3])
@@ -107,8 +105,6 @@ def gathered(kernel: YatScored, form: YatForm, domain: Domain, query_domain: Dom
     bias = empty if form.key_bias is None else form.key_bias.repeat_interleave(shared, dim=1).expand(batch, -1, -1)
     mass = kernel.measure(domain)
     pairs = domain.pair_weights
-    if pairs is not None and pairs.shape[1] not in (1, kernel.num_heads):
-        kernel.visible(domain, query_domain)  # tells which numbers of heads fit
     return YatInputs(
         query=form.query.expand(batch, -1, -1, -1),
         key=key,

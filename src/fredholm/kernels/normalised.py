@@ -42,4 +42,5 @@ class Normalised(ValueMixing):
         """n / Z; see `ValueMixing.density`."""
         numerator = self.numerator(u, query, self.visible(domain, query_domain))
         partition = (self.pair_mass(domain, u.dtype) * numerator).sum(-1, keepdim=True)
-        return torch.where(partition > 0, numerator / torch.where(partition > 0, partition, 1.0), 0.0)
+        # not `partition > 0`: NaN stays NaN
+        return torch.where(partition == 0, 0.0, numerator / torch.where(partition == 0, 1.0, partition))

@@ -37,17 +37,22 @@ class ValueMixing(Kernel):
         """Which pairs the measure, the masks and causality leave, `(B', H', Nq or 1, N)` bool."""
         seen = self.mass(domain) > 0
         if domain.pair_bias is not None:
+            self.check_pair_weights(domain)
             bias = domain.pair_bias
-            if bias.shape[1] not in (1, self.num_heads):
-                raise ValueError(
-                    f"{type(self).__name__}: pair weights must be for 1 or {self.num_heads} heads; "
-                    f"the domain has them for {bias.shape[1]}"
-                )
             seen = seen & (bias if bias.dtype == torch.bool else bias > -torch.inf)
         if self.is_causal:
             counts = preceding_counts(query_domain, domain)[:, None, :, None]
             seen = seen & (torch.arange(domain.num_points, device=domain.device) < counts)
         return seen
+
+    @final
+    def check_pair_weights(self, domain: Domain) -> None:
+        """Raises a ValueError unless pair weights, where there are some, are for one head or for all."""
+        if domain.pair_bias is not None and domain.pair_bias.shape[1] not in (1, self.num_heads):
+            raise ValueError(
+                f"{type(self).__name__}: pair weights must be for 1 or {self.num_heads} heads; "
+                f"the domain has them for {domain.pair_bias.shape[1]}"
+            )
 
     @final
     def mass(self, domain: Domain) -> Tensor:

@@ -102,8 +102,7 @@ class YatAttention(StatefulYat):
             return self._form(u, u, place, place)
         if domain.times is None:
             place = place + state[0].shape[2]
-        form = self._form(u, u, place, place)
-        return form._replace(key=torch.cat([state[0], form.key], dim=2), value=torch.cat([state[1], form.value], dim=2))
+        return _appended(state, self._form(u, u, place, place))
 
     def _form(self, u: Tensor, query: Tensor, place: Tensor, query_place: Tensor) -> YatForm:
         own = self.projections
@@ -123,13 +122,18 @@ class YatAttention(StatefulYat):
         own, u = self.projections, u[:, None]
         if time is None:
             time = torch.full((1,), state[0].shape[2], dtype=torch.float64, device=u.device)
-        form = self._form(u, u, time[:, None], time[:, None])
-        keys, values = torch.cat([state[0], form.key], dim=2), torch.cat([state[1], form.value], dim=2)
+        form = _appended(state, self._form(u, u, time[:, None], time[:, None]))
         shared = self.num_heads // own.num_kv_heads
-        density = self.normaliser.density(yat_scores(form._replace(key=keys)), keys.new_ones(()))
-        out = density.to(values.dtype) @ values.repeat_interleave(shared, dim=1)
-        return out.flatten(1), (keys, values)
+        density = self.normaliser.density(yat_scores(form), form.key.new_ones(()))
+        out = density.to(form.value.dtype) @ form.value.repeat_interleave(shared, dim=1)
+        return out.flatten(1), (form.key, form.value)
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
         return f"is_causal={self.is_causal}, normaliser={self.normaliser}, rotary_base={self.rotary_base}"
+
+
+def _appended(state: State, form: YatForm) -> YatForm:
+    """A form with the state's keys and values before its own, in the dtype of those."""
+    keys, values = state[0].to(form.key.dtype), state[1].to(form.value.dtype)
+    return form._replace(key=torch.cat([keys, form.key], dim=2), value=torch.cat([values, form.value], dim=2))

@@ -18,20 +18,21 @@ def _products(rows, columns, epsilon, PRECISION: tl.constexpr):
     dot = tl.dot(rows, tl.trans(columns), input_precision=PRECISION)
     row_square = tl.sum(rows.to(tl.float32) * rows.to(tl.float32), 1)
     column_square = tl.sum(columns.to(tl.float32) * columns.to(tl.float32), 1)
-    return dot, tl.maximum(row_square[:, None] + column_square[None, :] - 2 * dot, 0.0) + epsilon
+    distance = row_square[:, None] + column_square[None, :] - 2 * dot
+    return dot, tl.where(distance < 0, 0.0, distance) + epsilon
 
 
 @triton.jit
 def _numerator(score, reference, POWER: tl.constexpr):
-    """n(s) over n(σ), at most 1: rounding may put a score that is computed anew above its reference."""
+    """n(s) over n(σ), at most 1: rounding may put a score that is computed anew above its reference. NaN stays NaN."""
+    score = tl.where(score > reference, reference, score)
     if POWER == 0.0:
-        share = tl.exp(tl.minimum(score - reference, 0.0))
+        share = tl.exp(score - reference)
     elif POWER == 1.0:
-        share = tl.minimum(score / reference, 1.0)
+        share = score / reference
     else:
-        positive = score > 0
-        ratio = tl.minimum(tl.where(positive, score, reference) / reference, 1.0)
-        share = tl.where(positive, tl.exp2(POWER * tl.log2(ratio)), 0.0)
+        zero = score == 0
+        share = tl.where(zero, 0.0, tl.exp2(POWER * tl.log2(tl.where(zero, reference, score) / reference)))
     return share
 
 
@@ -43,8 +44,8 @@ def _slope(score, reference, share, POWER: tl.constexpr):
     elif POWER == 1.0:
         slope = 1.0 / reference + 0.0 * share
     else:
-        positive = score > 0
-        slope = tl.where(positive, POWER * share / tl.where(positive, score, 1.0), 0.0)
+        zero = score == 0
+        slope = tl.where(zero, 0.0, POWER * share / tl.where(zero, 1.0, score))
     return slope
 
 
@@ -100,7 +101,7 @@ def yat_forward_kernel(
     if POWER > 0.0:
         # a row of zeros has the least reference, whose power may be beyond the floating range
         z += FLOOR * tl.exp2(tl.minimum(-POWER * tl.log2(largest), 126.0))
-    empty = z <= 0
+    empty = z == 0
     sums = tl.where(empty[:, None], 0.0, sums / tl.where(empty, 1.0, z)[:, None])
     at = group * num_queries + rows
     channels = tl.arange(0, V)

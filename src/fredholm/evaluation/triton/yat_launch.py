@@ -16,7 +16,7 @@ from torch import Tensor
 from fredholm.evaluation.triton.problem import padded, precision
 from fredholm.evaluation.triton.tiles import Tile, launch
 from fredholm.evaluation.triton.yat_kernels import yat_forward_kernel, yat_key_kernel, yat_query_kernel
-from fredholm.evaluation.yat_sums import YatInputs
+from fredholm.evaluation.yat_sums import YatInputs, reciprocal
 from fredholm.kernels import Softermax
 from fredholm.kernels.normalisers.normaliser import TINY
 
@@ -95,7 +95,7 @@ def yat_backward(
         **_shared(t),
         "grad": grad.to(t.value.dtype).contiguous(),
         "reference": reference,
-        "share": torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0),
+        "share": reciprocal(total),
         "delta": (grad.float() * out).sum(-1),
         "POWER": settings.power,
     }

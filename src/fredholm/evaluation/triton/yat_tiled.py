@@ -56,14 +56,9 @@ class TritonYat(StatefulEvaluation):
     def run(
         self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `YatTiled.run`, also for what it refuses."""
+        """See `StatefulEvaluation.run`, and `continue_scores`."""
         assert isinstance(kernel, StatefulYat)
-        if reset is not None or not domain.is_plain:
-            raise ValueError(
-                "TritonYat: a cache of keys keeps neither resets nor masks and weights; "
-                "run each sequence by itself, or call the operator on the whole signal"
-            )
-        return continue_scores(kernel, u, domain, state, _fused)
+        return continue_scores(kernel, u, domain, state, reset, _fused)
 
 
 def _fused(inputs: YatInputs, normaliser: list[float]) -> Tensor:

@@ -1,8 +1,10 @@
-"""The sum over Yat scores, with the online form of competitive normalisers.
+"""The sum over Yat scores.
 
 Legend
-    T, D, s      q·k + b, ‖q - k‖² + ε and T²/D        P     numerators, times masses
-    σ, Z         reference score and sum of a row so far   O     Σ P v over the same reference
+    T, D, s      q·k + b, ‖q - k‖² + ε and T²/D = T r     P     numerators, times masses
+    σ, Z         reference score and sum of a row           O     Σ P v over the same reference
+
+Scores are never below 0, so that few need a reference: rows are summed without one until a sum grows too large.
 """
 
 import torch
@@ -11,28 +13,48 @@ from torch import Tensor
 from fredholm.evaluation.yat_sums.tiles import Rows, Tiles
 from fredholm.kernels import Competitive, Normaliser
 
+LARGEST = 1e12
+"""The largest sum of a row that is taken without a reference: times values and gradients it stays a float32."""
+
 
 def forward(tiles: Tiles, normaliser: Normaliser) -> tuple[Tensor, Tensor, Tensor]:
     """The sums `(G, Nq, d_v)`, and σ and Z of every row `(G, Nq, 1)`, ones where the normaliser has none."""
     out = tiles.query.new_zeros(*tiles.query.shape[:2], tiles.value.shape[-1])
-    reference, total = (torch.ones_like(tiles.query_square) for _ in range(2))
+    total = torch.ones_like(tiles.query_square)
+    if not isinstance(normaliser, Competitive):
+        for rows in tiles.all_rows():
+            _add(tiles, rows, normaliser, out[rows.heads, rows.rows])
+        return out, torch.ones_like(total), total
+    reference = torch.full_like(total, normaliser.neutral)
+    plain = True
     for rows in tiles.all_rows():
         here = rows.heads, rows.rows
-        if isinstance(normaliser, Competitive):
-            reference[here], total[here] = _competing(tiles, rows, normaliser, out[here])
-        else:
-            one = reference.new_ones(())
-            for columns in tiles.columns_of(rows):
-                score, mass = _scores(tiles, rows, columns)
-                share = _weighed(normaliser.numerator(score, one), mass)
-                out[here].baddbmm_(share, tiles.at(tiles.value, rows.heads, columns))
+        if plain:
+            total[here] = _add(tiles, rows, normaliser, out[here]) + normaliser.floor()
+            # where one tile has large scores, so have others
+            plain = bool(total[here].amax() <= LARGEST)
+        if not plain:
+            reference[here], total[here] = _add_online(tiles, rows, normaliser, out[here].zero_())
+        out[here].mul_(reciprocal(total[here]))
     return out, reference, total
 
 
-def _competing(tiles: Tiles, rows: Rows, normaliser: Competitive, out: Tensor) -> tuple[Tensor, Tensor]:
-    """Writes the sums into `out`, zeros; σ and Z."""
-    square = tiles.query_square[rows.heads, rows.rows]
-    reference, total = normaliser.reference(torch.zeros_like(square)), torch.zeros_like(square)
+def _add(tiles: Tiles, rows: Rows, normaliser: Normaliser, out: Tensor) -> Tensor:
+    """Adds Σ P v to `out`; Σ P, `(g, r, 1)`."""
+    total = out.new_zeros(*out.shape[:2], 1)
+    for columns in tiles.columns_of(rows):
+        score, mass = _scores(tiles, rows, columns)
+        share = _weighed(normaliser.numerator(score), mass)
+        if normaliser.is_competitive:
+            total += share.sum(-1, keepdim=True)
+        out.baddbmm_(share, tiles.at(tiles.value, rows.heads, columns))
+    return total
+
+
+def _add_online(tiles: Tiles, rows: Rows, normaliser: Competitive, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Adds O to `out`; σ, the largest score, and Z, `(g, r, 1)`."""
+    total = out.new_zeros(*out.shape[:2], 1)
+    reference = normaliser.reference(total)
     for columns in tiles.columns_of(rows):
         score, mass = _scores(tiles, rows, columns)
         larger = torch.maximum(reference, score.amax(-1, keepdim=True))
@@ -44,16 +66,12 @@ def _competing(tiles: Tiles, rows: Rows, normaliser: Competitive, out: Tensor) -
         reference = larger
         total += share.sum(-1, keepdim=True)
         out.baddbmm_(share, tiles.at(tiles.value, rows.heads, columns))
-    floor = normaliser.floor(reference)
-    total = total if floor is None else total + floor
-    out.mul_(reciprocal(total))
-    return reference, total
+    return reference, total + normaliser.floor(reference)
 
 
 def _scores(tiles: Tiles, rows: Rows, columns: slice) -> tuple[Tensor, Tensor | None]:
     """s, 0 where hidden, and the masses of the pairs."""
-    shifted, distance = tiles.products(rows, columns)
-    score = shifted.mul_(shifted).div_(distance)
+    score, _ = tiles.scores(rows, columns)
     mass = tiles.pair_mass(rows, columns)
     return (score if mass is None else score.masked_fill_(mass <= 0, 0.0)), mass
 
@@ -63,5 +81,5 @@ def _weighed(numerator: Tensor, mass: Tensor | None) -> Tensor:
 
 
 def reciprocal(total: Tensor) -> Tensor:
-    """1 / Z, and 0 for a row that sees nothing."""
-    return torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0)
+    """1 / Z, 0 for a row that sees nothing, and NaN for NaN."""
+    return torch.where(total == 0, 0.0, 1 / torch.where(total == 0, 1.0, total))

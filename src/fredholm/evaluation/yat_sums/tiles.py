@@ -13,7 +13,7 @@ from fredholm.evaluation.yat_sums.inputs import YatInputs
 class Rows(NamedTuple):
     """Some queries of some heads, and the keys that any of them may see."""
 
-    heads: slice  # of all B·H
+    heads: slice
     rows: slice
     seen: int  # no query sees a key from here on
     seen_by_all: int  # every query sees the keys before this one, as far as causality goes
@@ -40,16 +40,16 @@ class Tiles:
 
     Args:
         tensors: the fields of `YatInputs`.
-        elements: pairs in a tile, about.
-        heads: which of the B·H heads are there; all others might be elsewhere.
+        elements: pairs in a tile, about; None: see `YatTiled`.
     """
 
-    ROWS, COLUMNS = 256, 512
+    ROWS = 256
 
-    def __init__(self, tensors: list[Tensor], elements: int, heads: slice = slice(None)) -> None:
+    def __init__(self, tensors: list[Tensor], elements: int | None) -> None:
         own = YatInputs(*tensors)
-        self.dtype, self._heads = own.working_dtype, heads
-        self._first = heads.start or 0
+        if elements is None:
+            elements = torch.get_num_threads() << 17 if own.query.device.type == "cpu" else 1 << 24
+        self.dtype = own.working_dtype
         self.batch, self.num_heads, self.num_queries, _ = own.query.shape
         self.num_keys = own.key.shape[2]
         self.query, self.key, self.value = (self._flat(t) for t in (own.query, own.key, own.value))
@@ -61,7 +61,7 @@ class Tiles:
         self.query_square = self.query.square().sum(-1, keepdim=True) + self.epsilon  # (G, Nq, 1), ε included
         self.key_square = self.key.square().sum(-1, keepdim=True)  # (G, N, 1)
         self.rows = max(1, min(self.ROWS, self.num_queries))
-        self.columns = max(1, min(self.COLUMNS, self.num_keys))
+        self.columns = max(1, min(elements // self.rows, self.num_keys))
         self.group = max(1, min(len(self.query), elements // (self.rows * self.columns)))
         size = self.group * self.rows * self.columns
         self._scratch = [self.query.new_empty(size) for _ in range(2)]
@@ -69,10 +69,10 @@ class Tiles:
         self.at = Views()
 
     def _flat(self, tensor: Tensor) -> Tensor:
-        return tensor.flatten(0, 1)[self._heads].to(self.dtype).contiguous()
+        return tensor.flatten(0, 1).to(self.dtype).contiguous()
 
     def scratch(self, place: int, shape: torch.Size) -> Tensor:
-        """Memory of one tile, used again for the next: `place` 0 and 1 hold what `products` returns."""
+        """Memory of one tile, used again for the next: `place` 0 and 1 hold what `scores` returns."""
         if (place, shape) not in self._shaped:
             while len(self._scratch) <= place:
                 self._scratch.append(torch.empty_like(self._scratch[0]))
@@ -99,8 +99,11 @@ class Tiles:
         for start in range(0, rows.seen, self.columns):
             yield slice(start, min(start + self.columns, rows.seen))
 
-    def products(self, rows: Rows, columns: slice) -> tuple[Tensor, Tensor]:
-        """T = q·k + b and D = ‖q - k‖² + ε, `(g, r, c)` each."""
+    def scores(self, rows: Rows, columns: slice) -> tuple[Tensor, Tensor]:
+        """s = T²/D and r = T/D with T = q·k + b and D = ‖q - k‖² + ε, `(g, r, c)` each, to the bit the same each time.
+
+        That is needed where scores are large: none may lie above its row's reference.
+        """
         at, heads = self.at, rows.heads
         query, key = at(self.query, heads, rows.rows), at(self.key, heads, columns)
         shape = torch.Size((len(query), query.shape[1], key.shape[1]))
@@ -111,7 +114,8 @@ class Tiles:
         torch.maximum(distance, self.epsilon, out=distance)
         if self.bias is not None:
             dot.add_(at(self.bias, heads, columns).mT)
-        return dot, distance
+        ratio = torch.div(dot, distance, out=distance)
+        return dot.mul_(ratio), ratio
 
     def pair_mass(self, rows: Rows, columns: slice) -> Tensor | None:
         """ω_j m_ij, 0 where causality hides a pair, broadcastable to `(g, r, c)`; None where all is 1."""
@@ -146,5 +150,5 @@ class Tiles:
 
     def places(self, rows: Rows, batch: int, heads: int) -> tuple[Tensor, Tensor]:
         """Batch entry and head of each of the tile's heads in a tensor that has `batch` and `heads` of them."""
-        index = self._first + torch.arange(rows.heads.start, rows.heads.stop, device=self.query.device)
+        index = torch.arange(rows.heads.start, rows.heads.stop, device=self.query.device)
         return (index // self.num_heads) % batch, (index % self.num_heads) % heads

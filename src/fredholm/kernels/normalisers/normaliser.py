@@ -20,18 +20,18 @@ from torch import Tensor
 class Normaliser(abc.ABC):
     """How scores become densities; a frozen value, which any kernel with scores >= 0 may hold.
 
-    All tensors are in at least float32; `reference` has one entry a row and broadcasts against `score`.
+    All tensors are in at least float32; `reference` has one entry a row and broadcasts against `score`, or is None.
     """
 
     is_competitive: ClassVar[bool]
     slope_reads_score: ClassVar[bool] = True
 
     @abc.abstractmethod
-    def numerator(self, score: Tensor, reference: Tensor) -> Tensor:
-        """n(s) over n(reference), or n(s) itself where the kind is elementwise. May overwrite `score`."""
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
+        """n(s) over n(reference), or n(s) itself: where there is none, and of elementwise kinds. May overwrite `score`."""
 
     @abc.abstractmethod
-    def slope(self, score: Tensor, reference: Tensor, numerator: Tensor) -> Tensor:
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
         """The derivative of `numerator` by the score; `score` is read only where `slope_reads_score`."""
 
     @abc.abstractmethod
@@ -51,10 +51,12 @@ class Competitive(Normaliser):
     """Scores of a row compete: every density has the sum over the row below it."""
 
     is_competitive = True
+    neutral: ClassVar[float]
+    """The reference that is none: n(neutral) = 1."""
 
     @abc.abstractmethod
-    def floor(self, reference: Tensor) -> Tensor | None:
-        """e over n(reference): what the sum has beside its terms; None where it has nothing."""
+    def floor(self, reference: Tensor | None = None) -> Tensor | float:
+        """e over n(reference): what the sum has beside its terms."""
 
     @final
     def reference(self, score: Tensor) -> Tensor:
@@ -70,9 +72,9 @@ class Competitive(Normaliser):
         reference = self.reference(score.detach())
         numerator = torch.where(mass > 0, self.numerator(score, reference), 0.0)
         total = (mass * numerator).sum(-1, keepdim=True)
-        floor = self.floor(reference)
-        total = total if floor is None else total + floor
-        return torch.where(total > 0, numerator / torch.where(total > 0, total, 1.0), 0.0)
+        total = total + self.floor(reference)
+        # not `total > 0`: NaN stays NaN
+        return torch.where(total == 0, 0.0, numerator / torch.where(total == 0, 1.0, total))
 
 
 class Elementwise(Normaliser):
@@ -84,7 +86,7 @@ class Elementwise(Normaliser):
     def density(self, score: Tensor, mass: Tensor) -> Tensor:
         """See `Normaliser.density`."""
         score = torch.where(mass > 0, score, 0.0)
-        return torch.where(mass > 0, self.numerator(score, score.new_ones(())), 0.0)
+        return torch.where(mass > 0, self.numerator(score), 0.0)
 
 
 TINY = 1e-30

@@ -32,6 +32,7 @@ class Softermax(Competitive):
         ValueError: on a power or epsilon that is not positive and finite.
     """
 
+    neutral = 1.0
     power: float = 1.0
     epsilon: float = 1e-6
 
@@ -40,19 +41,19 @@ class Softermax(Competitive):
         if not 0 < self.epsilon < float("inf"):
             raise ValueError(f"kernels.Softermax: epsilon must be positive and finite; got {self.epsilon}")
 
-    def numerator(self, score: Tensor, reference: Tensor) -> Tensor:
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
         """See `Normaliser.numerator`."""
-        return positive_power(score.div_(reference), self.power)
+        return positive_power(score if reference is None else score.div_(reference), self.power)
 
-    def slope(self, score: Tensor, reference: Tensor, numerator: Tensor) -> Tensor:
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
         """See `Normaliser.slope`."""
         if self.power == 1:
-            return reference.reciprocal().expand_as(score)
-        return torch.where(score > 0, numerator / score.clamp_min(SMALLEST), 0.0).mul_(self.power)
+            return (score.new_ones(()) if reference is None else reference.reciprocal()).expand_as(score)
+        return torch.where(score == 0, 0.0, numerator / score.clamp_min(SMALLEST)).mul_(self.power)
 
-    def floor(self, reference: Tensor) -> Tensor:
+    def floor(self, reference: Tensor | None = None) -> Tensor | float:
         """e / reference^n; see `Competitive.floor`."""
-        return self.epsilon / reference.pow(self.power)
+        return self.epsilon if reference is None else self.epsilon / reference.pow(self.power)
 
 
 SMALLEST = 1e-38
@@ -65,7 +66,7 @@ def positive_power(x: Tensor, power: float) -> Tensor:
         return x
     if power >= 1 or not x.requires_grad:
         return x.pow(power)
-    return torch.where(x > 0, torch.where(x > 0, x, 1.0).pow(power), 0.0)
+    return torch.where(x == 0, 0.0, torch.where(x == 0, 1.0, x).pow(power))
 
 
 def softermax(scores: Tensor, power: float = 1.0, epsilon: float = 1e-6, dim: int = -1) -> Tensor:

@@ -14,14 +14,16 @@ class Softmax(Competitive):
     """a = exp(s) / Σ exp(s), with the masses in the sum (Yat, section 2.2)."""
 
     slope_reads_score = False
+    neutral = 0.0
 
-    def numerator(self, score: Tensor, reference: Tensor) -> Tensor:
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
         """See `Normaliser.numerator`."""
-        return score.sub_(reference).exp_()
+        return (score if reference is None else score.sub_(reference)).exp_()
 
-    def slope(self, score: Tensor, reference: Tensor, numerator: Tensor) -> Tensor:
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
         """See `Normaliser.slope`."""
         return numerator
 
-    def floor(self, reference: Tensor) -> None:
+    def floor(self, reference: Tensor | None = None) -> float:
         """Nothing; see `Competitive.floor`."""
+        return 0.0

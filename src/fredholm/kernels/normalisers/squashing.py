@@ -9,7 +9,7 @@ Source: Yat (No More DeLuLu), eq. 4 and 5. Deviation: where n < 1 the derivative
 """
 
 import dataclasses
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -18,10 +18,9 @@ from fredholm.kernels.normalisers.normaliser import Elementwise, check_power
 from fredholm.kernels.normalisers.softermax import positive_power
 
 
-@final
 @dataclasses.dataclass(frozen=True)
-class SoftSigmoid(Elementwise):
-    """a = s^n / (1 + s^n).
+class Squashing(Elementwise):
+    """Marker: a = `gain` σ_n(s) + a constant.
 
     Args:
         power: n > 0; larger is steeper.
@@ -30,44 +29,45 @@ class SoftSigmoid(Elementwise):
         ValueError: on a power that is not positive and finite.
     """
 
+    gain: ClassVar[float]
     power: float = 1.0
 
     def __post_init__(self) -> None:
-        check_power("SoftSigmoid", self.power)
+        check_power(type(self).__name__, self.power)
 
-    def numerator(self, score: Tensor, reference: Tensor) -> Tensor:
+    @final
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
+        """See `Normaliser.slope`: n s^(n-1) / (1 + s^n)^2 = n σ (1 - σ) / s, times the gain."""
+        share = soft_sigmoid(score, self.power)
+        if self.power == 1:
+            return (1 - share).square_().mul_(self.gain)
+        least = score == 0
+        rest = 1 / (1 + torch.where(least, 1.0, score).pow(self.power))
+        return torch.where(least, 0.0, self.gain * self.power * share * rest / torch.where(least, 1.0, score))
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class SoftSigmoid(Squashing):
+    """a = s^n / (1 + s^n); see `Squashing`."""
+
+    gain = 1.0
+
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
         """See `Normaliser.numerator`."""
         return soft_sigmoid(score, self.power)
 
-    def slope(self, score: Tensor, reference: Tensor, numerator: Tensor) -> Tensor:
-        """See `Normaliser.slope`."""
-        return _slope(score, self.power)
-
 
 @final
 @dataclasses.dataclass(frozen=True)
-class SoftTanh(Elementwise):
-    """a = (s^n - 1) / (s^n + 1): pairs without likeness count -1.
+class SoftTanh(Squashing):
+    """a = (s^n - 1) / (s^n + 1): pairs without likeness count -1; see `Squashing`."""
 
-    Args:
-        power: n > 0; larger is steeper.
+    gain = 2.0
 
-    Raises:
-        ValueError: on a power that is not positive and finite.
-    """
-
-    power: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_power("SoftTanh", self.power)
-
-    def numerator(self, score: Tensor, reference: Tensor) -> Tensor:
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
         """See `Normaliser.numerator`."""
         return soft_tanh(score, self.power)
-
-    def slope(self, score: Tensor, reference: Tensor, numerator: Tensor) -> Tensor:
-        """See `Normaliser.slope`."""
-        return 2 * _slope(score, self.power)
 
 
 @final
@@ -75,11 +75,11 @@ class SoftTanh(Elementwise):
 class Unnormalised(Elementwise):
     """a = s."""
 
-    def numerator(self, score: Tensor, reference: Tensor) -> Tensor:
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
         """See `Normaliser.numerator`."""
         return score
 
-    def slope(self, score: Tensor, reference: Tensor, numerator: Tensor) -> Tensor:
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
         """See `Normaliser.slope`."""
         return score.new_ones(()).expand_as(score)
 
@@ -98,12 +98,3 @@ def soft_tanh(scores: Tensor, power: float = 1.0) -> Tensor:
     """(s^n - 1) / (s^n + 1) of scores >= 0 (Yat, eq. 5), any shape."""
     return 2 * soft_sigmoid(scores, power) - 1
 
-
-def _slope(score: Tensor, power: float) -> Tensor:
-    """n s^(n-1) / (1 + s^n)^2 = n a (1 - a) / s."""
-    share = soft_sigmoid(score, power)
-    if power == 1:
-        return (1 - share).square_()
-    positive = score > 0
-    rest = 1 / (1 + torch.where(positive, score, 1.0).pow(power))
-    return torch.where(positive, power * share * rest / torch.where(positive, score, 1.0), 0.0)

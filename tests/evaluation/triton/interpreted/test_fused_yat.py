@@ -77,6 +77,15 @@ def test_large_scores_stay_finite():
     assert all(bool(torch.isfinite(value).all()) for value in results(TritonYat(), problem).values())
 
 
+@pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
+def test_nan_stays_nan(normaliser):
+    problem = make(Sequence(5), is_causal=True, normaliser=normaliser)
+    problem.u[:, 2] = torch.nan
+    found = results(TritonYat(), problem)
+    assert bool(found["integral"][:, 2:].isnan().all())
+    assert all(bool(value.isnan().any()) for value in found.values())
+
+
 def test_two_runs_are_identical():
     problem = make(Sequence(40), is_causal=True)
     first, second = results(TritonYat(), problem), results(TritonYat(), problem)
