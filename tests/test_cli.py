@@ -181,6 +181,19 @@ def test_help_is_given(arguments: list[str], capsys: pytest.CaptureFixture[str])
     assert out.startswith("usage: fredholm")
 
 
+def test_the_overview_has_a_line_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys)
+    assert code == 2
+    assert out.split("\n\n")[1].splitlines() == [
+        "  train RECIPE_OR_TASK   train a model in a run folder",
+        "  evaluate RUN           measure a trained model on its test split",
+        "  predict RUN FILES...   apply a trained model to files",
+        "  generate RUN           let a trained language model go on with a text",
+        "  verify                 check that every classical layer is an exact instance",
+        "  info                   versions, devices, evaluation routes, extras",
+    ]
+
+
 def test_help_of_a_recipe_shows_its_values(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     _, out, _ = call(capsys, "train", "digits", "--help")

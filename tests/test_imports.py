@@ -126,7 +126,7 @@ def test_the_check_catches(module: str, source: str) -> None:
         ("fredholm.kernels.mlp", "import torch\nfrom fredholm import domains\nfrom .kernel import Kernel", False),
         ("fredholm.kernels", "from .mlp import MLP\nfrom ..domains import Domain", True),
         ("fredholm", "from . import domains, models\nfrom ._version import __version__", True),
-        ("fredholm.cli", "import fredholm\nfrom fredholm.training import Trainer", False),
+        ("fredholm.cli.train", "import fredholm\nfrom fredholm.training import Trainer", False),
         ("fredholm.training.engine", "from fredholm._version import __version__", False),
     ],
 )

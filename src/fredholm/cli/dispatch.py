@@ -1,0 +1,56 @@
+"""From the words after `fredholm` to the command that they name."""
+
+import difflib
+import sys
+from collections.abc import Sequence
+
+from fredholm._version import __version__
+from fredholm.cli.error_reporting import USER_ERROR, exit_code
+from fredholm.cli.evaluate import EVALUATE
+from fredholm.cli.generate import GENERATE
+from fredholm.cli.info import INFO
+from fredholm.cli.predict import PREDICT
+from fredholm.cli.train import TRAIN
+from fredholm.cli.verify import VERIFY
+
+COMMANDS = (TRAIN, EVALUATE, PREDICT, GENERATE, VERIFY, INFO)
+"""Every command; a new one is added here."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Returns:
+        0; 2 for a mistake in what the user gave, 1 for a run that failed (loss not finite, disk full), 130 after
+        Ctrl-C. Errors are one line on stderr.
+    """
+    return exit_code(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if argv else USER_ERROR
+    if argv[0] == "--version":
+        print(f"fredholm {__version__}")
+        return 0
+    commands = {command.name: command for command in COMMANDS}
+    if argv[0] not in commands:
+        close = difflib.get_close_matches(argv[0], commands, n=1) or [", ".join(commands)]
+        raise ValueError(f"no command {argv[0]!r}; expected {close[0]}")
+    try:
+        commands[argv[0]].run(argv[1:])
+    except SystemExit as end:  # help was printed, or the command ends with a code of its own
+        return int(end.code or 0)
+    return 0
+
+
+def _usage() -> str:
+    rows = {f"{command.name} {command.operands}": command.summary for command in COMMANDS}
+    width = max(map(len, rows)) + 2
+    listing = "\n".join(f"  {words:<{width}} {summary}" for words, summary in rows.items())
+    return f"""usage: fredholm COMMAND ...
+
+{listing}
+
+`fredholm COMMAND --help` says more. With FREDHOLM_TRACEBACK=1 in the environment errors show where they arose."""

@@ -1,0 +1,105 @@
+"""`fredholm generate`: a trained language model goes on with a text."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from fredholm.cli.command import Command
+from fredholm.cli.open_run import open_run
+from fredholm.cli.parsing import Flag, parse
+from fredholm.models import Sampling
+from fredholm.tasks import LanguageModelling
+from fredholm.tasks.text import Piece, read_text
+from fredholm.training.checkpoint import Which
+from fredholm.training.random_state import seeded_generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateArguments:
+    """Let a trained language model go on with a text. Prints the prompt and, token by token, what follows it.
+
+    It ends at an end-of-text token or after --max-tokens. When the model's context is full it starts again from the
+    latest half of a context.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    prompt: str = ""
+    """The text to go on with; without one a document starts."""
+    prompt_file: Path | None = None
+    """A file with that text."""
+    max_tokens: int = 256
+    """Tokens to add at most."""
+    temperature: float = 1.0
+    """Below 1 prefers likely tokens; 0 takes the likeliest."""
+    top_k: int | None = None
+    """Draw among so many of the likeliest tokens."""
+    top_p: float = 1.0
+    """Draw among the likeliest tokens that together have this probability."""
+    seed: int = 0
+    """Of the draws."""
+    num_samples: int = 1
+    """Texts, one after the other, with a line of --- between them."""
+    cache: Flag = True
+    """Keep what the model computed for earlier tokens; --no-cache computes it again for each, to the same text."""
+    checkpoint: Which = "last"
+    """The last checkpoint, or the one that was best on the test split."""
+    device: str = "auto"
+    """Where to compute: auto, cpu, cuda, ..."""
+    recipe: str | None = None
+    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    json: Flag = False
+    """Print a JSON list, one object a text."""
+
+
+def _generate(argv: list[str]) -> None:
+    arguments = parse(GenerateArguments, "generate", argv)
+    if arguments.prompt and arguments.prompt_file:
+        raise ValueError("a prompt and a prompt file are given; pass one of them")
+    if arguments.num_samples < 1:
+        raise ValueError(f"num_samples is {arguments.num_samples}; expected at least 1")
+    sampling = Sampling(temperature=arguments.temperature, top_k=arguments.top_k, top_p=arguments.top_p)
+    prompt = read_text(arguments.prompt_file) if arguments.prompt_file else arguments.prompt
+    generator = seeded_generator(arguments.seed)
+    run = open_run(arguments.run, arguments.recipe, arguments.device)
+    task = run.task
+    if not isinstance(task, LanguageModelling):
+        raise ValueError(f"{arguments.run} is a run of the task {task.command!r}; expected one of 'text'")
+    model = run.model(arguments.checkpoint)
+    texts: list[dict[str, Any]] = []
+    for number in range(arguments.num_samples):
+        pieces = task.generate(
+            model,
+            prompt,
+            max_tokens=arguments.max_tokens,
+            sampling=sampling,
+            generator=generator,
+            device=run.device,
+            cache=arguments.cache,
+        )
+        if not arguments.json:
+            _stream(("\n---\n" if number else "") + prompt, pieces)
+            continue
+        drawn = list(pieces)
+        ended = "end_of_text" if drawn[-1].token == task.tokenizer.end_of_text else "max_tokens"
+        text = "".join(piece.text for piece in drawn)
+        texts.append({"prompt": prompt, "text": text, "tokens": [piece.token for piece in drawn], "ended_by": ended})
+    print(json.dumps(texts, indent=2, ensure_ascii=False) if arguments.json else "")
+
+
+def _stream(start: str, pieces: Iterator[Piece]) -> None:
+    print(start, end="", flush=True)
+    for piece in pieces:
+        print(piece.text, end="", flush=True)
+
+
+GENERATE = Command(
+    name="generate",
+    operands="RUN",
+    summary="let a trained language model go on with a text",
+    run=_generate,
+)

@@ -1,0 +1,35 @@
+"""`fredholm info`: what is installed here."""
+
+import json
+from dataclasses import dataclass
+
+from fredholm.cli.command import Command
+from fredholm.cli.parsing import Flag, parse
+from fredholm.training.machine import describe_machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoArguments:
+    """Print versions, devices, evaluation routes and installed extras."""
+
+    json: Flag = False
+    """Print one JSON object."""
+
+
+def _info(argv: list[str]) -> None:
+    arguments = parse(InfoArguments, "info", argv)
+    facts = describe_machine()
+    if arguments.json:
+        print(json.dumps(facts, indent=2))
+        return
+    for topic, entries in facts.items():
+        print(f"{topic}:")
+        for name, value in entries.items():
+            print(f"  {name:<14} {value}")
+
+
+INFO = Command(
+    name="info",
+    summary="versions, devices, evaluation routes, extras",
+    run=_info,
+)

@@ -1,0 +1,42 @@
+"""`fredholm verify`: classical layers are instances of the operator."""
+
+import json
+from dataclasses import dataclass
+
+from fredholm.cli.command import Command
+from fredholm.cli.error_reporting import FAILURE
+from fredholm.cli.parsing import Flag, parse
+from fredholm.training.progress import progress_bar
+from fredholm.verification import table, verify
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyArguments:
+    """Check, in float64 on random instances, that every classical layer is an exact instance of the operator.
+
+    Prints a table, and ends with code 1 if any error exceeds its bound.
+    """
+
+    seed: int = 0
+    """Of all random instances."""
+    json: Flag = False
+    """Print a JSON list, one object a check."""
+
+
+def _verify(argv: list[str]) -> None:
+    arguments = parse(VerifyArguments, "verify", argv)
+    with progress_bar("verify", None, unit="check") as bar:
+        rows = []
+        for row in verify(arguments.seed):
+            rows.append(row)
+            bar.update()
+    print(json.dumps([row.as_json() for row in rows], indent=2) if arguments.json else table(rows))
+    if not all(row.ok for row in rows):
+        raise SystemExit(FAILURE)
+
+
+VERIFY = Command(
+    name="verify",
+    summary="check that every classical layer is an exact instance",
+    run=_verify,
+)
