@@ -1,18 +1,18 @@
 """Aether against GPT-2 on tiny Shakespeare and Penn Treebank, each with its own learning rate (Yat, 3.5, 3.6, E.6).
 
 Command:   python recipes/aether_against_gpt2.py
-Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      about an hour of processor time
+Hardware:  one core of an Intel Xeon; float32
+Time:      about two hours; one of several processes with some --systems each, and one --out, takes its share
 Score:     see docs/studies/aether.md
 """
 
 import dataclasses
+import gzip
 import importlib.util
 import json
 import math
 import statistics
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import tyro
 
+from fredholm.models.language_model import Positions
 from fredholm.tasks import LanguageModelling
 from fredholm.training import DivergedError, Run, train
 from fredholm.training.progress import print_line
@@ -29,19 +30,49 @@ from fredholm.training.scoring import score_test_split
 Corpus = Literal["Shakespeare", "Penn Treebank"]
 Split = Literal["valid", "test"]
 CORPORA: tuple[Corpus, ...] = Corpus.__args__
-GPT2, AETHER, PRE, POST = MODELS = ("GPT-2", "Aether", "Aether, LayerNorm before", "Aether, LayerNorm after")
 RECIPES: dict[tuple[Corpus, str], str] = {
-    ("Shakespeare", GPT2): "shakespeare_gpt2",
-    ("Shakespeare", AETHER): "shakespeare",
-    ("Penn Treebank", GPT2): "penn_treebank_gpt2",
-    ("Penn Treebank", AETHER): "penn_treebank",
+    ("Shakespeare", "GPT2"): "shakespeare_gpt2",
+    ("Shakespeare", "Aether"): "shakespeare",
+    ("Penn Treebank", "GPT2"): "penn_treebank_gpt2",
+    ("Penn Treebank", "Aether"): "penn_treebank",
 }
-RATES = {GPT2: (3e-3, 1e-2, 3e-2), AETHER: (3e-4, 1e-3, 3e-3), PRE: (1e-3, 3e-3), POST: (1e-3, 3e-3)}
-"""Learning rates tried, a factor of about three apart, with the best between two others."""
 SEEDS = (0, 1, 2)
 PTB_TEST_WORDS = 82_430
 """Words of the Penn Treebank's test split and its line ends, which count as words."""
-COLOURS = dict(zip(MODELS, ("#666666", "#0072b2", "#d55e00", "#009e73"), strict=True))
+EXCERPT = 20_000
+"""Bytes of text that the quick mode reads."""
+
+
+class System(NamedTuple):
+    """A model of the study, and what is run of it: every rate with the first seed, the best with the others."""
+
+    family: Literal["GPT2", "Aether"]
+    positions: Positions
+    rates: tuple[float, ...]
+    colour: str
+    layer_norm: Literal["none", "pre", "post"] = "none"
+    corpora: tuple[Corpus, ...] = CORPORA
+    seeds: tuple[int, ...] = SEEDS
+
+    def configure(self, model: Any) -> Any:
+        """The configuration of this system from that of its family."""
+        norm = {"layer_norm": self.layer_norm} if self.family == "Aether" else {}
+        return dataclasses.replace(model, positions=self.positions, **norm)
+
+
+FIRST = CORPORA[:1]
+SYSTEMS = {
+    "GPT-2": System("GPT2", "learned", (3e-3, 1e-2, 3e-2), "#666666"),
+    "GPT-2, rotary": System("GPT2", "rotary", (3e-3, 1e-2, 3e-2), "#000000"),
+    "Aether": System("Aether", "learned", (1e-3, 3e-3, 1e-2), "#56b4e9", corpora=FIRST),
+    "Aether, rotary": System("Aether", "rotary", (1e-3, 3e-3, 1e-2), "#0072b2"),
+    "Aether, rotary, LayerNorm before": System(
+        "Aether", "rotary", (3e-3, 1e-2, 3e-2), "#d55e00", "pre", corpora=FIRST, seeds=SEEDS[:1]
+    ),
+    "Aether, rotary, LayerNorm after": System(
+        "Aether", "rotary", (1e-3, 3e-3, 1e-2), "#009e73", "post", corpora=FIRST, seeds=SEEDS[:1]
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +80,11 @@ class Config:
     """What is run, and where the results go."""
 
     out: Path = Path("runs/aether_against_gpt2")
-    """Folder of the run folders, results.json and aether.png."""
+    """Folder of the run folders, results.json and aether.png. Runs that are done are only read again."""
     quick: bool = False
-    """A few steps of tiny models: checks the recipe itself, its numbers mean nothing."""
-    models: tuple[str, ...] = MODELS
-    """Which models; the ablations (LayerNorm before, after) are of Aether on Shakespeare."""
+    """A few steps of tiny models on an excerpt: checks the recipe itself, its numbers mean nothing."""
+    systems: tuple[str, ...] = tuple(SYSTEMS)
+    """Which systems to run; tables and picture show all that are done."""
     draw: Path | None = None
     """Only draw aether.png again from this results.json."""
 
@@ -62,52 +93,68 @@ class Job(NamedTuple):
     """One training run."""
 
     corpus: Corpus
-    model: str
+    system: str
     rate: float
     seed: int
 
-    @property
-    def folder(self) -> str:
-        """The name of its run folder."""
-        return f"{self.corpus} {self.model} {self.rate:g} seed {self.seed}".lower().replace(",", "").replace(" ", "-")
+    def folder(self, out: Path) -> Path:
+        """Its run folder."""
+        name = f"{self.corpus} {self.system} {self.rate:g} seed {self.seed}"
+        return out / name.lower().replace(",", "").replace(" ", "-")
 
-    def config(self, *, quick: bool) -> Run.Config:
-        """The corpus's recipe for the model, at this learning rate, measured on the validation text."""
-        base = open_recipe(RECIPES[self.corpus, AETHER if self.model in (PRE, POST) else self.model]).config
-        task, training = base.task, base.training
+    def config(self) -> Run.Config:
+        """The recipe of corpus and family, as this system at this learning rate, measured on the validation text."""
+        system = SYSTEMS[self.system]
+        base = open_recipe(RECIPES[self.corpus, system.family]).config
+        task = base.task
         assert isinstance(task, LanguageModelling.Config)
-        model: Any = task.model
-        if self.model in (PRE, POST):
-            model = dataclasses.replace(model, layer_norm="pre" if self.model == PRE else "post")
-        if quick:
-            model = dataclasses.replace(model, embed_dim=8, depth=1, num_heads=2)
-            task = dataclasses.replace(task, context=64, stride=None, vocab_size=task.vocab_size and 300)
-            training = dataclasses.replace(training, batch_size=4096, test_batch_size=512)
         return Run.Config(
-            task=dataclasses.replace(task, model=model, evaluated="valid"),
-            training=dataclasses.replace(training, learning_rate=self.rate, tensorboard=False, device="cpu"),
+            task=dataclasses.replace(task, model=system.configure(task.model), evaluated="valid"),
+            training=dataclasses.replace(base.training, learning_rate=self.rate, tensorboard=False, device="cpu"),
             seed=self.seed,
         )
+
+    def quick_config(self, out: Path) -> Run.Config:
+        """The same run of a tiny model on an excerpt of tiny Shakespeare, which is written to `out`."""
+        config, excerpt = self.config(), out / "excerpt.txt"
+        task = config.task
+        assert isinstance(task, LanguageModelling.Config)
+        whole = open_recipe(RECIPES[CORPORA[0], "Aether"]).config.task
+        assert isinstance(whole, LanguageModelling.Config)
+        excerpt.write_bytes(gzip.decompress(Path(whole.data).read_bytes())[:EXCERPT])
+        small: Any = dataclasses.replace(task.model, embed_dim=8, depth=1, num_heads=2)  # pyright: ignore[reportCallIssue]
+        task = dataclasses.replace(
+            task, data=str(excerpt), test_fraction=0.1, valid_fraction=0.1, context=64, stride=None, model=small,
+            vocab_size=task.vocab_size and 300,
+        )  # fmt: skip
+        training = dataclasses.replace(config.training, batch_size=64, test_batch_size=64)
+        return dataclasses.replace(config, task=task, training=training)
 
 
 def run(job: Job, config: Config) -> dict[str, Any]:
     """Trains and measures on the validation and the test text; a run that is done is only read again."""
-    path, started = config.out / job.folder, time.perf_counter()
-    if (path / "result.json").is_file():
-        return json.loads((path / "result.json").read_text())
+    path = job.folder(config.out)
+    if (found := result_of(job, config.out)) is not None:
+        return found
     result: dict[str, Any] = job._asdict()
     try:
-        train(job.config(quick=config.quick), path, resume=True)
+        train(job.quick_config(config.out) if config.quick else job.config(), path, resume=True)
     except DivergedError as error:
-        print_line(f"{job.folder}: {error}")
-        return result | {"diverged": str(error).partition(" (")[0], "curve": curve(path)}
-    done = Run(path, device="cpu")
-    result |= {split: scores(done, split) for split in ("valid", "test")}
-    result |= {"parameters": sum(p.numel() for p in done.model().parameters()), "curve": curve(path)}
-    spent = time.perf_counter() - started
-    print_line(f"{job.folder}: {result['valid']['bits_per_byte']:.4f} bits a byte, {spent:.0f} s")
+        result["diverged"] = str(error).partition(" (")[0]
+    else:
+        done = Run(path, device="cpu")
+        result |= {split: scores(done, split) for split in ("valid", "test")}
+        result["parameters"] = sum(p.numel() for p in done.model().parameters())
+    result["curve"] = curve(path)
     (path / "result.json").write_text(json.dumps(result))
+    print_line(f"{path.name}: {told(result)}")
     return result
+
+
+def result_of(job: Job, out: Path) -> dict[str, Any] | None:
+    """What a run found; None where it is not done."""
+    path = job.folder(out) / "result.json"
+    return json.loads(path.read_text()) if path.is_file() else None
 
 
 def scores(done: Run, split: Split) -> dict[str, float]:
@@ -127,19 +174,23 @@ def curve(path: Path) -> list[tuple[int, float]]:
     return [(line["step"], round(line["loss"], 4)) for line in lines if line["kind"] == "train"]
 
 
-def study(config: Config) -> list[dict[str, Any]]:
-    """All runs: every learning rate at seed 0, then the other seeds at the rate best on the validation text."""
-    results = []
-    for model in config.models:
-        for corpus in CORPORA[:1] if model in (PRE, POST) else CORPORA:
-            tuned = [run(Job(corpus, model, rate, SEEDS[0]), config) for rate in RATES[model]]
-            results += tuned
-            converged = [result for result in tuned if "valid" in result]
-            if converged and model not in (PRE, POST):
-                best = min(converged, key=lambda result: result["valid"]["bits_per_byte"])["rate"]
-                results += [run(Job(corpus, model, best, seed), config) for seed in SEEDS[1:]]
-            write(results, config.out / "results.json")
-    return results
+def study(config: Config) -> None:
+    """All runs of the systems: every learning rate at the first seed, then the other seeds at the best of them."""
+    for name in config.systems:
+        system = SYSTEMS[name]
+        for corpus in system.corpora:
+            tuned = [run(Job(corpus, name, rate, system.seeds[0]), config) for rate in system.rates]
+            best = chosen(tuned, corpus, name)
+            for seed in system.seeds[1:] if best else ():
+                run(Job(corpus, name, best[0]["rate"], seed), config)
+
+
+def all_jobs() -> Iterator[Job]:
+    """Every run that the study may have."""
+    for name, system in SYSTEMS.items():
+        for corpus in system.corpora:
+            for rate in system.rates:
+                yield from (Job(corpus, name, rate, seed) for seed in system.seeds)
 
 
 def write(results: Sequence[dict[str, Any]], path: Path) -> None:
@@ -147,24 +198,28 @@ def write(results: Sequence[dict[str, Any]], path: Path) -> None:
     path.write_text("[\n" + ",\n".join(json.dumps(result) for result in results) + "\n]\n")
 
 
-def chosen(results: Iterable[dict[str, Any]], corpus: str, model: str) -> list[dict[str, Any]]:
-    """The runs of all seeds at the best learning rate."""
-    found = [r for r in results if (r["corpus"], r["model"]) == (corpus, model) and "valid" in r]
+def chosen(results: Iterable[dict[str, Any]], corpus: str, system: str) -> list[dict[str, Any]]:
+    """The runs of all seeds at the learning rate that is best on the validation text at the first seed."""
+    found = [r for r in results if (r["corpus"], r["system"]) == (corpus, system) and "valid" in r]
     first = [r for r in found if r["seed"] == SEEDS[0]]
     best = min(first, key=lambda r: r["valid"]["bits_per_byte"], default=None)
     return [r for r in found if best is not None and r["rate"] == best["rate"]]
 
 
+def told(result: dict[str, Any]) -> str:
+    """What the validation text says of a run."""
+    return f"{result['valid']['bits_per_byte']:.4f} bits a byte" if "valid" in result else result["diverged"]
+
+
 def tell(results: Sequence[dict[str, Any]]) -> None:
-    """A line for every learning rate, and one for every model at its best."""
+    """A line for every learning rate, and one for every system at its best."""
     for r in results:
         if r["seed"] == SEEDS[0]:
-            found = f"{r['valid']['bits_per_byte']:.4f} bits a byte" if "valid" in r else r["diverged"]
-            print_line(f"{r['corpus']:<14} {r['model']:<26} rate {r['rate']:<6g} validation {found}")
+            print_line(f"{r['corpus']:<14} {r['system']:<33} rate {r['rate']:<6g} validation {told(r)}")
     for corpus in CORPORA:
-        for model in MODELS:
-            if runs := chosen(results, corpus, model):
-                print_line(f"{corpus:<14} {model:<26} rate {runs[0]['rate']:<6g} test {_spread(runs)}")
+        for system in SYSTEMS:
+            if runs := chosen(results, corpus, system):
+                print_line(f"{corpus:<14} {system:<33} rate {runs[0]['rate']:<6g} test {_spread(runs)}")
 
 
 def _spread(runs: Sequence[dict[str, Any]]) -> str:
@@ -184,21 +239,22 @@ def draw_figure(results: Sequence[dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, places = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    figure, places = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
     for axes, corpus in zip(places, CORPORA, strict=False):
-        for model in MODELS:
-            for number, r in enumerate(chosen(results, corpus, model)):
-                label = f"{model}, rate {r['rate']:g}" if number == 0 else None
-                axes.plot(*zip(*r["curve"], strict=True), color=COLOURS[model], linewidth=0.8, alpha=0.8, label=label)
-        axes.set(title=corpus, xlabel="step", ylabel="training loss, nats a token")
-    for model in MODELS:
+        for name, system in SYSTEMS.items():
+            for number, r in enumerate(chosen(results, corpus, name)):
+                label = f"{name}, rate {r['rate']:g}" if number == 0 else None
+                axes.plot(*smoothed(r["curve"]), color=system.colour, linewidth=0.9, alpha=0.8, label=label)
+        axes.set(title=f"{corpus}, at the best rates", xlabel="step", ylabel="training loss, nats a token")
+    for name, system in SYSTEMS.items():
         for corpus, style in zip(CORPORA, ("o-", "s--"), strict=True):
-            first = [r for r in results if (r["corpus"], r["model"], r["seed"]) == (corpus, model, SEEDS[0])]
+            first = [r for r in results if (r["corpus"], r["system"], r["seed"]) == (corpus, name, SEEDS[0])]
             points = sorted((r["rate"], r["valid"]["bits_per_byte"]) for r in first if "valid" in r)
             if points:
-                places[2].semilogx(*zip(*points, strict=True), style, color=COLOURS[model], label=f"{model}, {corpus}")
-    places[2].set(title="seed 0", xlabel="learning rate", ylabel="validation, bits a byte")
-    rates = sorted({rate for tried in RATES.values() for rate in tried})
+                label = f"{name}, {corpus}"
+                places[2].semilogx(*zip(*points, strict=True), style, color=system.colour, label=label)
+    places[2].set(title="seed 0, every rate", xlabel="learning rate", ylabel="validation, bits a byte")
+    rates = sorted({rate for system in SYSTEMS.values() for rate in system.rates})
     places[2].set_xticks(rates, [f"{rate:g}" for rate in rates])
     places[2].minorticks_off()
     for axes in places:
@@ -209,18 +265,28 @@ def draw_figure(results: Sequence[dict[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
+def smoothed(points: Sequence[Sequence[float]], width: int = 5) -> tuple[list[float], list[float]]:
+    """Steps and losses, each the mean of up to `width` points."""
+    runs = [points[i : i + width] for i in range(0, len(points), width)]
+    return tuple([statistics.mean(p[axis] for p in run) for run in runs] for axis in (0, 1))  # pyright: ignore[reportReturnType]
+
+
 def main(config: Config) -> None:
     """Runs the study, prints its tables and writes results.json and aether.png."""
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("aether_against_gpt2: the figure needs matplotlib: pip install 'fredholm[viz]'")
-    if unknown := [model for model in config.models if model not in MODELS]:
-        raise SystemExit(f"aether_against_gpt2: no model {unknown[0]!r}; expected some of {', '.join(MODELS)}")
+    if unknown := [name for name in config.systems if name not in SYSTEMS]:
+        known = ", ".join(map(repr, SYSTEMS))
+        raise SystemExit(f"aether_against_gpt2: no system {unknown[0]!r}; expected some of {known}")
     config.out.mkdir(parents=True, exist_ok=True)
     if config.draw is not None:
         results = json.loads(config.draw.read_text())
     else:
         torch.set_num_threads(1)
-        results = study(config)
+        study(config)
+        found = (result_of(job, config.out) for job in all_jobs())
+        results = [result for result in found if result is not None]
+        write(results, config.out / "results.json")
     tell(results)
     draw_figure(results, config.out / "aether.png")
 

@@ -23,7 +23,7 @@ def penn_treebank() -> Run.Config:
             vocab_size=2000,
             context=128,
             stride=64,
-            model=Aether.Config(embed_dim=64, depth=4, num_heads=4, dropout=0.0),
+            model=Aether.Config(embed_dim=64, depth=4, num_heads=4, positions="rotary", dropout=0.0),
         ),
         training=TrainingConfig(
             epochs=1,

@@ -24,7 +24,7 @@ def shakespeare() -> Run.Config:
             valid_fraction=0.1,
             context=128,
             stride=64,
-            model=Aether.Config(embed_dim=64, depth=4, num_heads=4, dropout=0.0),
+            model=Aether.Config(embed_dim=64, depth=4, num_heads=4, positions="rotary", dropout=0.0),
         ),
         training=TrainingConfig(
             epochs=2,

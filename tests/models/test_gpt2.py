@@ -31,7 +31,9 @@ def tokens(length: int = CONTEXT, batch: int = 2) -> Tensor:
 def formula(net: GPT2, given: Tensor) -> Tensor:
     """The model written out: heads one by one, attention weights in full."""
     heads = net.config.num_heads
-    u = net.tokens.weight[given] + net.positions.weight[: given.shape[1]]
+    u = net.tokens.weight[given]
+    if net.positions is not None:
+        u = u + net.positions.weight[: given.shape[1]]
     future = torch.ones(given.shape[1], given.shape[1]).triu(1).bool()
     for block in net.blocks:
         p = dict(block.named_parameters())
@@ -47,6 +49,8 @@ def formula(net: GPT2, given: Tensor) -> Tensor:
         query, key, value = affine(norm(u, "attention_norm"), "query_key_value").chunk(3, -1)
         parts = []
         for q, k, v in zip(query.chunk(heads, -1), key.chunk(heads, -1), value.chunk(heads, -1), strict=True):
+            if net.positions is None:
+                q, k = turned(q), turned(k)
             scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(future, -torch.inf)
             parts.append(scores.softmax(-1) @ v)
         u = u + affine(torch.cat(parts, -1), "attention_output")
@@ -56,10 +60,18 @@ def formula(net: GPT2, given: Tensor) -> Tensor:
     return F.layer_norm(u, u.shape[-1:], net.norm.weight, net.norm.bias) @ net.tokens.weight.mT
 
 
-@pytest.mark.parametrize("bias", [True, False])
+def turned(x: Tensor) -> Tensor:
+    """Rotary positions by complex numbers, whose parts are the halves of the channels."""
+    half = x.shape[-1] // 2
+    angle = torch.arange(x.shape[1])[:, None] * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
+    z = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat([z.real, z.imag], -1)
+
+
+@pytest.mark.parametrize("settings", [{"bias": True}, {"bias": False}, {"positions": "rotary"}], ids=str)
 @pytest.mark.parametrize("length", [1, 7, CONTEXT])
-def test_it_is_the_formula(bias: bool, length: int) -> None:
-    net, given = model(bias=bias), tokens(length)
+def test_it_is_the_formula(settings: dict[str, Any], length: int) -> None:
+    net, given = model(**settings), tokens(length)
     got, expected = net(given), formula(net, given)
     torch.testing.assert_close(got, expected)
     cotangent, parameters = torch.randn_like(got), list(net.parameters())
@@ -78,9 +90,10 @@ def test_a_later_token_changes_no_earlier_logit() -> None:
         assert not torch.allclose(after[:, place:], before[:, place:])
 
 
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
 @pytest.mark.parametrize("lengths", [[1] * CONTEXT, [4, 1, 1, 3], [CONTEXT], [2, 0, 7]])
-def test_reading_in_pieces_gives_the_logits_of_the_whole(lengths: list[int]) -> None:
-    net, given = model(), tokens(sum(lengths))
+def test_reading_in_pieces_gives_the_logits_of_the_whole(lengths: list[int], positions: str) -> None:
+    net, given = model(positions=positions), tokens(sum(lengths))
     state, parts = net.initial_state(len(given)), []
     for part in given.split(lengths, dim=1):
         logits, state = net.advance(part, state)
@@ -156,6 +169,8 @@ def test_one_graph() -> None:
         ({"embed_dim": 0}, ["embed_dim must be at least 1", "got 0"]),
         ({"expansion": 0}, ["expansion must be at least 1", "got 0"]),
         ({"num_heads": 5}, ["num_heads must divide embed_dim", "5 heads for 12 channels"]),
+        ({"positions": "sines"}, ["positions is 'learned' or 'rotary'", "got 'sines'"]),
+        ({"positions": "rotary", "num_heads": 4}, ["rotary positions turn pairs of channels", "heads of 3 channels"]),
         ({"dropout": 1.0}, ["dropout must be in [0, 1)", "got 1.0"]),
     ],
 )

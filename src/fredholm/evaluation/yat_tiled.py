@@ -13,6 +13,7 @@ from fredholm.evaluation.yat_sums import KINDS, YatInputs, yat_sums
 from fredholm.evaluation.yat_sums.inputs import encoded
 from fredholm.kernels import Kernel, State, StatefulYat, YatForm, YatScored
 from fredholm.kernels.yat_product import working_dtype
+from fredholm.kernels.yat_scored import each_query_head
 
 
 @final
@@ -99,16 +100,14 @@ def gathered(kernel: YatScored, form: YatForm, domain: Domain, query_domain: Dom
     working_dtype(f"kernels.{type(kernel).__name__}", form.query.dtype)  # refuses float16
     kernel.check_pair_weights(domain)
     empty = form.query.new_empty(0)
-    batch, shared = len(form.value), form.query.shape[1] // form.key.shape[1]
-    keys = (form.key, form.value) if shared == 1 else (t.repeat_interleave(shared, dim=1) for t in form[1:3])
-    key, value = keys
-    bias = empty if form.key_bias is None else form.key_bias.repeat_interleave(shared, dim=1).expand(batch, -1, -1)
+    batch, heads = len(form.value), form.query.shape[1]
+    bias = empty if form.key_bias is None else each_query_head(form.key_bias, heads).expand(batch, -1, -1)
     mass = kernel.measure(domain)
     pairs = domain.pair_weights
     return YatInputs(
         query=form.query.expand(batch, -1, -1, -1),
-        key=key,
-        value=value,
+        key=each_query_head(form.key, heads),
+        value=each_query_head(form.value, heads),
         epsilon=form.epsilon,
         key_bias=bias,
         mass=empty if domain.is_even and domain.mask is None else torch.atleast_2d(mass),

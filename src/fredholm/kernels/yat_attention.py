@@ -22,7 +22,7 @@ from fredholm.kernels.kernel import State
 from fredholm.kernels.normalisers import Normaliser, Softmax
 from fredholm.kernels.rotary import check_rotary, rotate
 from fredholm.kernels.softening import Softening
-from fredholm.kernels.yat_scored import StatefulYat, YatForm, yat_scores
+from fredholm.kernels.yat_scored import StatefulYat, YatForm, each_query_head, yat_scores
 
 
 @final
@@ -119,13 +119,12 @@ class YatAttention(StatefulYat):
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
-        own, u = self.projections, u[:, None]
+        u = u[:, None]
         if time is None:
             time = torch.full((1,), state[0].shape[2], dtype=torch.float64, device=u.device)
         form = _appended(state, self._form(u, u, time[:, None], time[:, None]))
-        shared = self.num_heads // own.num_kv_heads
         density = self.normaliser.density(yat_scores(form), form.key.new_ones(()))
-        out = density.to(form.value.dtype) @ form.value.repeat_interleave(shared, dim=1)
+        out = density.to(form.value.dtype) @ each_query_head(form.value, self.num_heads)
         return out.flatten(1), (form.key, form.value)
 
     def extra_repr(self) -> str:

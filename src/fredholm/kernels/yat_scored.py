@@ -65,11 +65,16 @@ def yat_scores(form: YatForm) -> Tensor:
         TypeError: for float16.
     """
     working = working_dtype("kernels.YatScored", form.query.dtype)
-    shared = form.query.shape[1] // form.key.shape[1]
-    q, k = form.query.to(working), form.key.to(working).repeat_interleave(shared, dim=1)
+    heads = form.query.shape[1]
+    q, k = form.query.to(working), each_query_head(form.key.to(working), heads)
     b = None
     if form.key_bias is not None:
-        b = form.key_bias.to(working).repeat_interleave(shared, dim=1)[:, :, None]
+        b = each_query_head(form.key_bias.to(working), heads)[:, :, None]
     with torch.autocast(q.device.type, enabled=False):
         squares = q.square().sum(-1)[..., None], k.square().sum(-1)[:, :, None]
         return response(q @ k.mT, *squares, b, form.epsilon.to(working))
+
+
+def each_query_head(keys: Tensor, heads: int) -> Tensor:
+    """Keys, values or constants of some heads `(B, H', ...)`, H' a divisor of H, for each of H heads of queries."""
+    return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], dim=1)

@@ -11,7 +11,7 @@ from fredholm.blocks import YatFeedForward
 from fredholm.domains import Sequence
 from fredholm.encoders import Text
 from fredholm.kernels import YatAttention
-from fredholm.models.language_model import LanguageModel, LanguageState
+from fredholm.models.language_model import ROTARY_BASE, LanguageModel, LanguageState, Positions
 from fredholm.operators import IntegralOperator
 
 
@@ -24,8 +24,8 @@ class Aether(LanguageModel):
 
     The paper does not say how weights start. A Yat score grows with the square of its inputs, and nothing normalises
     them, so the signal starts at size 1: embeddings are scaled by sqrt(embed_dim) and have deviation 1/sqrt(embed_dim),
-    positions 0.3 of it; queries and keys start at half the signal's size; the head divides by sqrt(embed_dim); the last
-    maps of each branch start smaller by sqrt(2 L).
+    positions 0.3 of it; queries and keys start at a quarter of the signal's size; the head divides by sqrt(embed_dim);
+    the last maps of each branch start smaller by sqrt(2 L).
 
     Args:
         vocab_size: number of tokens V.
@@ -48,8 +48,8 @@ class Aether(LanguageModel):
         """Heads of keys and values, a divisor of num_heads; None: as many."""
         expansion: int = 4
         """Yat units of each network, in multiples of embed_dim."""
-        positions: Literal["learned", "rotary"] = "learned"
-        """Learned vectors added to the tokens', or rotary queries and keys of base 10,000."""
+        positions: Positions = "learned"
+        """Learned vectors added to the tokens', or rotary queries and keys, with which it learns faster."""
         epsilon: float = 1.0
         """Softening of attention scores and of units, in squared distances of signals of size 1 a channel."""
         learn_epsilon: bool = False
@@ -137,9 +137,9 @@ class Block(nn.Module):
             num_kv_heads=config.num_kv_heads,
             epsilon=config.epsilon,
             learn_epsilon=config.learn_epsilon,
-            rotary_base=10_000.0 if config.positions == "rotary" else None,
+            rotary_base=ROTARY_BASE if config.positions == "rotary" else None,
             is_causal=True,
-            score_gain=0.25,
+            score_gain=1 / 16,
         )
         self.operator = IntegralOperator(kernel, residual=False, bias=False, output_gain=gain)
         self.feed_forward = YatFeedForward(

@@ -8,23 +8,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.models.language_model import LanguageModel, LanguageState
+from fredholm.kernels.rotary import check_rotary, rotate
+from fredholm.models.language_model import ROTARY_BASE, LanguageModel, LanguageState, Positions
 
 
 @final
 class GPT2(LanguageModel):
-    """Token and learned position embeddings, L pre-norm blocks of causal attention and a GELU network, a tied head.
+    """Token and position embeddings, L pre-norm blocks of causal attention and a GELU network, a tied head.
 
     The model of A. Radford et al., "Language Models are Unsupervised Multitask Learners" (2019). Weights start normal
     with deviation 0.02, projections into the residual stream with 0.02 / sqrt(2 L), positions with 0.01; biases at 0.
 
     Args:
         vocab_size: number of tokens V.
-        context: longest sequence; there are so many position embeddings.
+        context: longest sequence; there are so many learned positions.
         config: the stack.
 
     Raises:
-        ValueError: sizes below 1, or heads that do not divide the channels.
+        ValueError: sizes below 1, heads that do not divide the channels, numbers out of range.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class GPT2(LanguageModel):
         num_heads: int = 12
         expansion: int = 4
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
+        positions: Positions = "learned"
+        """Learned vectors added to the tokens', or rotary queries and keys, which GPT-2 did not have."""
         bias: bool = True
         """Biases in linear maps and norms."""
         dropout: float = 0.1
@@ -51,6 +54,10 @@ class GPT2(LanguageModel):
                     f"models.GPT2: num_heads must divide embed_dim; got {self.num_heads} heads for "
                     f"{self.embed_dim} channels"
                 )
+            if self.positions not in ("learned", "rotary"):
+                raise ValueError(f"models.GPT2: positions is 'learned' or 'rotary'; got {self.positions!r}")
+            if self.positions == "rotary":
+                check_rotary("models.GPT2", ROTARY_BASE, self.embed_dim // self.num_heads)
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"models.GPT2: dropout must be in [0, 1); got {self.dropout}")
 
@@ -70,12 +77,13 @@ class GPT2(LanguageModel):
                 raise ValueError(f"models.GPT2: {name} must be at least 1; got {value}")
         self.vocab_size, self.context, self.config = vocab_size, context, config
         self.tokens = nn.Embedding(vocab_size, config.embed_dim)
-        self.positions = nn.Embedding(context, config.embed_dim)
+        self.positions = nn.Embedding(context, config.embed_dim) if config.positions == "learned" else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.embed_dim, bias=config.bias)
         nn.init.normal_(self.tokens.weight, std=0.02)
-        nn.init.normal_(self.positions.weight, std=0.01)
+        if self.positions is not None:
+            nn.init.normal_(self.positions.weight, std=0.01)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits `(B, T, V)`; see `LanguageModel.forward`."""
@@ -92,10 +100,11 @@ class GPT2(LanguageModel):
         num_read = state[0][0].shape[2]
         self.check_tokens(tokens, num_read)
         at = torch.arange(num_read, num_read + tokens.shape[1], device=tokens.device)
-        u = self.dropout(self.tokens(tokens) + self.positions(at))
+        u = self.tokens(tokens)
+        u = self.dropout(u if self.positions is None else u + self.positions(at))
         reached = []
         for block, past in zip(self.blocks, state, strict=True):
-            u, seen = block(u, past)
+            u, seen = block(u, at, past)
             reached.append(seen)
         return F.linear(self.norm(u), self.tokens.weight), tuple(reached)
 
@@ -112,6 +121,7 @@ class Block(nn.Module):
         super().__init__()
         dim, bias = config.embed_dim, config.bias
         self.num_heads, self.attention_dropout = config.num_heads, config.dropout
+        self.is_rotary = config.positions == "rotary"
         self.attention_norm = nn.LayerNorm(dim, bias=bias)
         self.query_key_value = nn.Linear(dim, 3 * dim, bias=bias)
         self.attention_output = nn.Linear(dim, dim, bias=bias)
@@ -127,10 +137,12 @@ class Block(nn.Module):
             if bias:
                 nn.init.zeros_(layer.bias)
 
-    def forward(self, u: Tensor, past: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The signal `(B, T, C)` and the keys and values before it, to the signal and all keys and values so far."""
+    def forward(self, u: Tensor, at: Tensor, past: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The signal `(B, T, C)` at the places `(T,)` and the keys and values before it, to those after it."""
         heads = self.query_key_value(self.attention_norm(u)).unflatten(-1, (3, self.num_heads, -1))
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # (B, H, T, d) each
+        if self.is_rotary:
+            query, key = rotate(query, at[None], ROTARY_BASE), rotate(key, at[None], ROTARY_BASE)
         keys, values = torch.cat([past[0].to(key), key], dim=2), torch.cat([past[1].to(value), value], dim=2)
         attended = self._attend(query, keys, values).transpose(1, 2).flatten(2)
         z = u + self.dropout(self.attention_output(attended))

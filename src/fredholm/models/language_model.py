@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+Positions = Literal["learned", "rotary"]
+"""Learned vectors added to the tokens', or queries and keys turned by their places, to the base `ROTARY_BASE`."""
+ROTARY_BASE = 10_000.0
 
 LanguageState = tuple[tuple[Tensor, ...], ...]
 """What a model keeps of the tokens that it has read: some tensors a layer. Values; `advance` never changes one."""

@@ -44,9 +44,7 @@ def yat_sums_backward(
     with torch.autocast(grad.device.type, enabled=False):
         found = Backward(tiles, decoded(normaliser), given, wants_mass=wanted[5], wants_pairs=wanted[6])
     grads = found.query, found.key, found.value, found.epsilon, found.bias, found.mass, found.pairs, None
-    return [
-        t.new_empty(0) if g is None else g.to(t.dtype).view(t.shape) for g, t in zip(grads, own, strict=True)
-    ]
+    return [t.new_empty(0) if g is None else g.to(t.dtype).view(t.shape) for g, t in zip(grads, own, strict=True)]
 
 
 def _kept(wanted: list[bool]) -> list[bool]:

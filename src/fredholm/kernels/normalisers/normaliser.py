@@ -28,7 +28,7 @@ class Normaliser(abc.ABC):
 
     @abc.abstractmethod
     def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
-        """n(s) over n(reference), or n(s) itself: where there is none, and of elementwise kinds. May overwrite `score`."""
+        """n(s) over n(reference), or n(s) itself: without one, and of elementwise kinds. May overwrite `score`."""
 
     @abc.abstractmethod
     def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:

@@ -97,4 +97,3 @@ def soft_sigmoid(scores: Tensor, power: float = 1.0) -> Tensor:
 def soft_tanh(scores: Tensor, power: float = 1.0) -> Tensor:
     """(s^n - 1) / (s^n + 1) of scores >= 0 (Yat, eq. 5), any shape."""
     return 2 * soft_sigmoid(scores, power) - 1
-
