@@ -133,6 +133,13 @@ def test_documents_and_the_evaluated_split(tmp_path: Path) -> None:
     assert (other.test_stream.windows(torch.tensor([0]), 16, 16)[0][0, :1] == 256).all()
 
 
+def test_text_shorter_than_a_context_is_told(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("abcd")
+    short = LanguageModelling.Config(data=str(tmp_path / "short.txt"), context=64)
+    with pytest.warns(UserWarning, match=r"short\.txt has 3 tokens to learn from, less than one context of 64"):
+        assert short.build().train_stream.num_targets == 3
+
+
 def test_prediction_and_generation_need_no_data(tmp_path: Path) -> None:
     task = config(tmp_path, vocab_size=300).build()
     facts = from_json(json.loads(json.dumps(to_json(task.facts))), Task.Facts, [LanguageModelling.Facts])

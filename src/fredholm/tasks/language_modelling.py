@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -154,14 +155,21 @@ class LanguageModelling(EpochTask):
 
     @cached_property
     def train_stream(self) -> TokenStream:
-        """The tokens of the training split.
+        """The tokens of the training split. Warns where they do not fill one context.
 
         Raises:
             ValueError: the text changed since the facts were read.
         """
         if digest(self.splits.train) != self._facts.train_digest:
             raise ValueError(f"the training text in {self.config.data} is not the one that the run was made with")
-        return TokenStream(self.tokenizer.join(self.splits.train))
+        stream, context = TokenStream(self.tokenizer.join(self.splits.train)), self.config.context
+        if stream.num_targets < context:
+            warnings.warn(
+                f"{self.config.data} has {stream.num_targets} tokens to learn from, less than one context of {context}; "
+                "pass more text",
+                stacklevel=2,
+            )
+        return stream
 
     @cached_property
     def test_stream(self) -> TokenStream:
