@@ -68,7 +68,9 @@ def _generate(argv: list[str]) -> None:
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     task = run.task
     if not isinstance(task, LanguageModelling):
-        raise ValueError(f"{arguments.run} is a run of the task {task.command!r}; expected one of 'text'")
+        raise ValueError(
+            f"{arguments.run} is a run of the task {task.command!r}; expected one of {LanguageModelling.command!r}"
+        )
     model = run.model(arguments.checkpoint)
     texts: list[dict[str, Any]] = []
     for number in range(arguments.num_samples):

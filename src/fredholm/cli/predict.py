@@ -36,7 +36,7 @@ class PredictArguments:
 def _predict(argv: list[str]) -> None:
     arguments = parse(PredictArguments, "predict", argv)
     if not arguments.files:
-        raise ValueError("fredholm predict needs at least one file after the run folder")
+        raise ValueError("fredholm predict needs at least one file after the run folder; see fredholm predict --help")
     if arguments.batch_size < 1:
         raise ValueError(f"batch_size is {arguments.batch_size}; expected at least 1")
     run = open_run(arguments.run, arguments.recipe, arguments.device)

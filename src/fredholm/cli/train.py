@@ -34,13 +34,15 @@ def _train(argv: list[str]) -> None:
         _list_recipes()
         if argv and argv[0] in ("-h", "--help"):
             return
-        raise ValueError(f"fredholm train needs a recipe or a task first, not {argv[:1] or 'nothing'}")
+        raise ValueError(f"fredholm train needs a recipe or a task first, not {argv[0] if argv else 'nothing'}")
     recipe = open_recipe(argv[0])
     config, options = recipe.config, argv[1:]
     if options and not options[0].startswith("-") and recipe.name in {task.command for task in TASKS}:
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, data=options.pop(0)))
     arguments = parse(TrainArguments, f"train {argv[0]}", options, TrainArguments(run=config))
     seeds = arguments.seeds or (arguments.run.seed,)
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"--seeds names a seed twice: {' '.join(map(str, seeds))}")
     parent = arguments.run_dir or Path("runs") / recipe.name
     single = arguments.run_dir if not arguments.seeds else None
     paths = {seed: single or parent / f"seed-{seed}" for seed in seeds}
