@@ -240,7 +240,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["evaluate", "empty", "--checkpoint", "first"], "invalid choice 'first' for argument '--checkpoint'"),
         (["train", "digits", "--seeds", "1", "2", "1", *TINY], "--seeds names a seed twice: 1 2 1"),
         (["train", "--seed", "1"], "fredholm train needs a recipe or a task first, not --seed"),
-        (["predict", "empty"], "needs at least one file after the run folder; see fredholm predict --help"),
+        (["predict", "empty"], "fredholm predict needs at least one file after the run folder; see"),
         (["predict", "nowhere", "a.png"], "nowhere is no folder; expected a run folder"),
         (["predict", "RUN", "absent.png"], "absent.png: cannot be read as an image"),
         (["predict", "RUN", "text.png"], "text.png: not a PNG or JPEG image"),
