@@ -170,7 +170,7 @@ def test_bad_test_folders(tmp_path: Path) -> None:
 
 def test_nothing_left_to_test_on(tmp_path: Path) -> None:
     write_classes(tmp_path, {"a": 1, "b": 1})
-    with pytest.raises(ValueError, match="2 images in 2 classes leave none to test on"):
+    with pytest.raises(ValueError, match="2 examples in 2 classes leave none to test on"):
         image_folder(tmp_path)
 
 

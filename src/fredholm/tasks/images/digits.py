@@ -2,9 +2,10 @@
 
 import torch
 
+from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+
 from .dataset import ImageSplits
 from .in_memory import InMemoryImages
-from .split import DEFAULT_TEST_FRACTION, stratified_split
 
 _SIZE = (8, 8)
 _LEVELS = 16  # each pixel counts the ink in a 4x4 block of the scan

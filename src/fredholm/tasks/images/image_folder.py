@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+
 from .dataset import ImageDataset, ImageSplits
 from .read import IMAGE_SUFFIXES, is_grey, read_images, size_of
 from .resize import check_image_size
-from .split import DEFAULT_TEST_FRACTION, stratified_split
 
 _TEST_NAMES = ("test", "val")
 

@@ -4,11 +4,12 @@ import difflib
 import warnings
 from pathlib import Path
 
+from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION
+
 from .dataset import ImageSplits
 from .digits import digits
 from .idx import idx_folder, is_idx_folder
 from .image_folder import image_folder
-from .split import DEFAULT_TEST_FRACTION
 
 
 def open_images(

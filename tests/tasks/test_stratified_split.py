@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fredholm.tasks.images.split import stratified_split
+from fredholm.tasks.stratified_split import stratified_split
 
 label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=60)
 

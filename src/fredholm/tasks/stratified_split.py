@@ -10,17 +10,17 @@ DEFAULT_TEST_FRACTION = 0.2
 def stratified_split(
     names: Sequence[str], labels: Sequence[int], test_fraction: float, seed: int
 ) -> tuple[list[int], list[int]]:
-    """Split indices so that every class gives the same share to the test set, as nearly as whole images allow.
+    """Split indices so that every class gives the same share to the test set, as nearly as whole examples allow.
 
-    ``ceil(test_fraction * n)`` images are wanted for the test set. They are shared out over the classes by largest
-    remainder (ties to the smaller label), and every class keeps at least one image to train on, so that a set of many
-    one-image classes may yield fewer. Within a class the images are ordered by the BLAKE2 hash of ``seed`` and name
+    ``ceil(test_fraction * n)`` examples are wanted for the test set. They are shared out over the classes by largest
+    remainder (ties to the smaller label), and every class keeps at least one example to train on, so that a set of many
+    one-example classes may yield fewer. Within a class the examples are ordered by the BLAKE2 hash of ``seed`` and name
     and the first ones go to the test set: the same names give the same split on every machine, whatever the order they
     were listed in.
 
     Args:
-        names: one distinct name an image.
-        labels: one label an image.
+        names: one distinct name an example.
+        labels: one label an example.
         test_fraction: share of the test set, above 0 and below 1.
         seed: picks one of many such splits.
 
@@ -28,7 +28,7 @@ def stratified_split(
         The train and the test indices, each in increasing order.
 
     Raises:
-        ValueError: the fraction is out of range, or no class has an image to spare.
+        ValueError: the fraction is out of range, or no class has an example to spare.
     """
     if not 0 < test_fraction < 1:
         raise ValueError(f"test_fraction is {test_fraction}; pass a number above 0 and below 1")
@@ -44,7 +44,8 @@ def stratified_split(
             counts[label] += 1
     if sum(counts.values()) == 0:
         raise ValueError(
-            f"{len(names)} images in {len(members)} classes leave none to test on: give one class at least two images"
+            f"{len(names)} examples in {len(members)} classes leave none to test on: give one class at least "
+            "two examples"
         )
 
     test: list[int] = []
