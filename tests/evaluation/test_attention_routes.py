@@ -159,3 +159,14 @@ def test_pair_weights_on_a_kernel_without_normalisation_multiply_it():
     assert "the measure differs from query to query" in select(kernel, u, weighed).refusals["Tiled"]
     expected = torch.einsum("bqkoi,qk,bki->bqo", kernel.matrix(u, Sequence(5)), bias.exp() / 5, u)
     torch.testing.assert_close(Dense().integrate(kernel, u, weighed), expected)
+
+
+@pytest.mark.parametrize("kernel_class", ROUTES)
+def test_a_query_that_is_nan_stays_nan(kernel_class):
+    made = problem(kernel_class, {}, Sequence(5))
+    query = made.u.clone()
+    query[:, 1] = torch.nan
+    for route in (Dense(), ROUTES[kernel_class]):
+        out = route.integrate(made.kernel, made.u, made.domain, query)
+        assert bool(out[:, 1].isnan().all())
+        assert bool(out[:, [0, 2, 3, 4]].isfinite().all())

@@ -82,5 +82,5 @@ def _pieces(kernel: Separable, u: Tensor, query: Tensor, domain: Domain) -> tupl
 def _mean(sums: Tensor) -> Tensor:
     """`(B, H', H / H', Nq, d + 1)` to `(B, Nq, H·d)`; 0 where the partition function is."""
     numerator, partition = sums[..., :-1], sums[..., -1:]
-    out = torch.where(partition > 0, numerator / torch.where(partition > 0, partition, 1.0), 0.0)
+    out = torch.where(partition == 0, 0.0, numerator / torch.where(partition == 0, 1.0, partition))
     return out.flatten(1, 2).transpose(1, 2).flatten(2)

@@ -117,7 +117,7 @@ class LinearAttention(Separable, Stateful):
         shared = self.num_heads // self.projections.num_kv_heads
         phi = phi.to(total.dtype).unflatten(1, (-1, shared))  # (B, H', H / H', r)
         partition = phi @ mass[..., None]
-        out = torch.where(partition > 0, phi @ total / torch.where(partition > 0, partition, 1.0), 0.0)
+        out = torch.where(partition == 0, 0.0, phi @ total / torch.where(partition == 0, 1.0, partition))
         return out.flatten(1).to(value.dtype), (total, mass)
 
     def extra_repr(self) -> str:
