@@ -1,5 +1,6 @@
 """Ordered points on a line: tokens, frames, irregular times."""
 
+import math
 from typing import final
 
 import torch
@@ -14,23 +15,32 @@ class Sequence(Domain):
     """Points on a line in non-decreasing order.
 
     `Sequence(n)` has n points at (k + 1/2) / n, the one-dimensional grid (the ITNet paper uses k / n: a shift of every
-    position by 1 / 2n, which no relative input sees). `Sequence(times=t)` has the points t, `(N,)` or `(B, N)`.
+    position by 1 / 2n, which no relative input sees). `Sequence(n, spacing=h, start=t)` has regular samples in a unit
+    of time, at t + k h. `Sequence(times=t)` has the points t, `(N,)` or `(B, N)`.
 
     Args:
         length: number of points n >= 0; give this or `times`.
+        spacing: distance between neighbouring samples, any unit, > 0; only with `length`. Without it the points lie in
+            [0, 1] and have an order but no times.
+        start: time of the first sample; only with `spacing`, default 0.
         times: non-decreasing finite times (over the points that exist), any unit.
         weights: mass of each point, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1. For irregular
             samples `trapezoid_weights(times, mask)` gives the inverse-density measure.
         mask: `(N,)` or `(B, N)` bool, True = this point exists.
 
     Raises:
-        ValueError: on both or none of `length` and `times`, times that decrease, and what `Points` refuses.
+        ValueError: on both or none of `length` and `times`, a `spacing` or `start` that is no regular sampling, times
+            that decrease, and what `Points` refuses.
+
+    Positions that follow from a length are float64, as those of a `Grid`.
     """
 
     def __init__(
         self,
         length: int | None = None,
         *,
+        spacing: float | None = None,
+        start: float | None = None,
         times: Tensor | None = None,
         weights: Tensor | None = None,
         mask: Tensor | None = None,
@@ -39,12 +49,20 @@ class Sequence(Domain):
             raise ValueError("Sequence: give either a length, Sequence(n), or times, Sequence(times=t)")
         if times is None:
             n = _checked_length(length)
+            origin = _checked_start(n, spacing, start)
             points = torch.arange(n, dtype=torch.float64, device=device_of(weights, mask))
             self.is_generated = True
+            if spacing is not None:
+                self.times = points = origin + points * spacing
+            else:
+                points = (points + 0.5) / max(n, 1)
             if n > 0:
-                self.grid_blocks = (GridBlock(0, (n,), (1.0 / n,), (0.5 / n,), False),)
-            self._set(((points + 0.5) / max(n, 1))[:, None], weights, mask)
+                h, x = (1.0 / n, 0.5 / n) if spacing is None else (float(spacing), origin)
+                self.grid_blocks = (GridBlock(0, (n,), (h,), (x,), False),)
+            self._set(points[:, None], weights, mask)
             return
+        if spacing is not None or start is not None:
+            raise ValueError("Sequence: times say where the samples are; leave spacing and start out")
         _check_times("Sequence", times, mask)
         if mask is not None and times.shape[-1]:
             times = _carry_forward(times, mask)
@@ -59,6 +77,33 @@ def _checked_length(length: int | None) -> int:
     if not isinstance(length, int) or isinstance(length, bool) or length < 0:
         raise ValueError(f"Sequence: length must be an integer >= 0; got {length!r}")
     return length
+
+
+def _checked_start(n: int, spacing: float | None, start: float | None) -> float:
+    """Time of the first of `n` regular samples."""
+    if spacing is None:
+        if start is not None:
+            raise ValueError(
+                f"Sequence: start needs a spacing, the distance between samples; got start={start!r} alone"
+            )
+        return 0.0
+    if not _is_number(spacing) or not 0 < spacing < math.inf:
+        raise ValueError(f"Sequence: spacing must be a finite number > 0, the time between samples; got {spacing!r}")
+    origin = 0.0 if start is None else start
+    if not _is_number(origin) or not abs(origin) < math.inf:
+        raise ValueError(f"Sequence: start must be a finite number, the time of the first sample; got {start!r}")
+    last = origin + max(n - 1, 0) * spacing
+    # what one step adds must show in every position, or samples would fall together
+    if not abs(last) < math.inf or spacing < 4 * max(math.ulp(origin), math.ulp(last)):
+        raise ValueError(
+            f"Sequence: float64 cannot tell {n} samples {spacing!r} apart from {origin!r} on from one another; use "
+            "another unit of time, or count it from another start"
+        )
+    return float(origin)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_times(name: str, times: Tensor, mask: Tensor | None) -> None:

@@ -3,14 +3,18 @@
 from fredholm.kernels.attention import Attention
 from fredholm.kernels.cell_recurrence import CellMode, CellRecurrence
 from fredholm.kernels.compose import Scaled, Sum
+from fredholm.kernels.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution import Convolution
 from fredholm.kernels.diagonal_recurrence import DiagonalForm, DiagonalRecurrence
 from fredholm.kernels.diagonal_state_space import DiagonalStateSpace, start_frequencies
 from fredholm.kernels.dot_product import DotProduct, DotProductForm
 from fredholm.kernels.factorised import Factorised, FeatureProduct, LowRank, LowRankForm, ProductForm
+from fredholm.kernels.feature_filter import FeatureFilter
 from fredholm.kernels.features import fourier_features, phases, sample_frequencies
 from fredholm.kernels.gru import GRU
 from fredholm.kernels.kernel import Kernel, PairwiseForm, PairwiseMLP, State, Stateful
+from fredholm.kernels.kernel_network import KernelActivation, KernelNetwork
+from fredholm.kernels.lattice_smoothing import smoothing_taps
 from fredholm.kernels.linear_attention import FeatureMap, LinearAttention, elu_plus_one
 from fredholm.kernels.linear_rnn import LinearRNN
 from fredholm.kernels.linear_system import LinearSystem, discretise
@@ -45,6 +49,7 @@ from fredholm.kernels.softening import Softening
 from fredholm.kernels.stationary import BoundaryMode, FilterGeometry, Stationary, boundary_map, relative_lattice
 from fredholm.kernels.unit_scale import UnitScale
 from fredholm.kernels.value_mixing import ValueMixing
+from fredholm.kernels.weight_normalised import WeightNormalised
 from fredholm.kernels.yat import Yat
 from fredholm.kernels.yat_attention import YatAttention
 from fredholm.kernels.yat_product import yat
@@ -60,6 +65,7 @@ __all__ = [
     "CellMode",
     "CellRecurrence",
     "Competitive",
+    "ContinuousConvolution",
     "Convolution",
     "DiagonalForm",
     "DiagonalRecurrence",
@@ -68,12 +74,15 @@ __all__ = [
     "DotProductForm",
     "Elementwise",
     "Factorised",
+    "FeatureFilter",
     "FeatureMap",
     "FeaturePair",
     "FeatureProduct",
     "FilterGeometry",
     "Kernel",
+    "KernelActivation",
     "KernelInputs",
+    "KernelNetwork",
     "LinearAttention",
     "LinearRNN",
     "LinearSystem",
@@ -112,6 +121,7 @@ __all__ = [
     "UnitScale",
     "Unnormalised",
     "ValueMixing",
+    "WeightNormalised",
     "Yat",
     "YatAttention",
     "YatForm",
@@ -124,6 +134,7 @@ __all__ = [
     "phases",
     "relative_lattice",
     "sample_frequencies",
+    "smoothing_taps",
     "soft_sigmoid",
     "soft_tanh",
     "softermax",

@@ -1,0 +1,138 @@
+"""The small network that draws a kernel: positions to features.
+
+Legend
+    x          position in [-1, 1]^s             h^l    hidden layer l = 1, 2, h^0 = x
+    ω0         frequency of the sines            N      layer normalisation
+
+    h^l = sin(ω0 (W^l h^{l-1} + b^l))            "sine"
+    h^l = N(φ(W^l h^{l-1} + b^l))                φ = ReLU, LeakyReLU or Swish
+
+Rows of W are weight-normalised (`WeightNormalised`). At the start
+
+    sine:    W^1 in ±1/s, W^2 in ±√(6/n)/ω0, uniform over n inputs;  ω0 b_i uniform over one period, (-π, π)
+    others:  W as Kaiming's for ReLU;  b_i = -W_i h^{l-1}(x_i), x_i uniform in [-1, 1]^s: unit i bends at x_i
+
+Source: CKConv (arXiv 2102.02611), 4.2, B and E.1; W of the sines: Sitzmann et al. 2020, 3.2 and their supplement.
+Deviations: the paper draws b_i from (-π/‖W_i‖, π/‖W_i‖). Behind the factor ω0 that is ω0/‖W_i‖ periods and not one,
+phases of thousands of radians where a row is short; mod 2π both are the same uniform phase, and one period keeps its
+digits. The paper uses layer normalisation in the other variants and does not say where; here it follows φ, so that the
+bends stay where b puts them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.kernels.weight_normalised import WeightNormalised
+
+KernelActivation = Literal["sine", "relu", "leaky_relu", "swish"]
+
+_BENDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": nn.functional.relu,
+    "leaky_relu": nn.functional.leaky_relu,
+    "swish": nn.functional.silu,
+}
+
+
+@final
+class KernelNetwork(nn.Module):
+    """Two hidden layers: `(..., s)` positions in [-1, 1]^s to `(..., width)` features.
+
+    Everything is computed in at least float32, under autocast too: a phase of hundreds of radians has no digits left in
+    bfloat16.
+
+    Args:
+        pos_dim: coordinates s of a position.
+        width: units of each layer.
+        activation: "sine", "relu", "leaky_relu" or "swish".
+        omega_0: ω0 at the start, in radians per unit of position, > 0; read by sines only.
+        learn_omega_0: whether ω0 is learned, as its logarithm.
+        spread_bias: whether biases start as the formulas on top of this file say, else at 0.
+        layer_norm: whether there is layer normalisation; None: for all but sines.
+
+    Attributes:
+        log_omega_0: log ω0, a parameter if learned, else a buffer.
+
+    Raises:
+        ValueError: on an unknown activation, a width below 1, or an ω0 that is not positive and finite.
+    """
+
+    def __init__(
+        self,
+        pos_dim: int = 1,
+        *,
+        width: int = 32,
+        activation: KernelActivation = "sine",
+        omega_0: float = 30.0,
+        learn_omega_0: bool = False,
+        spread_bias: bool = True,
+        layer_norm: bool | None = None,
+    ) -> None:
+        super().__init__()
+        _check_options(width, activation, omega_0, learn_omega_0)
+        self.width, self.activation = width, activation
+        log_omega_0 = torch.tensor(math.log(omega_0))
+        if learn_omega_0:
+            self.log_omega_0 = nn.Parameter(log_omega_0)
+        else:
+            self.register_buffer("log_omega_0", log_omega_0)
+        normed = activation != "sine" if layer_norm is None else layer_norm
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2)] if normed else [])
+        self.layers = nn.ModuleList()
+        spread = 2 * torch.rand(width, pos_dim) - 1  # x_i
+        for inputs in (pos_dim, width):
+            weight = torch.empty(width, inputs)
+            bias = torch.zeros(width)
+            if activation == "sine":
+                bound = 1 / inputs if not self.layers else math.sqrt(6 / inputs) / omega_0
+                nn.init.uniform_(weight, -bound, bound)
+                if spread_bias:
+                    nn.init.uniform_(bias, -math.pi / omega_0, math.pi / omega_0)
+            else:
+                nn.init.kaiming_uniform_(weight, nonlinearity="relu")
+                if spread_bias:
+                    with torch.no_grad():
+                        bias = -(weight * self(spread)).sum(1)
+            self.layers.append(WeightNormalised(weight, bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """h²(x), `(..., width)`."""
+        with torch.autocast(x.device.type, enabled=False):
+            for index, layer in enumerate(self.layers):
+                x = self._bent(layer(x))
+                if self.norms:
+                    x = self._normalised(x, self.norms[index])
+        return x
+
+    def _bent(self, x: Tensor) -> Tensor:
+        if self.activation == "sine":
+            return torch.sin(self.log_omega_0.to(x.dtype).exp() * x)
+        return _BENDS[self.activation](x)
+
+    def _normalised(self, x: Tensor, norm: nn.Module) -> Tensor:
+        assert isinstance(norm, nn.LayerNorm)
+        weight, bias = norm.weight.to(x.dtype), norm.bias.to(x.dtype)
+        return nn.functional.layer_norm(x, (self.width,), weight, bias, norm.eps)
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        return f"width={self.width}, activation={self.activation!r}"
+
+
+def _check_options(width: int, activation: str, omega_0: float, learn_omega_0: bool) -> None:
+    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+        raise ValueError(f"kernels.KernelNetwork: width must be an integer >= 1; got {width!r}")
+    if activation not in get_args(KernelActivation):
+        raise ValueError(
+            f"kernels.KernelNetwork: activation is one of {get_args(KernelActivation)}; got {activation!r}"
+        )
+    if not 0 < omega_0 < math.inf:
+        raise ValueError(f"kernels.KernelNetwork: omega_0 must be positive and finite; got {omega_0!r}")
+    if learn_omega_0 and activation != "sine":
+        raise ValueError(
+            f"kernels.KernelNetwork: omega_0 is the frequency of sines, and {activation!r} has none to learn; leave "
+            "learn_omega_0 out"
+        )
