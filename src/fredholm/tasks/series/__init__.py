@@ -1,0 +1,23 @@
+"""Labelled series: .ts, .csv and .npz files, and what becomes of them before a network."""
+
+from .csv_file import read_csv
+from .npz_file import read_npz
+from .open import open_series, read_series
+from .preparation import Preparation
+from .series_set import SeriesSet, SeriesSplits
+from .thinning import Dropped, drop_samples, take_every
+from .ts_file import read_ts
+
+__all__ = [
+    "Dropped",
+    "Preparation",
+    "SeriesSet",
+    "SeriesSplits",
+    "drop_samples",
+    "open_series",
+    "read_csv",
+    "read_npz",
+    "read_series",
+    "read_ts",
+    "take_every",
+]

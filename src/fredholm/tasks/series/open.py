@@ -1,0 +1,119 @@
+"""One entry for every source of series: a file, a pair of files, or a folder with one."""
+
+import re
+import warnings
+from pathlib import Path
+
+import torch
+
+from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+
+from .csv_file import read_csv
+from .npz_file import read_npz
+from .series_set import SeriesSet, SeriesSplits
+from .ts_file import read_ts
+
+_KINDS = (".ts", ".ts.gz", ".csv", ".csv.gz", ".npz")
+_WORDS = ("train", "test")
+
+
+def open_series(data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTION, split_seed: int = 0) -> SeriesSplits:
+    """Open labelled series as a training and a test set.
+
+    A split is given by two files whose names differ in the words train and test, which stand between dots, hyphens and
+    underscores (`Gun_TRAIN.ts` and `Gun_TEST.ts`), or by the arrays of an .npz file. Else `stratified_split` makes one.
+
+    Args:
+        data: a .ts, .csv (`read_csv`, also gzipped) or .npz file (`read_npz`); a folder with one such file or pair; or
+            the start of a pair's names (`folder/Gun`). One file of a pair stands for both.
+        test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
+        split_seed: picks one of many such splits.
+
+    Raises:
+        ValueError: nothing of that name, or the source is broken or without labels.
+    """
+    path = Path(data).expanduser()
+    files = _files(path)
+    if len(files) == 2:
+        train = read_series(files[0])
+        test = read_series(files[1], channels=train.channels, classes=train.classes)
+        return _fixed(path, SeriesSplits(train, test), test_fraction, split_seed)
+    found = read_npz(files[0]) if files[0].suffix == ".npz" else read_series(files[0])
+    if isinstance(found, SeriesSplits):
+        return _fixed(path, found, test_fraction, split_seed)
+    if found.labels is None:
+        raise ValueError(f"{files[0]}: the series have no labels; expected a class each")
+    try:
+        parts = stratified_split(found.names, found.labels.tolist(), test_fraction, split_seed)
+    except ValueError as error:
+        raise ValueError(f"{files[0]}: {error}") from error
+    return SeriesSplits(*(found.select(torch.tensor(part, dtype=torch.int64)) for part in parts))
+
+
+def read_series(
+    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
+) -> SeriesSet:
+    """Read one file of series; see `read_csv`, `read_ts` and `read_npz`.
+
+    Raises:
+        ValueError: it is of no known kind, broken, or an .npz file with a split.
+    """
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".csv"):
+        return read_csv(path, channels=channels, classes=classes)
+    if name.endswith(".ts"):
+        return read_ts(path, channels=channels, classes=classes)
+    if not name.endswith(".npz"):
+        raise ValueError(f"{path}: is of no known kind; expected {', '.join(_KINDS)}")
+    found = read_npz(path, channels=channels, classes=classes)
+    if isinstance(found, SeriesSplits):
+        raise ValueError(f"{path}: holds a training and a test set; pass a file with one")
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    """One file, or the training and the test file of a pair."""
+    if path.is_file():
+        word = _split_of(path)
+        other = [file for file in _listed(path.parent) if word and _stem(file) == _stem(path) and _split_of(file)]
+        return _pair(path, other) if len(other) > 1 else [path]
+    folder, start = (path, None) if path.is_dir() else (path.parent, path.name)
+    if not folder.is_dir():
+        raise ValueError(f"no series at {str(path)!r}: {str(folder)!r} is no folder; pass a file or a folder")
+    files = [file for file in _listed(folder) if start is None or (_split_of(file) and _stem(file) == start)]
+    if not files:
+        raise ValueError(f"no series at {str(path)!r}; expected {', '.join(_KINDS)}")
+    if len(files) == 1:
+        return files
+    return _pair(path, files)
+
+
+def _pair(path: Path, files: list[Path]) -> list[Path]:
+    by_word = {word: [file for file in files if _split_of(file) == word] for word in _WORDS}
+    if len(files) != 2 or any(len(found) != 1 for found in by_word.values()):
+        names = ", ".join(file.name for file in files[:6])
+        raise ValueError(
+            f"{path}: has the files {names}; pass one of them, or a folder with one training and one test file"
+        )
+    return [by_word[word][0] for word in _WORDS]
+
+
+def _listed(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.name.endswith(_KINDS) and file.is_file())
+
+
+def _split_of(file: Path) -> str | None:
+    return next((word for word in re.split(r"[._-]", file.name.lower()) if word in _WORDS), None)
+
+
+def _stem(file: Path) -> str:
+    """The name without its split and kind: `Gun` of `Gun_TRAIN.ts`."""
+    words = re.split(r"[._-]", file.name)
+    at = next((i for i, word in enumerate(words) if word.lower() in _WORDS), 1)
+    return file.name[: len("_".join(words[:at]))]
+
+
+def _fixed(path: Path, splits: SeriesSplits, test_fraction: float, split_seed: int) -> SeriesSplits:
+    if (test_fraction, split_seed) != (DEFAULT_TEST_FRACTION, 0):
+        warnings.warn(f"test_fraction and split_seed have no effect: {path} has its own split", stacklevel=3)
+    return splits

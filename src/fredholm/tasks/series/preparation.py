@@ -1,0 +1,73 @@
+"""From values with gaps to what a network takes."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Self, final
+
+import torch
+from torch import Tensor
+
+from .series_set import SeriesSet
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """Standardises each channel, puts 0 where a value is missing, and says which were observed.
+
+    Args:
+        mean: of each channel's observed training values.
+        deviation: likewise; 1 for a channel that is constant.
+        observation: channels that get a further one beside them, 1 where their value is observed, else 0: those with
+            missing training values. Where all channels are missing together it is the first, which speaks for all
+            (CKConv, section 5: one such channel).
+    """
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    observation: tuple[int, ...] = ()
+
+    @classmethod
+    def learn(cls, train: SeriesSet) -> Self:
+        """From a training set.
+
+        Raises:
+            ValueError: a channel is never observed.
+        """
+        values = train.values[train.exists].double()  # (samples, C)
+        observed = ~values.isnan()
+        for c in (~observed.any(0)).nonzero()[:1, 0].tolist():
+            raise ValueError(f"channel {train.channels[c]!r} has no observed value in training; take it out")
+        counts = observed.sum(0)
+        mean = values.nan_to_num(0.0).sum(0) / counts
+        deviation = ((values - mean).nan_to_num(0.0).square().sum(0) / counts).sqrt()
+        is_constant = deviation <= 1e-6 * mean.abs().clamp(min=1e-30)
+        together = bool((observed == observed[:, :1]).all())
+        missing = (~observed.all(0)).nonzero()[:, 0].tolist()
+        return cls(
+            mean=tuple(mean.tolist()),
+            deviation=tuple(torch.where(is_constant, 1.0, deviation).tolist()),
+            observation=tuple(missing[:1] if together else missing),
+        )
+
+    @property
+    def num_channels(self) -> int:
+        """Channels of what `apply` gives."""
+        return len(self.mean) + len(self.observation)
+
+    def apply(self, values: Tensor) -> Tensor:
+        """Values `(..., C)`, NaN where missing, to finite ones `(..., num_channels)`, float32."""
+        mean, deviation = (torch.tensor(each, dtype=torch.float64) for each in (self.mean, self.deviation))
+        standard = ((values.double() - mean) / deviation).nan_to_num(0.0)
+        return torch.cat([standard, (~values[..., list(self.observation)].isnan()).double()], dim=-1).float()
+
+    def warn_of_gaps(self, series: SeriesSet) -> None:
+        """Warns where values are missing in channels that had all of theirs in training."""
+        if self.observation:
+            return
+        gaps = (series.values.isnan() & series.exists[..., None]).any(0).any(0)
+        if names := [name for name, has_gaps in zip(series.channels, gaps.tolist(), strict=True) if has_gaps]:
+            warnings.warn(
+                f"values are missing in {', '.join(names)}, but none were in training; they count as the mean",
+                stacklevel=2,
+            )

@@ -1,0 +1,134 @@
+"""Series in the .ts format of the UEA and UCR archives: one line a series."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from fredholm.tasks.text import read_text
+
+from .cells import parse_time, parse_value
+from .naming import ClassNames, unnamed_channels
+from .series_set import SeriesSet
+
+_BETWEEN_CHANNELS = re.compile(r":(?![^()]*\))")  # a date within parentheses has colons of its own
+_SAMPLE = re.compile(r"\(([^(),]+),([^(),]*)\)")
+
+
+def read_ts(
+    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
+) -> SeriesSet:
+    """Read a file of lines `values:values:...:class`, with or without times.
+
+    The header's `@classLabel`, `@timeStamps` and `@dimensions` count, what else it says is left out. Values of a
+    channel are separated by commas, or are pairs `(time,value)`; ? and NaN are missing values. Channels that were
+    sampled at times of their own are missing at those of the others; without times a shorter channel is missing at
+    the end.
+
+    Args:
+        path: the file, UTF-8; gzipped if its name ends in .gz.
+        channels: their names, which the format does not give; None: channel_0, channel_1, ...
+        classes: the known ones, all of the file's among them; None: those of the header, or of the lines, sorted.
+
+    Raises:
+        ValueError: the file cannot be read, has no data, or is of regression; a line has another number of channels, a
+            number or time is none, times do not increase, or a class is unknown. The message names file and line.
+    """
+    header, number, lines = _Header(), 0, read_text(path).splitlines()
+    values: list[np.ndarray] = []
+    times: list[np.ndarray] = []
+    labels: list[str] = []
+    names: list[str] = []
+    try:
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
+            if text.startswith("@"):
+                header = header.with_line(text)
+                continue
+            parts = _BETWEEN_CHANNELS.split(text)
+            if header.has_labels:
+                labels.append(ClassNames(classes or header.classes).check(parts.pop().strip()))
+            given = unnamed_channels(len(parts), channels if channels else header.channels)
+            if channels is None:
+                channels = given
+            sampled = [_channel(part, c, has_times=header.has_times) for c, part in enumerate(parts)]
+            joined, stamps = _join(sampled)
+            values.append(joined)
+            times.append(stamps)
+            names.append(f"{path.name}, line {number}")
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}: {error}") from error
+    if channels is None or not values:
+        raise ValueError(f"{path}: has no series; expected lines with values after @data")
+    numbered = ClassNames(classes or header.classes).number(labels) if header.has_labels else None
+    return SeriesSet.pack(
+        values,
+        times=times if header.has_times else None,
+        labels=None if numbered is None else numbered[0],
+        classes=(classes or ()) if numbered is None else numbered[1],
+        channels=channels,
+        names=tuple(names),
+    )
+
+
+@final
+@dataclass(frozen=True)
+class _Header:
+    """What the lines with an @ said so far."""
+
+    has_times: bool = False
+    has_labels: bool = False
+    classes: tuple[str, ...] | None = None
+    channels: tuple[str, ...] | None = None
+
+    def with_line(self, line: str) -> "_Header":
+        word, *rest = line.split()
+        word = word.lower()
+        is_true = bool(rest) and rest[0].lower() == "true"
+        if word == "@timestamps":
+            return replace(self, has_times=is_true)
+        if word == "@classlabel":
+            return replace(self, has_labels=is_true, classes=tuple(rest[1:]) or None)
+        if word == "@targetlabel" and is_true:
+            raise ValueError("@targetLabel: the file is of regression; expected classes, @classLabel true")
+        if word in ("@dimensions", "@dimension"):
+            if len(rest) != 1 or not rest[0].isdigit() or int(rest[0]) < 1:
+                raise ValueError(f"{word} is {' '.join(rest) or 'empty'}; expected a number of channels")
+            return replace(self, channels=unnamed_channels(int(rest[0]), None))
+        return self
+
+
+def _channel(text: str, c: int, *, has_times: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Times and values of one channel; without times, samples are counted."""
+    try:
+        if not has_times:
+            values = np.array([parse_value(word) for word in text.split(",")], np.float64) if text.strip() else _NONE
+            return np.arange(len(values), dtype=np.float64), values
+        samples = _SAMPLE.findall(text)
+        if _SAMPLE.sub("", text).strip(", \t"):
+            raise ValueError(f"{text.strip()[:40]!r} are no pairs (time,value)")
+        times = np.array([parse_time(time) for time, _ in samples], np.float64)
+        for k in np.flatnonzero(~(np.diff(times) > 0))[:1]:
+            raise ValueError(f"time {times[k + 1]:g} after {times[k]:g}; sort the samples by time, one a time")
+        return times, np.array([parse_value(value) for _, value in samples], np.float64)
+    except ValueError as error:
+        raise ValueError(f"channel {c}: {error}") from error
+
+
+def _join(channels: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Values `(samples, C)` at every time of any channel, NaN where a channel has none, and these times."""
+    times = np.unique(np.concatenate([stamps for stamps, _ in channels]))
+    if not len(times):
+        raise ValueError("the series has no samples; expected at least one")
+    joined = np.full((len(times), len(channels)), np.nan)
+    for c, (stamps, values) in enumerate(channels):
+        joined[np.searchsorted(times, stamps), c] = values
+    return joined, times
+
+
+_NONE = np.empty(0, np.float64)

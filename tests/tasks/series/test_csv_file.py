@@ -1,0 +1,100 @@
+import gzip
+from pathlib import Path
+
+import pytest
+import torch
+
+from fredholm.tasks.series import read_csv
+from tests.refusals import refused
+
+TABLE = """\
+Series,time,x,label,y
+one,0,1.5,b,?
+two,0,7,a,8
+one,0.5,2.5,b,3
+one,2,,b,4
+two,1,9,a,10
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "some.csv"
+    path.write_text(text)
+    return path
+
+
+def test_rows_become_series(tmp_path: Path) -> None:
+    found = read_csv(written(tmp_path, TABLE))
+    assert (found.channels, found.classes, found.lengths.tolist()) == (("x", "y"), ("a", "b"), [3, 2])
+    assert found.names == ("some.csv, series one", "some.csv, series two")
+    assert found.labels is not None
+    assert found.times is not None
+    assert found.labels.tolist() == [1, 0]
+    assert found.times.tolist() == [[0, 0.5, 2], [0, 1, 0]]
+    expected = torch.tensor([[[1.5, -1], [2.5, 3], [-1, 4]], [[7, 8], [9, 10], [-1, -1]]])
+    torch.testing.assert_close(found.values.nan_to_num(-1), expected)
+
+
+def test_without_a_series_column_all_rows_are_one_series(tmp_path: Path) -> None:
+    found = read_csv(written(tmp_path, "\ufefftime,v\n1970-01-01T00:00:10,1\n1970-01-01T00:00:20,2\n\n"))
+    assert (len(found), found.labels, found.spacing, found.times) == (1, None, 10, None)
+    assert found.names == ("some.csv",)
+
+
+def test_channels_are_found_by_name(tmp_path: Path) -> None:
+    path = written(tmp_path, TABLE)
+    assert read_csv(path, channels=("y", "x")).values[1, 0].tolist() == [8, 7]
+    assert read_csv(path, channels=("y",)).channels == ("y",)
+    with refused(ValueError, "some.csv, line 1: no column 'z'; the columns are Series, time, x, label, y"):
+        read_csv(path, channels=("x", "z"))
+
+
+def test_known_classes_keep_their_order(tmp_path: Path) -> None:
+    found = read_csv(written(tmp_path, TABLE), classes=("b", "c", "a"))
+    assert found.labels is not None
+    assert found.labels.tolist() == [0, 2]
+    with refused(ValueError, "line 3: column 'label': class 'a' is none of b"):
+        read_csv(written(tmp_path, TABLE), classes=("b",))
+
+
+def test_numbers_as_classes_are_sorted_by_size(tmp_path: Path) -> None:
+    rows = "".join(f"{name},0,1,{name}\n" for name in ("10", "9", "x"))
+    assert read_csv(written(tmp_path, "series,time,v,label\n" + rows)).classes == ("9", "10", "x")
+
+
+def test_gzipped(tmp_path: Path) -> None:
+    path = tmp_path / "some.csv.gz"
+    path.write_bytes(gzip.compress(TABLE.encode()))
+    assert len(read_csv(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x,y\n1,2\n", "line 1: no column 'time'; the columns are x, y"),
+        ("time,label\n1,a\n", "line 1: no column with values; the columns are time, label"),
+        ("time,x,x\n1,2,3\n", "line 1: column 'x' is there twice"),
+        ("time,x,Time\n1,2,3\n", "line 1: column 'Time' is there twice"),
+        ("time,x\n", "has no rows below its header"),
+        ("time,x\n0,1\n1,abc\n", "line 3: column 'x': 'abc' is no finite number; write one, or leave the place empty"),
+        ("time,x\n0,1\n1,inf\n", "line 3: column 'x': 'inf' is no finite number"),
+        ("time,x\n0,1\n1\n", "line 3: has 1 cells; the header has 2"),
+        ("time,x\n0,1\n1,2,3\n", "line 3: has 3 cells"),
+        ("time,x\n0,1\nnan,2\n", "line 3: column 'time': 'nan' is no time; expected a finite number"),
+        ("time,x\n0,1\n,2\n", "line 3: column 'time': '' is no time"),
+        ("time,x\n3,1\n2,2\n", "line 3: column 'time': 2 after 3; sort the rows of a series by time"),
+        ("time,x\n3,1\n3,2\n", "line 3: column 'time': 3 after 3"),
+        ("time,x,label\n0,1,a\n1,2,b\n", "line 3: column 'label': 'b' after 'a'; expected one class a series"),
+        ("time,x,label\n0,1,\n", "line 2: column 'label': is empty; expected the series' class"),
+    ],
+)
+def test_mistakes_name_file_line_and_column(text: str, told: str, tmp_path: Path) -> None:
+    with refused(ValueError, "some.csv", told):
+        read_csv(written(tmp_path, text))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with refused(ValueError, "absent.csv: cannot be read"):
+        read_csv(tmp_path / "absent.csv")
+    with refused(ValueError, "some.csv: is empty"):
+        read_csv(written(tmp_path, ""))

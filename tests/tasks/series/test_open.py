@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import pytest
+
+from fredholm.tasks.series import open_series, read_series
+from tests.refusals import refused
+
+HEAD = "@classLabel true a b\n@data\n"
+ROWS = "series,time,x,label\n" + "".join(f"{i},{t},{i + t},{'ab'[i % 2]}\n" for i in range(10) for t in range(3))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "Gun_TRAIN.ts").write_text(HEAD + "1:a\n2:b\n3:b\n")
+    (tmp_path / "Gun_TEST.ts").write_text(HEAD + "1:a\n2:b\n")
+    (tmp_path / "notes.txt").write_text("none of this")
+    return tmp_path
+
+
+def test_a_pair_by_folder_by_either_file_and_by_the_start_of_its_names(folder: Path) -> None:
+    for path in (folder, folder / "Gun_TRAIN.ts", folder / "Gun_TEST.ts", folder / "Gun"):
+        found = open_series(path)
+        assert (len(found.train), len(found.test)) == (3, 2)
+
+
+def test_one_file_is_split_by_its_labels(tmp_path: Path) -> None:
+    (tmp_path / "some.csv").write_text(ROWS)
+    for path in (tmp_path, tmp_path / "some.csv"):
+        found = open_series(path, test_fraction=0.4)
+        assert found.test.labels is not None
+        assert sorted(found.test.labels.tolist()) == [0, 0, 1, 1]
+    assert open_series(path, test_fraction=0.4).test.names == found.test.names
+    others = {open_series(path, test_fraction=0.4, split_seed=seed).test.names for seed in range(5)}
+    assert len(others) > 1
+
+
+def test_a_split_of_its_own_leaves_nothing_to_choose(folder: Path) -> None:
+    with pytest.warns(UserWarning, match="test_fraction and split_seed have no effect"):
+        open_series(folder, split_seed=3)
+
+
+def test_what_is_not_there(folder: Path) -> None:
+    with refused(ValueError, "no series at", "Gum"):
+        open_series(folder / "Gum")
+    with refused(ValueError, "is no folder; pass a file or a folder"):
+        open_series(folder / "none" / "at_all")
+    (folder / "empty").mkdir()
+    with refused(ValueError, "no series at", ".npz"):
+        open_series(folder / "empty")
+    with refused(ValueError, "notes.txt: is of no known kind; expected .ts"):
+        open_series(folder / "notes.txt")
+    (folder / "Other_TRAIN.ts").write_text(HEAD)
+    with refused(ValueError, "has the files Gun_TEST.ts, Gun_TRAIN.ts, Other_TRAIN.ts; pass one of them"):
+        open_series(folder)
+
+
+def test_what_cannot_be_learnt_from(folder: Path) -> None:
+    (folder / "some.csv").write_text("time,x\n0,1\n")
+    with refused(ValueError, "some.csv: the series have no labels; expected a class each"):
+        open_series(folder / "some.csv")
+    (folder / "some.csv").write_text("time,x,label\n0,1,a\n")
+    with refused(ValueError, "some.csv: 1 examples in 1 classes leave none to test on"):
+        open_series(folder / "some.csv")
+    (folder / "Gun_TEST.ts").write_text("@classLabel true a c\n@data\n1:c\n")
+    with refused(ValueError, "Gun_TEST.ts, line 3: class 'c' is none of a, b"):
+        open_series(folder / "Gun")
+
+
+def test_a_file_with_a_split_is_not_one_set(shared_data: Path) -> None:
+    with refused(ValueError, "GunPoint.npz: holds a training and a test set; pass a file with one"):
+        read_series(shared_data / "uea_ucr_small" / "GunPoint.npz")

@@ -1,0 +1,74 @@
+import warnings
+
+import pytest
+import torch
+
+from fredholm.tasks.series import Preparation
+from tests.refusals import refused
+from tests.tasks.series.build import NAN, regular
+
+
+def test_observed_training_values_have_mean_0_and_deviation_1() -> None:
+    train = regular([[1, 100], [NAN, 200], [4, 600]], [[7, 300]])
+    prepared = Preparation.learn(train)
+    values = prepared.apply(train.values)[train.exists]
+    assert prepared.observation == (0,)
+    assert prepared.num_channels == values.shape[-1] == 3
+    observed = values[:, 2].bool()
+    assert observed.tolist() == [True, False, True, True]
+    assert values[1, 0] == 0
+    for column in (values[observed, 0], values[:, 1]):
+        torch.testing.assert_close(column.mean(), torch.tensor(0.0), atol=1e-6, rtol=0)
+        torch.testing.assert_close(column.std(correction=0), torch.tensor(1.0))
+
+
+def test_padding_is_not_counted() -> None:
+    short, padded = regular([[1], [3]]), regular([[1], [3]], [[2]]).select(torch.tensor([0]))
+    assert Preparation.learn(short) == Preparation.learn(padded)
+    assert Preparation.learn(regular([[1], [3]], [[2]])).observation == ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "observation"),
+    [
+        ([[1, 2, 3], [4, 5, 6]], ()),
+        ([[1, 2, 3], [NAN, NAN, NAN], [4, 5, 7]], (0,)),
+        ([[1, 2, 3], [4, NAN, NAN], [4, 5, 7]], (1, 2)),
+        ([[NAN, 2, 3], [4, 5, 6], [4, 5, 7]], (0,)),
+    ],
+)
+def test_a_channel_says_what_was_observed_where_something_is_missing(
+    rows: list[list[float]], observation: tuple[int, ...]
+) -> None:
+    train = regular(rows)
+    prepared = Preparation.learn(train)
+    assert prepared.observation == observation
+    expected = ~train.values[..., list(observation)].isnan()
+    assert torch.equal(prepared.apply(train.values)[..., 3:], expected.float())
+
+
+def test_a_constant_channel_becomes_0() -> None:
+    train = regular([[5, 0], [5, 0]])
+    assert torch.equal(Preparation.learn(train).apply(train.values), torch.zeros(1, 2, 2))
+
+
+def test_values_far_from_0_keep_their_digits() -> None:
+    train = regular([[10000.0], [10000.5], [10001.0]])
+    values = Preparation.learn(train).apply(train.values)[0, :, 0]
+    torch.testing.assert_close(values, torch.tensor([-1.0, 0.0, 1.0]) * 1.5**0.5)
+
+
+def test_a_channel_never_observed_in_training_is_told() -> None:
+    with refused(ValueError, "channel 'c1' has no observed value in training; take it out"):
+        Preparation.learn(regular([[1, NAN], [2, NAN]]))
+
+
+def test_a_channel_never_observed_afterwards_is_its_mean_and_told() -> None:
+    prepared = Preparation.learn(regular([[1, 3], [2, 4]]))
+    later = regular([[1, NAN], [2, NAN]])
+    with pytest.warns(UserWarning, match="values are missing in c1, but none were in training; they count as the mean"):
+        prepared.warn_of_gaps(later)
+    assert prepared.apply(later.values)[0, :, 1].tolist() == [0, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepared.warn_of_gaps(regular([[1, 3], [2, 4]], [[1, 2]]))

@@ -1,0 +1,85 @@
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm.tasks.series import SeriesSplits
+from tests.refusals import refused
+from tests.tasks.series.build import NAN, regular, timed
+
+
+def test_series_of_their_own_lengths_are_padded_with_what_is_missing() -> None:
+    found = regular([[1, 2], [3, NAN]], [[5, 6]], labels=[1, 0], spacing=0.5)
+    assert found.values.shape == (2, 2, 2)
+    assert found.values[1, 1].isnan().all()
+    assert found.exists.tolist() == [[True, True], [True, False]]
+    assert found.extents.tolist() == [0.5, 0.0]
+    assert len(found) == 2
+
+
+def test_times_with_one_spacing_are_that_spacing() -> None:
+    assert timed([(0, 1), (0.5, 2), (1, 3)], [(7, 1), (7.5, 1)]).spacing == 0.5
+    assert timed([(0, 1), (0.5, 2), (1, 3)], [(7, 1), (7.5, 1)]).times is None
+    assert timed([(0, 1), (0.5, 2)], [(0, 1), (1, 1)]).times is not None
+    assert timed([(0, 1)]).times is not None
+    irregular = timed([(2, 1), (3, 2), (7, 3)], [(1, 1), (9, 1)])
+    assert irregular.times is not None
+    assert irregular.times.tolist() == [[2, 3, 7], [1, 9, 0]]
+    assert irregular.extents.tolist() == [5, 8]
+
+
+def test_selected_series_keep_everything_and_are_padded_to_the_longest() -> None:
+    whole = regular([[1], [2], [3]], [[4]], [[5], [6]], labels=[0, 1, 0])
+    part = whole.select(torch.tensor([2, 1]))
+    assert part.values[..., 0].nan_to_num(-1).tolist() == [[5, 6], [4, -1]]
+    assert part.labels is not None
+    assert (part.labels.tolist(), part.lengths.tolist(), part.names) == ([0, 1], [2, 1], ("s2", "s1"))
+    assert len(whole.select(torch.tensor([], dtype=torch.int64))) == 0
+    late = timed([(0, 1), (2, 1), (3, 1)], [(5, 1), (9, 1)]).select(torch.tensor([1]))
+    assert late.times is not None
+    assert late.times.tolist() == [[5, 9]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"values": torch.zeros(2, 2, 1, dtype=torch.float64)}, "values are torch.float64 (2, 2, 1); pass float32"),
+        ({"values": torch.zeros(2, 2)}, "values are torch.float32 (2, 2)"),
+        ({"channels": ("a", "b")}, "2 channels; give one of each a series"),
+        ({"names": ("a",)}, "for 1 names"),
+        ({"lengths": torch.tensor([2, 0])}, "s1: has 0 samples; expected at least one"),
+        ({"lengths": torch.tensor([3, 1])}, "s0: has 3 samples"),
+        ({"values": torch.tensor([[[1.0], [math.inf]]] * 2)}, "s0: sample 2 of channel 'c0' is infinite"),
+        ({"spacing": 0.0}, "the spacing of samples is 0.0; expected a finite number above 0"),
+        ({"spacing": NAN}, "the spacing of samples is nan"),
+        ({"times": torch.zeros(2, 2)}, "times are torch.float32 (2, 2); pass float64 (2, 2)"),
+        ({"times": torch.tensor([[0.0, NAN], [0, 0]]).double()}, "s0: the time of sample 2 is nan; expected a number"),
+        ({"times": torch.tensor([[0.0, 1], [3, 2]]).double()}, "s1: the time of sample 2 is 2 after 3; sort"),
+        ({"times": torch.tensor([[0.0, 1], [3, 3]]).double()}, "s1: the time of sample 2 is 3 after 3"),
+        ({"labels": torch.tensor([0.0, 1])}, "labels are torch.float32 (2,); pass int64 (2,)"),
+        ({"labels": torch.tensor([0, 2])}, "s1: label 2, but 2 classes are named"),
+    ],
+)
+def test_what_does_not_fit_is_told(changed: dict[str, Any], told: str) -> None:
+    whole = regular([[1], [2]], [[3], [4]], labels=[0, 1])
+    with refused(ValueError, told):
+        dataclasses.replace(whole, **changed)
+
+
+def test_padding_is_not_looked_at() -> None:
+    whole = regular([[1], [2]], [[3]])
+    dataclasses.replace(whole, times=torch.tensor([[0.0, 1], [3, NAN]]).double())
+
+
+def test_splits_fit_together_and_have_labels() -> None:
+    whole = regular([[1]], [[3]], labels=[0, 1])
+    with refused(ValueError, "channels differ: ['c0'] in training, ['x'] in test"):
+        SeriesSplits(whole, dataclasses.replace(whole, channels=("x",)))
+    with refused(ValueError, "classes differ: ['a', 'b'] in training, ['a', 'b', 'c'] in test"):
+        SeriesSplits(whole, dataclasses.replace(whole, classes=("a", "b", "c")))
+    with refused(ValueError, "the test set has no labels"):
+        SeriesSplits(whole, dataclasses.replace(whole, labels=None))
+    with refused(ValueError, "the training set is empty"):
+        SeriesSplits(whole.select(torch.tensor([], dtype=torch.int64)), whole)
