@@ -2,6 +2,7 @@
 
 from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.mamba import MambaBlock
+from fredholm.blocks.post_norm import BlockState, PostNormBlock
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.short_convolution import ShortConvolution
 from fredholm.blocks.stochastic_depth import StochasticDepth, linear_schedule
@@ -9,8 +10,10 @@ from fredholm.blocks.yat_conv_block import YatConvBlock
 from fredholm.blocks.yat_feed_forward import YatFeedForward
 
 __all__ = [
+    "BlockState",
     "FeedForward",
     "MambaBlock",
+    "PostNormBlock",
     "PreNormBlock",
     "ShortConvolution",
     "StochasticDepth",

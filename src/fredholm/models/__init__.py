@@ -1,9 +1,20 @@
 """Complete models, each with its configurations."""
 
 from fredholm.models.aether import Aether
+from fredholm.models.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.itnet import ITNet
 from fredholm.models.language_model import LanguageModel, LanguageState
 
-__all__ = ["GPT2", "Aether", "ITNet", "LanguageModel", "LanguageState", "Sampling", "generate"]
+__all__ = [
+    "CKCNN",
+    "GPT2",
+    "Aether",
+    "ContinuousStack",
+    "ITNet",
+    "LanguageModel",
+    "LanguageState",
+    "Sampling",
+    "generate",
+]

@@ -2,9 +2,10 @@
 
 from .image_classification import ImageClassification
 from .language_modelling import LanguageModelling
+from .series_classification import SeriesClassification
 from .task import Batch, EpochTask, Objective, Prediction, Task
 
-TASKS: tuple[type[Task], ...] = (ImageClassification, LanguageModelling)
+TASKS: tuple[type[Task], ...] = (ImageClassification, LanguageModelling, SeriesClassification)
 """Every task of the library; a new one is added here."""
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "LanguageModelling",
     "Objective",
     "Prediction",
+    "SeriesClassification",
     "Task",
 ]

@@ -1,0 +1,62 @@
+"""The residual block of two integral operators, each followed by a norm."""
+
+from typing import final
+
+from torch import Tensor, nn
+
+from fredholm.domains import Domain, Sequence
+from fredholm.kernels import State
+from fredholm.operators import IntegralOperator
+
+BlockState = tuple[State, State]
+"""Of the two operators."""
+
+
+@final
+class PostNormBlock(nn.Module):
+    """out = f(S u + f(LN K₂[dropout(f(LN K₁[u]))])), f = ReLU, whatever the kernels (CKConv, figure 8).
+
+    S is the identity where the channels stay as many, else a linear map with a bias. The layer norms are over the
+    channels of each point, so that they see no other one.
+
+    Args:
+        first: K₁.
+        second: K₂, which takes the channels that K₁ gives.
+        dropout: rate between the two.
+
+    Raises:
+        ValueError: on operators that do not fit.
+    """
+
+    def __init__(self, first: IntegralOperator, second: IntegralOperator, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        in_dim, inner, out_dim = first.kernel.in_dim, first.kernel.out_dim, second.kernel.out_dim
+        if second.kernel.in_dim != inner:
+            raise ValueError(
+                f"PostNormBlock: the first operator gives {inner} channels, the second takes {second.kernel.in_dim}"
+            )
+        self.first, self.first_norm = first, nn.LayerNorm(inner)
+        self.dropout = nn.Dropout(dropout)
+        self.second, self.second_norm = second, nn.LayerNorm(out_dim)
+        self.shortcut = nn.Identity() if in_dim == out_dim else nn.Linear(in_dim, out_dim)
+
+    def forward(self, u: Tensor, domain: Domain, key_padding_mask: Tensor | None = None) -> Tensor:
+        """`(B, N, in_dim)` on `domain` to `(B, N, out_dim)`; `key_padding_mask` as in `IntegralOperator`."""
+        inner = self._between(self.first(u, domain, key_padding_mask=key_padding_mask))
+        return self._after(u, self.second(inner, domain, key_padding_mask=key_padding_mask))
+
+    def initial_state(self, batch_size: int) -> BlockState:
+        """The state before the first point, for `scan`; only for stateful kernels."""
+        return self.first.initial_state(batch_size), self.second.initial_state(batch_size)
+
+    def scan(self, u: Tensor, domain: Sequence, state: BlockState) -> tuple[Tensor, BlockState]:
+        """The next chunk of a sequence, `(B, N, in_dim)`, and the state at its end; see `IntegralOperator.scan`."""
+        integral, first = self.first.scan(u, domain, state=state[0])
+        integral, second = self.second.scan(self._between(integral), domain, state=state[1])
+        return self._after(u, integral), (first, second)
+
+    def _between(self, integral: Tensor) -> Tensor:
+        return self.dropout(nn.functional.relu(self.first_norm(integral)))
+
+    def _after(self, u: Tensor, integral: Tensor) -> Tensor:
+        return nn.functional.relu(self.shortcut(u) + nn.functional.relu(self.second_norm(integral)))

@@ -1,0 +1,107 @@
+"""Time series as signals on a sequence of samples."""
+
+import math
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.domains import Domain, Sequence, trapezoid_weights
+from fredholm.encoders.encoder import Encoder
+
+_SAME = 1e-6
+
+
+@final
+class SeriesBatch(NamedTuple):
+    """Series of one batch, padded to one length.
+
+    `values (B, N, C)` are finite numbers where a sample exists. `mask (B, N)` is True where it does; None: everywhere.
+    Sample k is at time `times[:, k]`, `(B, N)`, or at k times `spacing`, `(B,)`; None: k times the spacing in training.
+    """
+
+    values: Tensor
+    mask: Tensor | None = None
+    times: Tensor | None = None
+    spacing: Tensor | None = None
+
+
+@final
+class Series(Encoder):
+    """The channels of each sample, or a linear map of them; what the samples weigh tells how densely they lie.
+
+    A sample weighs the time that it stands for in units of Δ, the spacing in training (CKConv, A.1 and A.2). So a
+    kernel that counts samples at the rate of training integrates over time at any other one:
+
+    - samples at that rate weigh 1: the domain is `Sequence(N, spacing=Δ)` with its default measure;
+    - samples at another common rate, δ apart, weigh δ / Δ;
+    - others weigh half the distance of their neighbours over Δ, the trapezoid rule. In a series whose samples all lie
+      at one time each weighs 1.
+
+    Where the rates within a batch differ, the samples are placed by their times.
+
+    Args:
+        channels: C, those of the series.
+        embed_dim: channels of the signal after a linear map; None: the series' own, without one.
+        spacing: Δ, in the unit of the times; above 0.
+
+    Raises:
+        ValueError: sizes below 1, or a spacing that is not above 0.
+    """
+
+    def __init__(self, channels: int, embed_dim: int | None = None, *, spacing: float = 1.0) -> None:
+        super().__init__()
+        for name, value in (("channels", channels), ("embed_dim", embed_dim)):
+            if value is not None and value < 1:
+                raise ValueError(f"encoders.Series: {name} must be at least 1; got {value}")
+        if not 0 < spacing < math.inf:
+            raise ValueError(f"encoders.Series: spacing must be a finite number above 0; got {spacing}")
+        self.channels, self.spacing = channels, spacing
+        self.embed_dim, self.pos_dim = channels if embed_dim is None else embed_dim, 1
+        self.embedding = nn.Identity() if embed_dim is None else nn.Linear(channels, embed_dim)
+
+    def forward(self, inputs: Tensor | SeriesBatch) -> tuple[Tensor, Domain]:
+        """A batch, or the values of one without gaps at the rate of training, to the signal and its domain.
+
+        The signal is 0 at samples that do not exist.
+
+        Raises:
+            ValueError: values of another shape or dtype, or that are NaN or infinite at samples that exist; and what
+                `Sequence` refuses.
+        """
+        values, mask, times, spacing = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
+        if values.ndim != 3 or values.shape[2] != self.channels or not values.dtype.is_floating_point:
+            raise ValueError(
+                f"encoders.Series: expected float values of shape (batch, samples, {self.channels}); got "
+                f"{tuple(values.shape)}, {values.dtype}"
+            )
+        domain = self._domain(values, mask, times, spacing)
+        if mask is not None:
+            values = torch.where(mask[..., None], values, 0.0)
+        if not torch.compiler.is_compiling() and not bool(values.isfinite().all()):
+            raise ValueError(
+                "encoders.Series: values hold NaN or infinite numbers at samples that exist; put 0 where one is missing"
+            )
+        signal = self.embedding(values)
+        return signal if mask is None else torch.where(mask[..., None], signal, 0.0), domain
+
+    def _domain(self, values: Tensor, mask: Tensor | None, times: Tensor | None, spacing: Tensor | None) -> Domain:
+        batch, num_samples = values.shape[:2]
+        rates = [self.spacing] if spacing is None else spacing.tolist()
+        if times is None and spacing is not None and any(rate != rates[0] for rate in rates):
+            if len(rates) != batch or not min(rates) > 0:
+                raise ValueError(f"encoders.Series: spacing must be ({batch},), above 0; got {tuple(spacing.shape)}")
+            steps = torch.arange(num_samples, dtype=torch.float64, device=values.device)
+            apart = spacing.double()[:, None]
+            weights = (apart / self.spacing).expand(batch, num_samples)
+            return Sequence(times=steps * apart, weights=weights, mask=mask)
+        if times is None:
+            rate = rates[0] if rates else self.spacing
+            weights = None
+            if not math.isclose(rate, self.spacing, rel_tol=_SAME):
+                share = rate / self.spacing
+                weights = torch.full((num_samples,), share, dtype=torch.float64, device=values.device)
+            return Sequence(num_samples, spacing=rate, weights=weights, mask=mask).to(values.device)
+        weights = trapezoid_weights(times, mask, total=None) / self.spacing
+        has_extent = weights.sum(-1, keepdim=True) > 0
+        return Sequence(times=times, weights=torch.where(has_extent, weights, 1.0), mask=mask)

@@ -1,0 +1,204 @@
+"""CKCNN: residual blocks of continuous kernel convolutions."""
+
+import dataclasses
+import itertools
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.blocks import BlockState, PostNormBlock
+from fredholm.domains import Domain, Sequence
+from fredholm.encoders import Encoder, SeriesBatch
+from fredholm.kernels import ContinuousConvolution, KernelActivation
+from fredholm.operators import IntegralOperator
+
+StackState = tuple[BlockState, ...]
+"""Of each block."""
+
+
+@final
+class ContinuousStack(nn.Module):
+    """Residual blocks of two continuous convolutions each: a signal to a signal on the same domain (CKConv, figure 8).
+
+    The convolutions count samples: see `encoders.Series` for what weights the samples of another rate have.
+
+    Args:
+        in_dim: channels of the signal.
+        config: the stack.
+        pos_dim: coordinates of a position.
+        extent: longest distance between two points in training, in the unit of the positions; above 0. Kernels without
+            a horizon are as long.
+        spacing: distance between neighbouring points in training, in that unit; above 0.
+
+    Raises:
+        ValueError: on a stack that is causal where points do not lie on a line, and what the kernel refuses.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Sizes, kernels and regularisation; the defaults are the paper's network with some 100,000 parameters."""
+
+        embed_dim: int = 30
+        """Channels of every block."""
+        depth: int = 2
+        """Number of blocks."""
+        kernel_width: int = 32
+        """Units of both hidden layers of each kernel's network."""
+        activation: KernelActivation = "sine"
+        omega_0: float = 30.0
+        """Frequency of the sines; the paper's best lie from 1 to 70, and much depends on it."""
+        learn_omega_0: bool = False
+        """Whether each kernel learns its own, starting there."""
+        horizon: float | None = None
+        """Reach of the kernels, in the unit of the positions; None: the longest input of training, and beyond."""
+        is_causal: bool = True
+        """Whether a point sees only those before it and itself."""
+        smoothing: bool = False
+        """Whether kernels are smoothed on grids finer than that of training (CKConv, E.3)."""
+        dropout: float = 0.1
+        """Rate between the two convolutions of a block."""
+        input_dropout: float = 0.0
+        """Rate on the signal that enters."""
+        weight_dropout: float = 0.0
+        """Rate on the output weights of the kernels' networks."""
+        pool: Literal["last", "mean", "none"] = "last"
+        """What the head reads: the last point that exists, as the paper; the mean; or every point for itself."""
+
+        def __post_init__(self) -> None:
+            for name in ("embed_dim", "depth", "kernel_width"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"models.CKCNN: {name} must be at least 1; got {getattr(self, name)}")
+            for name in ("dropout", "input_dropout", "weight_dropout"):
+                if not 0 <= getattr(self, name) < 1:
+                    raise ValueError(f"models.CKCNN: {name} must be in [0, 1); got {getattr(self, name)}")
+            for name in ("omega_0", "horizon"):
+                value = getattr(self, name)
+                if value is not None and not value > 0:
+                    raise ValueError(f"models.CKCNN: {name} must be above 0; got {value}")
+            if self.pool not in ("last", "mean", "none"):
+                raise ValueError(f"models.CKCNN: pool is 'last', 'mean' or 'none'; got {self.pool!r}")
+
+    def __init__(
+        self, in_dim: int, config: Config, *, pos_dim: int = 1, extent: float = 1.0, spacing: float = 0.01
+    ) -> None:
+        super().__init__()
+        self.config, self.pos_dim, self.extent, self.spacing = config, pos_dim, extent, spacing
+        self.input_dropout = nn.Dropout(config.input_dropout)
+        widths = [in_dim, *[config.embed_dim] * config.depth]
+        self.blocks = nn.ModuleList(
+            PostNormBlock(
+                self._operator(before, after),
+                self._operator(after, after),
+                dropout=config.dropout,
+            )
+            for before, after in itertools.pairwise(widths)
+        )
+
+    def _operator(self, in_dim: int, out_dim: int) -> IntegralOperator:
+        c = self.config
+        kernel = ContinuousConvolution(
+            in_dim,
+            out_dim,
+            self.pos_dim,
+            is_causal=c.is_causal,
+            horizon=c.horizon,
+            scale=self.extent if c.horizon is None else None,
+            spacing=self.spacing,
+            width=c.kernel_width,
+            activation=c.activation,
+            omega_0=c.omega_0,
+            learn_omega_0=c.learn_omega_0,
+            weight_dropout=c.weight_dropout,
+            smoothing=c.smoothing,
+        )
+        return IntegralOperator(kernel, residual=False, output_projection=False)
+
+    def forward(self, u: Tensor, domain: Domain) -> Tensor:
+        """`(B, N, in_dim)` to `(B, N, embed_dim)`; what it gives at points that do not exist has no meaning."""
+        u = self.input_dropout(u)
+        for block in self._blocks():
+            u = block(u, domain)
+        return u
+
+    def initial_state(self, batch_size: int) -> StackState:
+        """The state before the first point, for `scan`; only for causal stacks."""
+        return tuple(block.initial_state(batch_size) for block in self._blocks())
+
+    def scan(self, u: Tensor, domain: Sequence, state: StackState) -> tuple[Tensor, StackState]:
+        """The next chunk of a sequence, on a domain whose times go on, and the state at its end."""
+        u = self.input_dropout(u)
+        reached = []
+        for block, past in zip(self._blocks(), state, strict=True):
+            u, seen = block.scan(u, domain, past)
+            reached.append(seen)
+        return u, tuple(reached)
+
+    def _blocks(self) -> list[PostNormBlock]:
+        return [block for block in self.blocks if isinstance(block, PostNormBlock)]
+
+
+@final
+class CKCNN(nn.Module):
+    """An encoder, a stack of continuous convolutions and a linear head (CKConv, figure 8 and E.1).
+
+    Deviation: layer normalisation is over the channels of each point. The paper's text leaves open whether it also runs
+    over the sequence, where a causal network would see the future.
+
+    Args:
+        encoder: turns raw inputs into a signal on a domain, such as `encoders.Series`.
+        num_outputs: of the head, such as one logit a class.
+        config: the stack, and what the head reads.
+        extent, spacing: of the positions in training; see `ContinuousStack`.
+
+    Raises:
+        ValueError: on sizes below 1, and what `ContinuousStack` refuses.
+    """
+
+    Config = ContinuousStack.Config
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        num_outputs: int,
+        config: ContinuousStack.Config,
+        *,
+        extent: float = 1.0,
+        spacing: float = 0.01,
+    ) -> None:
+        super().__init__()
+        if num_outputs < 1:
+            raise ValueError(f"models.CKCNN: num_outputs must be at least 1; got {num_outputs}")
+        self.config, self.encoder = config, encoder
+        self.stack = ContinuousStack(encoder.embed_dim, config, pos_dim=encoder.pos_dim, extent=extent, spacing=spacing)
+        self.head = nn.Linear(config.embed_dim, num_outputs)
+
+    def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
+        """One batch of what the encoder takes, to `(B, num_outputs)`, or `(B, N, num_outputs)` with `pool="none"`.
+
+        Without pooling the outputs are 0 at points that do not exist. A batch entry without points is pooled to 0.
+        """
+        u, domain = self.encoder(inputs)
+        u = self.stack(u, domain)
+        if self.config.pool == "none":
+            out = self.head(u)
+            return out if domain.mask is None else torch.where(domain.mask[..., None], out, 0.0)
+        return self.head(_last(u, domain) if self.config.pool == "last" else _mean(u, domain))
+
+
+def _last(u: Tensor, domain: Domain) -> Tensor:
+    """The signal `(B, N, C)` at each entry's last point that exists, `(B, C)`."""
+    if domain.mask is None:
+        return u[:, -1] if u.shape[1] else u.new_zeros(len(u), u.shape[2])
+    places = torch.arange(1, u.shape[1] + 1, device=u.device) * domain.mask
+    place = places.amax(-1) if u.shape[1] else places.sum(-1)
+    padded = nn.functional.pad(u, (0, 0, 1, 0))  # place 0: no point
+    return padded.take_along_dim(place.expand(len(u))[:, None, None], 1)[:, 0]
+
+
+def _mean(u: Tensor, domain: Domain) -> Tensor:
+    """The signal's mean over the points that exist by what they weigh, `(B, C)`."""
+    mass = domain.weights.to(torch.promote_types(u.dtype, torch.float32))
+    share = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
+    u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
+    return (u * share[..., None]).sum(-2).to(u.dtype)

@@ -1,0 +1,290 @@
+"""Telling which class a time series belongs to."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm.encoders import Series, SeriesBatch
+from fredholm.models import CKCNN, ContinuousStack
+from fredholm.tasks.series import (
+    Dropped,
+    Preparation,
+    SeriesSet,
+    SeriesSplits,
+    drop_samples,
+    open_series,
+    read_series,
+    take_every,
+)
+from fredholm.tasks.task import Batch, Objective, Prediction, Task
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+CHUNK = 64
+"""Series of a file that are predicted at a time."""
+
+
+@final
+class SeriesClassification(Task):
+    """A CKCNN on labelled time series of any lengths and sampling, trained by cross-entropy (CKConv, section 5).
+
+    Channels are standardised by the observed training values; where values are missing in training, further channels
+    say what was observed. The kernels know time in the data's unit: another rate, or irregular samples, need nothing
+    but their times. The test split serves as validation: nothing is chosen by it but which checkpoint is called best.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, or are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "series"
+    objective: ClassVar[Objective] = Objective(metric="accuracy", percent=True)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split, thinned as the config says.
+
+        `spacing` is the time between two of its samples, on the average where it changes; `extent` the longest time
+        between two samples of one series. Both are above 0.
+        """
+
+        classes: tuple[str, ...]
+        channels: tuple[str, ...]
+        preparation: Preparation
+        spacing: float
+        extent: float
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Task.Config):
+        """A set of series, what is left out of it, and the model.
+
+        Args:
+            data: a .ts, .csv or .npz file, the folder of one, or of a training and a test file.
+            test_fraction: share of the test split where the data bring none.
+            split_seed: picks that split.
+            train_every: keeps every n-th sample of the training series, from the first on.
+            test_every: likewise of the test series.
+            train_drop: share of the samples that is dropped from each training series, in all channels at once.
+            test_drop: likewise from each test series.
+            drop_seed: of these draws.
+            dropped: what becomes of dropped samples: missing values, or no samples, so that times are irregular.
+            embed_dim: channels of a linear map before the network; None, as in the paper: no such map.
+            model: the network.
+        """
+
+        data: str = ""
+        test_fraction: float = 0.2
+        split_seed: int = 0
+        train_every: int = 1
+        test_every: int = 1
+        train_drop: float = 0.0
+        test_drop: float = 0.0
+        drop_seed: int = 0
+        dropped: Dropped = "missing"
+        embed_dim: int | None = None
+        model: ContinuousStack.Config = field(default_factory=ContinuousStack.Config)
+
+        def __post_init__(self) -> None:
+            for name in ("train_every", "test_every"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+            for name in ("train_drop", "test_drop"):
+                if not 0 <= getattr(self, name) < 1:
+                    raise ValueError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
+            if self.model.pool == "none":
+                raise ValueError("model.pool is 'none'; expected 'last' or 'mean', since a series has one class")
+
+        def build(self, facts: Task.Facts | None = None) -> "SeriesClassification":
+            """The task; see `SeriesClassification`."""
+            if facts is not None and not isinstance(facts, SeriesClassification.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of series classification")
+            return SeriesClassification(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        self.config = config
+        self._has_warned = False
+        self._facts = facts or measure(self._opened.train)
+        if len(self._facts.classes) < 2:
+            raise ValueError(f"{config.data} has the classes {list(self._facts.classes)}; expected at least 2")
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @property
+    def num_train(self) -> int:
+        """Series in the training split."""
+        return len(self.splits.train)
+
+    @property
+    def num_test(self) -> int:
+        """Series in the test split."""
+        return len(self.splits.test)
+
+    @cached_property
+    def splits(self) -> SeriesSplits:
+        """The data, opened at first use: prediction needs none. Warns once of test series that are unlike training's.
+
+        Raises:
+            ValueError: they cannot be opened, or changed since the facts were read.
+        """
+        splits, facts = self._opened, self._facts
+        for name in ("classes", "channels"):
+            came, expected = getattr(splits.train, name), getattr(facts, name)
+            if came != expected:
+                raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
+        if measure(splits.train) != facts:
+            raise ValueError(f"the training series of {self.config.data} are not those that the run was made with")
+        self._warn(splits.test)
+        return splits
+
+    @cached_property
+    def _opened(self) -> SeriesSplits:
+        config = self.config
+        if not config.data:
+            raise ValueError("no series are given; pass a .ts, .csv or .npz file or a folder of them")
+        splits = open_series(config.data, test_fraction=config.test_fraction, split_seed=config.split_seed)
+        train, test = take_every(splits.train, config.train_every), take_every(splits.test, config.test_every)
+        return SeriesSplits(
+            drop_samples(train, config.train_drop, config.drop_seed, config.dropped),
+            drop_samples(test, config.test_drop, config.drop_seed, config.dropped),
+        )
+
+    def model(self) -> nn.Module:
+        """A series encoder and a CKCNN with one logit a class."""
+        config, facts = self.config, self._facts
+        encoder = Series(facts.preparation.num_channels, config.embed_dim, spacing=facts.spacing)
+        return CKCNN(encoder, len(facts.classes), config.model, extent=facts.extent, spacing=facts.spacing)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`values` (B, N, channels), their `labels` (B,), and what `batch_of` gives; nothing is drawn."""
+        return self._labelled(self.splits.train, indices)
+
+    def test_batch(self, indices: Tensor) -> Batch:
+        """Likewise of the test split."""
+        return self._labelled(self.splits.test, indices)
+
+    def num_targets(self, batch: Batch) -> int:
+        """One per series."""
+        return len(batch["labels"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy summed over the series."""
+        return F.cross_entropy(self._logits(model, batch), batch["labels"], reduction="sum")
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`accuracy`, the share of series whose largest logit is right; `loss`; with two classes `auroc`.
+
+        `loss` is the mean cross-entropy. `auroc` is the chance that a series of the second class gets a higher
+        probability of it than one of the first.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        num_classes = len(self._facts.classes)
+        both: dict[str, Metric] = {
+            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
+            "loss": MeanMetric(),
+        }
+        return both | ({"auroc": BinaryAUROC()} if num_classes == 2 else {})
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `test_batch` to the metrics."""
+        logits, labels = self._logits(model, batch), batch["labels"]
+        metrics["accuracy"].update(logits, labels)
+        metrics["loss"].update(F.cross_entropy(logits, labels, reduction="none"))
+        if "auroc" in metrics:
+            metrics["auroc"].update(logits.softmax(-1)[:, 1], labels)
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+        """`file`, `series`, `class` and `probability` of the likeliest class for each series of each file.
+
+        Nothing is taken from the labels of a file, if it has some. Channels of a table are found by their names.
+        """
+        facts = self._facts
+        rows: list[Prediction] = []
+        for file in files:
+            found = read_series(file, channels=facts.channels)
+            self._warn(found)
+            for indices in torch.arange(len(found)).split(CHUNK):
+                batch = batch_of(found.select(indices), facts.preparation)
+                moved = {name: tensor.to(device) for name, tensor in batch.items()}
+                probabilities, labels = self._logits(model, moved).softmax(-1).max(-1)
+                for i, label, probability in zip(
+                    indices.tolist(), labels.tolist(), probabilities.tolist(), strict=True
+                ):
+                    name = found.names[i].removeprefix(file.name).removeprefix(", ").removeprefix("series ")
+                    row: Prediction = {"file": str(file), "series": name, "class": facts.classes[label]}
+                    rows.append(row | {"probability": probability})
+        return rows
+
+    def _labelled(self, series: SeriesSet, indices: Tensor) -> Batch:
+        part = series.select(indices)
+        assert part.labels is not None
+        return {"labels": part.labels, **batch_of(part, self._facts.preparation)}
+
+    def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        given = SeriesBatch(batch["values"], batch.get("mask"), batch.get("times"), batch.get("spacing"))
+        return model(given).float()
+
+    def _warn(self, series: SeriesSet) -> None:
+        """Warns, at most once, of series that are longer than any in training, or miss what was never missed."""
+        longest, extent = float(series.extents.max()), self._facts.extent
+        if self._has_warned:
+            return
+        if longest > extent * (1 + 1e-6):
+            self._has_warned = True
+            warnings.warn(
+                f"{series.names[int(series.extents.argmax())]}: lasts {longest:g}, longer than any series in training "
+                f"({extent:g}); the kernels reach back further than they learnt",
+                stacklevel=2,
+            )
+        self._facts.preparation.warn_of_gaps(series)
+
+
+def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
+    """Prepared `values` (B, N, channels) and, where they say something, `mask`, `times` and `spacing`.
+
+    `mask` (B, N) is there where lengths differ; `times` (B, N) where samples are irregular, else `spacing` (B,).
+    """
+    exists = series.exists
+    batch = {"values": torch.where(exists[..., None], preparation.apply(series.values), 0.0)}
+    if not bool(exists.all()):
+        batch["mask"] = exists
+    if series.times is not None:
+        return batch | {"times": series.times}
+    return batch | {"spacing": torch.full((len(series),), series.spacing, dtype=torch.float64)}
+
+
+def measure(train: SeriesSet) -> SeriesClassification.Facts:
+    """The facts of a training set; where every series has one sample, spacing and extent are 1."""
+    extents = train.extents
+    gaps, extent = int((train.lengths - 1).sum()), float(extents.max())
+    spacing = train.spacing
+    if train.times is not None and gaps:
+        spacing = float(extents.sum()) / gaps
+    return SeriesClassification.Facts(
+        classes=train.classes,
+        channels=train.channels,
+        preparation=Preparation.learn(train),
+        spacing=spacing,
+        extent=extent if extent > 0 else spacing,
+    )
