@@ -3,7 +3,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from fredholm.domains import Grid, Sequence
+from fredholm import IntegralOperator, kernels
+from fredholm.domains import Grid, GridBlock, Sequence, is_ordered_by_index, preceding_counts
 from tests.refusals import refused
 
 NAN, INF = float("nan"), float("inf")
@@ -112,3 +113,100 @@ def test_times_that_are_not_float() -> None:
         Sequence(times=torch.arange(3))
     with refused(TypeError, "times must be a tensor", "list"):
         Sequence(times=[0.0, 1.0])  # pyright: ignore[reportArgumentType]
+
+
+@given(st.integers(1, 9), st.sampled_from([0.25, 3, 1e-9]), st.sampled_from([None, 0, -7.5, 1e6]))
+def test_regular_samples_in_a_unit_of_time(n: int, spacing: float, start: float | None) -> None:
+    if start == 1e6:
+        spacing = max(spacing, 0.25)
+    sequence = Sequence(n, spacing=spacing, start=start)
+    expected = [(start or 0) + k * spacing for k in range(n)]
+    assert sequence.pos.dtype == torch.float64
+    assert sequence.pos[:, 0].tolist() == expected
+    assert sequence.times is not None
+    assert sequence.times.tolist() == expected
+    assert sequence.grid_blocks == (GridBlock(0, (n,), (float(spacing),), (float(start or 0),), False),)
+    assert torch.equal(sequence.weights, Sequence(n).weights)
+    assert torch.equal(sequence.counts, torch.ones(n))
+    assert sequence.is_generated
+
+
+def test_regular_samples_keep_their_lattice_and_times_under_a_mask() -> None:
+    mask = torch.tensor([[True, True, False], [False, True, False]])
+    sequence = Sequence(3, spacing=0.5, start=1.0).restrict(mask)
+    given = Sequence(3, spacing=0.5, start=1.0, mask=mask)
+    for made in (sequence, given):
+        assert made.pos[:, 0].tolist() == [1.0, 1.5, 2.0]
+        assert made.times is not None
+        assert made.times.tolist() == [1.0, 1.5, 2.0]
+        assert made.weights.tolist() == [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]
+        assert made.batch_size == 2
+    moved = Sequence(3, spacing=0.5).to("meta")
+    assert moved.times is not None
+    assert moved.device.type == moved.times.device.type == "meta"
+
+
+def test_no_regular_samples() -> None:
+    empty = Sequence(0, spacing=0.5)
+    assert (empty.num_points, empty.grid_blocks) == (0, ())
+    assert empty.times is not None
+    assert empty.times.shape == (0,)
+
+
+def test_weights_carry_another_rate() -> None:
+    sequence = Sequence(4, spacing=0.5, weights=torch.full((4,), 0.5))
+    assert sequence.counts.tolist() == [0.5] * 4
+
+
+REGULAR = {
+    "rotary attention": lambda: kernels.YatAttention(4, 2, is_causal=True, rotary_base=100.0),
+    "linear system": lambda: kernels.LinearSystem(4, 3),
+    "linear RNN": lambda: kernels.LinearRNN(4, 3),
+    "MLP": lambda: kernels.MLP(4, 2, 1, is_causal=True, sigma=0.3),
+    "low rank": lambda: kernels.LowRankMLP(4, 2, 1, rank=3, is_causal=True, sigma=0.3),
+}
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_a_kernel_cannot_tell_regular_samples_from_the_same_times(name: str) -> None:
+    op = IntegralOperator(REGULAR[name]()).double()
+    u = torch.randn(2, 7, 4, dtype=torch.float64)
+    regular = Sequence(7, spacing=0.3, start=2.0)
+    assert regular.times is not None
+    irregular = Sequence(times=regular.times)
+    torch.testing.assert_close(op(u, regular), op(u, irregular), rtol=1e-10, atol=1e-12)
+    assert not torch.allclose(op(u, regular), op(u, Sequence(7)), rtol=1e-7, atol=0) or name == "linear RNN"
+    compiled = torch.compile(op, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(u, Sequence(7, spacing=0.3, start=2.0)), op(u, regular))
+
+
+def test_regular_samples_are_ordered_by_index() -> None:
+    regular = Sequence(5, spacing=0.1)
+    assert is_ordered_by_index(regular)
+    assert preceding_counts(regular, regular).tolist() == [[1, 2, 3, 4, 5]]
+    assert preceding_counts(Sequence(2, spacing=0.1, start=0.05), regular).tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("spacing", [0, -1.0, NAN, INF, "1", True, torch.tensor(1.0)])
+def test_spacings_that_are_none(spacing: float) -> None:
+    with refused(ValueError, "Sequence: spacing must be a finite number > 0", f"got {spacing!r}"):
+        Sequence(3, spacing=spacing)
+
+
+@pytest.mark.parametrize("start", [NAN, INF, "0", False])
+def test_starts_that_are_none(start: float) -> None:
+    with refused(ValueError, "Sequence: start must be a finite number", f"got {start!r}"):
+        Sequence(3, spacing=1.0, start=start)
+
+
+def test_a_spacing_without_a_length() -> None:
+    with refused(ValueError, "times say where the samples are", "leave spacing and start out"):
+        Sequence(times=torch.rand(3).cumsum(0), spacing=1.0)
+    with refused(ValueError, "start needs a spacing", "start=2.0"):
+        Sequence(3, start=2.0)
+
+
+@pytest.mark.parametrize(("spacing", "start"), [(1.0, 1e17), (1e-300, 1.0), (1e308, 1e308)])
+def test_samples_that_float64_cannot_tell_apart(spacing: float, start: float) -> None:
+    with refused(ValueError, "float64 cannot tell 3 samples", "another unit of time"):
+        Sequence(3, spacing=spacing, start=start)

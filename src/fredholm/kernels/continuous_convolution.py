@@ -15,8 +15,8 @@ noise has variance 1.
 """
 
 import math
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import Self, final
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,8 @@ from fredholm.kernels.convolution_options import check_channels
 from fredholm.kernels.feature_filter import FeatureFilter
 from fredholm.kernels.kernel import State, Stateful
 from fredholm.kernels.kernel_network import KernelActivation, KernelNetwork
-from fredholm.kernels.lattice_smoothing import smoothing_taps
+from fredholm.kernels.lattice_smoothing import RATE_TOLERANCE, smoothing_taps
+from fredholm.kernels.trained_sampling import lengths_per_axis, trained_sampling
 from fredholm.kernels.weight_normalised import WeightNormalised
 
 
@@ -99,18 +100,18 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         super().__init__()
         if pos_dim not in (1, 2, 3):
             raise ValueError(f"kernels.ContinuousConvolution: pos_dim must be 1, 2 or 3; got {pos_dim!r}")
-        check_channels(in_dim, out_dim, groups)
+        check_channels("kernels.ContinuousConvolution", in_dim, out_dim, groups)
         self.in_dim, self.out_dim, self.pos_dim, self.groups = in_dim, out_dim, pos_dim, groups
         self.is_causal = pos_dim == 1 if is_causal is None else is_causal
         if self.is_causal and pos_dim != 1:
             raise ValueError(
                 f"kernels.ContinuousConvolution: only a line has a past; got is_causal=True with pos_dim {pos_dim}"
             )
-        self.horizon = None if horizon is None else _lengths("horizon", horizon, 1)[0]
+        self.horizon = None if horizon is None else lengths_per_axis("horizon", horizon, 1)[0]
         self.has_growing_state = horizon is None
-        extent = _lengths("scale", (self.horizon or 1.0) if scale is None else scale, pos_dim)
+        extent = lengths_per_axis("scale", (self.horizon or 1.0) if scale is None else scale, pos_dim)
         reach = extent if self.horizon is None else (self.horizon,) * pos_dim
-        self.spacing, self.num_samples = _sampling(reach, spacing, num_samples)
+        self.spacing, self.num_samples = trained_sampling(reach, spacing, num_samples)
         if not 0 <= weight_dropout < 1:
             raise ValueError(
                 f"kernels.ContinuousConvolution: weight_dropout is a share in [0, 1); got {weight_dropout!r}"
@@ -119,6 +120,8 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         self.is_pairwise = not smoothing
         self.scale: Tensor
         self.register_buffer("scale", torch.tensor(extent))
+        self._moment: Tensor  # how far apart two positions are one, rounding aside
+        self.register_buffer("_moment", 1e-6 * torch.tensor(self.spacing), persistent=False)
         self.network = KernelNetwork(
             pos_dim,
             width=width,
@@ -155,7 +158,8 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         else:
             hidden = None
             for offset, weight in smoothing_taps(self.spacing, keys.spacing):
-                moved = self.network(self._place(wide + wide.new_tensor(offset)))
+                there = torch.stack([x + by for x, by in zip(wide.unbind(-1), offset, strict=True)], dim=-1)
+                moved = self.network(self._place(there))
                 hidden = weight * moved if hidden is None else hidden + weight * moved
             assert hidden is not None
         return torch.where(reached, torch.cat([hidden, torch.ones_like(hidden[..., :1])], dim=-1), 0.0)
@@ -169,7 +173,7 @@ class ContinuousConvolution(FeatureFilter, Stateful):
     def _reaches(self, displacement: Tensor) -> Tensor:
         """Whether κ does not vanish, `(...)` bool."""
         rounding = 4 * torch.finfo(displacement.dtype).eps * self.scale.to(displacement.dtype)
-        tolerance = rounding + 1e-6 * displacement.new_tensor(self.spacing)
+        tolerance = rounding + self._moment.to(displacement.dtype)
         within = displacement >= -tolerance if self.is_causal else torch.ones_like(displacement, dtype=torch.bool)
         if self.horizon is not None:
             within = within & (displacement.abs() < self.horizon - tolerance)
@@ -196,17 +200,18 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         """See `Stateful.step`; without a `time` the point comes Δ after the one before it.
 
         Raises:
-            ValueError: on a time before the one before it, or more samples within the horizon than a state holds.
+            ValueError: on a time before the one before it, more samples within the horizon than a state holds, or, with
+                `smoothing`, steps finer than Δ. A compiled step leaves these checks out and refuses times with
+                `smoothing`.
         """
         signal, times = state
         if time is not None:
             now = time.to(times.dtype)
+            self._check_step(now, times)
         elif times.shape[1] == 0:
             now = times.new_zeros(len(u))
         else:
             now = torch.where(times[:, -1] == -math.inf, 0.0, times[:, -1] + self.spacing[0])
-        if not torch.compiler.is_compiling():
-            self._check_step(now, times)
         kept = slice(None) if self.horizon is None else slice(1, None)
         signal = torch.cat([signal[:, kept], u[:, None].to(signal.dtype)], dim=1)
         times = torch.cat([times[:, kept], now[:, None]], dim=1)
@@ -217,15 +222,35 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         return out.flatten(1).to(u.dtype), (signal, times)
 
     def _check_step(self, now: Tensor, times: Tensor) -> None:
-        if times.shape[1] == 0:
+        """Raises ValueError where a step at these times would not be the integral over the whole sequence."""
+        name = "kernels.ContinuousConvolution.step"
+        if torch.compiler.is_compiling():
+            if self.smoothing:
+                raise ValueError(
+                    f"{name}: with smoothing a compiled step takes no time; leave it out, steps are Δ apart"
+                )
             return
-        if bool((now < times[:, -1]).any()):
-            raise ValueError("kernels.ContinuousConvolution.step: times must not decrease; got one before the last")
+        since = now - (times[:, -1] if times.shape[1] else -math.inf)
+        if not bool(((now.abs() < math.inf) & (since >= 0)).all()):
+            raise ValueError(f"{name}: times must be finite and not decrease; got steps of {since.tolist()}")
+        if self.smoothing and bool((since < self.spacing[0] * (1 - RATE_TOLERANCE)).any()):
+            raise ValueError(
+                f"{name}: a step of {since.min().item():.4g} is finer than the spacing {self.spacing[0]:.4g} of "
+                "training, where the kernel is smoothed over a grid that a step does not see; use smoothing=False"
+            )
         if self.horizon is not None and bool(self._reaches((now - times[:, 0])[:, None]).any()):
             raise ValueError(
-                f"kernels.ContinuousConvolution.step: more than {self.num_samples} samples lie within the horizon "
-                f"{self.horizon}; build the kernel with as many num_samples as its densest signal has there"
+                f"{name}: more than {self.num_samples} samples lie within the horizon {self.horizon}; build the kernel "
+                "with as many num_samples as its densest signal has there"
             )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        lengths = self.scale
+        super()._apply(fn, recurse)
+        # a length is no weight: half precision would round every position, or overflow
+        if self.scale.dtype in (torch.float16, torch.bfloat16):
+            self.scale = lengths.to(self.scale.device)
+        return self
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
@@ -234,28 +259,3 @@ class ContinuousConvolution(FeatureFilter, Stateful):
             f"spacing={self.spacing}, num_samples={self.num_samples}, weight_dropout={self.weight_dropout}, "
             f"smoothing={self.smoothing}"
         )
-
-
-def _lengths(name: str, value: float | Sequence[float], axes: int) -> tuple[float, ...]:
-    """One length > 0 for each axis."""
-    values = tuple(value) if isinstance(value, Sequence) else (value,) * axes
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) and 0 < v < math.inf for v in values)
-    if len(values) != axes or not numbers:
-        wanted = "a finite number > 0" + (f", or one for each of the {axes} axes" if axes > 1 else "")
-        raise ValueError(f"kernels.ContinuousConvolution: {name} must be {wanted}; got {value!r}")
-    return tuple(float(v) for v in values)
-
-
-def _sampling(
-    reach: tuple[float, ...], spacing: float | Sequence[float] | None, num_samples: int | None
-) -> tuple[tuple[float, ...], int]:
-    """Δ of each axis, and the number of samples along one in reach."""
-    if num_samples is not None and (not isinstance(num_samples, int) or num_samples < 1):
-        raise ValueError(f"kernels.ContinuousConvolution: num_samples must be an integer >= 1; got {num_samples!r}")
-    if spacing is None:
-        count = 100 if num_samples is None else num_samples
-        return tuple(length / count for length in reach), count
-    apart = _lengths("spacing", spacing, len(reach))
-    if num_samples is None:
-        num_samples = max(math.ceil(length / h - 1e-6) for length, h in zip(reach, apart, strict=True))
-    return apart, num_samples

@@ -97,7 +97,7 @@ class Convolution(Stationary):
         super().__init__()
         if pos_dim not in (1, 2, 3):
             raise ValueError(f"kernels.Convolution: pos_dim must be 1, 2 or 3; got {pos_dim!r}")
-        check_channels(in_dim, out_dim, groups)
+        check_channels("kernels.Convolution", in_dim, out_dim, groups)
         if padding_mode not in BOUNDARY_MODES:
             raise ValueError(f"kernels.Convolution: padding_mode is one of {BOUNDARY_MODES}; got {padding_mode!r}")
         if transposed and padding_mode != "zeros":

@@ -64,15 +64,14 @@ def axis_output_padding(
     return cells
 
 
-def check_channels(in_dim: int, out_dim: int, groups: int) -> None:
-    """Raises ValueError unless the groups divide both channel counts."""
+def check_channels(kernel: str, in_dim: int, out_dim: int, groups: int) -> None:
+    """Raises ValueError, in the name of `kernel`, unless the groups divide both channel counts."""
     for name, size in {"in_dim": in_dim, "out_dim": out_dim, "groups": groups}.items():
         if not _is_count(size, 1):
-            raise ValueError(f"kernels.Convolution: {name} must be an integer >= 1; got {size!r}")
+            raise ValueError(f"{kernel}: {name} must be an integer >= 1; got {size!r}")
     if in_dim % groups or out_dim % groups:
         raise ValueError(
-            f"kernels.Convolution: groups must divide both channel counts; got {groups} groups for {in_dim} in and "
-            f"{out_dim} out"
+            f"{kernel}: groups must divide both channel counts; got {groups} groups for {in_dim} in and {out_dim} out"
         )
 
 
