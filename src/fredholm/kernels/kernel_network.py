@@ -20,7 +20,6 @@ bends stay where b puts them.
 """
 
 import math
-from collections.abc import Callable
 from typing import Literal, final, get_args
 
 import torch
@@ -29,12 +28,6 @@ from torch import Tensor, nn
 from fredholm.kernels.weight_normalised import WeightNormalised
 
 KernelActivation = Literal["sine", "relu", "leaky_relu", "swish"]
-
-_BENDS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": nn.functional.relu,
-    "leaky_relu": nn.functional.leaky_relu,
-    "swish": nn.functional.silu,
-}
 
 
 @final
@@ -75,6 +68,7 @@ class KernelNetwork(nn.Module):
         _check_options(width, activation, omega_0, learn_omega_0)
         self.width, self.activation = width, activation
         log_omega_0 = torch.tensor(math.log(omega_0))
+        self.log_omega_0: Tensor
         if learn_omega_0:
             self.log_omega_0 = nn.Parameter(log_omega_0)
         else:
@@ -110,7 +104,9 @@ class KernelNetwork(nn.Module):
     def _bent(self, x: Tensor) -> Tensor:
         if self.activation == "sine":
             return torch.sin(self.log_omega_0.to(x.dtype).exp() * x)
-        return _BENDS[self.activation](x)
+        if self.activation == "relu":
+            return nn.functional.relu(x)
+        return nn.functional.leaky_relu(x) if self.activation == "leaky_relu" else nn.functional.silu(x)
 
     def _normalised(self, x: Tensor, norm: nn.Module) -> Tensor:
         assert isinstance(norm, nn.LayerNorm)
