@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.kernels import KernelNetwork, WeightNormalised
+from fredholm.kernels import KernelActivation, KernelNetwork, WeightNormalised
 from tests.refusals import refused
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[KernelActivation, Any] = {
     "sine": torch.sin,
     "relu": lambda z: z.clamp_min(0),
     "leaky_relu": lambda z: torch.where(z > 0, z, 0.01 * z),
@@ -37,7 +37,7 @@ def normalised(network: KernelNetwork, h: Tensor) -> Tensor:
 
 @each_activation
 @pytest.mark.parametrize("pos_dim", [1, 2, 3])
-def test_is_its_formula(activation, pos_dim):
+def test_is_its_formula(activation: KernelActivation, pos_dim: int):
     network = KernelNetwork(pos_dim, width=6, activation=activation, omega_0=1.0).double()
     x = 2 * torch.rand(3, 4, pos_dim, dtype=torch.float64) - 1
     expected = normalised(network, ACTIVATIONS[activation](before_activation(network, x)[1]))

@@ -66,7 +66,8 @@ class KernelNetwork(nn.Module):
     ) -> None:
         super().__init__()
         _check_options(width, activation, omega_0, learn_omega_0)
-        self.width, self.activation = width, activation
+        self.width = width
+        self.activation: KernelActivation = activation
         log_omega_0 = torch.tensor(math.log(omega_0))
         self.log_omega_0: Tensor
         if learn_omega_0:

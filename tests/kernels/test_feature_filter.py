@@ -1,0 +1,140 @@
+"""The marker of kernels that are a sum of features: where its filter begins and ends, and what its taps are."""
+
+from typing import final
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fredholm.domains import Grid, GridBlock, Points, Sequence, whole_grid
+from fredholm.evaluation import Dense, NativeConvolution
+from fredholm.kernels import FeatureFilter
+from tests.contracts.routes import Problem, check_route
+from tests.refusals import refused
+
+
+@final
+class Cubic(FeatureFilter):
+    """κ(x, y) = M_0 + M_1 d + M_2 d³ of the first coordinate's displacement d."""
+
+    num_features = 3
+
+    def __init__(self, pos_dim: int = 1, *, groups: int = 1, is_causal: bool = False, horizon: float | None = None):
+        super().__init__()
+        self.in_dim, self.out_dim, self.pos_dim, self.groups = 4, 6, pos_dim, groups
+        self.is_causal, self.horizon = is_causal, horizon
+        self.weight = nn.Parameter(torch.randn(3, 6, 4 // groups, dtype=torch.float64))
+
+    def features(self, displacement: Tensor) -> Tensor:
+        d = displacement.double()[..., 0]
+        seen = (displacement.double().abs() < (self.horizon or torch.inf) - 1e-9).all(-1)
+        if self.is_causal:
+            seen = seen & (d > -1e-9)
+        return torch.where(seen[..., None], torch.stack([torch.ones_like(d), d, d**3], -1), 0.0)
+
+    def feature_weight(self) -> Tensor:
+        return self.weight
+
+
+def block(domain: Grid | Sequence) -> GridBlock:
+    found = whole_grid(domain)
+    assert found is not None
+    return found
+
+
+KEYS = block(Sequence(7, spacing=0.5))
+
+
+@pytest.mark.parametrize(
+    ("options", "queries", "size", "padding"),
+    [
+        # x - y runs over 3 … -3
+        ({}, KEYS, 13, (6, 6)),
+        # over 3 … 0
+        ({"is_causal": True}, KEYS, 7, (6, 0)),
+        # up to the horizon, where features are 0: 1, 1/2 and 0
+        ({"is_causal": True, "horizon": 1.0}, KEYS, 3, (2, 0)),
+        ({"horizon": 1.0}, KEYS, 5, (2, 2)),
+        ({"is_causal": True, "horizon": 0.1}, KEYS, 1, (0, 0)),
+        # every second point, from 1/4 before the third: displacements 0.75 + k - j/2
+        ({}, block(Sequence(2, spacing=1.0, start=0.75)), 9, (2, 2)),
+        ({"is_causal": True}, block(Sequence(2, spacing=1.0, start=0.75)), 4, (2, -3)),
+    ],
+)
+def test_taps_for_every_displacement_that_counts(options, queries, size, padding):
+    kernel = Cubic(**options)
+    geometry = kernel.filter_geometry(KEYS, queries)
+    assert geometry is not None
+    step = queries.spacing[0] / KEYS.spacing[0]
+    assert (geometry.size, geometry.stride, geometry.padding) == ((size,), (step,), (padding,))
+    displacement = queries.origin[0] + 0.5 * (padding[0] - torch.arange(size, dtype=torch.float64))
+    torch.testing.assert_close(kernel.lattice_features(KEYS, queries), kernel.features(displacement[:, None]))
+    weight = kernel.filter_weight(KEYS, queries)
+    torch.testing.assert_close(weight, kernel.values(displacement[:, None]).movedim(0, -1))
+
+
+@pytest.mark.parametrize("horizon", [None, 0.7])
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("first", [0.0, 0.21, -1.3, 30.0])
+@pytest.mark.parametrize(("m", "step"), [(7, 1), (3, 2), (1, 1)])
+def test_between_any_two_aligned_grids_it_is_one_filter(m, step, first, is_causal, horizon):
+    kernel = Cubic(groups=2, is_causal=is_causal, horizon=horizon)
+    u = torch.randn(2, 7, 4, dtype=torch.float64)
+    queries = Sequence(m, spacing=0.3 * step, start=first)
+    check_route(NativeConvolution(), Problem(kernel, u, Sequence(7, spacing=0.3), None, queries), 1e-9)
+
+
+def test_in_the_plane_with_masks_and_weights():
+    keys = Grid(4, 3, spacing=(0.5, 0.2), weights=torch.rand(12), mask=torch.rand(2, 12) > 0.3)
+    queries = Grid(2, 5, spacing=(1.0, 0.2), origin=(0.1, -0.3))
+    for horizon in (None, 0.6):
+        u = torch.randn(2, 12, 4, dtype=torch.float64)
+        check_route(NativeConvolution(), Problem(Cubic(2, horizon=horizon), u, keys, None, queries))
+
+
+@pytest.mark.parametrize(
+    "queries",
+    [
+        block(Sequence(7, spacing=0.25)),
+        block(Sequence(7, spacing=0.6)),
+        block(Grid(7, periodic=True)),
+        block(Grid(2, 2)),
+    ],
+)
+def test_grids_without_a_filter(queries):
+    kernel = Cubic()
+    assert kernel.filter_geometry(KEYS, queries) is None
+    with refused(ValueError, "Cubic: no filter leads from the grid"):
+        kernel.lattice_features(KEYS, queries)
+
+
+def test_queries_that_see_nothing_get_exactly_zero():
+    for options in ({"is_causal": True}, {"horizon": 0.5}):
+        queries = Sequence(3, spacing=0.3, start=-30.0)
+        u = torch.randn(1, 7, 4, dtype=torch.float64, requires_grad=True)
+        out = NativeConvolution().integrate(Cubic(**options), u, Sequence(7, spacing=0.3), None, queries)
+        (gradient,) = torch.autograd.grad(out.sum(), u)
+        assert not out.any()
+        assert not gradient.any()
+
+
+def test_the_matrix_has_zeros_between_groups_and_takes_positions_of_each_entry():
+    kernel = Cubic(groups=2)
+    pos, at = torch.rand(2, 5, 1, dtype=torch.float64), torch.rand(2, 3, 1, dtype=torch.float64)
+    kappa = kernel.matrix(torch.randn(2, 5, 4).double(), Points(pos), None, Points(at))
+    assert kappa.shape == (2, 3, 5, 6, 4)
+    assert not kappa[..., :3, 2:].any()
+    assert not kappa[..., 3:, :2].any()
+    d = at[1, 2, 0] - pos[1, 4, 0]
+    expected = kernel.weight[0] + kernel.weight[1] * d + kernel.weight[2] * d**3
+    torch.testing.assert_close(kappa[1, 2, 4, 3:, 2:], expected[3:])
+
+
+def test_rounding_of_positions_moves_no_tap():
+    # 0.1 k and 0.3 j differ in their last digits where they are one position
+    kernel, u = Cubic(is_causal=True), torch.randn(1, 10, 4, dtype=torch.float64)
+    keys, queries = Sequence(10, spacing=0.1), Sequence(4, spacing=0.3)
+    out = Dense().integrate(kernel, u, keys, None, queries)
+    kappa = kernel.matrix(u, keys, None, queries)
+    assert kappa[0, 1, :4].any(-1).any(-1).all()  # the key at 0.3 is not after the query at 0.3
+    torch.testing.assert_close(NativeConvolution().integrate(kernel, u, keys, None, queries), out)
