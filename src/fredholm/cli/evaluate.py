@@ -1,6 +1,7 @@
 """`fredholm evaluate`: a trained model on its test split."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import tyro
 from fredholm.cli.command import Command
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
+from fredholm.tasks.task import Task
 from fredholm.training.checkpoint import Which
+from fredholm.training.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +27,24 @@ class EvaluateArguments:
     """Where to compute: auto, cpu, cuda, ..."""
     recipe: str | None = None
     """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    task: tuple[str, ...] = ()
+    """Settings of the task to measure with, NAME=VALUE, such as test-every=2; the others are the run's."""
     json: Flag = False
     """Print one JSON object."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The task as it is measured with."""
+
+    task: Task.Config
 
 
 def _evaluate(argv: list[str]) -> None:
     arguments = parse(EvaluateArguments, "evaluate", argv)
     run = open_run(arguments.run, arguments.recipe, arguments.device)
+    if arguments.task:
+        run.task = _changed(run, arguments.task)
     step, metrics = run.step(arguments.checkpoint), run.evaluate(arguments.checkpoint)
     if arguments.json:
         print(json.dumps({"run": str(arguments.run), "step": step, "examples": run.task.num_test, **metrics}))
@@ -40,6 +54,17 @@ def _evaluate(argv: list[str]) -> None:
     for name, value in metrics.items():
         print(f"test {name}: {value:.4f}")
     print(f"{run.task.num_test} examples, averaged weights of step {step}")
+
+
+def _changed(run: Run, settings: Sequence[str]) -> Task:
+    """The run's task with other settings and the same facts."""
+    words: list[str] = []
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--task {setting}: expected NAME=VALUE, such as test-every=2")
+        words += [f"--task.{name.replace('_', '-')}", value]
+    return parse(Measured, "evaluate", words, Measured(task=run.config.task)).task.build(run.task.facts)
 
 
 EVALUATE = Command(

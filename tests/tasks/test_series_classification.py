@@ -1,0 +1,290 @@
+import dataclasses
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm.encoders import SeriesBatch
+from fredholm.models import CKCNN
+from fredholm.tasks import SeriesClassification, Task
+from fredholm.tasks.series import Preparation, SeriesSplits
+from fredholm.training import Run, TrainingConfig, seed_everything, train
+from fredholm.training.config_json import from_json, to_json
+from fredholm.training.scoring import score_test_split
+from tests.refusals import refused
+
+SMALL = CKCNN.Config(embed_dim=6, depth=1, kernel_width=8, dropout=0.0)
+CPU = torch.device("cpu")
+NONE = torch.Generator()
+
+
+def write_npz(folder: Path, *, classes: int = 2, irregular: bool = False, longest: int = 12) -> Path:
+    """Waves of a frequency of their class, of 6 to `longest` samples at random phases, 40 to train and 20 to test."""
+    rng = np.random.default_rng(0)
+    values, times, labels, offsets = [], [], [], [0]
+    for i in range(60):
+        n, label = int(rng.integers(6, longest + 1)), i % classes
+        stamps = np.arange(n) * 0.5 + (rng.uniform(0, 0.4, n) if irregular else 0)
+        phase = rng.uniform(0, 2 * np.pi)
+        wave = np.sin(stamps * (1 + 2 * label) + phase)
+        values.append(np.stack([3 + 2 * wave, -wave], 1))
+        times.append(stamps)
+        labels.append(label)
+        offsets.append(offsets[-1] + n)
+    path = folder / "waves.npz"
+    np.savez(
+        path,
+        values=np.concatenate(values),
+        offsets=offsets,
+        labels=labels,
+        times=np.concatenate(times),
+        classes=["slow", "fast", "faster"][:classes],
+        channels=["up", "down"],
+        is_test=np.arange(60) >= 40,
+    )
+    return path
+
+
+def config(folder: Path, *, classes: int = 2, irregular: bool = False, **settings: Any) -> SeriesClassification.Config:
+    path = write_npz(folder, classes=classes, irregular=irregular)
+    return SeriesClassification.Config(**{"data": str(path), "model": SMALL, **settings})
+
+
+class Fixed(nn.Module):
+    """Logits that are a linear function of the first sample, whatever comes after."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.weight = torch.randn(2, classes, generator=torch.Generator().manual_seed(3))
+
+    def forward(self, given: SeriesBatch) -> Tensor:
+        return given.values[:, 0, :2] @ self.weight
+
+
+def test_facts_are_the_training_splits(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    train = task.splits.train
+    assert (task.num_train, task.num_test) == (40, 20)
+    assert task.facts == SeriesClassification.Facts(
+        classes=("slow", "fast"),
+        channels=("up", "down"),
+        preparation=Preparation.learn(train),
+        spacing=0.5,
+        extent=0.5 * (int(train.lengths.max()) - 1),
+    )
+    slower = config(tmp_path, train_every=3).build().facts
+    assert slower.spacing == 1.5
+    assert slower.extent == 1.5 * ((int(train.lengths.max()) - 1) // 3)
+    irregular = config(tmp_path, irregular=True).build()
+    times = irregular.splits.train.times
+    assert times is not None
+    gaps = [row[: int(n)].diff() for row, n in zip(times, irregular.splits.train.lengths, strict=True)]
+    assert irregular.facts.spacing == pytest.approx(float(torch.cat(gaps).mean()))
+    assert irregular.facts.extent == pytest.approx(max(float(gap.sum()) for gap in gaps))
+
+
+def test_batches_are_prepared_padded_and_masked(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    train, indices = task.splits.train, torch.tensor([4, 0, 7])
+    batch = task.train_batch(indices, NONE)
+    lengths = train.lengths[indices]
+    assert batch["values"].shape == (3, int(lengths.max()), 2)
+    assert torch.equal(batch["mask"].sum(1), lengths)
+    assert batch["spacing"].tolist() == [0.5] * 3
+    assert "times" not in batch
+    assert train.labels is not None
+    assert torch.equal(batch["labels"], train.labels[indices])
+    for row, i in enumerate(indices.tolist()):
+        n = int(lengths[row])
+        expected = task.facts.preparation.apply(train.values[i, :n])
+        assert torch.equal(batch["values"][row, :n], expected)
+        assert not batch["values"][row, n:].any()
+    assert "mask" not in task.test_batch(torch.tensor([3]))
+    assert len(task.train_batch(indices, NONE)["values"]) == task.num_targets(batch) == 3
+    late = config(tmp_path, irregular=True).build()
+    batch = late.train_batch(indices, NONE)
+    assert late.splits.train.times is not None
+    assert torch.equal(batch["times"], late.splits.train.times[indices, : batch["times"].shape[1]])
+    assert "spacing" not in batch
+
+
+def test_each_split_is_thinned_by_its_own_options(tmp_path: Path) -> None:
+    whole = config(tmp_path).build().splits
+    task = config(tmp_path, train_every=2, test_every=3, train_drop=0.5).build()
+    assert task.splits.train.values.shape[1] == 6
+    assert (task.splits.train.spacing, task.splits.test.spacing) == (1.0, 1.5)
+    assert torch.equal(task.splits.test.values.nan_to_num(9), whole.test.values[:, ::3].nan_to_num(9))
+    assert task.facts.preparation.observation == (0,)
+    batch = task.test_batch(torch.arange(4))
+    assert batch["values"].shape[2] == 3
+    assert batch["values"][..., 2][batch.get("mask", torch.ones_like(batch["values"][..., 0]).bool())].all()
+    absent = config(tmp_path, test_drop=0.5, dropped="absent").build()
+    assert absent.splits.train.times is None
+    assert absent.splits.test.times is not None
+    assert config(tmp_path, test_drop=0.5).build().splits.test.values.isnan().any()
+
+
+def test_the_loss_is_summed_cross_entropy(tmp_path: Path) -> None:
+    task = config(tmp_path, classes=3).build()
+    model, batch = Fixed(3), task.train_batch(torch.arange(8), NONE)
+    logits = batch["values"][:, 0] @ model.weight
+    torch.testing.assert_close(
+        task.loss(model, batch), F.cross_entropy(logits, batch["labels"], reduction="none").sum()
+    )
+
+
+def test_metrics_are_of_the_whole_test_split(tmp_path: Path) -> None:
+    for classes in (2, 3):
+        task = config(tmp_path, classes=classes).build()
+        model = Fixed(classes)
+        batch = task.test_batch(torch.arange(20))
+        logits, labels = batch["values"][:, 0] @ model.weight, batch["labels"]
+        found = score_test_split(task, model, batch_size=7, device=CPU, dtype=torch.float32)
+        assert found["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).float().mean()))
+        assert found["loss"] == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-5)
+        assert ("auroc" in found) == (classes == 2)
+        if classes == 2:
+            score = logits.softmax(-1)[:, 1]
+            pairs = score[labels == 1][:, None] - score[labels == 0]
+            expected = ((pairs > 0).float() + 0.5 * (pairs == 0)).mean()
+            assert found["auroc"] == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_the_model_fits_the_facts(tmp_path: Path) -> None:
+    task = config(tmp_path, train_drop=0.3, embed_dim=5).build()
+    model = task.model()
+    assert isinstance(model, CKCNN)
+    assert (model.stack.extent, model.stack.spacing) == (task.facts.extent, 0.5)
+    assert isinstance(model.encoder.get_submodule("embedding"), nn.Linear)
+    batch = task.train_batch(torch.arange(5), NONE)
+    assert task.loss(model, batch).isfinite()
+    plain = config(tmp_path).build().model()
+    assert isinstance(plain, CKCNN)
+    assert plain.encoder.embed_dim == 2
+
+
+@pytest.mark.parametrize("irregular", [False, True])
+def test_it_learns(tmp_path: Path, irregular: bool) -> None:
+    made = config(tmp_path, irregular=irregular)
+    training = TrainingConfig(
+        epochs=12, batch_size=10, learning_rate=2e-2, ema_decay=0.5, weight_decay=0.0, tensorboard=False
+    )
+    result = train(Run.Config(task=made, training=training), tmp_path / "run")
+    assert result.metrics["accuracy"] >= 0.9
+    run = Run(tmp_path / "run")
+    assert run.evaluate()["accuracy"] == result.metrics["accuracy"]
+    run.task = dataclasses.replace(made, test_every=2).build(run.task.facts)
+    assert run.evaluate()["accuracy"] >= 0.7
+
+
+def test_prediction_needs_no_data(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    facts = from_json(json.loads(json.dumps(to_json(task.facts))), Task.Facts, [SeriesClassification.Facts])
+    assert facts == task.facts
+    moved = dataclasses.replace(task.config, data=str(tmp_path / "gone.npz")).build(facts)
+    seed_everything(0)
+    model = moved.model().eval()
+    series = task.splits.test.select(torch.tensor([2, 5]))
+    lines = ["down,series,time,up,label"]
+    for i in range(2):
+        for k, (up, down) in enumerate(series.values[i, : int(series.lengths[i])].tolist()):
+            lines.append(f"{down},no {i},{0.5 * k},{up},unknown")
+    (tmp_path / "new.csv").write_text("\n".join(lines))
+    found = moved.predict(model, [tmp_path / "new.csv"], CPU)
+    batch = task.test_batch(torch.tensor([2, 5]))
+    with torch.no_grad():
+        given = SeriesBatch(batch["values"], batch.get("mask"), None, batch["spacing"])
+        probabilities = model(given).softmax(-1)
+    for i, row in enumerate(found):
+        best = int(probabilities[i].argmax())
+        assert row == {
+            "file": str(tmp_path / "new.csv"),
+            "series": f"no {i}",
+            "class": ("slow", "fast")[best],
+            "probability": pytest.approx(float(probabilities[i, best]), abs=1e-5),
+        }
+    with refused(ValueError, "no series at"):
+        moved.num_train  # noqa: B018 - reads the data
+
+
+def test_a_file_without_the_channels_is_told(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    (tmp_path / "new.csv").write_text("time,up\n0,1\n")
+    with refused(ValueError, "new.csv, line 1: no column 'down'; the columns are time, up"):
+        task.predict(task.model(), [tmp_path / "new.csv"], CPU)
+
+
+def test_a_longer_series_works_and_is_told_once(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    model = task.model().eval()
+    longer = "time,up,down\n" + "".join(f"{0.5 * k},{k % 3},1\n" for k in range(40))
+    (tmp_path / "new.csv").write_text(longer)
+    with pytest.warns(UserWarning, match=r"new\.csv: lasts 19\.5, longer than any series in training \(5\.5\)"):
+        (row,) = task.predict(model, [tmp_path / "new.csv"], CPU)
+    assert isinstance(row["probability"], float)
+    assert math.isfinite(row["probability"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task.predict(model, [tmp_path / "new.csv"], CPU)
+
+
+def test_irregular_single_and_missing_samples_are_answered(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    model = task.model().eval()
+    (tmp_path / "new.csv").write_text(
+        "series,time,up,down\none,7,1,1\ntwo,0,1,1\ntwo,0.1,,\ntwo,3,2,2\nthree,0,,1\nthree,4,,2\n"
+    )
+    with pytest.warns(UserWarning, match="values are missing in up, down"):
+        rows = task.predict(model, [tmp_path / "new.csv"], CPU)
+    assert [row["series"] for row in rows] == ["one", "two", "three"]
+    assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)
+
+
+def test_data_that_changed_since_training_are_refused(tmp_path: Path) -> None:
+    made = config(tmp_path)
+    facts = made.build().facts
+    write_npz(tmp_path, longest=11)
+    with refused(ValueError, "the training series of", "are not those that the run was made with"):
+        made.build(facts).num_train  # noqa: B018 - reads the data
+    write_npz(tmp_path, classes=3)
+    with refused(ValueError, "the classes of", "the run was made with ('slow', 'fast')"):
+        made.build(facts).num_train  # noqa: B018 - reads the data
+
+
+def test_classes_to_tell_apart(tmp_path: Path) -> None:
+    with refused(ValueError, "has the classes ['slow']; expected at least 2"):
+        config(tmp_path, classes=1).build()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"train_every": 0}, "train_every is 0; expected at least 1"),
+        ({"test_every": -1}, "test_every is -1; expected at least 1"),
+        ({"train_drop": 1.0}, "train_drop is 1.0; expected a share from 0 to below 1"),
+        ({"test_drop": -0.1}, "test_drop is -0.1; expected a share"),
+        ({"model": CKCNN.Config(pool="none")}, "model.pool is 'none'; expected 'last' or 'mean'"),
+    ],
+)
+def test_bad_settings(settings: dict[str, Any], told: str) -> None:
+    with refused(ValueError, told):
+        SeriesClassification.Config(**settings)
+
+
+def test_no_data() -> None:
+    with refused(ValueError, "no series are given; pass a .ts, .csv or .npz file or a folder of them"):
+        SeriesClassification.Config().build()
+
+
+def test_the_shared_letters_are_balanced(shared_data: Path) -> None:
+    made = SeriesClassification.Config(data=str(shared_data / "character_trajectories"))
+    splits = made.build().splits
+    assert isinstance(splits, SeriesSplits)
+    assert (len(splits.train), len(splits.test)) == (1001, 428)

@@ -1,0 +1,93 @@
+"""The command line on time series: train, evaluate, predict."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fredholm import cli
+from tests.tasks.test_series_classification import write_npz
+
+TINY = [
+    *("--task.model.embed-dim", "6", "--task.model.depth", "1", "--task.model.kernel-width", "8"),
+    *("--training.epochs", "2", "--training.batch-size", "10", "--training.no-tensorboard"),
+]
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = cli.main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Series and a run on them."""
+    folder = tmp_path_factory.mktemp("series")
+    write_npz(folder)
+    (folder / "new.csv").write_text("series,time,up,down\na,0,1,2\nb,0,3,1\na,0.5,2,1\nb,0.5,1,1\n")
+    assert cli.main(["train", "series", str(folder / "waves.npz"), "--run-dir", str(folder / "run"), *TINY]) == 0
+    return folder
+
+
+def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = {}
+    for name, more in {
+        "whole": [],
+        "same": ["--task", "test-every=1"],
+        "half": ["--task", "test-every=2"],
+        "few": ["--task", "test_drop=0.7", "dropped=absent"],
+    }.items():
+        code, out, err = call(capsys, "evaluate", folder / "run", "--json", *more)
+        assert (code, err.partition(":")[0]) in ((0, ""), (0, "warning"))
+        found[name] = json.loads(out)
+    assert {"accuracy", "loss", "auroc"} <= found["whole"].keys()
+    assert found["whole"] == found["same"]
+    assert len({found[name]["loss"] for name in ("whole", "half", "few")}) == 3
+
+
+def test_predict_tells_a_class_for_every_series(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "predict", folder / "run", folder / "new.csv", "--json")
+    rows = json.loads(out)
+    assert (code, err) == (0, "")
+    assert [list(row) for row in rows] == [["file", "series", "class", "probability"]] * 2
+    assert [row["series"] for row in rows] == ["a", "b"]
+    code, out, _ = call(capsys, "predict", folder / "run", folder / "new.csv")
+    first = out.splitlines()[0].split("\t")
+    assert first == [str(folder / "new.csv"), "a", rows[0]["class"], f"{rows[0]['probability']:.4f}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", "run", "text.csv"], "text.csv, line 3: column 'up': 'abc' is no finite number"),
+        (["predict", "run", "less.csv"], "less.csv, line 1: no column 'down'; the columns are time, up"),
+        (["predict", "run", "absent.csv"], "absent.csv: cannot be read"),
+        (["predict", "run", "waves.npz"], "waves.npz: holds a training and a test set"),
+        (["evaluate", "run", "--task", "test-every"], "--task test-every: expected NAME=VALUE, such as test-every=2"),
+        (["evaluate", "run", "--task", "test-evry=2"], "Unrecognized options: --task.test-evry"),
+        (["evaluate", "run", "--task", "test-every=0"], "Error parsing task: test_every is 0"),
+        (["evaluate", "run", "--task", "train-every=2"], "the training series of"),
+        (["train", "series", *TINY], "no series are given"),
+        (["train", "series", "wave.npz", *TINY], "no series at 'wave.npz'"),
+        (["train", "series", "waves.npz", "--task.train-drop", "1"], "Error parsing run.task: train_drop is 1.0"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    arguments: list[str],
+    message: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "text.csv").write_text("time,up,down\n0,1,2\n1,abc,3\n")
+    (tmp_path / "less.csv").write_text("time,up\n0,1\n")
+    for name in ("run", "waves.npz"):
+        (tmp_path / name).symlink_to(folder / name)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert err.startswith(f"error: {message}"), err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["less.csv", "run", "text.csv", "waves.npz"]
