@@ -109,10 +109,10 @@ def test_grids_without_a_filter(queries):
 
 
 def test_queries_that_see_nothing_get_exactly_zero():
-    for options in ({"is_causal": True}, {"horizon": 0.5}):
+    for kernel in (Cubic(is_causal=True), Cubic(horizon=0.5)):
         queries = Sequence(3, spacing=0.3, start=-30.0)
         u = torch.randn(1, 7, 4, dtype=torch.float64, requires_grad=True)
-        out = NativeConvolution().integrate(Cubic(**options), u, Sequence(7, spacing=0.3), None, queries)
+        out = NativeConvolution().integrate(kernel, u, Sequence(7, spacing=0.3), None, queries)
         (gradient,) = torch.autograd.grad(out.sum(), u)
         assert not out.any()
         assert not gradient.any()
