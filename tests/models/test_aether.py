@@ -47,11 +47,11 @@ def formula(net: Aether, given: Tensor) -> Tensor:
         for rows in torch.arange(12).chunk(3):
             q, k, v = (u @ w[rows].mT for w in (own.query_weight, own.key_weight, own.value_weight))
             distance = (q[:, :, None] - k[:, None]).square().sum(-1)
-            scores = (q @ k.mT).square() / (distance + net.config.epsilon)
+            scores = (q @ k.mT).square() / (distance + 4 * net.config.epsilon)
             parts.append(scores.masked_fill(future, -torch.inf).softmax(-1) @ v)
         u = u + torch.cat(parts, -1) @ block.operator.output_weight.mT
         w, scale = block.feed_forward.expand.weight, block.feed_forward.expand.scale
-        units = (u @ w.mT).square() / ((u[..., None, :] - w).square().sum(-1) + net.config.epsilon)
+        units = (u @ w.mT).square() / ((u[..., None, :] - w).square().sum(-1) + 12 * net.config.epsilon)
         u = u + (scale() * units) @ block.feed_forward.contract.weight.mT
     return u / net.scale @ net.tokens.weight.mT
 

@@ -45,6 +45,7 @@ def test_systems_are_what_they_are_called() -> None:
         assert model.positions == ("rotary" if "rotary" in name else "learned")
         norm = "pre" if "before" in name else "post" if "after" in name else "none"
         assert getattr(model, "layer_norm", "none") == norm
+        assert ("small" in name) is (getattr(model, "epsilon", 4.0) < 1)
         assert system.rates == tuple(sorted(system.rates))
 
 

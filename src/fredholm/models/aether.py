@@ -25,7 +25,8 @@ class Aether(LanguageModel):
     The paper does not say how weights start. A Yat score grows with the square of its inputs, and nothing normalises
     them, so the signal starts at size 1: embeddings are scaled by sqrt(embed_dim) and have deviation 1/sqrt(embed_dim),
     positions 0.3 of it; queries and keys start at a quarter of the signal's size; the head divides by sqrt(embed_dim);
-    the last maps of each branch start smaller by sqrt(2 L).
+    the last maps of each branch start smaller by sqrt(2 L). Neither does it name ε; one well above the squared lengths
+    at the start keeps early responses smooth, and with it the model takes larger learning rates.
 
     Args:
         vocab_size: number of tokens V.
@@ -50,8 +51,8 @@ class Aether(LanguageModel):
         """Yat units of each network, in multiples of embed_dim."""
         positions: Positions = "learned"
         """Learned vectors added to the tokens', or rotary queries and keys, with which it learns faster."""
-        epsilon: float = 1.0
-        """Softening of attention scores and of units, in squared distances of signals of size 1 a channel."""
+        epsilon: float = 4.0
+        """Softening of attention scores and of units, a channel: ε is this times the channels that are compared."""
         learn_epsilon: bool = False
         """Whether each layer learns its own, starting there."""
         layer_norm: Literal["none", "pre", "post"] = "none"
@@ -135,7 +136,7 @@ class Block(nn.Module):
             dim,
             config.num_heads,
             num_kv_heads=config.num_kv_heads,
-            epsilon=config.epsilon,
+            epsilon=config.epsilon * dim / config.num_heads,
             learn_epsilon=config.learn_epsilon,
             rotary_base=ROTARY_BASE if config.positions == "rotary" else None,
             is_causal=True,
@@ -145,7 +146,7 @@ class Block(nn.Module):
         self.feed_forward = YatFeedForward(
             dim,
             config.expansion,
-            epsilon=config.epsilon,
+            epsilon=config.epsilon * dim,
             learn_epsilon=config.learn_epsilon,
             bias=False,
             output_gain=gain,

@@ -165,8 +165,8 @@ class LanguageModelling(EpochTask):
         stream, context = TokenStream(self.tokenizer.join(self.splits.train)), self.config.context
         if stream.num_targets < context:
             warnings.warn(
-                f"{self.config.data} has {stream.num_targets} tokens to learn from, less than one context of {context}; "
-                "pass more text",
+                f"{self.config.data} has {stream.num_targets} tokens to learn from, less than one context of "
+                f"{context}; pass more text",
                 stacklevel=2,
             )
         return stream
