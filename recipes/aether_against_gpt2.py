@@ -184,7 +184,9 @@ def study(config: Config) -> None:
     """All runs of the systems: every learning rate at the first seed, then the other seeds at the best of them."""
     for name in config.systems:
         system = SYSTEMS[name]
-        for corpus in (c for c in system.corpora if c in config.corpora):
+        for corpus in system.corpora:
+            if corpus not in config.corpora:
+                continue
             tuned = [run(Job(corpus, name, rate, system.seeds[0]), config) for rate in system.rates]
             best = chosen(tuned, corpus, name)
             for seed in system.seeds[1:] if best else ():

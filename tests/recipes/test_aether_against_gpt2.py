@@ -51,6 +51,7 @@ def test_systems_are_what_they_are_called() -> None:
 
 def test_recipes_are_systems_of_the_study_at_their_best_rates() -> None:
     results = json.loads((ROOT / "docs" / "studies" / "aether.json").read_text())
+    corpus: Any
     for recipe, corpus, name in (
         (shakespeare, CORPORA[0], OURS),
         (shakespeare_gpt2, CORPORA[0], "GPT-2"),
