@@ -2,7 +2,8 @@
 
 Command:   fredholm train character_trajectories --seeds 0 1 2
            fredholm evaluate runs/character_trajectories/seed-0 --task test-every=2
-           fredholm train character_trajectories_half, _quarter, _eighth; character_trajectories_30, _50, _70
+           fredholm train character_trajectories --task.train-every 2 --task.test-every 2
+           fredholm train character_trajectories_30 --seeds 0 1 2
 Hardware:  TODO
 Time:      TODO
 Score:     TODO
@@ -25,21 +26,6 @@ def character_trajectories() -> Run.Config:
     return _letters()
 
 
-def character_trajectories_half() -> Run.Config:
-    """The letters from every second sample, in training and test."""
-    return _letters(every=2)
-
-
-def character_trajectories_quarter() -> Run.Config:
-    """The letters from every fourth sample, in training and test."""
-    return _letters(every=4)
-
-
-def character_trajectories_eighth() -> Run.Config:
-    """The letters from every eighth sample, in training and test."""
-    return _letters(every=8)
-
-
 def character_trajectories_30() -> Run.Config:
     """The letters with 30 % of the samples dropped, in training and test."""
     return _letters(drop=0.3, omega_0=17.24, dropout=0.2)
@@ -55,12 +41,10 @@ def character_trajectories_70() -> Run.Config:
     return _letters(drop=0.7, omega_0=4.24, dropout=0.0)
 
 
-def _letters(*, every: int = 1, drop: float = 0.0, omega_0: float = 21.45, dropout: float = 0.1) -> Run.Config:
+def _letters(*, drop: float = 0.0, omega_0: float = 21.45, dropout: float = 0.1) -> Run.Config:
     return Run.Config(
         task=SeriesClassification.Config(
             data="../shared/data/character_trajectories",
-            train_every=every,
-            test_every=every,
             train_drop=drop,
             test_drop=drop,
             model=CKCNN.Config(embed_dim=30, depth=2, omega_0=omega_0, dropout=dropout, smoothing=True),

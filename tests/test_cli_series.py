@@ -64,7 +64,7 @@ def test_predict_tells_a_class_for_every_series(folder: Path, capsys: pytest.Cap
         (["predict", "run", "less.csv"], "less.csv, line 1: no column 'down'; the columns are time, up"),
         (["predict", "run", "absent.csv"], "absent.csv: cannot be read"),
         (["predict", "run", "waves.npz"], "waves.npz: holds a training and a test set"),
-        (["evaluate", "run", "--task", "test-every"], "--task test-every: expected NAME=VALUE, such as test-every=2"),
+        (["evaluate", "run", "--task", "test-every"], "Missing value for argument '--task.test-every'"),
         (["evaluate", "run", "--task", "test-evry=2"], "Unrecognized options: --task.test-evry"),
         (["evaluate", "run", "--task", "test-every=0"], "Error parsing task: test_every is 0"),
         (["evaluate", "run", "--task", "train-every=2"], "the training series of"),

@@ -81,7 +81,7 @@ def test_a_tasks_word_is_its_default_run() -> None:
     [
         ("digts", "no recipe or task called 'digts'; did you mean digits"),
         ("image", "no recipe or task called 'image'; did you mean images?"),
-        ("qqqqq", "no recipe or task called 'qqqqq'; known are digits, images, mine, "),
+        ("qqqqq", "no recipe or task called 'qqqqq'; known are character_trajectories, "),
         ("recipes/own.py:mien", "recipes/own.py has no function 'mien'; did you mean mine?"),
         ("recipes/own.py:wrong", "recipes/own.py:wrong returned a int; expected a fredholm.training.Run.Config"),
         ("recipes/none.py:mine", "recipes/none.py is no Python file; expected path/to/file.py:function"),

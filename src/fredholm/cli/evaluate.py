@@ -28,7 +28,7 @@ class EvaluateArguments:
     recipe: str | None = None
     """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
     task: tuple[str, ...] = ()
-    """Settings of the task to measure with, NAME=VALUE, such as test-every=2; the others are the run's."""
+    """Settings of the task to measure with, such as test-every=2 (a switch has no value); the others are the run's."""
     json: Flag = False
     """Print one JSON object."""
 
@@ -61,9 +61,7 @@ def _changed(run: Run, settings: Sequence[str]) -> Task:
     words: list[str] = []
     for setting in settings:
         name, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"--task {setting}: expected NAME=VALUE, such as test-every=2")
-        words += [f"--task.{name.replace('_', '-')}", value]
+        words += [f"--task.{name.replace('_', '-')}", *([value] if equals else [])]
     return parse(Measured, "evaluate", words, Measured(task=run.config.task)).task.build(run.task.facts)
 
 

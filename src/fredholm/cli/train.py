@@ -70,8 +70,10 @@ def _print_results(results: list[Result], *, with_spread: bool) -> None:
 
 def _list_recipes() -> None:
     print("usage: fredholm train RECIPE_OR_TASK ...\n\nrecipes (also FILE.py:FUNCTION):")
-    for name, listing in sorted(list_recipes().items()):
-        print(f"  {name:<12} {listing.summary}")
+    recipes = list_recipes()
+    width = max(map(len, recipes), default=0)
+    for name, listing in sorted(recipes.items()):
+        print(f"  {name:<{width}} {listing.summary}")
     print("\ntasks:")
     for task in TASKS:
         name = f"{task.command} [DATA]"
