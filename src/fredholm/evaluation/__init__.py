@@ -4,7 +4,9 @@ from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
 from fredholm.evaluation.factorised_sum import FactorisedSum
+from fredholm.evaluation.feature_fft import FeatureFFT
 from fredholm.evaluation.feature_product_scan import FeatureProductScan
+from fredholm.evaluation.feature_tiled import FeatureTiled
 from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.filtering import FilterEvaluation, Filtering, as_filtering
 from fredholm.evaluation.fused_attention import FusedAttention
@@ -31,7 +33,9 @@ __all__ = [
     "Dense",
     "Evaluation",
     "FactorisedSum",
+    "FeatureFFT",
     "FeatureProductScan",
+    "FeatureTiled",
     "FilterEvaluation",
     "Filtering",
     "FusedAttention",

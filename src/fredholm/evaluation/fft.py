@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.filtering import FilterEvaluation, Filtering, extend
+from fredholm.evaluation.transforms import at_least_float32, fast_length
 
 
 @final
@@ -36,7 +37,7 @@ class FFT(FilterEvaluation):
             return ["no window of the filter meets a key, and this route would give 0 only to rounding"]
         if self.min_gain == 0:
             return []
-        direct, spectral = batch_size * _direct_cost(filtering), _spectral_cost(filtering, batch_size)
+        direct, spectral = batch_size * direct_operations(filtering), _spectral_cost(filtering, batch_size)
         if direct < self.min_gain * spectral:
             return [f"the direct sum costs {direct}, less than {self.min_gain} times the {int(spectral)} of transforms"]
         return []
@@ -44,8 +45,8 @@ class FFT(FilterEvaluation):
     def filtered(self, image: Tensor, filtering: Filtering, bias: Tensor | None = None) -> Tensor:
         """See `FilterEvaluation.filtered`."""
         geometry, groups, dtype = filtering.geometry, filtering.kernel.groups, image.dtype
-        image = _at_least_float32(image)
-        weight = _at_least_float32(filtering.weight)
+        image = at_least_float32(image)
+        weight = at_least_float32(filtering.weight)
         padding, lengths = _lengths(filtering)
         if geometry.transposed:
             image = _stuffed(image, geometry.stride)
@@ -89,7 +90,7 @@ def _lengths(filtering: Filtering) -> tuple[tuple[tuple[int, int], ...], tuple[i
             least = max(stuffed, w, m, m + lo, stuffed + w - 1 - lo)
         else:
             least = max(n, w, n + lo, n + hi, (m - 1) * r + 1)
-        lengths.append(_fast_length(least))
+        lengths.append(fast_length(least))
     return padding, tuple(lengths)
 
 
@@ -104,20 +105,7 @@ def _misses(filtering: Filtering) -> bool:
     return False
 
 
-def _fast_length(least: int) -> int:
-    """The smallest number >= `least` without prime factors above 7."""
-    length = least
-    while True:
-        rest = length
-        for prime in (2, 3, 5, 7):
-            while rest % prime == 0:
-                rest //= prime
-        if rest == 1:
-            return length
-        length += 1
-
-
-def _direct_cost(filtering: Filtering) -> int:
+def direct_operations(filtering: Filtering) -> int:
     """Operations of the direct sum for one batch entry; see `FFT.min_gain`."""
     kernel, geometry = filtering.kernel, filtering.geometry
     windows = (filtering.keys if geometry.transposed else filtering.queries).num_points
@@ -132,10 +120,6 @@ def _spectral_cost(filtering: Filtering, batch_size: int) -> float:
     pairs = kernel.in_dim * (kernel.out_dim // kernel.groups)
     transforms = batch_size * (kernel.in_dim + kernel.out_dim) + pairs
     return transforms * 2.5 * points * math.log2(max(points, 2)) + 8 * batch_size * pairs * points / 2
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def _stuffed(image: Tensor, stride: tuple[int, ...]) -> Tensor:

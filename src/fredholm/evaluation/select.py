@@ -10,7 +10,9 @@ from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
 from fredholm.evaluation.factorised_sum import FactorisedSum
+from fredholm.evaluation.feature_fft import FeatureFFT
 from fredholm.evaluation.feature_product_scan import FeatureProductScan
+from fredholm.evaluation.feature_tiled import FeatureTiled
 from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.fused_attention import FusedAttention
 from fredholm.evaluation.long_convolution import LongConvolution
@@ -52,8 +54,10 @@ ROUTES: tuple[Evaluation, ...] = (
     TritonTiled(),
     Toeplitz(),
     Tiled(),
+    FeatureFFT(min_gain=3.0),
     FFT(min_gain=8.0),
     NativeConvolution(),
+    FeatureTiled(),
     LongConvolution(),
     TritonFactorisedSum(),
     FactorisedSum(),

@@ -1,0 +1,193 @@
+"""A filter made of few features, applied and differentiated in chunks of frequencies.
+
+Legend
+    x, t         place of a result, and a tap                û, F u    spectrum of u at L points
+    φ_k(t), M_k  features and their matrices                 Ψ         Σ_k φ_k M_k
+    ḡ            gradient of g, which is v, u, φ or M        b         entry of the batch
+
+    v(x)   = Σ_t Ψ(t) u(x + t),          v̂ = conj(Ψ̂) û
+    ū(s)   = Σ_x Ψ(s - x)ᵀ v̄(x),        F ū = Ψ̂ᵀ F v̄
+    Ψ̄(t)  = Σ_b Σ_x v̄(x) u(x + t)ᵀ,    F Ψ̄ = Σ_b conj(F v̄) ûᵀ
+    φ̄_k(t) = ⟨M_k, Ψ̄(t)⟩,   M̄_k = Σ_t φ_k(t) Ψ̄(t) = Re Σ conj(φ̂_k) F Ψ̄ / L, over all frequencies
+
+Only the spectra of u, v and the φ_k are ever whole: Ψ̂, with its d_out x d_in entries a frequency, lives for a chunk.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm.evaluation.pairwise.tiling import Workspace, ranges
+
+
+class Window(NamedTuple):
+    """Which results are wanted, and how long transforms are; each tuple has an entry an axis."""
+
+    first: tuple[int, ...]  # x of the first result
+    results: tuple[int, ...]  # how many
+    lengths: tuple[int, ...]  # L, at which no wanted result wraps round onto another
+
+
+class FeatureGradients(NamedTuple):
+    """Gradients of the signal, the features and their matrices; None where not wanted."""
+
+    image: Tensor | None
+    features: Tensor | None
+    weight: Tensor | None
+
+
+@final
+class FeatureSpectra:
+    """One filter and one signal, all in one dtype.
+
+    Args:
+        image: u, `(B, d_in, *n)`, the channels of a group side by side.
+        features: φ, `(w, *k)`.
+        weight: M, `(w, d_out, d_in / groups)`.
+        window: which results.
+        elements: entries of Ψ̂ in a chunk.
+    """
+
+    def __init__(self, image: Tensor, features: Tensor, weight: Tensor, window: Window, elements: int) -> None:
+        self.image, self.features, self.weight, self.window = image, features, weight, window
+        self.axes = tuple(range(-len(window.lengths), 0))
+        self.inner = weight.shape[2]
+        self.groups = image.shape[1] // self.inner
+        self.outer = weight.shape[1] // self.groups
+        self.mixing = weight.flatten(1).t()  # (d_out·i, w)
+        self.chunk = max(1, elements // len(self.mixing))
+        self.response = self._transformed(features)  # φ̂: (w, F)
+        self._real = Workspace(image)
+        self._complex = Workspace(self.response)
+
+    def forward(self) -> Tensor:
+        """v, `(B, d_out, *results)`."""
+        signal = self._transformed(self.image)
+        out = signal.new_empty(len(signal), self.weight.shape[1], signal.shape[-1])
+        for at in self._chunks():
+            filters = self._filters(at)
+            if self.inner == 1:
+                by_group = self._by_group(signal, at)
+                torch.mul(filters.flatten(1, 2).conj(), by_group, out=self._by_group(out, at))
+                continue
+            matrices = self._by_frequency("filters", filters)
+            # conj(Ψ̂) û is the conjugate of Ψ̂ conj(û), and û is the smaller one
+            below = self._by_frequency("signal", self._entries_last(signal, at)).conj_physical_()
+            self._spread(out, at, torch.bmm(matrices, below).conj())
+        del signal
+        return self._wanted(self._restored(out))
+
+    def backward(self, grad: Tensor, wants: tuple[bool, bool, bool]) -> FeatureGradients:
+        """The gradients of u, φ and M that are wanted, from v̄, `(B, d_out, *results)`."""
+        upstream = self._transformed(self._placed(grad))
+        to_image = upstream.new_empty(len(grad), self.image.shape[1], upstream.shape[-1]) if wants[0] else None
+        to_features = torch.empty_like(self.response) if wants[1] else None
+        to_weight = torch.zeros_like(self.mixing) if wants[2] else None
+        signal = self._transformed(self.image) if wants[1] or wants[2] else None
+        for at in self._chunks():
+            differentiate = self._thin if self.inner == 1 else self._thick
+            products = differentiate(at, upstream, signal, to_image)
+            if products is not None:
+                self._collect(products, at, to_features, to_weight)
+        return FeatureGradients(
+            None if to_image is None else self._cut(self._restored(to_image), self.image.shape[2:]),
+            None if to_features is None else self._cut(self._restored(to_features), self.features.shape[1:]),
+            None if to_weight is None else to_weight.t().reshape(self.weight.shape) / math.prod(self.window.lengths),
+        )
+
+    def _thick(self, at: slice, upstream: Tensor, signal: Tensor | None, to_image: Tensor | None) -> Tensor | None:
+        """Writes F ū at some frequencies; returns F Ψ̄ there, `(d_out·i, f)`, if there is a signal."""
+        above = self._by_frequency("upstream", self._entries_last(upstream, at))
+        if to_image is not None:
+            matrices = self._by_frequency("filters", self._filters(at))
+            self._spread(to_image, at, torch.bmm(matrices.mT, above))
+        if signal is None:
+            return None
+        below = self._by_frequency("signal", self._entries_last(signal, at))
+        products = torch.bmm(above.conj_physical_(), below.mT).unflatten(0, (-1, self.groups))
+        entries = self._complex.take("entries", self.groups, self.outer, self.inner, len(products))
+        return entries.copy_(products.permute(1, 2, 3, 0)).view(len(self.mixing), -1)
+
+    def _thin(self, at: slice, upstream: Tensor, signal: Tensor | None, to_image: Tensor | None) -> Tensor | None:
+        """As `_thick`, where each group has one channel: products of numbers, no matrices."""
+        above = self._by_group(upstream, at)
+        if to_image is not None:
+            to_image[:, :, at] = (self._filters(at).flatten(1, 2) * above).sum(2)
+        if signal is None:
+            return None
+        return (above.conj() * self._by_group(signal, at)).sum(0).flatten(0, 1)
+
+    def _chunks(self) -> Iterator[slice]:
+        return ranges(self.response.shape[-1], self.chunk)
+
+    def _filters(self, at: slice) -> Tensor:
+        """Ψ̂ at some frequencies, `(groups, o, i, f)`."""
+        parts = torch.view_as_real(self.response[:, at]).flatten(1)
+        filters = self._real.take("filters", len(self.mixing), parts.shape[1])
+        torch.mm(self.mixing, parts, out=filters)
+        by_entry = torch.view_as_complex(filters.unflatten(1, (-1, 2)))
+        return by_entry.view(self.groups, self.outer, self.inner, -1)
+
+    def _by_group(self, spectrum: Tensor, at: slice) -> Tensor:
+        """`(B, C, F)` at some frequencies, `(B, groups, C / groups, f)`."""
+        return spectrum[:, :, at].unflatten(1, (self.groups, -1))
+
+    def _entries_last(self, spectrum: Tensor, at: slice) -> Tensor:
+        """The same as `(groups, C / groups, B, f)`."""
+        return self._by_group(spectrum, at).permute(1, 2, 0, 3)
+
+    def _by_frequency(self, name: str, values: Tensor) -> Tensor:
+        """`(groups, a, b, f)` as matrices `(f·groups, a, b)`."""
+        groups, a, b, count = values.shape
+        return self._complex.take(name, count, groups, a, b).copy_(values.permute(3, 0, 1, 2)).flatten(0, 1)
+
+    def _spread(self, into: Tensor, at: slice, values: Tensor) -> None:
+        """Puts `(f·groups, a, B)` into its place in `(B, groups·a, F)`."""
+        self._by_group(into, at).copy_(values.unflatten(0, (-1, self.groups)).permute(3, 1, 2, 0))
+
+    def _collect(self, entries: Tensor, at: slice, to_features: Tensor | None, to_weight: Tensor | None) -> None:
+        """Adds to F φ̄ and to L M̄ what F Ψ̄ at some frequencies, `(d_out·i, f)`, gives."""
+        parts = torch.view_as_real(entries).flatten(1)
+        if to_features is not None:
+            to_features[:, at] = torch.view_as_complex((self.mixing.t() @ parts).unflatten(1, (-1, 2)))
+        if to_weight is not None:
+            # a real signal's spectrum is stored by half: what has a mirror image counts twice
+            response = torch.view_as_real(self.response[:, at] * self._multiplicity(at)).flatten(1)
+            to_weight.addmm_(parts, response.t())
+
+    def _multiplicity(self, at: slice) -> Tensor:
+        """How often each stored frequency occurs in the whole spectrum, `(f,)`."""
+        length = self.window.lengths[-1]
+        half = torch.arange(at.start, at.stop, device=self.image.device) % (length // 2 + 1)
+        return torch.where((half == 0) | (2 * half == length), 1.0, 2.0).to(self.image.dtype)
+
+    def _transformed(self, values: Tensor) -> Tensor:
+        """`(…, *n)` to its spectrum `(…, F)`."""
+        return torch.fft.rfftn(values, self.window.lengths, self.axes).flatten(-len(self.axes))
+
+    def _restored(self, spectrum: Tensor) -> Tensor:
+        """`(…, F)` to values at L points an axis."""
+        *outer, last = self.window.lengths
+        return torch.fft.irfftn(spectrum.unflatten(-1, (*outer, last // 2 + 1)), self.window.lengths, self.axes)
+
+    def _placed(self, grad: Tensor) -> Tensor:
+        """v̄ on the circle of the transforms, where result x has place x modulo L."""
+        shape = (*grad.shape[: -len(self.axes)], *self.window.lengths)
+        padded = grad.new_zeros(shape)
+        self._cut(padded, self.window.results).copy_(grad)
+        return padded.roll(self.window.first, self.axes) if any(self.window.first) else padded
+
+    def _wanted(self, values: Tensor) -> Tensor:
+        """The results, out of the circle."""
+        if any(self.window.first):
+            values = values.roll([-first for first in self.window.first], self.axes)
+        return self._cut(values, self.window.results)
+
+    def _cut(self, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The first entries along each axis."""
+        for axis, extent in zip(self.axes, shape, strict=True):
+            values = values.narrow(axis, 0, extent)
+        return values
