@@ -2,6 +2,7 @@
 
 from fredholm.models.aether import Aether
 from fredholm.models.ckcnn import CKCNN, ContinuousStack
+from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.itnet import ITNet
@@ -11,6 +12,7 @@ __all__ = [
     "CKCNN",
     "GPT2",
     "Aether",
+    "CKCNNText",
     "ContinuousStack",
     "ITNet",
     "LanguageModel",

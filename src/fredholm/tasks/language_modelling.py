@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.models import GPT2, Aether, LanguageModel, Sampling
+from fredholm.models import GPT2, Aether, CKCNNText, LanguageModel, Sampling
 from fredholm.tasks.task import Batch, EpochTask, Objective, Prediction, Task
 from fredholm.tasks.text import (
     IGNORED,
@@ -57,7 +57,7 @@ class LanguageModelling(EpochTask):
 
     command: ClassVar[str] = "text"
     objective: ClassVar[Objective] = Objective(metric="perplexity", maximise=False)
-    parts: ClassVar[tuple[type, ...]] = (Aether.Config, GPT2.Config)
+    parts: ClassVar[tuple[type, ...]] = (Aether.Config, CKCNNText.Config, GPT2.Config)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
