@@ -90,6 +90,13 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     assert irregular.facts.extent == pytest.approx(max(float(gap.sum()) for gap in gaps))
 
 
+def test_a_limit_is_one_of_the_facts(tmp_path: Path) -> None:
+    task = config(tmp_path, limit=0.5).build()
+    assert task.facts.preparation.limit == 0.5
+    assert task.train_batch(torch.arange(9), NONE)["values"].abs().max() == 0.5
+    assert task.config.build(task.facts).num_train == 40
+
+
 def test_batches_are_prepared_padded_and_masked(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     train, indices = task.splits.train, torch.tensor([4, 0, 7])
@@ -272,6 +279,7 @@ def test_classes_to_tell_apart(tmp_path: Path) -> None:
         ({"test_every": -1}, "test_every is -1; expected at least 1"),
         ({"train_drop": 1.0}, "train_drop is 1.0; expected a share from 0 to below 1"),
         ({"test_drop": -0.1}, "test_drop is -0.1; expected a share"),
+        ({"limit": 0.0}, "limit is 0.0; expected a number above 0"),
         ({"model": CKCNN.Config(pool="none")}, "model.pool is 'none'; expected 'last' or 'mean'"),
     ],
 )

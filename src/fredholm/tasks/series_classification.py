@@ -79,6 +79,7 @@ class SeriesClassification(Task):
             test_drop: likewise from each test series.
             drop_seed: of these draws.
             dropped: what becomes of dropped samples: missing values, or no samples, so that times are irregular.
+            limit: largest size of a standardised value, beyond which it is cut, for data with gross errors; None: none.
             embed_dim: channels of a linear map before the network; None, as in the paper: no such map.
             model: the network.
         """
@@ -92,6 +93,7 @@ class SeriesClassification(Task):
         test_drop: float = 0.0
         drop_seed: int = 0
         dropped: Dropped = "missing"
+        limit: float | None = None
         embed_dim: int | None = None
         model: ContinuousStack.Config = field(default_factory=ContinuousStack.Config)
 
@@ -102,6 +104,8 @@ class SeriesClassification(Task):
             for name in ("train_drop", "test_drop"):
                 if not 0 <= getattr(self, name) < 1:
                     raise ValueError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
+            if self.limit is not None and not self.limit > 0:
+                raise ValueError(f"limit is {self.limit}; expected a number above 0")
             if self.model.pool == "none":
                 raise ValueError("model.pool is 'none'; expected 'last' or 'mean', since a series has one class")
 
@@ -114,7 +118,7 @@ class SeriesClassification(Task):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
         self._has_warned = False
-        self._facts = facts or measure(self._opened.train)
+        self._facts = facts or measure(self._opened.train, config.limit)
         if len(self._facts.classes) < 2:
             raise ValueError(f"{config.data} has the classes {list(self._facts.classes)}; expected at least 2")
 
@@ -145,7 +149,7 @@ class SeriesClassification(Task):
             came, expected = getattr(splits.train, name), getattr(facts, name)
             if came != expected:
                 raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
-        if measure(splits.train) != facts:
+        if measure(splits.train, self.config.limit) != facts:
             raise ValueError(f"the training series of {self.config.data} are not those that the run was made with")
         self._warn(splits.test)
         return splits
@@ -274,8 +278,11 @@ def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
     return batch | {"spacing": torch.full((len(series),), series.spacing, dtype=torch.float64)}
 
 
-def measure(train: SeriesSet) -> SeriesClassification.Facts:
-    """The facts of a training set; where every series has one sample, spacing and extent are 1."""
+def measure(train: SeriesSet, limit: float | None = None) -> SeriesClassification.Facts:
+    """The facts of a training set whose standardised values are cut at `limit`.
+
+    Where every series has one sample, spacing and extent are 1.
+    """
     extents = train.extents
     gaps, extent = int((train.lengths - 1).sum()), float(extents.max())
     spacing = train.spacing
@@ -284,7 +291,7 @@ def measure(train: SeriesSet) -> SeriesClassification.Facts:
     return SeriesClassification.Facts(
         classes=train.classes,
         channels=train.channels,
-        preparation=Preparation.learn(train),
+        preparation=Preparation.learn(train, limit),
         spacing=spacing,
         extent=extent if extent > 0 else spacing,
     )

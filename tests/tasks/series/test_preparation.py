@@ -52,6 +52,14 @@ def test_a_constant_channel_becomes_0() -> None:
     assert torch.equal(Preparation.learn(train).apply(train.values), torch.zeros(1, 2, 2))
 
 
+def test_a_limit_cuts_what_lies_beyond() -> None:
+    train = regular([[k] for k in (0.0, 0.0, 0.0, 0.0, NAN, 10.0)])
+    whole, cut = (Preparation.learn(train, limit).apply(train.values)[0] for limit in (None, 1.5))
+    assert whole[5, 0] == 2
+    assert torch.equal(cut[:, 0], whole[:, 0].clamp(-1.5, 1.5))
+    assert torch.equal(cut[:, 1], whole[:, 1])
+
+
 def test_values_far_from_0_keep_their_digits() -> None:
     train = regular([[10000.0], [10000.5], [10001.0]])
     values = Preparation.learn(train).apply(train.values)[0, :, 0]

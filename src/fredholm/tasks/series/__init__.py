@@ -3,6 +3,7 @@
 from .csv_file import read_csv
 from .npz_file import read_npz
 from .open import open_series, read_series
+from .physionet_2012 import physionet_2012
 from .preparation import Preparation
 from .series_set import SeriesSet, SeriesSplits
 from .thinning import Dropped, drop_samples, take_every
@@ -15,6 +16,7 @@ __all__ = [
     "SeriesSplits",
     "drop_samples",
     "open_series",
+    "physionet_2012",
     "read_csv",
     "read_npz",
     "read_series",

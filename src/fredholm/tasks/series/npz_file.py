@@ -34,12 +34,7 @@ def read_npz(
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
-    try:
-        with np.load(path, allow_pickle=False) as opened:
-            arrays = {name: opened[name] for name in opened.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{path}: cannot be read as an .npz file ({reason}); pass one without objects") from error
+    arrays = load_arrays(path)
     try:
         if any(name.startswith("train_") for name in arrays):
             train = _read(path, _part(arrays, "train_"), channels, classes)
@@ -53,6 +48,20 @@ def read_npz(
         return SeriesSplits(*(whole.select(_indices(is_test == of_test)) for of_test in (False, True)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file; objects are refused.
+
+    Raises:
+        ValueError: it cannot be read as one.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as opened:
+            return {name: opened[name] for name in opened.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"{path}: cannot be read as an .npz file ({reason}); pass one without objects") from error
 
 
 def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

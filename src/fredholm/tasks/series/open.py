@@ -10,6 +10,7 @@ from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_sp
 
 from .csv_file import read_csv
 from .npz_file import read_npz
+from .physionet_2012 import is_physionet_2012, physionet_2012
 from .series_set import SeriesSet, SeriesSplits
 from .ts_file import read_ts
 
@@ -25,7 +26,8 @@ def open_series(data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTIO
 
     Args:
         data: a .ts, .csv (`read_csv`, also gzipped) or .npz file (`read_npz`); a folder with one such file or pair; or
-            the start of a pair's names (`folder/Gun`). One file of a pair stands for both.
+            the start of a pair's names (`folder/Gun`). One file of a pair stands for both. Or the folder of
+            `physionet_2012`.
         test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
         split_seed: picks one of many such splits.
 
@@ -33,6 +35,8 @@ def open_series(data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTIO
         ValueError: nothing of that name, or the source is broken or without labels.
     """
     path = Path(data).expanduser()
+    if is_physionet_2012(path):
+        return _fixed(path, physionet_2012(path), test_fraction, split_seed)
     files = _files(path)
     if len(files) == 2:
         train = read_series(files[0])

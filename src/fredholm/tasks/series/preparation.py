@@ -21,14 +21,16 @@ class Preparation:
         observation: channels that get a further one beside them, 1 where their value is observed, else 0: those with
             missing training values. Where all channels are missing together it is the first, which speaks for all
             (CKConv, section 5: one such channel).
+        limit: largest size of a standardised value, beyond which it is cut; above 0. None: there is none.
     """
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     observation: tuple[int, ...] = ()
+    limit: float | None = None
 
     @classmethod
-    def learn(cls, train: SeriesSet) -> Self:
+    def learn(cls, train: SeriesSet, limit: float | None = None) -> Self:
         """From a training set.
 
         Raises:
@@ -48,6 +50,7 @@ class Preparation:
             mean=tuple(mean.tolist()),
             deviation=tuple(torch.where(is_constant, 1.0, deviation).tolist()),
             observation=tuple(missing[:1] if together else missing),
+            limit=limit,
         )
 
     @property
@@ -59,6 +62,8 @@ class Preparation:
         """Values `(..., C)`, NaN where missing, to finite ones `(..., num_channels)`, float32."""
         mean, deviation = (torch.tensor(each, dtype=torch.float64) for each in (self.mean, self.deviation))
         standard = ((values.double() - mean) / deviation).nan_to_num(0.0)
+        if self.limit is not None:
+            standard = standard.clamp(-self.limit, self.limit)
         return torch.cat([standard, (~values[..., list(self.observation)].isnan()).double()], dim=-1).float()
 
     def warn_of_gaps(self, series: SeriesSet) -> None:

@@ -1,0 +1,78 @@
+"""The PhysioNet / Computing in Cardiology Challenge 2012: who of intensive-care patients dies in hospital."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from .npz_file import load_arrays
+from .series_set import SeriesSet, SeriesSplits
+
+_FILES = ("set-a.npz", "set-b.npz")
+_NUM_UNITS = 4  # kinds of intensive care
+_OUTCOME = "In-hospital_death"
+
+
+def is_physionet_2012(folder: Path) -> bool:
+    """Whether the folder holds the challenge's sets a and b."""
+    return folder.is_dir() and all((folder / name).is_file() for name in _FILES)
+
+
+def physionet_2012(folder: str | Path) -> SeriesSplits:
+    """Sets a (training) and b (test), 4,000 stays each; Silva et al., Computing in Cardiology 39, 2012.
+
+    A stay is one series of its first 48 hours, with a sample at every time of any of its measurements; times are hours.
+    Channels are the 37 variables, missing where they were not measured then (of two values at one time the later
+    counts), and what was known at admission, the same at all samples: age, gender, height, weight, and one channel for
+    each of the 4 kinds of intensive care. A stay without measurements has one sample, at time 0.
+
+    Args:
+        folder: with `set-a.npz` and `set-b.npz`, each with events `time_min`, `var` (an index into `var_names`) and
+            `value`, of stay i from `offsets[i]` to `offsets[i + 1]`; `static`, -1 where unknown; and `outcomes`.
+
+    Raises:
+        ValueError: a file cannot be read, or lacks an array.
+    """
+    return SeriesSplits(*(_read(Path(folder) / name) for name in _FILES))
+
+
+def _read(path: Path) -> SeriesSet:
+    names = ("offsets", "time_min", "var", "value", "var_names", "static", "static_names", "outcomes", "outcome_names")
+    arrays = load_arrays(path)
+    if absent := [name for name in names if name not in arrays]:
+        raise ValueError(f"{path}: has no array {', '.join(absent)}; expected those of the challenge")
+    variables = tuple(map(str, arrays["var_names"]))
+    known, static = _static(arrays["static"].astype(np.float64), list(map(str, arrays["static_names"])))
+    values, times = [], []
+    bounds = arrays["offsets"].astype(np.int64).tolist()
+    for i, (start, stop) in enumerate(pairwise(bounds)):
+        minutes, places = np.unique(arrays["time_min"][start:stop], return_inverse=True)
+        if not len(minutes):
+            minutes = np.zeros(1)
+        sampled = np.full((len(minutes), len(variables) + len(static)), np.nan)
+        sampled[places, arrays["var"][start:stop]] = arrays["value"][start:stop]
+        sampled[:, len(variables) :] = known[i]
+        values.append(sampled)
+        times.append(minutes / 60)
+    outcome = list(map(str, arrays["outcome_names"])).index(_OUTCOME)
+    return SeriesSet.pack(
+        values,
+        times=times,
+        labels=arrays["outcomes"][:, outcome].tolist(),
+        classes=("survived", "died"),
+        channels=variables + static,
+        names=tuple(f"{path.name}, stay {i}" for i in range(len(values))),
+    )
+
+
+def _static(given: np.ndarray, names: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """What was known at admission, NaN where unknown, and the channels' names."""
+    known = np.where(given < 0, np.nan, given)
+    units = known[:, names.index("ICUType")]
+    numbers = [c for c, name in enumerate(names) if name != "ICUType"]
+    kinds = [np.where(np.isnan(units), np.nan, units == kind) for kind in range(1, _NUM_UNITS + 1)]
+    columns = np.stack([*(known[:, c] for c in numbers), *kinds], axis=1)
+    return columns, (
+        *(f"{names[c]} at admission" for c in numbers),
+        *(f"unit {kind}" for kind in range(1, _NUM_UNITS + 1)),
+    )
