@@ -12,6 +12,7 @@ from torch import Tensor
 
 import fredholm
 from fredholm import domains, kernels, quadrature
+from fredholm.evaluation import FeatureTiled
 from fredholm.operators import collect_auxiliary_losses
 
 HERE = Path(__file__).resolve().parent
@@ -236,8 +237,69 @@ def draw_gallery() -> None:
     figure.savefig(HERE / "gallery.png", dpi=110)
 
 
+@torch.no_grad()
+def irregular_errors(sizes: list[int], *, weighed: bool) -> list[float]:
+    """Mean relative error of one kernel's integral over [0, 1] by samples at random times, twenty draws each.
+
+    Each weighs half the distance between its neighbours, or all weigh the same.
+    """
+    torch.manual_seed(0)
+    kernel = kernels.ContinuousConvolution(2, 8, spacing=0.01, omega_0=10.0).double()
+    end = domains.Sequence(1, spacing=1.0, start=1.0)
+
+    def value(times: Tensor, weights: Tensor) -> Tensor:
+        domain = domains.Sequence(times=times, weights=weights / kernel.spacing[0])
+        u = torch.stack([torch.sin(3 * times) + 0.3 * times, torch.cos(5 * times)], -1)[None]
+        return FeatureTiled().integrate(kernel, u, domain, None, end)
+
+    fine = torch.linspace(0, 1, 4001, dtype=torch.float64)
+    exact = value(fine, domains.trapezoid_weights(fine))
+    means = []
+    for n in sizes:
+        errors = []
+        for _ in range(20):
+            times = torch.cat([torch.rand(n - 2, dtype=torch.float64), fine[[0, -1]]]).sort().values
+            weights = domains.trapezoid_weights(times) if weighed else torch.full_like(times, 1 / n)
+            errors.append(((value(times, weights) - exact).norm() / exact.norm()).item())
+        means.append(sum(errors) / len(errors))
+    return means
+
+
+def draw_continuous_convolution() -> None:
+    """continuous_convolution.png: kernels as they start, one kernel at three rates, irregular samples."""
+    figure, places = plt.subplots(1, 3, figsize=(12, 3.2), layout="constrained")
+    fine = torch.linspace(0, 1, 1001)[:, None]
+    for omega_0, colour in zip((5.0, 30.0, 100.0), (BLUE, ORANGE, GREY), strict=True):
+        torch.manual_seed(1)
+        kernel = kernels.ContinuousConvolution(1, 1, omega_0=omega_0).requires_grad_(False)
+        psi = kernel.values(fine)[:, 0, 0]
+        places[0].plot(fine, psi, color=colour, linewidth=1, label=f"ω₀ = {omega_0:g}")
+    places[0].set(xlabel="x − y, as a share of the longest in training", ylabel="κ as it starts", yticks=[])
+    places[0].legend(frameon=False, fontsize=8)
+    torch.manual_seed(1)
+    kernel = kernels.ContinuousConvolution(1, 1, omega_0=20.0, scale=1.0, spacing=1 / 40).requires_grad_(False)
+    places[1].plot(fine, kernel.values(fine)[:, 0, 0], color=GREY, linewidth=0.8)
+    for n, colour, marker, label in ((40, BLUE, "o", "rate of training"), (20, ORANGE, "s", "half the rate")):
+        grid = domains.Sequence(n + 1, spacing=1 / n).grid_blocks[0]
+        taps = kernel.filter_weight(grid, grid)[0, 0].flip(0)
+        places[1].plot(torch.linspace(0, 1, n + 1), taps, marker, color=colour, markersize=9 - n / 8, label=label)
+    places[1].set(xlabel="x − y", ylabel="κ", yticks=[])
+    places[1].legend(frameon=False, fontsize=8)
+    sizes = [10, 20, 40, 80, 160, 320, 640]
+    for weighed, colour, label in ((True, BLUE, "trapezoid weights"), (False, ORANGE, "equal weights")):
+        errors = irregular_errors(sizes, weighed=weighed)
+        print(f"{label}: " + "  ".join(f"{n}: {error:.2e}" for n, error in zip(sizes, errors, strict=True)))
+        places[2].loglog(sizes, errors, "o-", color=colour, markersize=4, label=label)
+    places[2].loglog(sizes, [100 / n**2 for n in sizes], "--", color=GREY, label="slope −2")
+    places[2].set(xlabel="samples at random times", ylabel="relative error of the integral")
+    places[2].legend(frameon=False, fontsize=8)
+    places[2].grid(alpha=0.3)
+    figure.savefig(HERE / "continuous_convolution.png", dpi=110)
+
+
 if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
     draw_learned_kernel()
     draw_quadrature()
+    draw_continuous_convolution()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, quadrature
 from fredholm.domains import Domain, Grid, Points, Sequence, trapezoid_weights
-from fredholm.evaluation import Dense, NativeConvolution
+from fredholm.evaluation import FFT, Dense, FeatureFFT, FeatureTiled, NativeConvolution
 from fredholm.kernels import ContinuousConvolution, KernelActivation
 from tests.contracts.routes import Problem, check_route, compare, results
 from tests.refusals import refused
@@ -89,7 +89,8 @@ DOMAINS = {
 def test_on_a_grid_it_is_one_filter(domain, options):
     kernel = ContinuousConvolution(4, 6, domain.pos_dim, groups=2, width=5, omega_0=5.0, **options).double()
     u = torch.randn(2, domain.num_points, 4, dtype=torch.float64)
-    check_route(NativeConvolution(), Problem(kernel, u, domain))
+    for route in (NativeConvolution(), FFT(), FeatureFFT(), FeatureTiled()):
+        check_route(route, Problem(kernel, u, domain))
 
 
 @pytest.mark.parametrize("activation", ["sine", "relu", "leaky_relu", "swish"])

@@ -97,7 +97,6 @@ def test_in_the_plane_with_masks_and_weights():
     [
         block(Sequence(7, spacing=0.25)),
         block(Sequence(7, spacing=0.6)),
-        block(Grid(7, periodic=True)),
         block(Grid(2, 2)),
     ],
 )
@@ -106,6 +105,14 @@ def test_grids_without_a_filter(queries):
     assert kernel.filter_geometry(KEYS, queries) is None
     with refused(ValueError, "Cubic: no filter leads from the grid"):
         kernel.lattice_features(KEYS, queries)
+
+
+def test_a_torus_has_no_filter_that_ends():
+    torus, line = block(Grid(7, periodic=True)), block(Grid(7))
+    kernel = Cubic()
+    assert kernel.filter_geometry(line, line) is not None
+    for keys, queries in ((torus, torus), (torus, line), (line, torus)):
+        assert kernel.filter_geometry(keys, queries) is None
 
 
 def test_queries_that_see_nothing_get_exactly_zero():
