@@ -7,6 +7,7 @@ from typing import Any
 import tyro
 
 from benchmarks import (
+    continuous_convolution,
     converted_layers,
     exact_mlp,
     generation,
@@ -29,6 +30,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     language_models.BENCHMARK,
     yat_dense.BENCHMARK,
     yat_attention.BENCHMARK,
+    continuous_convolution.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 
@@ -70,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list() -> str:
-    return "\n".join(f"{benchmark.name:<18} {benchmark.purpose}" for benchmark in BENCHMARKS)
+    return "\n".join(f"{benchmark.name:<23} {benchmark.purpose}" for benchmark in BENCHMARKS)
 
 
 def _told(error: Exception, code: int) -> int:

@@ -1,0 +1,209 @@
+"""Continuous convolutions, regular, long and at irregular times: ``python -m benchmarks continuous_convolution``.
+
+Three cases of one causal kernel, a small network of the distance in time:
+
+- `regular`: a batch at evenly spaced times, through the route `FeatureFFT`, against the straightforward form (the whole
+  kernel sampled and transformed, channels multiplied by broadcasting) and, where that is affordable, torch's own direct
+  convolution with the sampled kernel;
+- `long`: one signal at a time, up to a million samples, by itself;
+- `irregular`: a batch at random times of its own, through `FeatureTiled`, against κ in full.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from benchmarks.harness import (
+    DIRECTIONS,
+    Benchmark,
+    Direction,
+    Instance,
+    Options,
+    Row,
+    Step,
+    directed,
+    growth,
+    interleave,
+    measure_alone,
+    require_agreement,
+)
+from benchmarks.peers.full_spectra import full_spectra
+from fredholm import domains
+from fredholm.evaluation import Dense, NativeConvolution, select
+from fredholm.kernels import ContinuousConvolution
+
+REGULAR, LONG, IRREGULAR = "regular", "long", "irregular"
+OURS, STRAIGHT, DIRECT, LITERAL = "ours", "full spectra", "direct convolution", "κ in full"
+CHECKED_ROWS = 4
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take some minutes on two cores, and 4 GB of memory."""
+
+    options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=20.0))
+    channels: int = 30
+    """Channels of the signal and of the result."""
+    batch: int = 8
+    """Signals at a time, but for the case `long`."""
+    direct_sizes: tuple[int, ...] = (1000,)
+    """Samples where direct convolution is timed, too. The first is where all are compared beforehand."""
+    sizes: tuple[int, ...] = (4000, 16_000)
+    """Samples where the library is timed against full spectra."""
+    long_sizes: tuple[int, ...] = (1 << 16, 1 << 18, 1 << 20)
+    """Samples of one signal, timed by itself."""
+    literal_sizes: tuple[int, ...] = (200,)
+    """Samples at irregular times where κ in full is timed, too."""
+    irregular_sizes: tuple[int, ...] = (1000, 2000, 4000)
+    """Samples at irregular times where the library is timed by itself."""
+    tolerance: float = 1e-5
+    """Relative difference, of output and every gradient, above which nothing is timed."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs: ``quick`` shrinks everything."""
+        if not self.options.quick:
+            return self
+        return dataclasses.replace(
+            self,
+            options=self.options.sized(),
+            channels=3,
+            batch=2,
+            direct_sizes=(31,),
+            sizes=(48,),
+            long_sizes=(64, 100),
+            literal_sizes=(17,),
+            irregular_sizes=(24, 40),
+        )
+
+
+@final
+class Problem(Instance):
+    """A kernel, ``n`` samples of a random signal and a cotangent, the same for every process and machine."""
+
+    def __init__(self, config: Config, case: str, n: int) -> None:
+        self.n, self.case, self.device = n, case, config.options.torch_device
+        self._tolerance = config.tolerance
+        batch, channels = 1 if case == LONG else config.batch, config.channels
+        torch.manual_seed(config.options.seed)
+        self.kernel = ContinuousConvolution(channels, channels, num_samples=n).to(self.device)
+        self.u = torch.randn(batch, n, channels).to(self.device).requires_grad_()
+        self.cotangent = torch.randn(batch, n, channels).to(self.device)
+        if case == IRREGULAR:
+            times = torch.rand(batch, n, dtype=torch.float64).sort().values
+            self.domain = domains.Sequence(times=times, weights=n * domains.trapezoid_weights(times)).to(self.device)
+        else:
+            self.domain = domains.Sequence(n).to(self.device)
+
+    def step(self, name: str, direction: Direction) -> Step:
+        """One side, forward or with the gradients of the signal and of all parameters."""
+        ways = {OURS: self._ours, STRAIGHT: self._straight, DIRECT: self._direct, LITERAL: self._literal}
+        return directed(ways[name], direction, [self.u, *self.kernel.parameters()], self.cotangent)
+
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
+        """That of the output at some random samples, from the formula in float64."""
+        rows = torch.randperm(self.n, generator=torch.Generator().manual_seed(1))[:CHECKED_ROWS].sort().values
+        out = result[0][:, rows]
+        at = self.domain.pos[..., rows, :]
+        with torch.no_grad():
+            weights = self.kernel.measure(self.domain)[..., None] * self.u.double()
+            expected = torch.stack([self._row(at[..., [row], :], weights) for row in range(len(rows))], dim=1)
+        return require_agreement(f"{self.case}, n={self.n}, against its formula", (out,), (expected,), self._tolerance)
+
+    def _row(self, at: Tensor, values: Tensor) -> Tensor:
+        kappa = self.kernel.values(self.domain.displacement(at))[..., 0, :, :, :].double()
+        return torch.einsum("...noi,...ni->...o", kappa, values)
+
+    def _ours(self) -> Tensor:
+        return select(self.kernel, self.u, self.domain).evaluation.integrate(self.kernel, self.u, self.domain)
+
+    def _straight(self) -> Tensor:
+        return full_spectra(self.u, self._sampled())
+
+    def _direct(self) -> Tensor:
+        return NativeConvolution().integrate(self.kernel, self.u, self.domain)
+
+    def _literal(self) -> Tensor:
+        return Dense().integrate(self.kernel, self.u, self.domain)
+
+    def _sampled(self) -> Tensor:
+        (grid,) = self.domain.grid_blocks
+        return self.kernel.filter_weight(grid, grid).flip(-1)  # a filter's last tap is the distance 0
+
+
+@final
+@dataclass(frozen=True)
+class Build:
+    """Builds a problem by its size, in any process."""
+
+    config: Config
+    case: str
+
+    def __call__(self, n: int) -> Problem:
+        return Problem(self.config, self.case, n)
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """Compare, then time each case with its peers where they are affordable, and alone at other sizes."""
+    regular, irregular = Build(config, REGULAR), Build(config, IRREGULAR)
+    compare(regular, config.direct_sizes[0], (STRAIGHT, DIRECT))
+    compare(irregular, config.literal_sizes[0], (LITERAL,))
+    for build, sizes, peers in (
+        (regular, config.direct_sizes, (STRAIGHT, DIRECT)),
+        (regular, config.sizes, (STRAIGHT,)),
+        (irregular, config.literal_sizes, (LITERAL,)),
+    ):
+        for n in sizes:
+            yield from against_peers(build, n, peers)
+    for build, sizes in ((irregular, config.irregular_sizes), (Build(config, LONG), config.long_sizes)):
+        for n in sizes:
+            found = measure_alone(build, n, {OURS: DIRECTIONS}, config.options, rounds=config.options.rounds)
+            for direction, alone in found[OURS].items():
+                yield Row.alone(build.case, n, direction, alone)
+
+
+def compare(build: Build, n: int, peers: tuple[str, ...]) -> float:
+    """The gate before any timing: output and all gradients against every peer."""
+    problem = build(n)
+    ours = problem.step(OURS, "forward+backward")()
+    return max(
+        require_agreement(
+            f"{problem.case} against {peer}, n={n}",
+            ours,
+            problem.step(peer, "forward+backward")(),
+            build.config.tolerance,
+        )
+        for peer in peers
+    )
+
+
+def against_peers(build: Build, n: int, peers: tuple[str, ...]) -> Iterator[Row]:
+    """All sides at one size: time interleaved, memory of each by itself, a peer's in a row of its own."""
+    options, sides = build.config.options, (OURS, *peers)
+    alone = measure_alone(build, n, dict.fromkeys(sides, DIRECTIONS), options, rounds=1)
+    problem = build(n)
+    for direction in DIRECTIONS:
+        steps = {side: problem.step(side, direction) for side in sides}
+        timed = interleave(steps, device=problem.device, options=options, label=f"{build.case}, n={n} {direction}")
+        peak_mb = alone[OURS][direction].peak_mb
+        for peer in peers:
+            label = f"{build.case} against {peer}, n={n}"
+            error = require_agreement(label, timed[OURS].result, timed[peer].result, build.config.tolerance)
+            yield Row.against(
+                build.case, n, direction, timed, ours=OURS, peer=peer, name=peer, peak_mb=peak_mb, error=error
+            )
+            theirs = alone[peer][direction]._replace(seconds=timed[peer].median, error=error)
+            yield Row.alone(peer, n, direction, theirs)
+
+
+BENCHMARK = Benchmark(
+    name="continuous_convolution",
+    purpose="long and irregular continuous convolutions against the straightforward forms",
+    config=Config,
+    measure=measure,
+    notes=growth,
+)
