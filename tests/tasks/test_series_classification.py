@@ -140,6 +140,16 @@ def test_each_split_is_thinned_by_its_own_options(tmp_path: Path) -> None:
     assert dropped.values[dropped.exists].isnan().any()
 
 
+def test_bins_make_irregular_series_regular_in_prediction_too(tmp_path: Path) -> None:
+    task = config(tmp_path, irregular=True, bin=1.0).build()
+    assert (task.splits.train.times, task.facts.spacing) == (None, 1.0)
+    (tmp_path / "new.csv").write_text("time,up,down\n0.1,1,1\n0.9,3,1\n1.2,4,2\n")
+    (tmp_path / "binned.csv").write_text("time,up,down\n0,2,1\n1,4,2\n")
+    model = task.model().eval()
+    one, other = task.predict(model, [tmp_path / "new.csv", tmp_path / "binned.csv"], CPU)
+    assert one["probability"] == other["probability"]
+
+
 def test_the_loss_is_summed_cross_entropy(tmp_path: Path) -> None:
     task = config(tmp_path, classes=3).build()
     model, batch = Fixed(3), task.train_batch(torch.arange(8), NONE)
@@ -279,6 +289,7 @@ def test_classes_to_tell_apart(tmp_path: Path) -> None:
         ({"test_every": -1}, "test_every is -1; expected at least 1"),
         ({"train_drop": 1.0}, "train_drop is 1.0; expected a share from 0 to below 1"),
         ({"test_drop": -0.1}, "test_drop is -0.1; expected a share"),
+        ({"bin": -1.0}, "bin is -1.0; expected a finite duration above 0"),
         ({"limit": 0.0}, "limit is 0.0; expected a number above 0"),
         ({"model": CKCNN.Config(pool="none")}, "model.pool is 'none'; expected 'last' or 'mean'"),
     ],

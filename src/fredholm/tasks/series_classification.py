@@ -1,5 +1,6 @@
 """Telling which class a time series belongs to."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from fredholm.tasks.series import (
     Preparation,
     SeriesSet,
     SeriesSplits,
+    average_in_bins,
     drop_samples,
     open_series,
     read_series,
@@ -79,6 +81,8 @@ class SeriesClassification(Task):
             test_drop: likewise from each test series.
             drop_seed: of these draws.
             dropped: what becomes of dropped samples: missing values, or no samples, so that times are irregular.
+            bin: duration over which values are averaged, so that irregular samples become regular ones, with missing
+                values where a bin is empty; None: samples are left as they are.
             limit: largest size of a standardised value, beyond which it is cut, for data with gross errors; None: none.
             embed_dim: channels of a linear map before the network; None, as in the paper: no such map.
             model: the network.
@@ -93,6 +97,7 @@ class SeriesClassification(Task):
         test_drop: float = 0.0
         drop_seed: int = 0
         dropped: Dropped = "missing"
+        bin: float | None = None
         limit: float | None = None
         embed_dim: int | None = None
         model: ContinuousStack.Config = field(default_factory=ContinuousStack.Config)
@@ -104,6 +109,8 @@ class SeriesClassification(Task):
             for name in ("train_drop", "test_drop"):
                 if not 0 <= getattr(self, name) < 1:
                     raise ValueError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
+            if self.bin is not None and not 0 < self.bin < math.inf:
+                raise ValueError(f"bin is {self.bin}; expected a finite duration above 0")
             if self.limit is not None and not self.limit > 0:
                 raise ValueError(f"limit is {self.limit}; expected a number above 0")
             if self.model.pool == "none":
@@ -160,11 +167,15 @@ class SeriesClassification(Task):
         if not config.data:
             raise ValueError("no series are given; pass a .ts, .csv or .npz file or a folder of them")
         splits = open_series(config.data, test_fraction=config.test_fraction, split_seed=config.split_seed)
-        train, test = take_every(splits.train, config.train_every), take_every(splits.test, config.test_every)
         return SeriesSplits(
-            drop_samples(train, config.train_drop, config.drop_seed, config.dropped),
-            drop_samples(test, config.test_drop, config.drop_seed, config.dropped),
+            self._thinned(splits.train, config.train_every, config.train_drop),
+            self._thinned(splits.test, config.test_every, config.test_drop),
         )
+
+    def _thinned(self, series: SeriesSet, every: int, drop: float) -> SeriesSet:
+        config = self.config
+        series = drop_samples(take_every(series, every), drop, config.drop_seed, config.dropped)
+        return series if config.bin is None else average_in_bins(series, config.bin)
 
     def model(self) -> nn.Module:
         """A series encoder and a CKCNN with one logit a class."""
@@ -226,7 +237,7 @@ class SeriesClassification(Task):
         facts = self._facts
         rows: list[Prediction] = []
         for file in files:
-            found = read_series(file, channels=facts.channels)
+            found = self._thinned(read_series(file, channels=facts.channels), every=1, drop=0.0)
             self._warn(found)
             for indices in torch.arange(len(found)).split(CHUNK):
                 batch = batch_of(found.select(indices), facts.preparation)

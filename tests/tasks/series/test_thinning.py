@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.tasks.series import SeriesSet, drop_samples, take_every
+from fredholm.tasks.series import SeriesSet, average_in_bins, drop_samples, take_every
 from tests.refusals import refused
-from tests.tasks.series.build import regular, timed
+from tests.tasks.series.build import NAN, regular, timed
 
 
 def counting(*lengths: int, channels: int = 2) -> SeriesSet:
@@ -63,10 +63,31 @@ def test_draws_are_of_the_seed_and_even() -> None:
     assert drop_samples(whole, 0.0, 0) is whole
 
 
+def test_bins_hold_the_mean_of_what_was_observed_in_them() -> None:
+    whole = timed([(0.2, 1), (0.9, 3), (1, 5), (3.5, 7), (3.6, NAN)], [(10.5, 2), (11.5, NAN), (11.7, 4)])
+    binned = average_in_bins(whole, 1.0)
+    assert binned.values[..., 0].nan_to_num(-1).tolist() == [[2, 5, -1, 7], [2, 4, -1, -1]]
+    assert (binned.lengths.tolist(), binned.times, binned.spacing) == ([4, 2], None, 1.0)
+    empty = average_in_bins(timed([(0, NAN), (2.5, NAN)]), 1.0)
+    assert empty.values.isnan().all()
+    assert empty.lengths.tolist() == [3]
+
+
+def test_bins_of_regular_samples_are_means_of_neighbours() -> None:
+    whole = regular([[k, -k] for k in range(7)], spacing=0.1)
+    binned = average_in_bins(whole, 0.3)
+    assert binned.values[0].tolist() == [[1, -1], [4, -4], [6, -6]]
+    same = average_in_bins(whole, 0.1)
+    assert torch.equal(same.values, whole.values)
+
+
 def test_out_of_range() -> None:
     whole = counting(3)
     for share in (-0.1, 1.0, np.nan):
         with refused(ValueError, f"drop is {share}; expected a share from 0 to below 1"):
             drop_samples(whole, share, 0)
+    for width in (0.0, -1.0, np.inf, np.nan):
+        with refused(ValueError, f"bin is {width}; expected a finite duration above 0"):
+            average_in_bins(whole, width)
     with refused(ValueError, "every is 0; expected at least 1"):
         take_every(whole, 0)

@@ -6,7 +6,7 @@ from .open import open_series, read_series
 from .physionet_2012 import physionet_2012
 from .preparation import Preparation
 from .series_set import SeriesSet, SeriesSplits
-from .thinning import Dropped, drop_samples, take_every
+from .thinning import Dropped, average_in_bins, drop_samples, take_every
 from .ts_file import read_ts
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Preparation",
     "SeriesSet",
     "SeriesSplits",
+    "average_in_bins",
     "drop_samples",
     "open_series",
     "physionet_2012",

@@ -1,11 +1,15 @@
-"""Series with fewer samples: at a lower rate, or with some dropped."""
+"""Series with fewer samples: at a lower rate, averaged, or with some dropped."""
 
+import math
 from dataclasses import replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from .series_set import SeriesSet
+
+_ROUNDING = 1e-6
 
 Dropped = Literal["missing", "absent"]
 """Whether a dropped sample stays as one without values, or is not there, so that times become irregular."""
@@ -60,12 +64,43 @@ def drop_samples(series: SeriesSet, share: float, seed: int, dropped: Dropped = 
     order = (~kept).int().argsort(dim=1, stable=True)  # kept samples first, in their order
     lengths = kept.sum(1)
     order = order[:, : int(lengths.max())]
-    times = series.times if series.times is not None else torch.arange(longest).expand(n, -1) * series.spacing
     inside = torch.arange(order.shape[1]) < lengths[:, None]
     return replace(
         series,
         values=series.values.take_along_dim(order[..., None], 1).masked_fill(~inside[..., None], torch.nan),
         lengths=lengths,
-        times=times.double().take_along_dim(order, 1).masked_fill(~inside, 0.0),
+        times=_times(series).take_along_dim(order, 1).masked_fill(~inside, 0.0),
         spacing=1.0,
     )
+
+
+def average_in_bins(series: SeriesSet, width: float) -> SeriesSet:
+    """Regular samples, one a bin: the mean of each channel's observed values in it, missing where there are none.
+
+    Bins are [k width, (k + 1) width); those of a series go from its first sample's to its last one's.
+
+    Args:
+        series: regular or irregular.
+        width: duration of a bin, the spacing of what comes out; above 0.
+
+    Raises:
+        ValueError: the width is out of range.
+    """
+    if not 0 < width < math.inf:
+        raise ValueError(f"bin is {width}; expected a finite duration above 0")
+    bins = torch.floor(_times(series) / width + _ROUNDING).long()
+    place = torch.where(series.exists, bins - bins[:, :1], 0)
+    lengths = place.amax(1) + 1
+    observed = ~series.values.isnan() & series.exists[..., None]
+    shape = (len(series), int(lengths.max()), len(series.channels))
+    index = place[..., None].expand_as(series.values)
+    counts = torch.zeros(shape, dtype=torch.float64).scatter_add_(1, index, observed.double())
+    sums = torch.zeros_like(counts).scatter_add_(1, index, series.values.double().where(observed, 0.0))
+    return replace(series, values=(sums / counts).float(), lengths=lengths, times=None, spacing=width)
+
+
+def _times(series: SeriesSet) -> Tensor:
+    """When each sample is, float64 `(n, T)`."""
+    n, longest = series.values.shape[:2]
+    regular = torch.arange(longest, dtype=torch.float64).expand(n, -1) * series.spacing
+    return regular if series.times is None else series.times
