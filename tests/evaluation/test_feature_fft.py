@@ -182,7 +182,7 @@ def test_gradcheck(groups, wanted):
 
 
 def test_the_operator_is_one_for_torch():
-    u, phi, weight = (torch.randn(s).requires_grad_() for s in ((2, 4, 5), (3, 4), (3, 4, 4)))
+    u, phi, weight = (torch.randn(s).requires_grad_() for s in ((2, 4, 5), (3, 4), (3, 6, 4)))
     torch.library.opcheck(feature_convolution, (u, phi, weight, [-3], [7], [9], 20))
 
 
