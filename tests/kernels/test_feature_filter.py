@@ -56,6 +56,9 @@ KEYS = block(Sequence(7, spacing=0.5))
         ({"is_causal": True, "horizon": 1.0}, KEYS, 3, (2, 0)),
         ({"horizon": 1.0}, KEYS, 5, (2, 2)),
         ({"is_causal": True, "horizon": 0.1}, KEYS, 1, (0, 0)),
+        # queries far beyond: one tap, which is 0, and no padding as long as the way there
+        ({"horizon": 1.0}, block(Sequence(7, spacing=0.5, start=1e6)), 1, (-6, 6)),
+        ({"is_causal": True}, block(Sequence(7, spacing=0.5, start=-1e6)), 1, (6, -6)),
         # every second point, from 1/4 before the third: displacements 0.75 + k - j/2
         ({}, block(Sequence(2, spacing=1.0, start=0.75)), 9, (2, 2)),
         ({"is_causal": True}, block(Sequence(2, spacing=1.0, start=0.75)), 4, (2, -3)),

@@ -41,8 +41,17 @@ class StepLoop(StatefulEvaluation):
     def run(
         self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`."""
+        """See `StatefulEvaluation.run`.
+
+        Raises:
+            ValueError: on a reset of a state that grows, which has no empty state of its size.
+        """
         assert isinstance(kernel, Stateful)
+        if reset is not None and kernel.has_growing_state:
+            raise ValueError(
+                f"StepLoop: the state of {type(kernel).__name__} holds every point, so it cannot be cleared for some "
+                "sequences of a batch alone; run the sequences one by one, or leave reset out"
+            )
         batch, length = u.shape[:2]
         fresh = kernel.initial_state(batch)
         state = fresh if state is None else state
