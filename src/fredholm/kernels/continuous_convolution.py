@@ -66,7 +66,7 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         network: h.
         output_layer: W and b, weight-normalised; rows are pairs of channels, `(out_dim, in_dim / groups)` flattened.
 
-    Two positions that lie closer than 10⁻⁶ Δ, or than rounding tells apart within S, are one.
+    Two positions that lie closer than 10⁻⁶ of the smallest Δ, or than rounding tells apart within S, are one.
 
     Raises:
         ValueError: on sizes out of range, groups that do not divide the channels, an unknown activation, or a horizon,
@@ -120,8 +120,6 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         self.is_pairwise = not smoothing
         self.scale: Tensor
         self.register_buffer("scale", torch.tensor(extent))
-        self._moment: Tensor  # how far apart two positions are one, rounding aside
-        self.register_buffer("_moment", 1e-6 * torch.tensor(self.spacing), persistent=False)
         self.network = KernelNetwork(
             pos_dim,
             width=width,
@@ -173,7 +171,7 @@ class ContinuousConvolution(FeatureFilter, Stateful):
     def _reaches(self, displacement: Tensor) -> Tensor:
         """Whether κ does not vanish, `(...)` bool."""
         rounding = 4 * torch.finfo(displacement.dtype).eps * self.scale.to(displacement.dtype)
-        tolerance = rounding + self._moment.to(displacement.dtype)
+        tolerance = rounding + 1e-6 * min(self.spacing)
         within = displacement >= -tolerance if self.is_causal else torch.ones_like(displacement, dtype=torch.bool)
         if self.horizon is not None:
             within = within & (displacement.abs() < self.horizon - tolerance)
