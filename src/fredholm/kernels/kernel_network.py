@@ -95,11 +95,10 @@ class KernelNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """h²(x), `(..., width)`."""
-        with torch.autocast(x.device.type, enabled=False):
-            for index, layer in enumerate(self.layers):
-                x = self._bent(layer(x))
-                if self.norms:
-                    x = self._normalised(x, self.norms[index])
+        for index, layer in enumerate(self.layers):
+            x = self._bent(layer(x))
+            if self.norms:
+                x = self._normalised(x, self.norms[index])
         return x
 
     def _bent(self, x: Tensor) -> Tensor:
