@@ -15,7 +15,7 @@ from fredholm.training.progress import print_line, progress_bar
 
 @dataclass(frozen=True, kw_only=True)
 class PredictArguments:
-    """Apply a trained model to files. Prints file, class and probability, separated by tabs."""
+    """Apply a trained model to files. Prints a line a result (file, class and probability, say), separated by tabs."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
@@ -30,7 +30,7 @@ class PredictArguments:
     recipe: str | None = None
     """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
     json: Flag = False
-    """Print a JSON list, one object a file."""
+    """Print a JSON list, one object a result."""
 
 
 def _predict(argv: list[str]) -> None:
@@ -44,8 +44,9 @@ def _predict(argv: list[str]) -> None:
     rows: list[dict[str, str | float]] = []
     with progress_bar("predict", len(files), unit="file") as bar:
         for start in range(0, len(files), size):
-            part = run.task.predict(model, files[start : start + size], run.device)
-            bar.update(len(part))
+            batch = files[start : start + size]
+            part = run.task.predict(model, batch, run.device)
+            bar.update(len(batch))
             rows += part
             if not arguments.json:
                 for row in part:

@@ -18,7 +18,7 @@ Batch = dict[str, Tensor]
 """Named tensors whose first dimension runs over the same examples; it is what travels to the device."""
 
 Prediction = dict[str, str | float]
-"""One file's result in display order; its first entry is the file."""
+"""One result of a file in display order; its first entry is the file."""
 
 
 @final
@@ -130,7 +130,7 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
-        """The model's answer for each file.
+        """The model's answers for each file, one or more, in the order of the files.
 
         Raises:
             ValueError: a file that cannot be read or does not fit the model.
