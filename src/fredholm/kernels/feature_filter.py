@@ -24,8 +24,8 @@ from fredholm.kernels.stationary import LATTICE_TOLERANCE, FilterGeometry, Stati
 class FeatureFilter(Stationary):
     """Marker: κ(x, y) = Σ_k φ_k(x - y) M_k in `groups` groups of channels, at any two points.
 
-    Causality is that of positions: a query sees what does not lie after it, whatever the order of the points. On a torus
-    displacements are the shortest ones, and a causal kernel sees half of it.
+    Causality is that of positions: a query sees what does not lie after it, whatever the order of the points. On a
+    torus displacements are the shortest ones, and a causal kernel sees half of it.
 
     Attributes:
         groups: channel groups that do not mix.
