@@ -39,6 +39,8 @@ from fredholm.kernels import ContinuousConvolution
 REGULAR, LONG, IRREGULAR = "regular", "long", "irregular"
 OURS, STRAIGHT, DIRECT, LITERAL = "ours", "full spectra", "direct convolution", "κ in full"
 CHECKED_ROWS = 4
+TINY = 300
+"""Samples at which the routes of large problems are taken, for memory to be measured with their code loaded."""
 
 
 @final
@@ -161,7 +163,7 @@ def measure(config: Config) -> Iterator[Row]:
             yield from against_peers(build, n, peers)
     for build, sizes in ((irregular, config.irregular_sizes), (Build(config, LONG), config.long_sizes)):
         for n in sizes:
-            found = measure_alone(build, n, {OURS: DIRECTIONS}, config.options, rounds=config.options.rounds)
+            found = measure_alone(build, n, {OURS: DIRECTIONS}, config.options, rounds=config.options.rounds, tiny=TINY)
             for direction, alone in found[OURS].items():
                 yield Row.alone(build.case, n, direction, alone)
 
@@ -184,7 +186,7 @@ def compare(build: Build, n: int, peers: tuple[str, ...]) -> float:
 def against_peers(build: Build, n: int, peers: tuple[str, ...]) -> Iterator[Row]:
     """All sides at one size: time interleaved, memory of each by itself, a peer's in a row of its own."""
     options, sides = build.config.options, (OURS, *peers)
-    alone = measure_alone(build, n, dict.fromkeys(sides, DIRECTIONS), options, rounds=1)
+    alone = measure_alone(build, n, dict.fromkeys(sides, DIRECTIONS), options, rounds=1, tiny=min(TINY, n))
     problem = build(n)
     for direction in DIRECTIONS:
         steps = {side: problem.step(side, direction) for side in sides}

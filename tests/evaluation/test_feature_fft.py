@@ -234,6 +234,7 @@ def test_a_smoothed_kernel_is_the_same_on_every_route():
     check_route(FeatureTiled(), problem)
 
 
+@pytest.mark.slow
 def test_compiles_in_one_graph_for_any_length():
     torch.compiler.reset()
     operator = IntegralOperator(Waves(4, 4, horizon=0.3, is_causal=True), evaluation=FeatureFFT())

@@ -59,7 +59,7 @@ def test_no_query(options):
     assert results(FeatureTiled(), found)["integral"].shape == (2, 0, 12)
 
 
-@pytest.mark.parametrize("options", [{}, {"horizon": 0.3}])
+@pytest.mark.parametrize("options", [{}, {"horizon": 0.4}])
 @pytest.mark.parametrize(
     "points", [Points(uniform(11, 3)), Points(uniform(2, 11, 2)), Grid(3, 4, periodic=True), Grid(2, 3, 2)]
 )
