@@ -59,9 +59,9 @@ class Config:
     """Samples where the library is timed against full spectra."""
     long_sizes: tuple[int, ...] = (1 << 16, 1 << 18, 1 << 20)
     """Samples of one signal, timed by itself."""
-    literal_sizes: tuple[int, ...] = (200,)
+    literal_sizes: tuple[int, ...] = (100,)
     """Samples at irregular times where κ in full is timed, too."""
-    irregular_sizes: tuple[int, ...] = (1000, 2000, 4000)
+    irregular_sizes: tuple[int, ...] = (500, 1000, 2000)
     """Samples at irregular times where the library is timed by itself."""
     tolerance: float = 1e-5
     """Relative difference, of output and every gradient, above which nothing is timed."""

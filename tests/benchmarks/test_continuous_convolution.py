@@ -65,7 +65,7 @@ def test_full_sizes_take_the_routes_that_are_measured():
     for case, n, route in (
         ("regular", 16_000, FeatureFFT),
         ("long", 1 << 16, FeatureFFT),
-        ("irregular", 200, FeatureTiled),
+        ("irregular", 100, FeatureTiled),
     ):
         problem = benchmark.Problem(config, case, n)
         assert isinstance(select(problem.kernel, problem.u, problem.domain).evaluation, route)
