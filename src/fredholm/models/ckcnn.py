@@ -200,5 +200,4 @@ def _mean(u: Tensor, domain: Domain) -> Tensor:
     """The signal's mean over the points that exist by what they weigh, `(B, C)`."""
     mass = domain.weights.to(torch.promote_types(u.dtype, torch.float32))
     share = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
-    u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
     return (u * share[..., None]).sum(-2).to(u.dtype)

@@ -79,6 +79,8 @@ def test_bins_of_regular_samples_are_means_of_neighbours() -> None:
     assert binned.values[0].tolist() == [[1, -1], [4, -4], [6, -6]]
     same = average_in_bins(whole, 0.1)
     assert torch.equal(same.values, whole.values)
+    rounded = average_in_bins(timed([(0.0, 1), (0.3, 2)]), 0.1)  # 0.3 / 0.1 is a little below 3
+    assert rounded.lengths.tolist() == [4]
 
 
 def test_out_of_range() -> None:

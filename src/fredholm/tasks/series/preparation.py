@@ -43,7 +43,7 @@ class Preparation:
         counts = observed.sum(0)
         mean = values.nan_to_num(0.0).sum(0) / counts
         deviation = ((values - mean).nan_to_num(0.0).square().sum(0) / counts).sqrt()
-        is_constant = deviation <= 1e-6 * mean.abs().clamp(min=1e-30)
+        is_constant = deviation <= 1e-12 * mean.abs()  # rounding of the sums
         together = bool((observed == observed[:, :1]).all())
         missing = (~observed.all(0)).nonzero()[:, 0].tolist()
         return cls(
