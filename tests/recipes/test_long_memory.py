@@ -1,0 +1,70 @@
+"""Copy memory and the adding problem: the sequences are the paper's, and a short run learns, stops and is kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from recipes import long_memory as study
+
+
+def test_copying_asks_for_the_first_ten_digits_at_the_end() -> None:
+    given, told = study.copy_sequences(50, 30, torch.Generator().manual_seed(0))
+    digits = given[:, :10, 0]
+    assert given.shape == (50, 50, 1)
+    assert set(digits.flatten().tolist()) == set(range(1, 9))
+    assert (given[:, 10:39] == 0).all()
+    assert (given[:, 39:] == 9).all()
+    assert (told[:, :40] == 0).all()
+    assert torch.equal(told[:, 40:].float(), digits)
+
+
+def test_adding_marks_two_numbers_anywhere() -> None:
+    given, told = study.adding_sequences(500, 20, torch.Generator().manual_seed(0))
+    numbers, marks = given.unbind(-1)
+    assert bool(((numbers >= 0) & (numbers < 1)).all())
+    assert (marks.sum(1) == 2).all()
+    torch.testing.assert_close(told, (numbers * marks).sum(1))
+    assert (marks.sum(0) > 20).all()
+
+
+def test_the_networks_have_the_sizes_of_the_paper() -> None:
+    # 15.52K and 70.59K, less a direction of one input in each of four kernels
+    for problem, size in (("copy", 15_520), ("adding", 70_590)):
+        assert sum(p.numel() for p in study.network(problem, 100).parameters()) == pytest.approx(size, abs=140)
+
+
+def test_a_copying_network_sees_all_digits_at_any_length() -> None:
+    for length in study.LENGTHS[:2]:
+        net = study.network("copy", length)
+        given = study.copy_sequences(1, length, torch.Generator().manual_seed(0))[0]
+        other = given.clone()
+        other[:, 0] += 1
+        assert (net(given)[:, -1] != net(other)[:, -1]).any()
+
+
+@pytest.mark.slow
+def test_a_short_run_learns_to_add_and_is_only_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = study.Config(out=tmp_path, problems=("adding",), lengths=(100,), epoch_size=1600, epochs=2, test_size=64)
+    study.main(config)
+    (found,) = json.loads((tmp_path / "results.json").read_text())
+    assert found["curve"][-1]["loss"] < 0.3  # untrained: above 1
+    assert not found["solved"]
+    monkeypatch.setattr(study, "run", lambda *_: pytest.fail("ran again"))
+    study.main(config)
+    assert "adding  T = 100   not solved in 2 epochs" in capsys.readouterr().out
+
+
+def test_a_solved_problem_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "SOLVED_LOSS", 1e9)
+    config = study.Config(out=tmp_path, lengths=(100,), epoch_size=32, test_size=32)
+    found = study.run("adding", 100, 0, config)
+    assert (found["epochs"], found["solved"]) == (1, True)
+
+
+def test_a_length_without_settings_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"T is one of \(100, 200, 1000, 3000, 6000\).* got 150"):
+        study.Config(lengths=(150,))
