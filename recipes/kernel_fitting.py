@@ -1,9 +1,10 @@
 """Which kernels the small network of a continuous convolution can draw: sines against ReLU, LeakyReLU and Swish.
 
 Command:   python recipes/kernel_fitting.py
-Hardware:  HARDWARE
-Time:      TIME
-Score:     SCORE
+Hardware:  one core of an Intel Xeon, shared with other work; float32
+Time:      115 seconds of processor time, 12 minutes on the clock
+Score:     seed 0, mean squared errors on Gaussian, step, sawtooth, chirp and noise: sines 8e-6, 1e-3, 2e-3, 2e-5, 2e-3;
+           the best of the others 3e-5, 1e-4, 0.03, 0.28, 0.34
 """
 
 import importlib.util
@@ -31,11 +32,11 @@ class Config:
     """Folder of results.json and the figure."""
     num_points: int = 1000
     """Samples of every target on [-1, 1]."""
-    steps: int = 1000
+    steps: int = 500
     """Of every fit: Adam on all points, the learning rate falling to 0 along a cosine."""
     learning_rates: tuple[float, ...] = (1e-3, 1e-2)
     """All are tried; the best counts."""
-    omegas: tuple[float, ...] = (30.0, 100.0, 300.0, 1000.0)
+    omegas: tuple[float, ...] = (30.0, 100.0, 1000.0)
     """Frequencies ω0 of the sines, all tried; the best counts."""
     seed: int = 0
     """Of the noise, and of every start."""
@@ -51,10 +52,12 @@ class Variant(NamedTuple):
 
 VARIANTS = {
     "sine": Variant("sine"),
+    # normalised, a ReLU layer with all knots at 0 knows only the sign of its input
     "ReLU, knots at 0": Variant("relu", spread_bias=False, layer_norm=False),
-    "ReLU, knots spread": Variant("relu"),
-    "LeakyReLU, knots spread": Variant("leaky_relu"),
-    "Swish, knots spread": Variant("swish"),
+    "ReLU, knots spread": Variant("relu", layer_norm=False),
+    "ReLU, spread, normalised": Variant("relu"),
+    "LeakyReLU, spread, normalised": Variant("leaky_relu"),
+    "Swish, spread, normalised": Variant("swish"),
 }
 
 
