@@ -64,14 +64,14 @@ FIRST, ONCE = CORPORA[:1], SEEDS[:1]
 SYSTEMS = {
     "GPT-2": System("GPT2", "learned", (3e-3, 1e-2, 3e-2), "#999999"),
     "GPT-2, rotary": System("GPT2", "rotary", (3e-3, 1e-2, 3e-2), "#000000"),
-    "Aether": System("Aether", "learned", (3e-3, 1e-2), "#56b4e9", (), FIRST, ONCE),
+    "Aether": System("Aether", "learned", (3e-3,), "#56b4e9", (), FIRST, ONCE),
     "Aether, rotary": System("Aether", "rotary", (1e-3, 3e-3, 1e-2), "#0072b2"),
-    "Aether, rotary, small ε": System("Aether", "rotary", (1e-3, 3e-3), "#cc79a7", (("epsilon", 1 / 64),), FIRST, ONCE),
+    "Aether, rotary, small ε": System("Aether", "rotary", (3e-3,), "#cc79a7", (("epsilon", 1 / 64),), FIRST, ONCE),
     "Aether, rotary, LayerNorm before": System(
-        "Aether", "rotary", (3e-3, 1e-2), "#d55e00", (("layer_norm", "pre"),), FIRST, ONCE
+        "Aether", "rotary", (3e-3, 1e-2, 3e-2), "#d55e00", (("layer_norm", "pre"),), FIRST, ONCE
     ),
     "Aether, rotary, LayerNorm after": System(
-        "Aether", "rotary", (3e-3, 1e-2), "#009e73", (("layer_norm", "post"),), FIRST, ONCE
+        "Aether", "rotary", (3e-3, 1e-2, 3e-2), "#009e73", (("layer_norm", "post"),), FIRST
     ),
 }
 
