@@ -4,7 +4,7 @@ Legend
     T, D, s      q·k + b, ‖q - k‖² + ε and T²/D = T r     P     numerators, times masses
     σ, Z         reference score and sum of a row           O     Σ P v over the same reference
 
-Scores are never below 0, so that few need a reference: rows are summed without one until a sum grows too large.
+Scores are never below 0, so that few need a reference: rows are summed without one while sums stay in range.
 """
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 from fredholm.evaluation.yat_sums.tiles import Rows, Tiles
 from fredholm.kernels import Competitive, Normaliser
 
-LARGEST = 1e12
-"""The largest sum of a row that is taken without a reference: times values and gradients it stays a float32."""
+LARGEST, SMALLEST = 1e12, 1e-12
+"""Between these a row's sum is taken without a reference: its terms, times values and gradients, stay float32."""
 
 
 def forward(tiles: Tiles, normaliser: Normaliser) -> tuple[Tensor, Tensor, Tensor]:
@@ -31,8 +31,9 @@ def forward(tiles: Tiles, normaliser: Normaliser) -> tuple[Tensor, Tensor, Tenso
         here = rows.heads, rows.rows
         if plain:
             total[here] = _add(tiles, rows, normaliser, out[here]) + normaliser.floor()
-            # where one tile has large scores, so have others
-            plain = bool(total[here].amax() <= LARGEST)
+            # where one tile has such scores, so have others; NaN is in no range
+            z = total[here]
+            plain = bool(((z <= LARGEST) & ((z >= SMALLEST) | (z == 0))).all())
         if not plain:
             reference[here], total[here] = _add_online(tiles, rows, normaliser, out[here].zero_())
         out[here].mul_(reciprocal(total[here]))
