@@ -1,8 +1,8 @@
 """Aether against GPT-2 on tiny Shakespeare and Penn Treebank, each with its own learning rate (Yat, 3.5, 3.6, E.6).
 
 Command:   python recipes/aether_against_gpt2.py
-Hardware:  one core of an Intel Xeon; float32
-Time:      about two hours; one of several processes with some --systems each, and one --out, takes its share
+Hardware:  one core of an Intel Xeon, shared with other work; float32
+Time:      some two hours of processor time in all, taken by several processes with some --systems each and one --out
 Score:     see docs/studies/aether.md
 """
 
