@@ -63,6 +63,17 @@ def test_what_is_masked_reaches_no_other_point() -> None:
     torch.testing.assert_close(built(garbage, Sequence(6, spacing=1.0, mask=mask))[:, mask], expected)
 
 
+def test_at_some_points_it_is_the_whole_there() -> None:
+    built, (u, domain) = block(3, 5), signal(3)
+    parameters = list(built.parameters())
+    for at in (torch.tensor([5]), torch.tensor([4, 1]), torch.tensor([[2, 0], [5, 5], [1, 3]])):
+        places = at.expand(3, -1)[..., None]
+        results = [built(u, domain, at=at), built(u, domain).take_along_dim(places, 1)]
+        torch.testing.assert_close(*results)
+        grads = [torch.autograd.grad((out * out.detach().cos()).sum(), parameters) for out in results]
+        torch.testing.assert_close(*grads)
+
+
 def test_chunk_by_chunk_is_the_whole() -> None:
     built, (u, domain) = block(3, 5), signal(3)
     state = built.initial_state(3)

@@ -2,9 +2,10 @@
 
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
-from fredholm.domains import Domain, Sequence
+from fredholm.domains import Domain, Sequence, subset
 from fredholm.kernels import State
 from fredholm.operators import IntegralOperator
 
@@ -40,10 +41,24 @@ class PostNormBlock(nn.Module):
         self.second, self.second_norm = second, nn.LayerNorm(out_dim)
         self.shortcut = nn.Identity() if in_dim == out_dim else nn.Linear(in_dim, out_dim)
 
-    def forward(self, u: Tensor, domain: Domain, key_padding_mask: Tensor | None = None) -> Tensor:
-        """`(B, N, in_dim)` on `domain` to `(B, N, out_dim)`; `key_padding_mask` as in `IntegralOperator`."""
+    def forward(
+        self, u: Tensor, domain: Domain, key_padding_mask: Tensor | None = None, *, at: Tensor | None = None
+    ) -> Tensor:
+        """`(B, N, in_dim)` on `domain` to `(B, N, out_dim)`.
+
+        Args:
+            u: the signal.
+            domain: its points.
+            key_padding_mask: as in `IntegralOperator`.
+            at: int64 `(M,)` or `(B, M)`, the points at which the result is wanted; None: all. At few points the second
+                operator costs next to nothing.
+        """
         inner = self._between(self.first(u, domain, key_padding_mask=key_padding_mask))
-        return self._after(u, self.second(inner, domain, key_padding_mask=key_padding_mask))
+        asked = None
+        if at is not None:
+            asked = subset(domain, at, torch.ones(at.shape, dtype=domain.weights.dtype, device=at.device))
+            u = u.take_along_dim(at.expand(len(u), -1)[..., None], 1)
+        return self._after(u, self.second(inner, domain, query_domain=asked, key_padding_mask=key_padding_mask))
 
     def initial_state(self, batch_size: int) -> BlockState:
         """The state before the first point, for `scan`; only for stateful kernels."""

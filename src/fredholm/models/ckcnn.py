@@ -114,12 +114,19 @@ class ContinuousStack(nn.Module):
         )
         return IntegralOperator(kernel, residual=False, output_projection=False)
 
-    def forward(self, u: Tensor, domain: Domain) -> Tensor:
-        """`(B, N, in_dim)` to `(B, N, embed_dim)`; what it gives at points that do not exist has no meaning."""
+    def forward(self, u: Tensor, domain: Domain, at: Tensor | None = None) -> Tensor:
+        """`(B, N, in_dim)` to `(B, N, embed_dim)`; what it gives at points that do not exist has no meaning.
+
+        Args:
+            u: the signal.
+            domain: its points.
+            at: int64 `(M,)` or `(B, M)`, the points at which the result is wanted, `(B, M, embed_dim)`; None: all.
+        """
         u = self.input_dropout(u)
-        for block in self._blocks():
+        *blocks, last = self._blocks()
+        for block in blocks:
             u = block(u, domain)
-        return u
+        return last(u, domain, at=at)
 
     def initial_state(self, batch_size: int) -> StackState:
         """The state before the first point, for `scan`; only for causal stacks."""
@@ -179,21 +186,24 @@ class CKCNN(nn.Module):
         Without pooling the outputs are 0 at points that do not exist. A batch entry without points is pooled to 0.
         """
         u, domain = self.encoder(inputs)
+        if self.config.pool == "last":
+            return self.head(self._last(u, domain))
         u = self.stack(u, domain)
-        if self.config.pool == "none":
-            out = self.head(u)
-            return out if domain.mask is None else torch.where(domain.mask[..., None], out, 0.0)
-        return self.head(_last(u, domain) if self.config.pool == "last" else _mean(u, domain))
+        if self.config.pool == "mean":
+            return self.head(_mean(u, domain))
+        out = self.head(u)
+        return out if domain.mask is None else torch.where(domain.mask[..., None], out, 0.0)
 
-
-def _last(u: Tensor, domain: Domain) -> Tensor:
-    """The signal `(B, N, C)` at each entry's last point that exists, `(B, C)`."""
-    if domain.mask is None:
-        return u[:, -1] if u.shape[1] else u.new_zeros(len(u), u.shape[2])
-    places = torch.arange(1, u.shape[1] + 1, device=u.device) * domain.mask
-    place = places.amax(-1) if u.shape[1] else places.sum(-1)
-    padded = nn.functional.pad(u, (0, 0, 1, 0))  # place 0: no point
-    return padded.take_along_dim(place.expand(len(u))[:, None, None], 1)[:, 0]
+    def _last(self, u: Tensor, domain: Domain) -> Tensor:
+        """What the stack makes of `(B, N, C)` at each entry's last point that exists, `(B, embed_dim)`."""
+        if not u.shape[1]:
+            return u.new_zeros(len(u), self.config.embed_dim)
+        if domain.mask is None:
+            return self.stack(u, domain, u.new_full((1,), u.shape[1] - 1, dtype=torch.int64))[:, 0]
+        # 1 for the first point, so that 0 means that there is none
+        place = (torch.arange(1, u.shape[1] + 1, device=u.device) * domain.mask).amax(-1, keepdim=True)
+        place = place.expand(len(u), 1)
+        return torch.where(place > 0, self.stack(u, domain, (place - 1).clamp_min(0))[:, 0], 0.0)
 
 
 def _mean(u: Tensor, domain: Domain) -> Tensor:

@@ -65,91 +65,60 @@ class FeatureSpectra:
 
     def forward(self) -> Tensor:
         """v, `(B, d_out, *results)`."""
-        signal = self._transformed(self.image)
-        out = signal.new_empty(len(signal), self.weight.shape[1], signal.shape[-1])
+        signal = self._by_frequency(self.image).conj_physical_()
+        out = signal.new_empty(len(signal), self.groups, self.outer, signal.shape[-1])
         for at in self._chunks():
-            filters = self._filters(at)
-            if self.inner == 1:
-                by_group = self._by_group(signal, at)
-                torch.mul(filters.flatten(1, 2).conj(), by_group, out=self._by_group(out, at))
-                continue
-            matrices = self._by_frequency("filters", filters)
-            # conj(Ψ̂) û is the conjugate of Ψ̂ conj(û), and û is the smaller one
-            below = self._by_frequency("signal", self._entries_last(signal, at)).conj_physical_()
-            self._spread(out, at, torch.bmm(matrices, below).conj())
+            _product(self._filters(at), signal[at], out[at])
         del signal
-        return self._wanted(self._restored(out))
+        # conj(Ψ̂) û is the conjugate of Ψ̂ conj(û), and signals are smaller than filters
+        return self._wanted(self._by_place(out.conj_physical_()))
 
     def backward(self, grad: Tensor, wants: tuple[bool, bool, bool]) -> FeatureGradients:
         """The gradients of u, φ and M that are wanted, from v̄, `(B, d_out, *results)`."""
-        upstream = self._transformed(self._placed(grad))
-        to_image = upstream.new_empty(len(grad), self.image.shape[1], upstream.shape[-1]) if wants[0] else None
+        upstream = self._by_frequency(self._placed(grad))
+        count, batch = len(upstream), upstream.shape[-1]
+        to_image = upstream.new_empty(count, self.groups, self.inner, batch) if wants[0] else None
         to_features = torch.empty_like(self.response) if wants[1] else None
         to_weight = torch.zeros_like(self.mixing) if wants[2] else None
-        signal = self._transformed(self.image) if wants[1] or wants[2] else None
+        signal = self._by_frequency(self.image) if wants[1] or wants[2] else None
         for at in self._chunks():
-            differentiate = self._thin if self.inner == 1 else self._thick
-            products = differentiate(at, upstream, signal, to_image)
-            if products is not None:
-                self._collect(products, at, to_features, to_weight)
+            if to_image is not None:
+                _product(self._filters(at).mT, upstream[at], to_image[at])
+            if signal is not None:
+                products = _pairs(upstream[at].conj_physical_(), signal[at])
+                self._collect(products.flatten(1), at, to_features, to_weight)
         return FeatureGradients(
-            None if to_image is None else self._cut(self._restored(to_image), self.image.shape[2:]),
+            None if to_image is None else self._cut(self._by_place(to_image), self.image.shape[2:]),
             None if to_features is None else self._cut(self._restored(to_features), self.features.shape[1:]),
             None if to_weight is None else to_weight.t().reshape(self.weight.shape) / math.prod(self.window.lengths),
         )
-
-    def _thick(self, at: slice, upstream: Tensor, signal: Tensor | None, to_image: Tensor | None) -> Tensor | None:
-        """Writes F ū at some frequencies; returns F Ψ̄ there, `(d_out·i, f)`, if there is a signal."""
-        above = self._by_frequency("upstream", self._entries_last(upstream, at))
-        if to_image is not None:
-            matrices = self._by_frequency("filters", self._filters(at))
-            self._spread(to_image, at, torch.bmm(matrices.mT, above))
-        if signal is None:
-            return None
-        below = self._by_frequency("signal", self._entries_last(signal, at))
-        products = torch.bmm(above.conj_physical_(), below.mT).unflatten(0, (-1, self.groups))
-        entries = self._complex.take("entries", self.groups, self.outer, self.inner, len(products))
-        return entries.copy_(products.permute(1, 2, 3, 0)).view(len(self.mixing), -1)
-
-    def _thin(self, at: slice, upstream: Tensor, signal: Tensor | None, to_image: Tensor | None) -> Tensor | None:
-        """As `_thick`, where each group has one channel: products of numbers, no matrices."""
-        above = self._by_group(upstream, at)
-        if to_image is not None:
-            to_image[:, :, at] = (self._filters(at).flatten(1, 2) * above).sum(2)
-        if signal is None:
-            return None
-        return (above.conj() * self._by_group(signal, at)).sum(0).flatten(0, 1)
 
     def _chunks(self) -> Iterator[slice]:
         return ranges(self.response.shape[-1], self.chunk)
 
     def _filters(self, at: slice) -> Tensor:
-        """Ψ̂ at some frequencies, `(groups, o, i, f)`."""
+        """Ψ̂ at some frequencies, `(f, groups, o, i)`."""
         parts = torch.view_as_real(self.response[:, at]).flatten(1)
         filters = self._real.take("filters", len(self.mixing), parts.shape[1])
         torch.mm(self.mixing, parts, out=filters)
         by_entry = torch.view_as_complex(filters.unflatten(1, (-1, 2)))
-        return by_entry.view(self.groups, self.outer, self.inner, -1)
+        by_frequency = self._complex.take("filters", by_entry.shape[1], len(by_entry)).copy_(by_entry.t())
+        return by_frequency.view(-1, self.groups, self.outer, self.inner)
 
-    def _by_group(self, spectrum: Tensor, at: slice) -> Tensor:
-        """`(B, C, F)` at some frequencies, `(B, groups, C / groups, f)`."""
-        return spectrum[:, :, at].unflatten(1, (self.groups, -1))
+    def _by_frequency(self, values: Tensor) -> Tensor:
+        """`(B, C, *n)` to its spectrum `(F, groups, C / groups, B)`, where every frequency is one matrix a group."""
+        batch = len(values)
+        spectrum = self._transformed(values.transpose(0, 1)).flatten(0, 1)
+        return spectrum.t().contiguous().view(spectrum.shape[1], self.groups, -1, batch)
 
-    def _entries_last(self, spectrum: Tensor, at: slice) -> Tensor:
-        """The same as `(groups, C / groups, B, f)`."""
-        return self._by_group(spectrum, at).permute(1, 2, 0, 3)
+    def _by_place(self, spectrum: Tensor) -> Tensor:
+        """What `_by_frequency` takes apart, `(B, C, *L)`."""
+        flat = spectrum.flatten(1).t().contiguous()
+        return self._restored(flat).unflatten(0, (-1, spectrum.shape[-1])).transpose(0, 1)
 
-    def _by_frequency(self, name: str, values: Tensor) -> Tensor:
-        """`(groups, a, b, f)` as matrices `(f·groups, a, b)`."""
-        groups, a, b, count = values.shape
-        return self._complex.take(name, count, groups, a, b).copy_(values.permute(3, 0, 1, 2)).flatten(0, 1)
-
-    def _spread(self, into: Tensor, at: slice, values: Tensor) -> None:
-        """Puts `(f·groups, a, B)` into its place in `(B, groups·a, F)`."""
-        self._by_group(into, at).copy_(values.unflatten(0, (-1, self.groups)).permute(3, 1, 2, 0))
-
-    def _collect(self, entries: Tensor, at: slice, to_features: Tensor | None, to_weight: Tensor | None) -> None:
-        """Adds to F φ̄ and to L M̄ what F Ψ̄ at some frequencies, `(d_out·i, f)`, gives."""
+    def _collect(self, products: Tensor, at: slice, to_features: Tensor | None, to_weight: Tensor | None) -> None:
+        """Adds to F φ̄ and to L M̄ what F Ψ̄ at some frequencies, `(f, d_out·i)`, gives."""
+        entries = self._complex.take("entries", products.shape[1], len(products)).copy_(products.t())
         parts = torch.view_as_real(entries).flatten(1)
         if to_features is not None:
             to_features[:, at] = torch.view_as_complex((self.mixing.t() @ parts).unflatten(1, (-1, 2)))
@@ -191,3 +160,19 @@ class FeatureSpectra:
         for axis, extent in zip(self.axes, shape, strict=True):
             values = values.narrow(axis, 0, extent)
         return values
+
+
+def _product(matrices: Tensor, columns: Tensor, out: Tensor) -> None:
+    """`(f, groups, a, c)` times `(f, groups, c, B)`, into `(f, groups, a, B)`."""
+    if 1 in matrices.shape[2:]:
+        # a product of numbers, or a sum of few: what sets up a matrix product would cost more than the product
+        torch.sum(matrices[..., None] * columns[:, :, None], 3, out=out)
+    else:
+        torch.bmm(matrices.flatten(0, 1), columns.flatten(0, 1), out=out.flatten(0, 1))
+
+
+def _pairs(above: Tensor, below: Tensor) -> Tensor:
+    """Σ_b of `(f, groups, o, B)` and `(f, groups, i, B)`: `(f, groups, o, i)`."""
+    if above.shape[2] == below.shape[2] == 1:
+        return (above * below).sum(3, keepdim=True)
+    return torch.bmm(above.flatten(0, 1), below.flatten(0, 1).mT).unflatten(0, above.shape[:2])
