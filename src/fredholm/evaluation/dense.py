@@ -9,6 +9,7 @@ from torch import Tensor
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Evaluation
 from fredholm.kernels import Kernel
+from fredholm.kernels.head_blocks import weigh_by_head
 
 
 @final
@@ -40,17 +41,6 @@ class Dense(Evaluation):
         """See `Evaluation.integrate`."""
         kappa = kernel.matrix(u, domain, query, query_domain)
         mass = kernel.measure(domain).to(u.dtype).expand(u.shape[0], domain.num_points)
-        if domain.pair_weights is not None:
-            kappa = _weighted(kappa, domain.pair_weights)
+        if domain.pair_weights is not None and not kernel.holds_pair_weights:
+            kappa = weigh_by_head(kappa, domain.pair_weights)
         return torch.einsum("bqkoi,bki->bqo", kappa, (kernel.multiplicand(u) * mass[..., None]).to(kappa.dtype))
-
-
-def _weighted(kappa: Tensor, pair_weights: Tensor) -> Tensor:
-    """κ times m, `(B', H', Nq, N)`; of the output channels each head has its share, in a row."""
-    heads = pair_weights.shape[1]
-    if kappa.shape[-2] % heads:
-        raise ValueError(
-            f"Dense: pair weights for {heads} heads do not fit a kernel with {kappa.shape[-2]} output channels"
-        )
-    by_head = kappa.unflatten(-2, (heads, -1)) * pair_weights.movedim(1, -1)[..., None, None].to(kappa.dtype)
-    return by_head.flatten(-3, -2)

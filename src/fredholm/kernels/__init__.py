@@ -7,6 +7,7 @@ from fredholm.kernels.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution import Convolution
 from fredholm.kernels.diagonal_recurrence import DiagonalForm, DiagonalRecurrence
 from fredholm.kernels.diagonal_state_space import DiagonalStateSpace, start_frequencies
+from fredholm.kernels.discount import Discount
 from fredholm.kernels.dot_product import DotProduct, DotProductForm
 from fredholm.kernels.factorised import Factorised, FeatureProduct, LowRank, LowRankForm, ProductForm
 from fredholm.kernels.feature_filter import FeatureFilter
@@ -70,6 +71,7 @@ __all__ = [
     "DiagonalForm",
     "DiagonalRecurrence",
     "DiagonalStateSpace",
+    "Discount",
     "DotProduct",
     "DotProductForm",
     "Elementwise",

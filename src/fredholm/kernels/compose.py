@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
+from fredholm.kernels.head_blocks import weigh_by_head
 from fredholm.kernels.kernel import Kernel
 
 
@@ -41,6 +42,7 @@ class Sum(Kernel):
         self.is_affine = any(term.is_affine for term in flat)
         self.counts_points = any(term.counts_points for term in flat)
         self.is_pairwise = all(term.is_pairwise for term in flat)
+        self.holds_pair_weights = any(term.holds_pair_weights for term in flat)
 
     @property
     def query_dim(self) -> int:
@@ -68,6 +70,8 @@ class Sum(Kernel):
             if self.counts_points and not term.counts_points:
                 ratio = domain.weights / torch.where(domain.counts > 0, domain.counts, 1.0)
                 kappa = kappa * (ratio if ratio.ndim == 2 else ratio[None])[:, None, :, None, None].to(kappa.dtype)
+            if self.holds_pair_weights and not term.holds_pair_weights and domain.pair_weights is not None:
+                kappa = weigh_by_head(kappa, domain.pair_weights)
             total = kappa if total is None else total + kappa
         assert total is not None
         return total
@@ -94,7 +98,7 @@ class Scaled(Kernel):
         self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
         self.is_causal, self.reads_query = kernel.is_causal, kernel.reads_query
         self.is_affine, self.counts_points = kernel.is_affine, kernel.counts_points
-        self.is_pairwise = kernel.is_pairwise
+        self.is_pairwise, self.holds_pair_weights = kernel.is_pairwise, kernel.holds_pair_weights
 
     @property
     def query_dim(self) -> int:

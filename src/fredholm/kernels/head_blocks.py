@@ -17,3 +17,18 @@ def block_diagonal(blocks: Tensor) -> Tensor:
     # advanced indices apart in the index list put their dimension first
     full[:, :, :, diagonal, :, diagonal] = blocks.transpose(0, 1)
     return full.reshape(batch, n_q, n_k, heads * d, heads * d)
+
+
+def weigh_by_head(kappa: Tensor, pair_weights: Tensor) -> Tensor:
+    """κ `(B, Nq, N, d_out, d_in)` times m `(B', H', Nq, N)`; of the output channels each head has its share, in a row.
+
+    Raises:
+        ValueError: when heads do not divide the output channels.
+    """
+    heads = pair_weights.shape[1]
+    if kappa.shape[-2] % heads:
+        raise ValueError(
+            f"Dense: pair weights for {heads} heads do not fit a kernel with {kappa.shape[-2]} output channels"
+        )
+    by_head = kappa.unflatten(-2, (heads, -1)) * pair_weights.movedim(1, -1)[..., None, None].to(kappa.dtype)
+    return by_head.flatten(-3, -2)

@@ -25,6 +25,8 @@ class Kernel(nn.Module, abc.ABC):
             or a recurrence sums over samples, however many there are.
         is_pairwise: whether κ(x, y, u(x), u(y)) needs the two points and nothing else, so that it may be integrated
             over other nodes; a stencil needs its grid, a recurrence all points between the two.
+        holds_pair_weights: whether κ has the pair weights of a measure (`Domain.weigh_pairs`) in it, as a sum over
+            chains of pairs must; else the integral multiplies κ by them.
         no_weight_decay: local names of parameters that an optimiser should not decay.
     """
 
@@ -36,6 +38,7 @@ class Kernel(nn.Module, abc.ABC):
     is_affine: bool = False
     counts_points: bool = False
     is_pairwise: bool = True
+    holds_pair_weights: bool = False
     no_weight_decay: frozenset[str] = frozenset()
 
     @property

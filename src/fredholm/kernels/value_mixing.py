@@ -5,7 +5,7 @@ Legend
     ω_j, m_ij    mass of a point, and its pair weight (`Domain.weigh_pairs`)
     V_h          value matrix, (d, d_in), or (d, d_in + 1) for affine kernels
 
-    κ_ij = a_ij V_h,   so that the integral is Σ_j ω_j m_ij a_ij V ũ_j
+    κ_ij = a_ij V_h,   so that the integral is Σ_j ω_j m_ij a_ij V ũ_j; without m where a has it (`holds_pair_weights`)
 """
 
 import abc
@@ -79,8 +79,10 @@ class ValueMixing(Kernel):
     def coefficients(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
-        """ω_j m_ij a_ij, what each point contributes to a head's integral, `(B, H, Nq, N)`."""
+        """ω_j m_ij a_ij, what each point contributes to a head's integral, `(B, H, Nq, N)`; m as in the legend."""
         density = self._density(u, domain, query, query_domain)
+        if self.holds_pair_weights:
+            return density * self.mass(domain).to(density.dtype)
         return density * self.pair_mass(domain, density.dtype)
 
     def _density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
