@@ -1,8 +1,10 @@
 """Labelled series: .ts, .csv and .npz files, and what becomes of them before a network."""
 
 from .csv_file import read_csv
+from .idx_pixels import idx_pixels
 from .npz_file import read_npz
 from .open import open_series, read_series
+from .permutation import permute_samples
 from .physionet_2012 import physionet_2012
 from .preparation import Preparation
 from .series_set import SeriesSet, SeriesSplits
@@ -16,7 +18,9 @@ __all__ = [
     "SeriesSplits",
     "average_in_bins",
     "drop_samples",
+    "idx_pixels",
     "open_series",
+    "permute_samples",
     "physionet_2012",
     "read_csv",
     "read_npz",

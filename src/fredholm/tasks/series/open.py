@@ -6,9 +6,11 @@ from pathlib import Path
 
 import torch
 
+from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
 from .csv_file import read_csv
+from .idx_pixels import idx_pixels
 from .npz_file import read_npz
 from .physionet_2012 import is_physionet_2012, physionet_2012
 from .series_set import SeriesSet, SeriesSplits
@@ -27,7 +29,7 @@ def open_series(data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTIO
     Args:
         data: a .ts, .csv (`read_csv`, also gzipped) or .npz file (`read_npz`); a folder with one such file or pair; or
             the start of a pair's names (`folder/Gun`). One file of a pair stands for both. Or the folder of
-            `physionet_2012`.
+            `physionet_2012`, or of `idx_pixels`.
         test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
         split_seed: picks one of many such splits.
 
@@ -37,6 +39,8 @@ def open_series(data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTIO
     path = Path(data).expanduser()
     if is_physionet_2012(path):
         return _fixed(path, physionet_2012(path), test_fraction, split_seed)
+    if path.is_dir() and is_idx_folder(path):
+        return _fixed(path, idx_pixels(path), test_fraction, split_seed)
     files = _files(path)
     if len(files) == 2:
         train = read_series(files[0])

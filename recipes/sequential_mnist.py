@@ -1,0 +1,48 @@
+"""Handwritten digits read pixel by pixel, 784 samples each, in their order (sMNIST) or in a drawn one (pMNIST).
+
+Command:   fredholm train sequential_mnist
+           fredholm train permuted_mnist
+Hardware:  one core of an Intel Xeon, shared with other work; float32
+Time:      not measured yet
+Score:     not measured yet
+Paper:     CKConv (arXiv 2102.02611), table 1: 99.31 and 98.00 %, 98K parameters, 200 epochs
+Data:      ../shared/data/mnist, or another folder in the format of MNIST by --task.data
+
+Deviations from the paper's table 8: the learning rate falls along a cosine, where the paper divides it by 5 after 20
+epochs without progress; gradients are clipped at norm 1; and what is measured are averaged weights after the last
+epoch. A GPU is meant: an epoch takes some minutes on one core (--training.epochs N shortens the run).
+"""
+
+from fredholm.models import CKCNN
+from fredholm.tasks import SeriesClassification
+from fredholm.training import Run, TrainingConfig
+
+
+def sequential_mnist() -> Run.Config:
+    """A CKCNN of 98,000 parameters on digits as sequences of pixels."""
+    return _pixels(omega_0=31.09, dropout=0.1)
+
+
+def permuted_mnist() -> Run.Config:
+    """The digits with their pixels in a drawn order, the same for all."""
+    return _pixels(omega_0=43.46, dropout=0.0, permute_seed=0)
+
+
+def _pixels(*, omega_0: float, dropout: float, permute_seed: int | None = None) -> Run.Config:
+    return Run.Config(
+        task=SeriesClassification.Config(
+            data="../shared/data/mnist",
+            permute_seed=permute_seed,
+            model=CKCNN.Config(embed_dim=30, depth=2, omega_0=omega_0, dropout=dropout, input_dropout=0.1),
+        ),
+        training=TrainingConfig(
+            epochs=200,
+            batch_size=64,
+            learning_rate=1e-3,
+            final_learning_rate=0.0,
+            warmup_fraction=0.0,
+            weight_decay=0.0,
+            ema_decay=0.99,
+            test_batch_size=250,
+        ),
+    )

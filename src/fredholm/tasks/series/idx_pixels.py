@@ -1,0 +1,32 @@
+"""Images read pixel by pixel, row after row: sequential MNIST (Le, Jaitly, Hinton 2015)."""
+
+from pathlib import Path
+
+import torch
+
+from fredholm.tasks.images import ImageDataset, idx_folder
+
+from .series_set import SeriesSet, SeriesSplits
+
+
+def idx_pixels(folder: str | Path) -> SeriesSplits:
+    """A folder in the format of MNIST as series of one channel, `pixel`: brightness from 0 to 1, a sample each.
+
+    Raises:
+        ValueError: what `idx_folder` refuses.
+    """
+    splits = idx_folder(folder)
+    return SeriesSplits(_series(splits.train), _series(splits.test))
+
+
+def _series(images: ImageDataset) -> SeriesSet:
+    every = torch.arange(len(images))
+    values = images.images(every).flatten(1)[..., None].float() / 255
+    return SeriesSet(
+        values=values,
+        lengths=torch.full((len(values),), values.shape[1]),
+        labels=images.labels(every),
+        classes=images.classes,
+        channels=("pixel",),
+        names=tuple(images.name(i) for i in range(len(values))),
+    )
