@@ -1,0 +1,38 @@
+"""Penn Treebank, 5 million characters of newspaper text, character by character: a CKCNN.
+
+Command:   fredholm train penn_treebank_characters --training.epochs 1
+Hardware:  one core of an Intel Xeon, shared with other work; float32
+Time:      not measured yet
+Score:     not measured yet
+Paper:     CKConv (arXiv 2102.02611), table 1: 1.045 bits a character, 1.8M parameters, up to 200 epochs
+Data:      ../shared/data/text_lm/ptb.{train,valid,test}.txt.gz
+
+Settings are those of the paper's table 8. It names no context; 400 characters, of which a test window scores the last
+320, are those of the comparison that it follows (Bai et al., 2018). A token is a byte, of which 50 occur, with a vector
+of 128 channels, the paper's of 100; so there are 2.3M parameters. Other deviations: the learning rate falls along a
+cosine, where the paper divides it by 5 after 5 epochs without progress; gradients are clipped at norm 1; weights are
+averaged. A GPU is meant for more than an epoch or two.
+"""
+
+from fredholm.models import CKCNNText
+from fredholm.tasks import LanguageModelling
+from fredholm.training import Run, TrainingConfig
+
+
+def penn_treebank_characters() -> Run.Config:
+    """A CKCNN of 128 channels on the characters of Penn Treebank."""
+    return Run.Config(
+        task=LanguageModelling.Config(
+            data="../shared/data/text_lm/ptb", context=400, stride=320, model=CKCNNText.Config()
+        ),
+        training=TrainingConfig(
+            epochs=50,
+            batch_size=24,
+            learning_rate=2e-3,
+            final_learning_rate=0.0,
+            warmup_fraction=0.0,
+            weight_decay=1e-6,
+            ema_decay=0.99,
+            test_batch_size=24,
+        ),
+    )
