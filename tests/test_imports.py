@@ -22,6 +22,7 @@ LAYERS = (
     {"blocks"},
     {"encoders"},
     {"models"},
+    {"analysis"},
     {"tasks"},
     {"training", "verification"},
     {"fredholm"},

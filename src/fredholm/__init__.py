@@ -1,6 +1,6 @@
 """Fredholm: one learnable integral operator in place of convolution, attention and recurrence."""
 
-from fredholm import blocks, domains, encoders, evaluation, kernels, models, operators, quadrature
+from fredholm import analysis, blocks, domains, encoders, evaluation, kernels, models, operators, quadrature
 from fredholm._version import __version__
 from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
 from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank, from_torch, to_torch
@@ -13,6 +13,7 @@ __all__ = [
     "Sequence",
     "Union",
     "__version__",
+    "analysis",
     "blocks",
     "compare_routes",
     "domains",

@@ -227,6 +227,21 @@ def test_equals_direct_convolution_on_a_long_sequence():
     compare(results(FeatureFFT(), problem), results(NativeConvolution(), problem), 1e-5)
 
 
+def test_float32_keeps_to_the_direct_sum_over_16_000_samples():
+    n, channels, places = 16_000, 30, [0, 1, 997, 8191, 15_999]
+    kernel = ContinuousConvolution(channels, channels, omega_0=30.0, scale=n - 1.0, spacing=1.0)
+    u = torch.randn(1, n, channels)
+    out = FeatureFFT().integrate(kernel, u, Sequence(n, spacing=1.0))[0, places].double()
+    kernel.double()
+    rows = []
+    for place in places:
+        before = torch.arange(place + 1, dtype=torch.float64)
+        features = kernel.features((place - before)[:, None])
+        rows.append(torch.einsum("nw,woi,ni->o", features, kernel.feature_weight(), u[0, : place + 1].double()))
+    expected = torch.stack(rows)
+    assert (out - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
 def test_a_smoothed_kernel_is_the_same_on_every_route():
     kernel = randomise(ContinuousConvolution(3, 4, spacing=0.1, scale=3.1, smoothing=True).double())
     problem = Problem(kernel, torch.randn(2, 31, 3, dtype=torch.float64), Sequence(31, spacing=0.05))

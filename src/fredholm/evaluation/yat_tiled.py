@@ -12,8 +12,8 @@ from fredholm.evaluation.evaluation import StatefulEvaluation
 from fredholm.evaluation.yat_sums import KINDS, YatInputs, yat_sums
 from fredholm.evaluation.yat_sums.inputs import encoded
 from fredholm.kernels import Kernel, State, StatefulYat, YatForm, YatScored
+from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.yat_product import working_dtype
-from fredholm.kernels.yat_scored import each_query_head
 
 
 @final

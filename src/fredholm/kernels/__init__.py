@@ -13,6 +13,8 @@ from fredholm.kernels.factorised import Factorised, FeatureProduct, LowRank, Low
 from fredholm.kernels.feature_filter import FeatureFilter
 from fredholm.kernels.features import fourier_features, phases, sample_frequencies
 from fredholm.kernels.gru import GRU
+from fredholm.kernels.hop_norms import FrobeniusNorm, HopNorm, HopScores, RowNorm
+from fredholm.kernels.infinite_attention import InfiniteAttention
 from fredholm.kernels.kernel import Kernel, PairwiseForm, PairwiseMLP, State, Stateful
 from fredholm.kernels.kernel_network import KernelActivation, KernelNetwork
 from fredholm.kernels.lattice_smoothing import smoothing_taps
@@ -24,6 +26,7 @@ from fredholm.kernels.lstm import LSTM
 from fredholm.kernels.matrix_recurrence import MatrixForm, MatrixRecurrence
 from fredholm.kernels.mlp import MLP, KernelInputs, activate
 from fredholm.kernels.multi_head import MultiHead
+from fredholm.kernels.neumann import HopActivation, HopForm, Neumann
 from fredholm.kernels.normalised import Normalised
 from fredholm.kernels.normalisers import (
     Competitive,
@@ -81,6 +84,12 @@ __all__ = [
     "FeaturePair",
     "FeatureProduct",
     "FilterGeometry",
+    "FrobeniusNorm",
+    "HopActivation",
+    "HopForm",
+    "HopNorm",
+    "HopScores",
+    "InfiniteAttention",
     "Kernel",
     "KernelActivation",
     "KernelInputs",
@@ -94,6 +103,7 @@ __all__ = [
     "MatrixForm",
     "MatrixRecurrence",
     "MultiHead",
+    "Neumann",
     "Normalised",
     "Normaliser",
     "PairwiseForm",
@@ -102,6 +112,7 @@ __all__ = [
     "PointInputs",
     "Pointwise",
     "ProductForm",
+    "RowNorm",
     "Scaled",
     "Scored",
     "SelectiveStateSpace",

@@ -9,6 +9,11 @@ def split_heads(u: Tensor, num_heads: int) -> Tensor:
     return u.unflatten(-1, (num_heads, u.shape[-1] // num_heads)).transpose(1, 2)
 
 
+def each_query_head(keys: Tensor, heads: int) -> Tensor:
+    """Keys, values or constants of some heads `(B, H', ...)`, H' a divisor of H, for each of H heads of queries."""
+    return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], dim=1)
+
+
 def block_diagonal(blocks: Tensor) -> Tensor:
     """κ head by head, `(B, H, Nq, N, d, d)`, as matrices on all channels, `(B, Nq, N, H·d, H·d)`."""
     batch, heads, n_q, n_k, d, _ = blocks.shape

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, order_times
+from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.head_projections import HeadProjections, check_heads
 from fredholm.kernels.kernel import State
 from fredholm.kernels.normalisers import Normaliser, Softmax
 from fredholm.kernels.rotary import check_rotary, rotate
 from fredholm.kernels.softening import Softening
-from fredholm.kernels.yat_scored import StatefulYat, YatForm, each_query_head, yat_scores
+from fredholm.kernels.yat_scored import StatefulYat, YatForm, yat_scores
 
 
 @final

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain
+from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.kernel import State, Stateful
 from fredholm.kernels.scored import Scored
 from fredholm.kernels.yat_product import response, working_dtype
@@ -73,8 +74,3 @@ def yat_scores(form: YatForm) -> Tensor:
     with torch.autocast(q.device.type, enabled=False):
         squares = q.square().sum(-1)[..., None], k.square().sum(-1)[:, :, None]
         return response(q @ k.mT, *squares, b, form.epsilon.to(working))
-
-
-def each_query_head(keys: Tensor, heads: int) -> Tensor:
-    """Keys, values or constants of some heads `(B, H', ...)`, H' a divisor of H, for each of H heads of queries."""
-    return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], dim=1)
