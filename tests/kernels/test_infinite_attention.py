@@ -1,0 +1,249 @@
+"""Infinite attention is its formula: a normalised hop, and the series of all hops."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import IntegralOperator
+from fredholm.domains import Points, Sequence, preceding_counts
+from fredholm.evaluation import Dense, StepLoop
+from fredholm.kernels import Attention, FrobeniusNorm, HopNorm, InfiniteAttention
+from tests.contracts.routes import randomise
+from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
+from tests.refusals import refused
+
+ACTIVATIONS = {"relu": torch.relu, "gelu": torch.nn.functional.gelu, "abs": torch.abs}
+
+
+def kernel_of(dtype: torch.dtype = torch.float64, **options) -> InfiniteAttention:
+    return randomise(InfiniteAttention(8, 4, **options).to(dtype))
+
+
+def signal(where, dtype: torch.dtype = torch.float64) -> Tensor:
+    u = torch.randn(2, where.num_points, 8, dtype=dtype)
+    return u if where.mask is None else torch.where(where.mask[..., None], u, 0.0)
+
+
+@torch.no_grad()
+def hop_by_hand(kernel: InfiniteAttention, u: Tensor, where, batch: int, head: int) -> Tensor:
+    """A of one head, number by number: the weight that each point gives to each, masses included."""
+    own, n = kernel.projections, where.num_points
+    mass = where.counts.expand(len(u), -1)[batch]
+    q, k = own.queries(u)[batch, head], own.keys(u)[batch, head * own.num_kv_heads // own.num_heads]
+    pairs = where.pair_weights
+    counts = preceding_counts(where, where)
+    counts = counts[batch % len(counts)]
+    phi = torch.zeros(n, n, dtype=torch.float64)
+    for i in range(n):
+        for j in range(n):
+            if kernel.is_causal and j >= counts[i]:
+                continue
+            m = 1.0 if pairs is None else pairs[batch % len(pairs), head % pairs.shape[1], i, j]
+            phi[i, j] = m * ACTIVATIONS[kernel.activation](kernel.scale * q[i] @ k[j])
+    hop = torch.zeros_like(phi)
+    for i in range(n):
+        if isinstance(kernel.norm, FrobeniusNorm):
+            block = int(counts[i]) if kernel.is_causal else n
+            square = sum(mass[a] * mass[b] * phi[a, b] ** 2 for a in range(block) for b in range(n))
+            norm = float(square) ** 0.5
+        else:
+            norm = float(sum(mass[b] * phi[i, b].abs() for b in range(n)))
+        for j in range(n):
+            hop[i, j] = mass[j] * phi[i, j] / norm if norm > 0 else 0.0
+    return hop
+
+
+@pytest.mark.parametrize("name", ["sequence", "masked", "weights", "pairs weighed per head", "nothing exists"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"activation": "gelu"}, {"activation": "abs", "normaliser": "rows"}, {"is_causal": True, "num_kv_heads": 2}],
+    ids=str,
+)
+def test_coefficients_are_the_formula(options, name):
+    torch.manual_seed(0)
+    where = domain(name)
+    u = signal(where)
+    hop, series = kernel_of(form="hop", **options), kernel_of(gamma=[0.3, 0.5, 0.7, 0.9], **options)
+    one, all_hops = hop.coefficients(u, where), series.coefficients(u, where)
+    for batch, head in ((0, 1), (1, 3)):
+        a = hop_by_hand(hop, u, where, batch, head)
+        torch.testing.assert_close(one[batch, head], a, atol=1e-12, rtol=1e-12)
+        gamma_a = (0.5 if head == 1 else 0.9) * a
+        powers, term = torch.zeros_like(a), torch.eye(len(a), dtype=a.dtype)
+        for _ in range(400):
+            term = term @ gamma_a
+            powers = powers + term
+        torch.testing.assert_close(all_hops[batch, head], powers, atol=1e-12, rtol=1e-12)
+
+
+def test_equal_masses_give_the_papers_layer():
+    kernel, u = kernel_of(form="hop"), torch.randn(2, 6, 8, dtype=torch.float64)
+    own = kernel.projections
+    scores = (own.queries(u) @ own.keys(u).mT).relu()
+    hop = scores / torch.linalg.matrix_norm(scores)[..., None, None]
+    expected = (hop @ own.values(u)).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(Dense().integrate(kernel, u, Sequence(6)), expected)
+
+
+@pytest.mark.parametrize("name", DOMAINS + PAIRS)
+def test_rows_are_substochastic_and_the_frobenius_norm_is_one(name):
+    torch.manual_seed(0)
+    where = domain(name)
+    u = signal(where)
+    rows = kernel_of(form="hop", normaliser="rows").coefficients(u, where).sum(-1)
+    assert bool(((rows == 0) | ((rows - 1).abs() < 1e-12)).all())
+    hop = kernel_of(form="hop").coefficients(u, where)
+    mass = where.counts.expand(2, -1)[:, None]
+    squares = torch.where(mass[:, :, None] > 0, hop.square() / mass[:, :, None], 0.0)
+    squares = (mass[..., None] * squares).sum((-2, -1))
+    assert bool(((squares == 0) | ((squares - 1).abs() < 1e-12)).all())
+
+
+def test_frobenius_rows_may_sum_to_more_than_one():
+    u = torch.zeros(1, 9, 8, dtype=torch.float64)
+    u[:, 0] = 5.0
+    kernel = InfiniteAttention(8, form="hop", bias=True).double()
+    with torch.no_grad():
+        for weight in (kernel.projections.query_weight, kernel.projections.key_weight):
+            weight.copy_(torch.eye(8))
+        kernel.get_parameter("projections.key_bias").fill_(1.0)
+    rows = kernel.coefficients(u, Sequence(9)).sum(-1)
+    assert rows.amax() > 1 / 0.7  # 1 - γ max row sum < 0: no absorption probability
+    kernel = kernel_of(form="hop", activation="gelu", normaliser="rows")
+    assert bool(
+        (kernel.coefficients(torch.randn(2, 9, 8, dtype=torch.float64), Sequence(9)).abs().sum(-1) < 1 + 1e-12).all()
+    )
+
+
+@pytest.mark.parametrize("form", ["hop", "resolvent"])
+@pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
+def test_other_queries_at_the_points_themselves_change_nothing(normaliser, form):
+    for is_causal in (False, True):
+        kernel = kernel_of(normaliser=normaliser, form=form, is_causal=is_causal)
+        times = uniform(6).sort().values
+        where, u = Sequence(times=times), torch.randn(2, 6, 8, dtype=torch.float64)
+        here = Dense().integrate(kernel, u, where)
+        torch.testing.assert_close(Dense().integrate(kernel, u, where, u.clone()), here)
+        asked = Dense().integrate(kernel, u, where, u[:, 1:4].clone(), Sequence(times=times[1:4]))
+        torch.testing.assert_close(asked, here[:, 1:4])
+
+
+def test_a_query_elsewhere_is_one_more_hop():
+    kernel, u = kernel_of(), torch.randn(2, 6, 8, dtype=torch.float64)
+    where, query = Points(uniform(6, 2), weights=uniform(6)), torch.randn(2, 3, 8, dtype=torch.float64)
+    own = kernel.projections
+    scores = ((kernel.scale * own.queries(u)) @ own.keys(u).mT).relu()
+    mass = where.weights
+    norm = torch.einsum("i,j,bhij->bh", mass, mass, scores.square()).sqrt()
+    value = own.values(u)
+    inner = Dense().integrate(kernel, u, where).unflatten(-1, (4, 2)).transpose(1, 2)
+    asked = ((kernel.scale * own.queries(query)) @ own.keys(u).mT).relu() / norm[..., None, None] * mass
+    expected = (0.7 * asked @ (value + inner)).transpose(1, 2).flatten(2)
+    got = Dense().integrate(kernel, u, where, query, Points(uniform(3, 2)))
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("gamma", [0.7, [0.2, 0.4, 0.6, 0.8]])
+def test_gamma_learns_in_every_head(gamma):
+    kernel, u = kernel_of(gamma=gamma, learn_gamma=True), torch.randn(2, 6, 8, dtype=torch.float64)
+    assert kernel.discount is not None
+    assert kernel.discount.raw is not None
+    out = Dense().integrate(kernel, u, Sequence(6))
+    cotangent = torch.randn_like(out)
+    grad = torch.autograd.grad((out * cotangent).sum(), kernel.discount.raw)[0]
+    step = 1e-6
+    for head in range(4):
+        ends = []
+        for side in (step, -step):
+            with torch.no_grad():
+                kernel.discount.raw[head] += side
+                ends.append((Dense().integrate(kernel, u, Sequence(6)) * cotangent).sum())
+                kernel.discount.raw[head] -= side
+        assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(grad[head].item(), rel=1e-5)
+        assert grad[head] != 0
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "abs"])
+@pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
+def test_no_scores_no_hops(normaliser, activation):
+    """Zero scores everywhere: the integral is 0 with gradient 0, not NaN."""
+    kernel = kernel_of(normaliser=normaliser, activation=activation, bias=False)
+    u = torch.zeros(1, 4, 8, dtype=torch.float64, requires_grad=True)
+    out = Dense().integrate(kernel, u, Sequence(4))
+    grads = torch.autograd.grad(out.sum(), [u, *kernel.parameters()], allow_unused=True)
+    assert not out.any()
+    assert all(not grad.any() for grad in grads if grad is not None)
+
+
+@pytest.mark.parametrize("options", [{}, {"normaliser": "rows"}, {"form": "hop"}, {"activation": "gelu"}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_step_by_step_is_the_whole(options, dtype):
+    kernel = kernel_of(dtype, is_causal=True, num_kv_heads=2, **options)
+    u = torch.randn(2, 9, 8, dtype=dtype)
+    whole, stepped = (route.integrate(kernel, u, Sequence(9)) for route in (Dense(), StepLoop()))
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(stepped, whole, atol=tolerance, rtol=tolerance)
+
+
+def test_the_future_reaches_nothing():
+    kernel, u = kernel_of(is_causal=True), torch.randn(1, 8, 8, dtype=torch.float64)
+    other = u.clone()
+    other[:, 5:] = 10 * torch.randn(1, 3, 8, dtype=torch.float64)
+    here, there = (Dense().integrate(kernel, v, Sequence(8)) for v in (u, other))
+    torch.testing.assert_close(here[:, :5], there[:, :5])
+    assert not torch.allclose(here[:, 5:], there[:, 5:])
+
+
+class Loose(HopNorm):
+    """No norm at all."""
+
+    def norm(self, scores):
+        return torch.ones_like(scores.query[..., :1])
+
+    def following(self, row, before):
+        return torch.ones_like(before)
+
+
+def test_refuses_a_series_that_diverges():
+    kernel = kernel_of(normaliser=Loose(), activation="abs", is_causal=True)
+    u = torch.randn(1, 5, 8, dtype=torch.float64)
+    small = Dense().integrate(kernel, 0.1 * u, Sequence(5))
+    torch.testing.assert_close(StepLoop().integrate(kernel, 0.1 * u, Sequence(5)), small)
+    for route in (Dense(), StepLoop()):
+        with refused(ValueError, "InfiniteAttention: the series of hops diverges, the spectral radius of γA is"):
+            route.integrate(kernel, 100 * u, Sequence(5))
+
+
+def test_refuses_what_it_cannot_be():
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"gamma": 1.0}, "gamma must be in (0, 1)"),
+        ({"form": "depth"}, "form must be 'resolvent' or 'hop'; got 'depth'"),
+        ({"activation": "exp"}, "activation must be 'relu' or 'gelu' or 'abs'"),
+        ({"normaliser": "l1"}, "normaliser must be 'frobenius' or 'rows'"),
+        ({"form": "hop", "learn_gamma": True}, "one hop has no gamma to learn"),
+    ]
+    for options, told in cases:
+        with refused(ValueError, told):
+            InfiniteAttention(8, 4, **options)
+    with refused(ValueError, "num_heads must divide embed_dim"):
+        InfiniteAttention(8, 3)
+
+
+def test_refuses_pair_weights_for_queries_elsewhere():
+    where = Sequence(5).weigh_pairs(torch.zeros(3, 5))
+    with refused(ValueError, "pair weights are for other queries than the points", "as points of the signal"):
+        Dense().integrate(kernel_of(), signal(where), where, torch.randn(2, 3, 8, dtype=torch.float64), Sequence(3))
+
+
+def test_sums_with_other_kernels_weigh_pairs_once():
+    terms = [kernel_of(), randomise(Attention(8, 4).double(), 0.4)]
+    total = terms[0] + terms[1]
+    where = domain("pairs weighed")
+    u = signal(where)
+    expected = Dense().integrate(terms[0], u, where) + Dense().integrate(terms[1], u, where)
+    torch.testing.assert_close(Dense().integrate(total, u, where), expected)
+    torch.testing.assert_close(
+        IntegralOperator(total, residual=False, output_projection=False).double()(u, where), expected
+    )
