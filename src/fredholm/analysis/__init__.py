@@ -1,0 +1,55 @@
+"""Reading a trained kernel: weights, centrality, faithfulness of maps, and pictures."""
+
+from fredholm.analysis.alignment import Alignment, alignment
+from fredholm.analysis.centrality import (
+    absorption_probabilities,
+    expected_visits,
+    incoming_influence,
+    katz_centrality,
+    outgoing_influence,
+)
+from fredholm.analysis.degradation import DegradationCurve, Fill, Order, degradation_curve
+from fredholm.analysis.localisation import (
+    DetectionCurves,
+    Localisation,
+    box_mask,
+    detection_curves,
+    localisation,
+    patch_labels,
+)
+from fredholm.analysis.markov import MarkovReading, markov_reading
+from fredholm.analysis.overlay import overlay, save_overlays
+from fredholm.analysis.perron import PerronVector, perron_vector
+from fredholm.analysis.relevance import patch_relevance
+from fredholm.analysis.rollout import attention_rollout
+from fredholm.analysis.weights import attention_weights, record_weights
+
+__all__ = [
+    "Alignment",
+    "DegradationCurve",
+    "DetectionCurves",
+    "Fill",
+    "Localisation",
+    "MarkovReading",
+    "Order",
+    "PerronVector",
+    "absorption_probabilities",
+    "alignment",
+    "attention_rollout",
+    "attention_weights",
+    "box_mask",
+    "degradation_curve",
+    "detection_curves",
+    "expected_visits",
+    "incoming_influence",
+    "katz_centrality",
+    "localisation",
+    "markov_reading",
+    "outgoing_influence",
+    "overlay",
+    "patch_labels",
+    "patch_relevance",
+    "perron_vector",
+    "record_weights",
+    "save_overlays",
+]

@@ -1,0 +1,47 @@
+"""What the readings of attention weights ask of them."""
+
+import torch
+from torch import Tensor
+
+
+def checked_matrix(name: str, A: Tensor) -> Tensor:
+    """A square matrix of finite weights >= 0, `(..., N, N)`, in at least float32; raises in the name of a function.
+
+    A solver may leave zeros a little below 0: down to a hundred roundings of the largest weight these are zeros.
+    """
+    if not isinstance(A, Tensor) or not A.dtype.is_floating_point:
+        came = str(A.dtype) if isinstance(A, Tensor) else type(A).__name__
+        raise TypeError(f"analysis.{name}: weights must be a float tensor (..., N, N); got {came}")
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
+        raise ValueError(
+            f"analysis.{name}: weights must be (..., N, N), from the points of a domain to the same points; "
+            f"got {tuple(A.shape)}"
+        )
+    if not bool(A.isfinite().all()):
+        raise ValueError(f"analysis.{name}: weights hold NaN or infinite values")
+    if A.numel() and bool(A.min() < -100 * torch.finfo(A.dtype).eps * A.max()):
+        raise ValueError(
+            f"analysis.{name}: weights must be >= 0, to be read as a graph; the least is {A.min().item():.3g}"
+        )
+    return A.to(torch.promote_types(A.dtype, torch.float32)).clamp_min(0)
+
+
+def checked_discount(name: str, gamma: float | Tensor, A: Tensor) -> Tensor:
+    """γ as a tensor that multiplies matrices `(..., N, N)`; raises unless it is in (0, 1) and fits the matrices."""
+    discount = torch.as_tensor(gamma, dtype=A.dtype, device=A.device)
+    if not bool(((discount > 0) & (discount < 1)).all()):
+        raise ValueError(f"analysis.{name}: gamma must be in (0, 1); got {_told(discount)}")
+    leading = A.shape[:-2]
+    fits = discount.ndim <= len(leading) and all(
+        own in (1, size) for own, size in zip(discount.shape[::-1], leading[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"analysis.{name}: gamma must be one number, or broadcast to the matrices' {tuple(leading)}; "
+            f"got {tuple(discount.shape)}"
+        )
+    return discount[..., None, None]
+
+
+def _told(values: Tensor) -> str:
+    return f"{values.item():.4g}" if values.ndim == 0 else f"values from {values.min():.4g} to {values.max():.4g}"

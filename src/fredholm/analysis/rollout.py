@@ -1,0 +1,48 @@
+"""Attention rollout: weights of the layers of a model, multiplied.
+
+Legend
+    A⁽ˡ⁾         weights of layer l, the mean of its heads, rows scaled to sum 1
+
+    R = Ā⁽ᴸ⁾ ⋯ Ā⁽¹⁾,   Ā = (A + I) / 2
+
+Source: Abnar and Zuidema 2020, section 3. The half is for the residual connection. Deviation: rows are scaled to sum 1,
+which softmax's do already; a row of zeros leaves its point to the residual connection alone.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fredholm.analysis.checks import checked_matrix
+
+
+def attention_rollout(weights: Sequence[Tensor]) -> Tensor:
+    """How much of every point's input is in every point's output, as far as the weights tell.
+
+    Args:
+        weights: of the layers, first to last, `(B, H, N, N)` each and >= 0, as `record_weights` gives them.
+
+    Returns:
+        R, `(B, N, N)`; rows sum to 1.
+
+    Raises:
+        TypeError, ValueError: without layers, or on weights that are none or do not fit each other.
+    """
+    if not weights:
+        raise ValueError("analysis.attention_rollout: needs the weights of at least one layer; got none")
+    rolled = None
+    for layer, given in enumerate(weights):
+        matrix = checked_matrix("attention_rollout", given)
+        if matrix.ndim != 4 or (matrix.shape[0], *matrix.shape[2:]) != (len(weights[0]), *weights[0].shape[-2:]):
+            raise ValueError(
+                f"analysis.attention_rollout: layers must be (B, H, N, N) on the same points; layer {layer} is "
+                f"{tuple(matrix.shape)} after {tuple(weights[0].shape)}"
+            )
+        identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+        mean = matrix.mean(1)
+        total = mean.sum(-1, keepdim=True)
+        mixed = torch.where(total > 0, (mean / torch.where(total > 0, total, 1.0) + identity) / 2, identity)
+        rolled = mixed if rolled is None else mixed @ rolled
+    assert rolled is not None
+    return rolled
