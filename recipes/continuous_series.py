@@ -144,14 +144,14 @@ def _archive(path: Path) -> Run.Config:
             data=str(path), model=CKCNN.Config(embed_dim=30, depth=2, omega_0=20.0, dropout=0.1, pool="mean")
         ),
         training=TrainingConfig(
-            epochs=100,
+            epochs=300,
             batch_size=16,
             learning_rate=1e-3,
             final_learning_rate=0.0,
             warmup_fraction=0.0,
             weight_decay=0.0,
             ema_decay=0.99,
-            evaluate_every=100,
+            evaluate_every=300,
             test_batch_size=128,
         ),
     )
