@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm.encoders import Image
-from fredholm.models import ITNet
+from fredholm.models import InfViT, ITNet, SignalModel
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.images import ImageDataset, ImageSplits, open_images, read_images
 from fredholm.tasks.task import Batch, Objective, Prediction, Task
@@ -25,7 +25,7 @@ CHUNK = 4096
 
 @final
 class ImageClassification(Task):
-    """An ITNet on image patches, trained by cross-entropy against soft targets; ITNet K.1.
+    """A model on image patches, trained by cross-entropy against soft targets; ITNet K.1.
 
     Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
     A test split serves as validation: the metrics of every evaluation are on it, and nothing is chosen by them but
@@ -42,6 +42,7 @@ class ImageClassification(Task):
 
     command: ClassVar[str] = "images"
     objective: ClassVar[Objective] = Objective(metric="accuracy", percent=True)
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -66,7 +67,7 @@ class ImageClassification(Task):
             position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
                 0 keeps positions out of it.
             position_sigma: standard deviation of these frequencies, in cycles per image side.
-            model: the ITNet.
+            model: the model on the patches; a recipe chooses its kind.
             augmentation: random changes to the training images and labels.
         """
 
@@ -77,7 +78,7 @@ class ImageClassification(Task):
         patch_size: int | tuple[int, int] = 16
         position_frequencies: int = 64
         position_sigma: float = 10.0
-        model: ITNet.Config = field(default_factory=ITNet.Config.small)
+        model: SignalModel.Config = field(default_factory=ITNet.Config.small)
         augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
 
         def build(self, facts: Task.Facts | None = None) -> "ImageClassification":
@@ -126,7 +127,7 @@ class ImageClassification(Task):
         return splits
 
     def model(self) -> nn.Module:
-        """An image encoder and an ITNet with one logit per class."""
+        """The model on an image encoder, with one logit per class."""
         config, facts = self.config, self._facts
         images = Image.Config(
             image_size=facts.image_size,
@@ -135,7 +136,7 @@ class ImageClassification(Task):
             num_frequencies=config.position_frequencies,
             sigma=config.position_sigma,
         )
-        return ITNet(Image(images, config.model.embed_dim), len(facts.classes), config.model)
+        return config.model.build(Image(images, config.model.embed_dim), len(facts.classes))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """``images`` (B, C, H, W), standardised, and soft ``targets`` (B, classes)."""

@@ -16,6 +16,7 @@ from fredholm.encoders import Series, SeriesBatch
 from fredholm.models import CKCNN, ContinuousStack
 from fredholm.tasks.series import (
     Dropped,
+    Fill,
     Preparation,
     SeriesSet,
     SeriesSplits,
@@ -85,6 +86,7 @@ class SeriesClassification(Task):
             permute_seed: brings the samples of every series into one order drawn from it, as permuted MNIST; None: not.
             bin: duration over which values are averaged, so that irregular samples become regular ones, with missing
                 values where a bin is empty; None: samples are left as they are.
+            fill: what stands where a value is missing: its channel's mean, or the last value that was observed.
             limit: largest size of a standardised value, beyond which it is cut, for data with gross errors; None: none.
             embed_dim: channels of a linear map before the network; None, as in the paper: no such map.
             model: the network.
@@ -101,6 +103,7 @@ class SeriesClassification(Task):
         dropped: Dropped = "missing"
         permute_seed: int | None = None
         bin: float | None = None
+        fill: Fill = "mean"
         limit: float | None = None
         embed_dim: int | None = None
         model: ContinuousStack.Config = field(default_factory=ContinuousStack.Config)
@@ -129,7 +132,7 @@ class SeriesClassification(Task):
         self.config = config
         self._has_warned = False
         self._is_measured = facts is None
-        self._facts = facts or measure(self._opened.train, config.limit)
+        self._facts = facts or measure(self._opened.train, config.limit, config.fill)
         if len(self._facts.classes) < 2:
             raise ValueError(f"{config.data} has the classes {list(self._facts.classes)}; expected at least 2")
 
@@ -160,7 +163,7 @@ class SeriesClassification(Task):
             came, expected = getattr(splits.train, name), getattr(facts, name)
             if came != expected:
                 raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
-        if not self._is_measured and measure(splits.train, self.config.limit) != facts:
+        if not self._is_measured and measure(splits.train, self.config.limit, self.config.fill) != facts:
             raise ValueError(f"the training series of {self.config.data} are not those that the run was made with")
         self._warn(splits.test)
         return splits
@@ -295,8 +298,8 @@ def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
     return batch | {"spacing": torch.full((len(series),), series.spacing, dtype=torch.float64)}
 
 
-def measure(train: SeriesSet, limit: float | None = None) -> SeriesClassification.Facts:
-    """The facts of a training set whose standardised values are cut at `limit`.
+def measure(train: SeriesSet, limit: float | None = None, fill: Fill = "mean") -> SeriesClassification.Facts:
+    """The facts of a training set whose standardised values are cut at `limit` and filled as `fill` says.
 
     Where every series has one sample, spacing and extent are 1.
     """
@@ -308,7 +311,7 @@ def measure(train: SeriesSet, limit: float | None = None) -> SeriesClassificatio
     return SeriesClassification.Facts(
         classes=train.classes,
         channels=train.channels,
-        preparation=Preparation.learn(train, limit),
+        preparation=Preparation.learn(train, limit, fill),
         spacing=spacing,
         extent=extent if extent > 0 else spacing,
     )

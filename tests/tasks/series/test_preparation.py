@@ -52,6 +52,19 @@ def test_a_constant_channel_becomes_0() -> None:
     assert torch.equal(Preparation.learn(train).apply(train.values), torch.zeros(1, 2, 2))
 
 
+def test_the_last_observed_value_stays_until_the_next() -> None:
+    rows = [[NAN, 1], [4, NAN], [NAN, NAN], [NAN, 3], [8, NAN]]
+    train = regular(rows, [[NAN, NAN], [6, 2]])
+    by_mean, by_last = (Preparation.learn(train, fill=fill).apply(train.values) for fill in ("mean", "last"))
+    assert torch.equal(by_last[..., 2:], by_mean[..., 2:])
+    x, y = by_last[0, :, 0], by_last[0, :, 1]
+    assert torch.equal(x, by_mean[0, [0, 1, 1, 1, 4], 0])
+    assert x[0] == 0
+    assert torch.equal(y, by_mean[0, [0, 0, 0, 3, 3], 1])
+    # nothing of another series
+    assert torch.equal(by_last[1, 0, :2], torch.zeros(2))
+
+
 def test_a_limit_cuts_what_lies_beyond() -> None:
     train = regular([[k] for k in (0.0, 0.0, 0.0, 0.0, NAN, 10.0)])
     whole, cut = (Preparation.learn(train, limit).apply(train.values)[0] for limit in (None, 1.5))

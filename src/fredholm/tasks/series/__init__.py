@@ -6,13 +6,14 @@ from .npz_file import read_npz
 from .open import open_series, read_series
 from .permutation import permute_samples
 from .physionet_2012 import physionet_2012
-from .preparation import Preparation
+from .preparation import Fill, Preparation
 from .series_set import SeriesSet, SeriesSplits
 from .thinning import Dropped, average_in_bins, drop_samples, take_every
 from .ts_file import read_ts
 
 __all__ = [
     "Dropped",
+    "Fill",
     "Preparation",
     "SeriesSet",
     "SeriesSplits",

@@ -2,18 +2,21 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Self, final
+from typing import Literal, Self, final
 
 import torch
 from torch import Tensor
 
 from .series_set import SeriesSet
 
+Fill = Literal["mean", "last"]
+"""What stands where a value is missing: the channel's mean, or its last observed value, and the mean before the first."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """Standardises each channel, puts 0 where a value is missing, and says which were observed.
+    """Standardises each channel, fills what is missing, and says what was observed.
 
     Args:
         mean: of each channel's observed training values.
@@ -22,15 +25,17 @@ class Preparation:
             missing training values. Where all channels are missing together it is the first, which speaks for all
             (CKConv, section 5: one such channel).
         limit: largest size of a standardised value, beyond which it is cut; above 0. None: there is none.
+        fill: what stands where a value is missing. The paper's networks see 0, the mean.
     """
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     observation: tuple[int, ...] = ()
     limit: float | None = None
+    fill: Fill = "mean"
 
     @classmethod
-    def learn(cls, train: SeriesSet, limit: float | None = None) -> Self:
+    def learn(cls, train: SeriesSet, limit: float | None = None, fill: Fill = "mean") -> Self:
         """From a training set.
 
         Raises:
@@ -51,6 +56,7 @@ class Preparation:
             deviation=tuple(torch.where(is_constant, 1.0, deviation).tolist()),
             observation=tuple(missing[:1] if together else missing),
             limit=limit,
+            fill=fill,
         )
 
     @property
@@ -59,12 +65,15 @@ class Preparation:
         return len(self.mean) + len(self.observation)
 
     def apply(self, values: Tensor) -> Tensor:
-        """Values `(..., C)`, NaN where missing, to finite ones `(..., num_channels)`, float32."""
+        """Values `(..., T, C)`, NaN where missing, to finite ones `(..., T, num_channels)`, float32."""
         mean, deviation = (torch.tensor(each, dtype=torch.float64) for each in (self.mean, self.deviation))
+        observed = ~values.isnan()
         standard = ((values.double() - mean) / deviation).nan_to_num(0.0)
+        if self.fill == "last":
+            standard = _carried(standard, observed)
         if self.limit is not None:
             standard = standard.clamp(-self.limit, self.limit)
-        return torch.cat([standard, (~values[..., list(self.observation)].isnan()).double()], dim=-1).float()
+        return torch.cat([standard, observed[..., list(self.observation)].double()], dim=-1).float()
 
     def warn_of_gaps(self, series: SeriesSet) -> None:
         """Warns where values are missing in channels that had all of theirs in training."""
@@ -76,3 +85,10 @@ class Preparation:
                 f"values are missing in {', '.join(names)}, but none were in training; they count as the mean",
                 stacklevel=2,
             )
+
+
+def _carried(values: Tensor, observed: Tensor) -> Tensor:
+    """Values `(..., T, C)`, each that is not observed being that of the last sample where it was, and 0 before."""
+    samples = torch.arange(values.shape[-2])[:, None]
+    last = torch.where(observed, samples, -1).cummax(dim=-2).values
+    return torch.where(last >= 0, values.gather(-2, last.clamp_min(0)), 0.0)
