@@ -10,7 +10,7 @@ from torch import Tensor
 from .series_set import SeriesSet
 
 Fill = Literal["mean", "last"]
-"""What stands where a value is missing: the channel's mean, or its last observed value, and the mean before the first."""
+"""What stands where a value is missing: its channel's mean, or the last value observed there, the mean before it."""
 
 
 @final
