@@ -1,5 +1,6 @@
 """What survives swapping the kernel: residual blocks, feed-forward networks, stochastic depth, the Mamba block."""
 
+from fredholm.blocks.discounted import DiscountedBlock
 from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.mamba import MambaBlock
 from fredholm.blocks.post_norm import BlockState, PostNormBlock
@@ -11,6 +12,7 @@ from fredholm.blocks.yat_feed_forward import YatFeedForward
 
 __all__ = [
     "BlockState",
+    "DiscountedBlock",
     "FeedForward",
     "MambaBlock",
     "PostNormBlock",

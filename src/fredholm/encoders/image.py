@@ -35,6 +35,8 @@ class Image(Encoder):
         patch_size: int | tuple[int, int] = 16
         """Height and width of a patch in pixels; must divide the image's."""
         channels: int = 3
+        any_size: bool = False
+        """Also take images of other heights and widths, as long as patches divide them."""
         num_frequencies: int = 64
         """Fourier frequencies of the position features."""
         sigma: float = 10.0
@@ -77,18 +79,14 @@ class Image(Encoder):
 
     @property
     def grid_shape(self) -> tuple[int, int]:
-        """Number of patches along height and width."""
+        """Number of patches along height and width of images of `image_size`."""
         return self.config.image_size[0] // self.config.patch[0], self.config.image_size[1] // self.config.patch[1]
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
         """Images `(B, channels, H, W)`, float, to the signal `(B, N, embed_dim)` and its grid of N patches."""
-        expected = (self.config.channels, *self.config.image_size)
-        if inputs.ndim != 4 or tuple(inputs.shape[1:]) != expected or not inputs.dtype.is_floating_point:
-            raise ValueError(
-                f"encoders.Image: expected float images of shape (batch, {', '.join(map(str, expected))}); got "
-                f"{tuple(inputs.shape)}, {inputs.dtype}"
-            )
-        (rows, columns), (height, width) = self.grid_shape, self.config.patch
+        self._check(inputs)
+        height, width = self.config.patch
+        rows, columns = inputs.shape[2] // height, inputs.shape[3] // width
         patches = inputs.unflatten(3, (columns, width)).unflatten(2, (rows, height))
         patches = patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, N, channels·P_h·P_w)
         embedded = self.patch_embedding(patches)
@@ -96,6 +94,20 @@ class Image(Encoder):
         position = fourier_features(grid.pos, self.frequencies).to(embedded.dtype)
         signal = torch.cat([embedded, position.expand(embedded.shape[0], -1, -1)], dim=-1)
         return self.projection(signal), grid
+
+    def _check(self, inputs: Tensor) -> None:
+        config, (height, width) = self.config, self.config.patch
+        sides = (f"a multiple of {height}", f"a multiple of {width}") if config.any_size else config.image_size
+        fits = inputs.ndim == 4 and inputs.shape[1] == config.channels and inputs.dtype.is_floating_point
+        if fits and config.any_size:
+            fits = min(inputs.shape[2:]) > 0 and not inputs.shape[2] % height and not inputs.shape[3] % width
+        elif fits:
+            fits = tuple(inputs.shape[2:]) == config.image_size
+        if not fits:
+            raise ValueError(
+                f"encoders.Image: expected float images of shape (batch, {config.channels}, {sides[0]}, {sides[1]}); "
+                f"got {tuple(inputs.shape)}, {inputs.dtype}"
+            )
 
 
 def _divisors(n: int) -> list[int]:

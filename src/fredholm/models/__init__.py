@@ -5,8 +5,10 @@ from fredholm.models.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.gpt2 import GPT2
+from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.language_model import LanguageModel, LanguageState
+from fredholm.models.signal_model import SignalModel
 
 __all__ = [
     "CKCNN",
@@ -15,8 +17,10 @@ __all__ = [
     "CKCNNText",
     "ContinuousStack",
     "ITNet",
+    "InfViT",
     "LanguageModel",
     "LanguageState",
     "Sampling",
+    "SignalModel",
     "generate",
 ]

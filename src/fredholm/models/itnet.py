@@ -12,12 +12,13 @@ from fredholm.domains import Points, Union
 from fredholm.encoders import Encoder
 from fredholm.kernels import MLP, Kernel, KernelInputs, LowRankMLP
 from fredholm.kernels.mlp import Activation
+from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
 from fredholm.quadrature import KeyProposal, MonteCarlo, Quadrature
 
 
 @final
-class ITNet(nn.Module):
+class ITNet(SignalModel):
     """Encoder, L pre-norm blocks with an integral operator each, a final norm and a linear head (ITNet, eq. 5 and H.2).
 
     With `pool="cls"` a learned token is put before the signal, at the centre of the unit box, and carries 1/(N+1) of
@@ -30,7 +31,7 @@ class ITNet(nn.Module):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(SignalModel.Config):
         """Sizes and regularisation of the stack; the defaults are the paper's small model."""
 
         embed_dim: int = 384
@@ -100,6 +101,10 @@ class ITNet(nn.Module):
         def point_cloud(cls) -> Self:
             """ITNet-PC: 6 layers, 128 channels, 4 heads, no dropout. Stochastic depth is not stated; S's is used."""
             return cls(embed_dim=128, depth=6, num_heads=4, dropout=0.0)
+
+        def build(self, encoder: Encoder, num_outputs: int) -> "ITNet":
+            """See `SignalModel.Config.build`."""
+            return ITNet(encoder, num_outputs, self)
 
     def __init__(self, encoder: Encoder, num_outputs: int, config: Config) -> None:
         super().__init__()

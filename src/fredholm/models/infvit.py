@@ -1,0 +1,220 @@
+"""InfViT: a pre-norm vision transformer with infinite self-attention, and the same with softmax."""
+
+import dataclasses
+import math
+from typing import Literal, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.blocks import DiscountedBlock, PreNormBlock, linear_schedule
+from fredholm.domains import Points, Union
+from fredholm.encoders import Encoder
+from fredholm.kernels import (
+    Attention,
+    Discount,
+    FactorisedInfiniteAttention,
+    InfiniteAttention,
+    Kernel,
+    LinearInfiniteAttention,
+)
+from fredholm.models.signal_model import SignalModel
+from fredholm.operators import IntegralOperator
+
+AttentionKind = Literal["softmax", "pure", "resolvent", "factorised", "linear"]
+"""Softmax; one hop a layer; the whole series of hops in each layer, of dot products, or of features in linear time; the
+pooled context of linear infinite attention."""
+
+
+@final
+class InfViT(SignalModel):
+    """Encoder, L pre-norm blocks with attention, a final norm and a linear head (InfSA, figure 2 and section 3).
+
+    What "pure" and "linear" accumulate. With Z⁽ˡ⁾ = A⁽ˡ⁾ V⁽ˡ⁾, the hop of layer l on the normed signal before its
+    output projection, the paper asks for S = Σ_l γˡ Z⁽ˡ⁾ in a pre-norm block (eq. 12 and 23) and does not say where
+    residual connections and feed-forward networks stand in it. Two readings are built:
+
+    - `accumulation="stream"`: layer l adds W_l^O γˡ Z⁽ˡ⁾ to the residual stream, which is the running sum already; a
+      transformer in which only the attention branch is replaced, as the paper says of its own.
+    - `accumulation="running"`: layer l adds W_l^O S_l with S_l = Σ_{t ≤ l} γᵗ Z⁽ᵗ⁾, so that every layer reads the sum
+      so far.
+
+    The equations with one A and one V hold in neither, since V⁽ˡ⁾ is of the signal that earlier layers changed.
+    γ is one number a head, for all layers; learned, it is a sigmoid. For "linear", eq. 21 has γ and not γˡ, "mirroring"
+    the pure form: `decay="constant"` takes it by the letter. "resolvent" and "factorised" have γ inside their kernels,
+    each layer its own; "softmax" has none.
+
+    With `pool="cls"` a learned token is put before the signal, at the centre of the unit box. Nothing depends on the
+    number of patches: positions are features of the patches' places (`encoders.Image`), the same function at every
+    resolution, so that neither a table of positions is interpolated nor a parameter is added.
+
+    Args:
+        encoder: from raw inputs to a signal with `config.embed_dim` channels on a domain; `encoders.Image` with
+            `any_size=True` takes images of all sizes.
+        num_outputs: length of the output, such as the number of classes.
+        config: the stack.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(SignalModel.Config):
+        """Sizes and regularisation of the stack; the defaults are 4L-64H at 1,024 channels, linear."""
+
+        embed_dim: int = 1024
+        depth: int = 4
+        """Number of blocks L."""
+        num_heads: int = 64
+        attention: AttentionKind = "linear"
+        activation: Literal["relu", "gelu", "abs"] = "relu"
+        """What makes weights of scores in "pure" and "resolvent"."""
+        normaliser: Literal["frobenius", "rows"] = "frobenius"
+        """Norm of a hop in "pure", "resolvent" and "factorised"; with "rows" it is a random walk that may end."""
+        gamma: float = 0.7
+        """Discount of a hop, in (0, 1)."""
+        learn_gamma: bool = False
+        accumulation: Literal["stream", "running"] = "stream"
+        """What "pure" and "linear" layers add: their own hop, or the sum of all so far."""
+        decay: Literal["power", "constant"] = "power"
+        """Factor of layer l's hop in "pure" and "linear": γˡ, or γ in every layer."""
+        num_central: int = 1
+        """Central queries of a head of "linear"."""
+        power_steps: int = 1
+        """Steps of the power method of "linear"."""
+        expansion: int = 4
+        """Hidden width of the feed-forward networks, in multiples of embed_dim."""
+        dropout: float = 0.0
+        """Rate after the embedding, after each attention and within each feed-forward network; the paper names none."""
+        drop_path: float = 0.0
+        """Chance of skipping a branch of the last block in training; rises linearly from the first."""
+        pool: Literal["cls", "mean"] = "cls"
+        """Read the output from a class token, or from the integral mean of the signal."""
+
+        def __post_init__(self) -> None:
+            for name in ("depth", "expansion"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"models.InfViT: {name} must be at least 1; got {getattr(self, name)}")
+            for name in ("dropout", "drop_path"):
+                if not 0 <= getattr(self, name) < 1:
+                    raise ValueError(f"models.InfViT: {name} must be in [0, 1); got {getattr(self, name)}")
+            for name, allowed in (
+                ("attention", ("softmax", "pure", "resolvent", "factorised", "linear")),
+                ("accumulation", ("stream", "running")),
+                ("decay", ("power", "constant")),
+                ("pool", ("cls", "mean")),
+            ):
+                if getattr(self, name) not in allowed:
+                    raise ValueError(f"models.InfViT: {name} must be one of {allowed}; got {getattr(self, name)!r}")
+
+        @classmethod
+        def four_layers_64_heads(
+            cls, attention: AttentionKind = "linear", embed_dim: Literal[768, 1024] = 1024
+        ) -> Self:
+            """4L-64H. With 1,024 channels it has about the paper's parameters, with 768 its heads of 12 channels."""
+            return cls(embed_dim=embed_dim, depth=4, num_heads=64, attention=attention)
+
+        @classmethod
+        def four_layers_16_heads(cls, attention: AttentionKind = "pure", embed_dim: Literal[768, 1024] = 1024) -> Self:
+            """4L-16H. With 1,024 channels it has about the paper's parameters, with 768 its heads of 48 channels."""
+            return cls(embed_dim=embed_dim, depth=4, num_heads=16, attention=attention)
+
+        @classmethod
+        def twenty_four_layers_16_heads(
+            cls, attention: AttentionKind = "linear", embed_dim: Literal[768, 1024] = 1024
+        ) -> Self:
+            """24L-16H. With 1,024 channels it has about the paper's parameters, with 768 its heads of 48 channels."""
+            return cls(embed_dim=embed_dim, depth=24, num_heads=16, attention=attention)
+
+        def build(self, encoder: Encoder, num_outputs: int) -> "InfViT":
+            """See `SignalModel.Config.build`."""
+            return InfViT(encoder, num_outputs, self)
+
+    def __init__(self, encoder: Encoder, num_outputs: int, config: Config) -> None:
+        super().__init__()
+        if encoder.embed_dim != config.embed_dim:
+            raise ValueError(
+                f"models.InfViT: the encoder gives {encoder.embed_dim} channels, "
+                f"the model has embed_dim {config.embed_dim}"
+            )
+        if num_outputs < 1:
+            raise ValueError(f"models.InfViT: num_outputs must be at least 1; got {num_outputs}")
+        self.config, self.encoder = config, encoder
+        dim = config.embed_dim
+        self.cls_token = nn.Parameter(0.02 * torch.randn(dim)) if config.pool == "cls" else None
+        self.dropout = nn.Dropout(config.dropout)
+        accumulates = config.attention in ("pure", "linear")
+        self.discount = Discount(config.gamma, config.num_heads, config.learn_gamma) if accumulates else None
+        self.blocks = nn.ModuleList(self._block(layer) for layer in range(1, config.depth + 1))
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, num_outputs)
+        nn.init.trunc_normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    def _block(self, layer: int) -> nn.Module:
+        c = self.config
+        kernel = self._kernel()
+        # keeps the variance of the residual stream independent of depth
+        gain = 1 / math.sqrt(2 * c.depth)
+        drop_path = linear_schedule(layer, c.depth, c.drop_path)
+        if self.discount is not None:
+            return DiscountedBlock(
+                kernel,
+                c.embed_dim,
+                expansion=c.expansion,
+                dropout=c.dropout,
+                drop_path=drop_path,
+                output_gain=gain,
+            )
+        return PreNormBlock(
+            IntegralOperator(kernel, residual=False, output_gain=gain),
+            c.embed_dim,
+            expansion=c.expansion,
+            dropout=c.dropout,
+            drop_path=drop_path,
+            output_gain=gain,
+        )
+
+    def _kernel(self) -> Kernel:
+        c = self.config
+        match c.attention:
+            case "softmax":
+                return Attention(c.embed_dim, c.num_heads)
+            case "linear":
+                return LinearInfiniteAttention(
+                    c.embed_dim, c.num_heads, num_central=c.num_central, power_steps=c.power_steps
+                )
+            case "factorised":
+                return FactorisedInfiniteAttention(
+                    c.embed_dim, c.num_heads, normaliser=c.normaliser, gamma=c.gamma, learn_gamma=c.learn_gamma
+                )
+            case "pure":
+                return InfiniteAttention(
+                    c.embed_dim, c.num_heads, form="hop", activation=c.activation, normaliser=c.normaliser
+                )
+            case "resolvent":
+                return InfiniteAttention(
+                    c.embed_dim,
+                    c.num_heads,
+                    activation=c.activation,
+                    normaliser=c.normaliser,
+                    gamma=c.gamma,
+                    learn_gamma=c.learn_gamma,
+                )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """One batch of what the encoder takes, to `(B, num_outputs)`."""
+        u, domain = self.encoder(inputs)
+        if self.cls_token is not None:
+            centre = torch.full((1, domain.pos_dim), 0.5, dtype=domain.pos.dtype, device=domain.device)
+            domain = Union(Points(centre), domain)
+            u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
+        u, total = self.dropout(u), None
+        for layer, block in enumerate(self.blocks, start=1):
+            if self.discount is None:
+                u = block(u, domain)
+                continue
+            gamma = self.discount()
+            factor = gamma**layer if self.config.decay == "power" else gamma
+            u, reached = block(u, domain, factor, total)
+            total = reached if self.config.accumulation == "running" else None
+        u = self.norm(u)
+        pooled = u[:, 0] if self.cls_token is not None else (u * domain.weights.to(u.dtype)[..., None]).sum(-2)
+        return self.head(pooled)
