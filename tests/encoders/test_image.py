@@ -55,6 +55,21 @@ def test_is_its_formula(image_size: tuple[int, int], patch_size: Any, channels: 
     torch.testing.assert_close(signal, formula(built, images, Grid(rows, columns)))
 
 
+def test_images_of_other_sizes_where_they_are_asked_for() -> None:
+    built = encoder((6, 10), (3, 5), 2, any_size=True)
+    for rows, columns in ((2, 2), (1, 3), (4, 1)):
+        images = torch.randn(2, 2, 3 * rows, 5 * columns, dtype=torch.float64)
+        signal, domain = built(images)
+        assert isinstance(domain, Grid)
+        assert domain.shape == (rows, columns)
+        torch.testing.assert_close(signal, formula(built, images, Grid(rows, columns)))
+    for shape in ((2, 2, 4, 10), (2, 2, 3, 9), (2, 2, 0, 5), (2, 1, 3, 5)):
+        with refused(ValueError, "(batch, 2, a multiple of 3, a multiple of 5)", str(shape)):
+            built(torch.zeros(shape, dtype=torch.float64))
+    with refused(ValueError, "(batch, 2, 6, 10)", "(2, 2, 3, 5)"):
+        encoder((6, 10), (3, 5), 2)(torch.zeros(2, 2, 3, 5, dtype=torch.float64))
+
+
 def test_a_pixel_reaches_its_own_patch_alone() -> None:
     built = encoder((6, 10), (3, 2), 2)
     blank = torch.zeros(1, 2, 6, 10, dtype=torch.float64)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from PIL import Image as Picture
 from torch import Tensor, nn
 
-from fredholm.models import ITNet
+from fredholm.models import InfViT, ITNet
 from fredholm.tasks import ImageClassification, Task
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.image_classification import measure
@@ -120,6 +120,32 @@ def test_the_model_fits_the_data(task: ImageClassification) -> None:
     model = task.model()
     assert isinstance(model, ITNet)
     assert model(task.test_batch(torch.arange(2))["images"]).shape == (2, 10)
+
+
+def test_any_model_of_signals_is_kept_in_a_run_and_trains() -> None:
+    for small in (SMALL, InfViT.Config(embed_dim=8, depth=2, num_heads=2, attention="pure")):
+        config = dataclasses.replace(CONFIG, model=small)
+        kept = from_json(
+            json.loads(json.dumps(to_json(config))),
+            Task.Config,
+            [ImageClassification.Config, *ImageClassification.parts],
+        )
+        assert kept == config
+        built = kept.build()
+        model = built.model()
+        assert type(model).__name__ == type(small).__qualname__.partition(".")[0]
+        built.loss(model, built.train_batch(torch.arange(3), generator())).backward()
+        assert all(p.grad is not None for p in model.parameters() if p.requires_grad and p.numel())
+
+
+def test_a_trained_model_is_measured_at_another_resolution(task: ImageClassification) -> None:
+    larger = dataclasses.replace(CONFIG, image_size=(16, 12)).build(task.facts)
+    batch = larger.test_batch(torch.arange(2))
+    assert batch["images"].shape == (2, 1, 16, 12)
+    model = task.model()
+    trained = larger.model()
+    trained.load_state_dict(model.state_dict())
+    assert trained(batch["images"]).shape == (2, 10)
 
 
 def test_images_of_a_folder_in_colour_with_a_rectangular_patch(tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ class ImageClassification(Task):
 
         Args:
             data: digits (built in), a folder of MNIST-format idx files, or a folder with one subfolder per class.
-            image_size: height and width to scale images to; None keeps theirs.
+            image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
+                another size, which its patches divide.
             test_fraction: share of the test split where the data bring none.
             split_seed: picks that split.
             patch_size: side of a square patch, or height and width; it divides the image.
@@ -120,7 +121,8 @@ class ImageClassification(Task):
             ValueError: they cannot be opened, or changed since the facts were read.
         """
         splits = self._open()
-        for name in ("classes", "channels", "image_size"):
+        scaled = self.config.image_size is not None  # then their size is asked for, be it another than in training
+        for name in ("classes", "channels") if scaled else ("classes", "channels", "image_size"):
             came, expected = getattr(splits.train, name), getattr(self._facts, name)
             if came != expected:
                 raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
@@ -135,6 +137,7 @@ class ImageClassification(Task):
             channels=facts.channels,
             num_frequencies=config.position_frequencies,
             sigma=config.position_sigma,
+            any_size=True,
         )
         return config.model.build(Image(images, config.model.embed_dim), len(facts.classes))
 
