@@ -76,6 +76,18 @@ def test_factorised_kernels(name: str, is_causal: bool) -> None:
         compare(op, signal(6), Sequence(times=POS[0, :, 0].sort().values))
 
 
+INFINITE = {
+    "factorised": kernels.FactorisedInfiniteAttention(6, 2, learn_gamma=True),
+    "factorised, causal": kernels.FactorisedInfiniteAttention(6, 2, is_causal=True),
+    "linear": kernels.LinearInfiniteAttention(6, 2, power_steps=2),
+}
+
+
+@pytest.mark.parametrize("kernel", INFINITE.values(), ids=INFINITE.keys())
+def test_infinite_attention_in_linear_time(kernel: kernels.Kernel) -> None:
+    compare(IntegralOperator(kernel).double(), signal(6), Sequence(6), key_padding_mask=MASK)
+
+
 def test_domains_made_inside_the_graph() -> None:
     op, u, pos = operator(), signal(6), POS[0, :1]
 

@@ -12,6 +12,7 @@ CONTENT = kernels.PointInputs(query_position=False, key_position=False)
 KERNELS = {
     "attention": lambda: kernels.Attention(4, 2, is_causal=True),
     "linear attention": lambda: kernels.LinearAttention(4, 2, is_causal=True),
+    "factorised infinite attention": lambda: kernels.FactorisedInfiniteAttention(4, 2, is_causal=True),
     "low rank": lambda: kernels.LowRankMLP(4, 2, rank=3, width=5, inputs=CONTENT, is_causal=True),
     "separable": lambda: kernels.SeparableMLP(4, 2, width=5, inputs=CONTENT, is_causal=True),
     "linear RNN": lambda: kernels.LinearRNN(4, 3),
@@ -62,7 +63,7 @@ def test_chunks_carry_their_state_and_its_gradient(name):
         torch.testing.assert_close(torch.autograd.grad(joined.square().sum(), u)[0], expected, atol=1e-10, rtol=0)
 
 
-SUMS_OVER_THE_PAST = ("attention", "linear attention", "low rank", "separable")
+SUMS_OVER_THE_PAST = ("attention", "linear attention", "factorised infinite attention", "low rank", "separable")
 RESETS = [(name, StepLoop()) for name in KERNELS if name != "attention"]
 RESETS += [(name, "auto") for name in KERNELS if name not in SUMS_OVER_THE_PAST]
 

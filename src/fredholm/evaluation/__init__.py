@@ -1,6 +1,7 @@
 """The same integral by different routes, and the choice between them."""
 
 from fredholm.evaluation.at_the_point import AtThePoint
+from fredholm.evaluation.central_pooling import CentralPooling
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
 from fredholm.evaluation.factorised_sum import FactorisedSum
@@ -14,6 +15,7 @@ from fredholm.evaluation.long_convolution import LongConvolution
 from fredholm.evaluation.low_rank_scan import LowRankScan
 from fredholm.evaluation.native_convolution import NativeConvolution
 from fredholm.evaluation.native_recurrence import NativeRecurrence
+from fredholm.evaluation.neumann_scan import NeumannScan
 from fredholm.evaluation.scan import Scan
 from fredholm.evaluation.select import ROUTES, STATEFUL_ROUTES, Choice, select
 from fredholm.evaluation.separable_sum import SeparableSum
@@ -22,6 +24,7 @@ from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
 from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled, TritonYat
+from fredholm.evaluation.woodbury import Woodbury
 from fredholm.evaluation.yat_tiled import YatTiled
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
     "ROUTES",
     "STATEFUL_ROUTES",
     "AtThePoint",
+    "CentralPooling",
     "Choice",
     "Dense",
     "Evaluation",
@@ -43,6 +47,7 @@ __all__ = [
     "LowRankScan",
     "NativeConvolution",
     "NativeRecurrence",
+    "NeumannScan",
     "Scan",
     "SeparableSum",
     "StatefulEvaluation",
@@ -53,6 +58,7 @@ __all__ = [
     "TritonFactorisedSum",
     "TritonTiled",
     "TritonYat",
+    "Woodbury",
     "YatTiled",
     "as_filtering",
     "select",

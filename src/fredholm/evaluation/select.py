@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain
 from fredholm.evaluation.at_the_point import AtThePoint
+from fredholm.evaluation.central_pooling import CentralPooling
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
 from fredholm.evaluation.factorised_sum import FactorisedSum
@@ -19,6 +20,7 @@ from fredholm.evaluation.long_convolution import LongConvolution
 from fredholm.evaluation.low_rank_scan import LowRankScan
 from fredholm.evaluation.native_convolution import NativeConvolution
 from fredholm.evaluation.native_recurrence import NativeRecurrence
+from fredholm.evaluation.neumann_scan import NeumannScan
 from fredholm.evaluation.scan import Scan
 from fredholm.evaluation.separable_sum import SeparableSum
 from fredholm.evaluation.step_loop import StepLoop
@@ -26,6 +28,7 @@ from fredholm.evaluation.term_by_term import TermByTerm
 from fredholm.evaluation.tiled import Tiled
 from fredholm.evaluation.toeplitz import Toeplitz
 from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled, TritonYat
+from fredholm.evaluation.woodbury import Woodbury
 from fredholm.evaluation.yat_tiled import YatTiled
 from fredholm.kernels import Kernel
 
@@ -33,6 +36,7 @@ STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (
     FusedAttention(),
     TritonYat(),
     YatTiled(),
+    NeumannScan(),
     SeparableSum(),
     LowRankScan(),
     FeatureProductScan(),
@@ -61,6 +65,8 @@ ROUTES: tuple[Evaluation, ...] = (
     LongConvolution(),
     TritonFactorisedSum(),
     FactorisedSum(),
+    CentralPooling(),
+    Woodbury(),
     *STATEFUL_ROUTES,
     TermByTerm(_fastest),
     Dense(),

@@ -2,6 +2,7 @@
 
 from fredholm.kernels.attention import Attention
 from fredholm.kernels.cell_recurrence import CellMode, CellRecurrence
+from fredholm.kernels.central_queries import CentralForm, CentralQueries
 from fredholm.kernels.compose import Scaled, Sum
 from fredholm.kernels.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution import Convolution
@@ -10,6 +11,8 @@ from fredholm.kernels.diagonal_state_space import DiagonalStateSpace, start_freq
 from fredholm.kernels.discount import Discount
 from fredholm.kernels.dot_product import DotProduct, DotProductForm
 from fredholm.kernels.factorised import Factorised, FeatureProduct, LowRank, LowRankForm, ProductForm
+from fredholm.kernels.factorised_infinite_attention import FactorisedInfiniteAttention
+from fredholm.kernels.factorised_neumann import FactorisedNeumann
 from fredholm.kernels.feature_filter import FeatureFilter
 from fredholm.kernels.features import fourier_features, phases, sample_frequencies
 from fredholm.kernels.gru import GRU
@@ -19,6 +22,7 @@ from fredholm.kernels.kernel import Kernel, PairwiseForm, PairwiseMLP, State, St
 from fredholm.kernels.kernel_network import KernelActivation, KernelNetwork
 from fredholm.kernels.lattice_smoothing import smoothing_taps
 from fredholm.kernels.linear_attention import FeatureMap, LinearAttention, elu_plus_one
+from fredholm.kernels.linear_infinite_attention import LinearInfiniteAttention
 from fredholm.kernels.linear_rnn import LinearRNN
 from fredholm.kernels.linear_system import LinearSystem, discretise
 from fredholm.kernels.low_rank_mlp import LowRankMLP
@@ -68,6 +72,8 @@ __all__ = [
     "BoundaryMode",
     "CellMode",
     "CellRecurrence",
+    "CentralForm",
+    "CentralQueries",
     "Competitive",
     "ContinuousConvolution",
     "Convolution",
@@ -79,6 +85,8 @@ __all__ = [
     "DotProductForm",
     "Elementwise",
     "Factorised",
+    "FactorisedInfiniteAttention",
+    "FactorisedNeumann",
     "FeatureFilter",
     "FeatureMap",
     "FeaturePair",
@@ -95,6 +103,7 @@ __all__ = [
     "KernelInputs",
     "KernelNetwork",
     "LinearAttention",
+    "LinearInfiniteAttention",
     "LinearRNN",
     "LinearSystem",
     "LowRank",

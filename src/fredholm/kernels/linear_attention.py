@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fredholm.kernels.head_projections import HeadProjections, check_heads
 from fredholm.kernels.kernel import State, Stateful
@@ -26,7 +26,20 @@ FeatureMap = Callable[[Tensor], Tensor]
 
 def elu_plus_one(x: Tensor) -> Tensor:
     """elu(x) + 1: x + 1 above 0, exp(x) below."""
-    return nn.functional.elu(x) + 1
+    # not elu(x) + 1, which far below 0 is 1 minus nearly 1
+    return torch.relu(x) + torch.exp(x.clamp_max(0))
+
+
+def check_features(name: str, *features: Tensor) -> None:
+    """Raises ValueError, in the name of a kernel, on features below 0."""
+    if torch.compiler.is_compiling():
+        return
+    lowest = min((part.min().item() for part in features if part.numel()), default=0.0)
+    if lowest < 0:
+        raise ValueError(
+            f"{name}: feature_map must be >= 0, so that sums over points cannot vanish by cancellation; "
+            f"it gave {lowest:.3g}"
+        )
 
 
 @final
@@ -88,13 +101,7 @@ class LinearAttention(Separable, Stateful):
         """
         own = self.projections
         phi, psi = self.feature_map(own.queries(query)), self.feature_map(own.keys(u))
-        if not torch.compiler.is_compiling():
-            lowest = min((part.min().item() for part in (phi, psi) if part.numel()), default=0.0)
-            if lowest < 0:
-                raise ValueError(
-                    f"kernels.LinearAttention: feature_map must be >= 0, so that Z cannot vanish by cancellation; "
-                    f"it gave {lowest:.3g}"
-                )
+        check_features("kernels.LinearAttention", phi, psi)
         return SeparableForm(phi, psi, own.values(u))
 
     def initial_state(self, batch_size: int) -> State:

@@ -1,0 +1,159 @@
+"""Factorised infinite attention.
+
+Legend
+    q_i, k_j     query and key of a head, d channels          ψ      feature map with values ≥ 0
+    c_i          norm of the hop (`hop_norms.py`)             γ      discount of a hop, in (0, 1)
+    V            [W_V, b_V], one a head
+
+    a_ij = ψ(q_i)·ψ(k_j) / c_i,   κ = c V with c = (I - γ a Ω)⁻¹ γ a (all hops)
+
+Source: InfSA (Infinite Self-Attention), eq. 7 and 11, with the feature maps of linear attention in place of
+max(q·k, 0); deviations as in `neumann.py`. How the series is summed in linear time: `factorised_neumann.py`.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from fredholm.kernels.discount import Discount
+from fredholm.kernels.factorised_neumann import FactorisedNeumann
+from fredholm.kernels.head_blocks import each_query_head
+from fredholm.kernels.head_projections import HeadProjections, check_heads
+from fredholm.kernels.hop_norms import FrobeniusNorm, HopNorm, RowNorm, divided
+from fredholm.kernels.kernel import State, Stateful
+from fredholm.kernels.linear_attention import FeatureMap, check_features, elu_plus_one
+from fredholm.kernels.neumann import HopActivation, HopForm
+
+
+@final
+class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
+    """Attention along all chains of points, κ = (γA + γ²A² + …) W_V, whose cost grows with N, not N².
+
+    A is ψ(q)·ψ(k) over a norm, and the series is exact: y solves y = γA(v + y), v the values. The output projection is
+    the operator's W^O.
+
+    Args:
+        embed_dim: channels of u(x), and of the integral; a multiple of `num_heads`.
+        num_heads: heads H; head h writes channels h·d … (h + 1)·d - 1, d = embed_dim / H.
+        num_kv_heads: heads of keys and values, a divisor of H; None: H.
+        feature_map: ψ, a function or module from `(..., d)` to `(..., r)` with values >= 0. It must treat every point
+            by itself.
+        normaliser: "frobenius": c is the Hilbert-Schmidt norm of the hop; rows of A may then sum to more than 1.
+            "rows": c_i is the integral over the row, so that rows of A sum to 1, or 0.
+        gamma: γ, a number for all heads or one for each.
+        learn_gamma: whether γ is learned, as a sigmoid, starting there.
+        bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
+        is_causal: a = 0 where y comes after x, and the norm of a row is that of the points up to x. Such a kernel can
+            go step by step, with a state of fixed size.
+
+    Raises:
+        ValueError: on heads that do not divide, sizes below 1, γ outside (0, 1), or a normaliser that does not exist.
+    """
+
+    pos_dim = None
+    sees_simultaneous = True
+    activation: HopActivation = "identity"
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int = 1,
+        *,
+        num_kv_heads: int | None = None,
+        feature_map: FeatureMap = elu_plus_one,
+        normaliser: Literal["frobenius", "rows"] = "frobenius",
+        gamma: float | Sequence[float] = 0.7,
+        learn_gamma: bool = False,
+        bias: bool = True,
+        is_causal: bool = False,
+    ) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        check_heads("kernels.FactorisedInfiniteAttention", embed_dim, num_heads, num_kv_heads)
+        if normaliser not in ("frobenius", "rows"):
+            raise ValueError(
+                f"kernels.FactorisedInfiniteAttention: normaliser must be 'frobenius' or 'rows'; got {normaliser!r}"
+            )
+        self.projections = HeadProjections(
+            embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, embed_dim // num_heads, bias=bias
+        )
+        self.feature_map = feature_map
+        self.norm: HopNorm = FrobeniusNorm() if normaliser == "frobenius" else RowNorm()
+        self.discount = Discount(gamma, num_heads, learn_gamma)
+        self.in_dim = self.out_dim = embed_dim
+        self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
+
+    def value_matrices(self) -> Tensor:
+        """See `ValueMixing.value_matrices`."""
+        return self.projections.value_matrices()
+
+    def query_features(self, u: Tensor) -> Tensor:
+        """See `FactorisedNeumann.query_features`; raises a ValueError when a value is negative."""
+        return self._features(self.projections.queries(u))
+
+    def key_features(self, u: Tensor) -> Tensor:
+        """See `FactorisedNeumann.key_features`; raises a ValueError when a value is negative."""
+        return self._features(self.projections.keys(u))
+
+    def _features(self, projected: Tensor) -> Tensor:
+        features = self.feature_map(projected)
+        check_features("kernels.FactorisedInfiniteAttention", features)
+        return features
+
+    def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
+        """See `Neumann.hop_form`."""
+        own, at_points = self.projections, self.query_features(u)
+        key, value = self.key_features(u), own.values(u)
+        if query is None:
+            return HopForm(at_points, None, key, value)
+        return HopForm(self.query_features(query), at_points, key, value)
+
+    def initial_state(self, batch_size: int) -> State:
+        """Zeros: Σ ψ(k) ⊗ (v + y) `(B, H, r, d)`, and what norms are made of, in float64.
+
+        That is Σ ψ(k) ⊗ ψ(k) `(B, num_kv_heads, r, r)` and c² `(B, H)`; or, of rows, Σ ψ(k) `(B, num_kv_heads, r)`.
+        """
+        own = self.projections
+        like = own.key_weight
+        with torch.no_grad():
+            rank = self.feature_map(like.new_zeros(1, own.head_dim)).shape[-1]
+        wide = torch.promote_types(like.dtype, torch.float32)
+        total = torch.zeros(batch_size, self.num_heads, rank, own.head_dim, dtype=wide, device=like.device)
+        if isinstance(self.norm, RowNorm):
+            return total, total.new_zeros(batch_size, own.num_kv_heads, rank, dtype=torch.float64)
+        grams = total.new_zeros(batch_size, own.num_kv_heads, rank, rank, dtype=torch.float64)
+        return total, grams, grams.new_zeros(batch_size, self.num_heads)
+
+    def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
+        """Solves y = γA(v + y) for the next point, given the sums over those before; see `Stateful.step`."""
+        assert self.discount is not None
+        form = self.hop_form(u[:, None], None)
+        total, *sums = state
+        with torch.autocast(u.device.type, enabled=False):
+            phi, psi = form.query[:, :, 0].double(), form.key[:, :, 0].double()
+            value = each_query_head(form.value[:, :, 0], self.num_heads).to(total.dtype)
+            if isinstance(self.norm, RowNorm):
+                sums = [sums[0] + psi]
+                norm = (phi * each_query_head(sums[0], self.num_heads)).sum(-1)
+            else:
+                grams = sums[0] + psi[..., None] * psi[..., None, :]
+                image = (each_query_head(grams, self.num_heads) @ phi[..., None])[..., 0]
+                sums = [grams, sums[1] + (phi * image).sum(-1)]
+                norm = _root(sums[1])
+            psi = each_query_head(psi, self.num_heads)
+            phi = divided(self.discount().double()[:, None] * phi, norm[..., None])
+            here = (phi * psi).sum(-1, keepdim=True)
+            out = ((phi[..., None, :] @ total.double())[..., 0, :] + here * value) / (1 - here)
+            total = total + (psi[..., None] * (value + out)[..., None, :]).to(total.dtype)
+        return out.flatten(1).to(form.value.dtype), (total, *sums)
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        return f"normaliser={self.norm}, is_causal={self.is_causal}"
+
+
+def _root(squares: Tensor) -> Tensor:
+    """√, 0 with gradient 0 at 0."""
+    return torch.where(squares == 0, 0.0, torch.where(squares == 0, 1.0, squares).sqrt())
