@@ -11,6 +11,11 @@ from fredholm.evaluation.feature_tiled import FeatureTiled
 from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.filtering import FilterEvaluation, Filtering, as_filtering
 from fredholm.evaluation.fused_attention import FusedAttention
+from fredholm.evaluation.hop_iteration import HopIteration
+from fredholm.evaluation.hop_series import HopSeries
+from fredholm.evaluation.hop_solve import HopSolve
+from fredholm.evaluation.hop_substitution import HopSubstitution
+from fredholm.evaluation.hop_tiled import HopTiled
 from fredholm.evaluation.long_convolution import LongConvolution
 from fredholm.evaluation.low_rank_scan import LowRankScan
 from fredholm.evaluation.native_convolution import NativeConvolution
@@ -43,6 +48,11 @@ __all__ = [
     "FilterEvaluation",
     "Filtering",
     "FusedAttention",
+    "HopIteration",
+    "HopSeries",
+    "HopSolve",
+    "HopSubstitution",
+    "HopTiled",
     "LongConvolution",
     "LowRankScan",
     "NativeConvolution",

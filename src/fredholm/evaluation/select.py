@@ -16,6 +16,10 @@ from fredholm.evaluation.feature_product_scan import FeatureProductScan
 from fredholm.evaluation.feature_tiled import FeatureTiled
 from fredholm.evaluation.fft import FFT
 from fredholm.evaluation.fused_attention import FusedAttention
+from fredholm.evaluation.hop_iteration import HopIteration
+from fredholm.evaluation.hop_solve import HopSolve
+from fredholm.evaluation.hop_substitution import HopSubstitution
+from fredholm.evaluation.hop_tiled import HopTiled
 from fredholm.evaluation.long_convolution import LongConvolution
 from fredholm.evaluation.low_rank_scan import LowRankScan
 from fredholm.evaluation.native_convolution import NativeConvolution
@@ -37,6 +41,8 @@ STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (
     TritonYat(),
     YatTiled(),
     NeumannScan(),
+    HopTiled(),
+    HopSubstitution(),
     SeparableSum(),
     LowRankScan(),
     FeatureProductScan(),
@@ -68,6 +74,8 @@ ROUTES: tuple[Evaluation, ...] = (
     CentralPooling(),
     Woodbury(),
     *STATEFUL_ROUTES,
+    HopSolve(),
+    HopIteration(),
     TermByTerm(_fastest),
     Dense(),
 )

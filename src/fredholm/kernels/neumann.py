@@ -110,11 +110,12 @@ class Neumann(ValueMixing):
 
     def _scores(self, query: Tensor, key: Tensor, domain: Domain, query_domain: Domain, dtype: torch.dtype) -> Tensor:
         """φ m, `(B, H, Nq, N)`, 0 where hidden."""
+        visible = self.visible(domain, query_domain)
         keys = each_query_head(key.to(dtype), query.shape[1])
         scores = activate_hop(query.to(dtype) @ keys.mT, self.activation)
         if domain.pair_weights is not None:
             scores = scores * domain.pair_weights.to(dtype)
-        return torch.where(self.visible(domain, query_domain), scores, 0.0)
+        return torch.where(visible, scores, 0.0)
 
 
 def activate_hop(scores: Tensor, activation: HopActivation) -> Tensor:

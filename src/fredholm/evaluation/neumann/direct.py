@@ -1,0 +1,41 @@
+"""The series by one factorisation of I - B, which holds N x N numbers a head."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.evaluation.neumann.system import System
+
+
+@final
+class Factors:
+    """The factors of I - B of some heads; ready for both directions.
+
+    Args:
+        memory: `(g, N, N)`, which holds their transpose, so that the factorisation needs no copy.
+        pivots: `(g, N)`, int32.
+    """
+
+    def __init__(self, memory: Tensor, pivots: Tensor) -> None:
+        self._matrix, self._pivots = memory.mT, pivots
+
+    @classmethod
+    def within(cls, memory: Tensor, pivots: Tensor, system: System) -> "Factors":
+        """The factors of a system, in given memory."""
+        tiles, matrix = system.tiles, memory.mT
+        memory.zero_()
+        for rows in tiles.rows_of(system.heads):
+            weight = -system.weight[:, rows.rows]
+            for columns in tiles.columns_of(rows):
+                matrix[:, rows.rows, columns] = weight * tiles.hop(rows, columns)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        info = torch.empty_like(pivots[:, 0])
+        torch.linalg.lu_factor_ex(matrix, out=(matrix, pivots, info))
+        return cls(memory, pivots)
+
+    def solve(self, system: System, signal: Tensor, *, adjoint: bool = False) -> Tensor:
+        """x = B f + B x, or with Bᵀ, `(g, N, c)`."""
+        reached = torch.linalg.lu_solve(self._matrix, self._pivots, signal, adjoint=adjoint)
+        # a hop more, as taking f off what it reached would cost the digits of a small x
+        return system.apply(reached, adjoint=adjoint)
