@@ -329,10 +329,10 @@ def test_compiles_whole(route):
 def test_the_choice_and_its_reasons():
     made = problem({}, Sequence(6))
     assert isinstance(select(made.kernel, made.u, made.domain).evaluation, HopSolve)
-    many = torch.zeros(1, 1100, 8, dtype=torch.float64)
-    choice = select(made.kernel, many, Sequence(1100))
+    many = torch.zeros(1, 2100, 8, dtype=torch.float64)
+    choice = select(made.kernel, many, Sequence(2100))
     assert isinstance(choice.evaluation, HopIteration)
-    assert "takes longer than iteration above 1024" in choice.refusals["HopSolve"][0]
+    assert "takes longer than iteration above 2048" in choice.refusals["HopSolve"][0]
     small = HopSolve(max_bytes=1000)
     assert "above max_bytes" in small.unsupported_reasons(made.kernel, made.u, made.domain)[0]
     causal = problem({"is_causal": True}, Sequence(6))

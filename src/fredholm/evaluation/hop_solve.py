@@ -29,7 +29,7 @@ class HopSolve(Evaluation):
     marker = Neumann
     weighs_pairs = True
     max_bytes: int = 1 << 30
-    max_points: int = 1024
+    max_points: int = 2048
     tile_elements: int | None = None
 
     def refusals(

@@ -35,14 +35,14 @@ class Iteration:
             ValueError: when the limit is reached before the tolerance.
         """
         weight = _weight(system, adjoint)
-        target = residual = system.apply(signal, adjoint=adjoint)
-        scale = _norm(target, weight)  # (g,)
-        x, hops = torch.zeros_like(target), 1
+        residual = system.apply(signal, adjoint=adjoint)
+        scale = _norm(residual, weight)  # (g,)
+        x, hops = torch.zeros_like(residual), 1
         while True:
             x, taken = self._cycle(system, x, residual, scale, weight, adjoint)
             # a hop more measures what is left, and what no mass weighs follows from the rest
             following = system.apply(signal + x, adjoint=adjoint)
-            residual, hops = following - x, hops + taken + 1
+            residual, hops = torch.sub(following, x, out=residual), hops + taken + 1
             size = torch.maximum(scale, _norm(following, weight))
             left = _norm(residual, weight) / torch.where(size == 0, 1.0, size)
             if not bool((left > self.tolerance).any()):
@@ -57,26 +57,26 @@ class Iteration:
     def _cycle(
         self, system: System, x: Tensor, residual: Tensor, scale: Tensor, weight: Tensor | None, adjoint: bool
     ) -> tuple[Tensor, int]:
-        """A better x from up to `restart` directions, and the number of hops."""
+        """A better x, in its place, from up to `restart` directions, and the number of hops; `residual` is used up."""
         start = _norm(residual, weight)
-        basis = [residual * _inverse(start, x.dtype)]
+        basis = [residual.mul_(_inverse(start, x.dtype))]
         size = self.restart
         upper = torch.zeros(len(x), size + 1, size, dtype=torch.float64, device=x.device)
         target = torch.zeros(len(x), size + 1, 1, dtype=torch.float64, device=x.device)
         target[:, 0, 0] = start
         while True:
             k = len(basis) - 1
-            fresh = basis[k] - system.apply(basis[k], adjoint=adjoint)
+            fresh = system.apply(basis[k], adjoint=adjoint).neg_().add_(basis[k])
             for i, direction in enumerate(basis):
                 upper[:, i, k] = share = _inner(direction, fresh, weight)
-                fresh = fresh - share.to(x.dtype)[:, None, None] * direction
+                fresh.addcmul_(direction, share.to(x.dtype)[:, None, None], value=-1)
             upper[:, k + 1, k] = length = _norm(fresh, weight)
             shares, left = _least_squares(upper[:, : k + 2, : k + 1], target[:, : k + 2])
             if k + 1 == size or bool((left <= 0.5 * self.tolerance * scale).all()):
                 break
-            basis.append(fresh * _inverse(length, x.dtype))
+            basis.append(fresh.mul_(_inverse(length, x.dtype)))
         for i, direction in enumerate(basis):
-            x = x + shares[:, i].to(x.dtype)[:, None, None] * direction
+            x.addcmul_(direction, shares[:, i].to(x.dtype)[:, None, None])
         return x, len(basis)
 
 
@@ -90,8 +90,8 @@ def _weight(system: System, adjoint: bool) -> Tensor | None:
 
 def _inner(a: Tensor, b: Tensor, weight: Tensor | None) -> Tensor:
     """⟨a, b⟩ of every head, `(g,)` in float64."""
-    product = a * b if weight is None else a * b * weight
-    return product.sum((-2, -1), dtype=torch.float64)
+    by_point = torch.linalg.vecdot(a, b).double()
+    return by_point.sum(-1) if weight is None else (by_point * weight[..., 0]).sum(-1)
 
 
 def _norm(a: Tensor, weight: Tensor | None) -> Tensor:
