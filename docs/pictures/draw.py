@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import fredholm
-from fredholm import domains, kernels, quadrature
+from fredholm import analysis, domains, encoders, kernels, models, quadrature
 from fredholm.evaluation import FeatureTiled
 from fredholm.operators import collect_auxiliary_losses
 
@@ -297,9 +297,73 @@ def draw_continuous_convolution() -> None:
     figure.savefig(HERE / "continuous_convolution.png", dpi=110)
 
 
+def textured_scenes(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Noise with a square of one of four textures: images `(count, 1, 24, 24)`, which texture, and where, as a mask."""
+    row, column = torch.arange(8)[:, None], torch.arange(8)
+    stripes, blocks = (row // 2 + 0 * column) % 2, (row // 2 + column // 2) % 2
+    textures = torch.stack([stripes, stripes.T, blocks, (row + column) // 4 % 2]).float()
+    images, labels = torch.rand(count, 1, 24, 24, generator=generator), torch.randint(4, (count,), generator=generator)
+    masks = torch.zeros(count, 24, 24, dtype=torch.bool)
+    corners = (4 * torch.randint(5, (count, 2), generator=generator)).tolist()
+    for image, mask, label, (top, left) in zip(images, masks, labels, corners, strict=True):
+        image[0, top : top + 8, left : left + 8] = textures[label]
+        mask[top : top + 8, left : left + 8] = True
+    return images, labels, masks
+
+
+def learn_textures(attention: models.infvit.AttentionKind, steps: int = 100) -> models.InfViT:
+    """A vision transformer of two layers that learned to name the texture."""
+    torch.manual_seed(0)
+    config = models.InfViT.Config(embed_dim=32, depth=2, num_heads=4, attention=attention)
+    image = encoders.Image.Config(image_size=(24, 24), patch_size=4, channels=1, num_frequencies=8, sigma=1.0)
+    net = models.InfViT(encoders.Image(image, config.embed_dim), 4, config)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.1)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        images, labels, _ = textured_scenes(64, generator)
+        loss = torch.nn.functional.cross_entropy(net(images - 0.5), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return net.eval()
+
+
+def draw_attention_maps() -> None:
+    """attention_maps.png: what the class token of three models takes from where, in their first layer."""
+    images, labels, masks = textured_scenes(256, torch.Generator().manual_seed(1))
+    inside, shown = analysis.patch_labels(masks, (6, 6)), {}
+    for attention in ("softmax", "pure", "linear"):
+        net = learn_textures(attention)
+
+        def confidence(seen: Tensor, net: models.InfViT = net) -> Tensor:
+            return net(seen - 0.5).softmax(-1)[torch.arange(len(seen)), labels]
+
+        with torch.no_grad(), analysis.record_weights(net) as weights:
+            right = (net(images - 0.5).argmax(-1) == labels).float().mean().item()
+        print(f"{attention}: accuracy {right:.3f}")
+        for layer in (0, 1):
+            maps = analysis.patch_relevance(weights[f"blocks.{layer}.operator"], (6, 6))
+            found = analysis.localisation(maps, inside)
+            gone = {
+                order: analysis.degradation_curve(confidence, images, maps, order=order, steps=12)
+                for order in ("morf", "lerf")
+            }
+            print(
+                f"  layer {layer + 1}: ROC-AUC {found.roc_auc.mean().item():.3f}, "
+                f"average precision {found.average_precision.mean().item():.3f}, "
+                f"MoRF-AOC {gone['morf'].aoc.mean().item():.3f}, LeRF-AUC {gone['lerf'].auc.mean().item():.3f}"
+            )
+            if layer == 0:
+                shown[attention] = maps[:3]
+    analysis.save_overlays(HERE / "attention_maps.png", images[:3], shown, opacity=0.7)
+
+
 if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
     draw_learned_kernel()
     draw_quadrature()
     draw_continuous_convolution()
+    draw_attention_maps()

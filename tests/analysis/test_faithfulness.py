@@ -76,6 +76,13 @@ def test_fewer_steps_take_more_patches_each() -> None:
     torch.testing.assert_close(four.confidence, every.confidence[:, [0, 2, 3, 4, 6]])
 
 
+def test_equally_relevant_patches_go_in_reading_order() -> None:
+    lit = torch.arange(400.0).view(1, 1, 20, 20)
+    for order in ("morf", "lerf"):
+        curve = analysis.degradation_curve(brightness, lit, torch.ones(1, 20, 20), order=order, fill="zero")
+        torch.testing.assert_close(-curve.confidence[0].diff(), torch.arange(400.0))
+
+
 def test_what_a_patch_becomes() -> None:
     images, relevance = torch.rand(2, 3, 8, 8), torch.rand(2, 2, 2)
     seen: dict[str, Tensor] = {}
@@ -197,7 +204,10 @@ def test_an_overlay_is_the_mixture_and_can_be_saved(tmp_path: Path) -> None:
     mixed = analysis.overlay(image, relevance, opacity=0.3, colours="viridis")
     torch.testing.assert_close(mixed, 0.7 * image.expand(3, -1, -1) + 0.3 * coloured)
     torch.testing.assert_close(analysis.overlay(image, relevance, opacity=0.0), image.expand(3, -1, -1))
-    assert analysis.overlay(image, torch.zeros(2, 2)).isfinite().all()
+    none = torch.tensor(matplotlib.colormaps["viridis"](0.0)[:3])[:, None, None].expand(3, 4, 6)
+    torch.testing.assert_close(
+        analysis.overlay(image, torch.zeros(2, 2), opacity=1.0, colours="viridis"), none, check_dtype=False
+    )
     path = tmp_path / "maps.png"
     analysis.save_overlays(path, image[None], {"one": relevance[None], "other": torch.rand(1, 2, 3)})
     with Image.open(path) as picture:
