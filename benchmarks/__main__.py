@@ -11,6 +11,7 @@ from benchmarks import (
     converted_layers,
     exact_mlp,
     generation,
+    infinite_attention,
     itnet,
     language_models,
     large_domains,
@@ -31,6 +32,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     yat_dense.BENCHMARK,
     yat_attention.BENCHMARK,
     continuous_convolution.BENCHMARK,
+    infinite_attention.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

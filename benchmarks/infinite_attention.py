@@ -1,0 +1,225 @@
+"""Routes of infinite attention against each other, one hop and softmax: ``python -m benchmarks infinite_attention``.
+
+All sides are given the same queries, keys and values. The gate of a series is `torch.linalg.solve` with autograd, that
+of one hop the hop written out. PyTorch's softmax attention is another function of the same shape, and a mark for time.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from benchmarks.harness import (
+    DIRECTIONS,
+    Benchmark,
+    Direction,
+    Instance,
+    Options,
+    Row,
+    Step,
+    directed,
+    growth,
+    interleave,
+    measure_alone,
+    require_agreement,
+)
+from fredholm import domains
+from fredholm.evaluation import Evaluation, HopIteration, HopSeries, HopSolve, HopSubstitution, HopTiled
+from fredholm.kernels import Discount, FrobeniusNorm, HopForm, Neumann
+
+ROUTES: dict[str, Evaluation] = {
+    "one hop": HopTiled(),
+    "iteration": HopIteration(),
+    "factorisation": HopSolve(max_bytes=1 << 40, max_points=1 << 20),
+    "cut series": HopSeries(),
+    "causal substitution": HopSubstitution(),
+}
+PLAIN_HOP, DENSE, SOFTMAX = "one hop, written out", "torch.linalg.solve", "softmax attention"
+GATES = {"one hop": PLAIN_HOP, "causal substitution": "causal solve"} | dict.fromkeys(
+    ("iteration", "factorisation", "cut series"), DENSE
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take some minutes on two cores."""
+
+    options: Options = field(default_factory=lambda: Options(budget_s=20.0))
+    channels: int = 384
+    """Channels of all heads."""
+    heads: int = 6
+    """Heads that the channels are cut into."""
+    gamma: float = 0.7
+    """Discount of a hop."""
+    points: int = 2048
+    """Points where all sides are measured."""
+    own_points: tuple[int, ...] = (4096, 8192)
+    """Points at which only one hop, the iteration and the substitution are timed."""
+    tolerance: float = 2e-5
+    """Relative difference, of output and every gradient, above which nothing is timed."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs: ``quick`` shrinks everything."""
+        if not self.options.quick:
+            return self
+        return dataclasses.replace(
+            self, options=self.options.sized(), channels=12, heads=2, points=32, own_points=(48, 64)
+        )
+
+
+@final
+class Given(Neumann):
+    """Infinite attention on queries, keys and values that lie side by side in the signal; without γ one hop."""
+
+    pos_dim, activation, norm = None, "relu", FrobeniusNorm()
+
+    def __init__(self, channels: int, heads: int, gamma: float | None, *, is_causal: bool = False) -> None:
+        super().__init__()
+        self.in_dim, self.out_dim, self.num_heads = 3 * channels, channels, heads
+        self.discount = None if gamma is None else Discount(gamma, heads)
+        self.is_causal = is_causal
+
+    def value_matrices(self) -> Tensor:
+        """The last third of the signal, head by head."""
+        return torch.eye(self.in_dim)[-self.out_dim :].unflatten(0, (self.num_heads, -1))
+
+    def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
+        """The thirds of the signal."""
+        q, k, v = u.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return HopForm(q, None, k, v)
+
+
+@final
+class Problem(Instance):
+    """Random queries, keys and values of ``n`` points, the same for every process and machine."""
+
+    def __init__(self, config: Config, n: int) -> None:
+        self.n, self.device, self._gamma = n, config.options.torch_device, config.gamma
+        torch.manual_seed(config.options.seed)
+        sizes = config.channels, config.heads
+        self.hop, self.series = Given(*sizes, None), Given(*sizes, config.gamma)
+        self.causal = Given(*sizes, config.gamma, is_causal=True)
+        self.u = torch.randn(1, n, 3 * config.channels).to(self.device).requires_grad_()
+        self.cotangent = torch.randn(1, n, config.channels).to(self.device)
+        self.domain = domains.Sequence(n).to(self.device)
+        self._peers = {
+            PLAIN_HOP: self._plain_hop,
+            DENSE: self._solve,
+            "causal solve": self._causal_solve,
+            SOFTMAX: self._softmax,
+        }
+
+    def step(self, name: str, direction: Direction) -> Step:
+        """One side, forward or with the gradient of the signal."""
+        make = self._peers[name] if name in self._peers else lambda: self._ours(name)
+        return directed(make, direction, [self.u], self.cotangent)
+
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
+        """Checked beforehand, at a size where dense forms are small."""
+
+    def _ours(self, name: str) -> Tensor:
+        kernel = {"one hop": self.hop, "causal substitution": self.causal}.get(name, self.series)
+        return ROUTES[name].integrate(kernel, self.u, self.domain)
+
+    def _hop(self) -> tuple[Tensor, Tensor]:
+        """A and v, `(1, H, n, n)` and `(1, H, n, d)`."""
+        query, _, key, value = self.hop.hop_form(self.u, None)
+        scores = (query @ key.mT).relu()
+        return scores / torch.linalg.matrix_norm(scores)[..., None, None], value
+
+    def _plain_hop(self) -> Tensor:
+        hop, value = self._hop()
+        return (hop @ value).transpose(1, 2).flatten(2)
+
+    def _solve(self) -> Tensor:
+        hop, value = self._hop()
+        step = self._gamma * hop
+        identity = torch.eye(self.n, device=self.device)
+        return torch.linalg.solve(identity - step, step @ value).transpose(1, 2).flatten(2)
+
+    def _causal_solve(self) -> Tensor:
+        shares = self.causal.coefficients(self.u, self.domain)
+        return (shares @ self.causal.hop_form(self.u, None).value).transpose(1, 2).flatten(2)
+
+    def _softmax(self) -> Tensor:
+        query, _, key, value = self.hop.hop_form(self.u, None)
+        return scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+
+
+@dataclass(frozen=True)
+class Build:
+    """Builds a problem by its size, in any process."""
+
+    config: Config
+
+    def __call__(self, n: int) -> Problem:
+        return Problem(self.config, n)
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """Compare, then time all sides at one size, then what needs no N x N memory at larger ones."""
+    build = Build(config)
+    errors = compare(build)
+    sides = (*ROUTES, PLAIN_HOP, DENSE, SOFTMAX)
+    alone = measure_alone(build, config.points, dict.fromkeys(sides, DIRECTIONS), config.options, rounds=1)
+    problem = build(config.points)
+    for direction in DIRECTIONS:
+        steps = {side: problem.step(side, direction) for side in sides}
+        timed = interleave(steps, device=problem.device, options=config.options, label=direction)
+        for route in ROUTES:
+            for peer in dict.fromkeys((GATES[route] if route != "causal substitution" else DENSE, "one hop", SOFTMAX)):
+                if peer != route:
+                    yield Row.against(
+                        route,
+                        config.points,
+                        direction,
+                        timed,
+                        ours=route,
+                        peer=peer,
+                        name=peer,
+                        peak_mb=alone[route][direction].peak_mb,
+                        error=errors[route] if peer == GATES[route] else None,
+                    )
+        for peer in (PLAIN_HOP, DENSE, SOFTMAX):
+            yield Row.alone(peer, config.points, direction, alone[peer][direction]._replace(seconds=timed[peer].median))
+    lean = ("one hop", "iteration", "causal substitution")
+    for n in config.own_points:
+        found = measure_alone(build, n, dict.fromkeys(lean, DIRECTIONS), config.options, rounds=config.options.rounds)
+        for route in lean:
+            for direction, measured in found[route].items():
+                yield Row.alone(route, n, direction, measured)
+
+
+def compare(build: Build) -> dict[str, float]:
+    """The gate before any timing: every route against its dense form, at a size with odd edges of tiles."""
+    problem = build(min(777, build.config.points - 1))
+    errors = {}
+    for route, gate in GATES.items():
+        ours, theirs = (problem.step(side, "forward+backward")() for side in (route, gate))
+        errors[route] = require_agreement(
+            f"{route} against {gate}, n={problem.n}", ours, theirs, build.config.tolerance
+        )
+    return errors
+
+
+def notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Memory of every route beside that of one hop, forward and backward, then how costs grow."""
+    peaks = {(row.case, row.n): row.peak_mb for row in rows if row.direction == "forward+backward" and row.peak_mb}
+    for (case, n), peak in peaks.items():
+        if ("one hop", n) in peaks and case != "one hop":
+            yield f"{case}, n = {n}: {peak / peaks['one hop', n]:.2f} times the peak memory of one hop"
+    yield from growth(rows)
+
+
+BENCHMARK = Benchmark(
+    name="infinite_attention",
+    purpose="routes of infinite attention against each other, one hop and softmax attention",
+    config=Config,
+    measure=measure,
+    notes=notes,
+)
