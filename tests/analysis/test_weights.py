@@ -133,6 +133,15 @@ def test_hooks_go_away_after_an_error() -> None:
     assert sampled(torch.randn(1, 5, 8)).shape == (1, 5, 8)
 
 
+def test_compiled_models_are_refused() -> None:
+    compiled_in_place = TwoLayers()
+    compiled_in_place.first.compile()
+    for model in (torch.compile(TwoLayers()), compiled_in_place):
+        assert isinstance(model, nn.Module)
+        with refused(ValueError, "a compiled model passes hooks by"):
+            analysis.record_weights(model).__enter__()
+
+
 def test_a_vision_model_gives_maps_over_its_patches() -> None:
     config = models.ITNet.Config(embed_dim=8, depth=1, num_heads=2, num_frequencies=2)
     image = encoders.Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2)

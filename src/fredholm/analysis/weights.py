@@ -87,9 +87,15 @@ def record_weights(model: nn.Module, names: Sequence[str] | None = None) -> Iter
         a dict that fills while the model runs, in the order of the calls: weights by name, those of the last call.
 
     Raises:
-        ValueError: on names that are no operator with weights.
+        ValueError: on names that are no operator with weights, or a compiled model, which does not say what it does.
         ValueError: while the model runs, for an operator that samples its integral: its nodes are not all points.
     """
+    for name, module in model.named_modules():
+        # what torch.compile(model) and model.compile() leave behind
+        if name.rpartition(".")[2] == "_orig_mod" or module._compiled_call_impl is not None:
+            raise ValueError(
+                "analysis.record_weights: a compiled model passes hooks by; record the model that it was compiled from"
+            )
     found = {
         name: module
         for name, module in model.named_modules()

@@ -207,11 +207,11 @@ class InfViT(SignalModel):
             domain = Union(Points(centre), domain)
             u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
         u, total = self.dropout(u), None
+        gamma = None if self.discount is None else self.discount()
         for layer, block in enumerate(self.blocks, start=1):
-            if self.discount is None:
+            if gamma is None:
                 u = block(u, domain)
                 continue
-            gamma = self.discount()
             factor = gamma**layer if self.config.decay == "power" else gamma
             u, reached = block(u, domain, factor, total)
             total = reached if self.config.accumulation == "running" else None
