@@ -41,7 +41,7 @@ def problem(kernel: Kernel, where: Domain, dtype: torch.dtype = torch.float64) -
 @pytest.mark.parametrize("options", FACTORISED.values(), ids=FACTORISED.keys())
 def test_woodbury_equals_dense(options, name):
     made = problem(FactorisedInfiniteAttention(8, 4, **options), domain(name))
-    check_route(Woodbury(block=3), made)
+    check_route(Woodbury(block=3, kept=0), made)
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -57,19 +57,19 @@ def test_the_scan_equals_dense(options, name):
 @pytest.mark.parametrize("name", DOMAINS)
 @pytest.mark.parametrize("options", LINEAR.values(), ids=LINEAR.keys())
 def test_central_pooling_equals_dense(options, name):
-    check_route(CentralPooling(block=3), problem(LinearInfiniteAttention(8, 4, **options), domain(name)))
+    check_route(CentralPooling(block=3, kept=0), problem(LinearInfiniteAttention(8, 4, **options), domain(name)))
 
 
 @pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
 def test_queries_elsewhere(normaliser):
     made = problem(FactorisedInfiniteAttention(8, 4, normaliser=normaliser), domain("weights"))
     made.query, made.query_domain = torch.randn(2, 5, 8, dtype=torch.float64), Sequence(5)
-    check_route(Woodbury(block=3), made)
+    check_route(Woodbury(block=3, kept=0), made)
     made.kernel.is_causal = True
     assert NeumannScan().unsupported_reasons(*vars(made).values()) == ["the queries are not the points of the signal"]
     pooled = problem(LinearInfiniteAttention(8, 4), domain("weights"))
     pooled.query_domain = Sequence(5)
-    check_route(CentralPooling(block=3), pooled)
+    check_route(CentralPooling(block=3, kept=0), pooled)
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -83,11 +83,11 @@ def test_pair_weights_do_not_split(name, is_causal):
 
 
 ROUTES: dict[str, tuple[Kernel, Evaluation]] = {
-    "woodbury": (FactorisedInfiniteAttention(8, 4), Woodbury(block=3)),
+    "woodbury": (FactorisedInfiniteAttention(8, 4), Woodbury(block=3, kept=0)),
     "scan": (FactorisedInfiniteAttention(8, 4, is_causal=True), NeumannScan(chunk=3)),
-    "rows": (FactorisedInfiniteAttention(8, 4, normaliser="rows"), Woodbury(block=3)),
+    "rows": (FactorisedInfiniteAttention(8, 4, normaliser="rows"), Woodbury(block=3, kept=0)),
     "scan of rows": (FactorisedInfiniteAttention(8, 4, normaliser="rows", is_causal=True), NeumannScan(chunk=3)),
-    "pooling": (LinearInfiniteAttention(8, 4, power_steps=2, gamma=0.5), CentralPooling(block=3)),
+    "pooling": (LinearInfiniteAttention(8, 4, power_steps=2, gamma=0.5), CentralPooling(block=3, kept=0)),
 }
 
 
@@ -137,7 +137,7 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("size", [1e-12, 1e12])
 def test_features_of_any_size_give_the_same_hop(size, is_causal, normaliser):
-    route = NeumannScan(chunk=3) if is_causal else Woodbury(block=3)
+    route = NeumannScan(chunk=3) if is_causal else Woodbury(block=3, kept=0)
     out = []
     for factor in (1.0, size):
         torch.manual_seed(0)
@@ -160,7 +160,7 @@ def test_scores_that_are_all_zero_leave_nothing_with_no_gradient(is_causal, norm
     with torch.no_grad():
         dict(kernel.named_parameters())["projections.query_bias"].fill_(-100.0)
     u = torch.randn(2, 7, 8, requires_grad=True)
-    for route in (Dense(), NeumannScan(chunk=3) if is_causal else Woodbury(block=3)):
+    for route in (Dense(), NeumannScan(chunk=3) if is_causal else Woodbury(block=3, kept=0)):
         out = route.integrate(kernel, u, Sequence(7))
         assert not out.any()
         gradients = torch.autograd.grad(out.sum(), [u, *kernel.parameters()], allow_unused=True)

@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Evaluation
 from fredholm.evaluation.factors import working_dtype
-from fredholm.evaluation.point_blocks import sum_over_blocks
+from fredholm.evaluation.point_blocks import blocks_of
 from fredholm.kernels import CentralForm, CentralQueries, Kernel
 from fredholm.kernels.central_queries import measured_energies, quotient
 
@@ -25,12 +25,13 @@ class CentralPooling(Evaluation):
     so that keys and values are never formed. Sums are kept in at least float32.
 
     Args:
-        block: points at a time, whose queries and scores are in memory together; where there are more, the backward
-            pass computes them anew.
+        block, kept: points at a time, and the size of a signal up to which their queries and scores are kept for the
+            backward pass; see `blocks_of`.
     """
 
     marker = CentralQueries
-    block: int = 8192
+    block: int | None = None
+    kept: int = 1 << 24
 
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
@@ -53,7 +54,7 @@ class CentralPooling(Evaluation):
     def _context(self, kernel: CentralQueries, u: Tensor, mass: Tensor) -> Tensor:
         """γ ∫ a V ũ dμ, `(B, H, d)`, in the dtype of the masses."""
         form = kernel.central_form()
-        centre, energy = sum_over_blocks(_energies(form, u.shape[-1]), (u, mass), self.block)
+        centre, energy = self._sum(_energies(form, u.shape[-1]), u, mass)
         with torch.autocast(u.device.type, enabled=False):
             weight, value = form.weight.to(mass.dtype), kernel.value_matrices().to(mass.dtype)
             central = quotient(centre, energy[..., None])  # q̄: (B, H, c, d)
@@ -64,6 +65,10 @@ class CentralPooling(Evaluation):
             context = (share[:, :, None] @ mean @ value.mT)[:, :, 0]
             gamma = kernel.scale()
             return context if gamma is None else context * gamma.to(mass.dtype)[:, None]
+
+    def _sum(self, part: Callable[[Tensor, Tensor], tuple[Tensor, ...]], u: Tensor, mass: Tensor) -> list[Tensor]:
+        blocks = blocks_of(u, self.block, self.kept)
+        return blocks.sum(part, blocks.cut(u), blocks.cut(mass))
 
     def _mean(self, direction: Tensor, u: Tensor, mass: Tensor) -> Tensor:
         """∫ a ũ dμ from [W_q, b_q]ᵀ q̄, both `(B, H, c, C)`, or with C + 1 columns."""
@@ -79,7 +84,7 @@ class CentralPooling(Evaluation):
                 score = torch.relu(score) * mass[..., None]  # (B, n, H·c)
                 return score.mT @ u, score.sum(1)
 
-        pooled, total = sum_over_blocks(part, (u, mass), self.block)
+        pooled, total = self._sum(part, u, mass)
         sums = pooled if toward.shape[-1] == channels else torch.cat([pooled, total[..., None]], dim=-1)
         return quotient(sums, total[..., None]).unflatten(1, direction.shape[1:3])
 

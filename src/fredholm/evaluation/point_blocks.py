@@ -1,40 +1,49 @@
-"""A block of points at a time: what is made of one does not outlive it, and the backward pass makes it anew."""
+"""A block of points at a time, whose features stay in a CPU's cache; of many points the backward pass has them anew."""
 
-from collections.abc import Callable, Iterator
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar, cast
 
-import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 Made = TypeVar("Made")
 
 
-def sum_over_blocks(part: Callable[..., tuple[Tensor, ...]], points: tuple[Tensor, ...], size: int) -> list[Tensor]:
-    """The sums over all blocks of what `part` makes of each.
+class Blocks(NamedTuple):
+    """How N points are cut into blocks of `size`; with `anew`, nothing of a block outlives it, and the backward pass
+    computes it anew."""
+
+    size: int
+    anew: bool
+
+    def cut(self, points: Tensor) -> Sequence[Tensor]:
+        """The blocks of a tensor with the points in dim 1."""
+        # `split` gathers gradients at once; slices would each make one of all points
+        return points.split(self.size, dim=1) if points.shape[1] > self.size else [points]
+
+    def each(self, part: Callable[..., Made], *blocks: Sequence[Tensor]) -> Iterator[Made]:
+        """What `part` makes of every block."""
+        for given in zip(*blocks, strict=True):
+            if self.anew and len(blocks[0]) > 1:
+                yield cast("Made", checkpoint(part, *given, use_reentrant=False))
+            else:
+                yield part(*given)
+
+    def sum(self, part: Callable[..., tuple[Tensor, ...]], *blocks: Sequence[Tensor]) -> list[Tensor]:
+        """The sums over all blocks of what `part` makes of each."""
+        totals: list[Tensor] = []
+        for made in self.each(part, *blocks):
+            totals = [total + more for total, more in zip(totals, made, strict=True)] if totals else list(made)
+        return totals
+
+
+def blocks_of(u: Tensor, size: int | None, kept: int) -> Blocks:
+    """How the points of `u` `(B, N, C)` are cut.
 
     Args:
-        part: from the points of a block to sums over them.
-        points: tensors with the points in dim 1, `(B', N, …)`.
-        size: points a block; a single block is kept for the backward pass.
+        u: the signal.
+        size: points a block; None: 2^11 on a CPU, whose cache then holds their features, 2^16 elsewhere.
+        kept: numbers in a signal up to which the backward pass finds what blocks were made of, and does not compute it
+            anew; 2^24 are 64 MB in float32.
     """
-    totals = None
-    for made in _made(part, points, size):
-        totals = list(made) if totals is None else [total + more for total, more in zip(totals, made, strict=True)]
-    assert totals is not None
-    return totals
-
-
-def map_over_blocks(part: Callable[..., Tensor], points: tuple[Tensor, ...], size: int) -> Tensor:
-    """What `part` makes of each block, `(B, n, …)`, side by side in dim 1; arguments as in `sum_over_blocks`."""
-    made = list(_made(part, points, size))
-    return made[0] if len(made) == 1 else torch.cat(made, dim=1)
-
-
-def _made(part: Callable[..., Made], points: tuple[Tensor, ...], size: int) -> Iterator[Made]:
-    if points[0].shape[1] <= size:
-        yield part(*points)
-        return
-    # `split` gathers gradients at once; slices would each make one of all points
-    for block in zip(*(t.split(size, dim=1) for t in points), strict=True):
-        yield cast("Made", checkpoint(part, *block, use_reentrant=False))
+    return Blocks(size or (1 << 11 if u.device.type == "cpu" else 1 << 16), u.numel() > kept)

@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Evaluation
 from fredholm.evaluation.factors import working_dtype
-from fredholm.evaluation.point_blocks import map_over_blocks, sum_over_blocks
+from fredholm.evaluation.point_blocks import blocks_of
 from fredholm.kernels import FactorisedNeumann, Kernel, RowNorm
 from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.hop_norms import divided
@@ -21,16 +21,17 @@ from fredholm.kernels.hop_norms import divided
 class Woodbury(Evaluation):
     """For `FactorisedNeumann` kernels that are not causal: O(N r²) time, N x N never formed, an r x r solve a head.
 
-    Values are never formed either: Σ ω ψ ⊗ v is Σ ω ψ ⊗ [u, 1] times [W_V, b_V]ᵀ. Sums over the points are kept in at
+    Values are never formed either, for Σ ω ψ ⊗ v is Σ ω ψ ⊗ [u, 1] times [W_V, b_V]ᵀ. Sums over the points are in at
     least float32, all that is made of them in float64.
 
     Args:
-        block: points at a time, whose features are in memory together; where there are more, the backward pass
-            computes them anew.
+        block, kept: points at a time, and the size of a signal up to which their features are kept for the backward
+            pass; see `blocks_of`.
     """
 
     marker = FactorisedNeumann
-    block: int = 8192
+    block: int | None = None
+    kept: int = 1 << 24
 
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
@@ -43,62 +44,65 @@ class Woodbury(Evaluation):
     ) -> Tensor:
         """See `Evaluation.integrate`."""
         assert isinstance(kernel, FactorisedNeumann)
-        dtype = working_dtype(u)
-        sides = _Sides(kernel, domain, torch.promote_types(dtype, torch.float32))
-        points = u, torch.atleast_2d(kernel.measure(domain)).to(sides.dtype).expand(u.shape[:2])
-        total = None
-        if isinstance(kernel.norm, RowNorm):
-            (total,) = sum_over_blocks(sides.key_totals, points, self.block)
-        sums = sum_over_blocks(functools.partial(sides.products, total), points, self.block)
+        blocks, dtype = blocks_of(u, self.block, self.kept), working_dtype(u)
+        points = _Points(kernel, domain, torch.promote_types(dtype, torch.float32))
+        mass = torch.atleast_2d(kernel.measure(domain)).to(points.dtype).expand(u.shape[:2])
+        signal, mass = blocks.cut(u), blocks.cut(mass)
+        own = list(blocks.each(points.queries, signal))
+        asked = own if query is None else list(blocks.each(points.queries, blocks.cut(query)))
         with torch.autocast(u.device.type, enabled=False):
-            table = _table(kernel, sums).to(sides.dtype)
+            total = None
+            if isinstance(kernel.norm, RowNorm):
+                total = each_query_head(blocks.sum(points.key_totals, signal, mass)[0], kernel.num_heads)
+            sums = blocks.sum(functools.partial(points.products, total), signal, mass, own)
+            table = _table(kernel, sums).to(points.dtype)
 
-        def read(query: Tensor) -> Tensor:
-            phi = sides.queries(query, total)
-            with torch.autocast(query.device.type, enabled=False):
-                return (phi @ table).transpose(1, 2).flatten(2).to(dtype)
+            def read(phi: Tensor) -> Tensor:
+                return (_over_rows(phi, total) @ table).transpose(1, 2).flatten(2).to(dtype)
 
-        return map_over_blocks(read, (u if query is None else query,), self.block)
+            out = list(blocks.each(read, asked))
+        return out[0] if len(out) == 1 else torch.cat(out, dim=1)
 
 
 def _table(kernel: FactorisedNeumann, sums: list[Tensor]) -> Tensor:
-    """s (I - s M)⁻¹ Σ ω ψ ⊗ v, `(B, H, r, d)`, in float64, from what `_Sides.products` gives."""
+    """s (I - s M)⁻¹ Σ ω ψ ⊗ v, `(B, H, r, d)`, in float64, from what `_Points.products` gives."""
     moments, carried, *grams = (part.double() for part in sums)
     assert kernel.discount is not None
     scale = kernel.discount().double()[:, None, None]
     if grams:
         squares = (grams[0] * grams[1]).sum((-2, -1), keepdim=True)  # c²
-        root = torch.where(squares == 0, 1.0, squares).sqrt()
-        scale = torch.where(squares == 0, 0.0, scale / root)
+        scale = divided(scale, torch.where(squares == 0, 0.0, torch.where(squares == 0, 1.0, squares).sqrt()))
     identity = torch.eye(moments.shape[-1], dtype=moments.dtype, device=moments.device)
     return torch.linalg.solve(identity - scale * moments, scale * carried @ kernel.value_matrices().double().mT)
 
 
+def _over_rows(phi: Tensor, total: Tensor | None) -> Tensor:
+    """φ `(B, H, n, r)`; over the norms of its rows, φ·Σ ω ψ, where that sum is given."""
+    return phi if total is None else divided(phi, phi @ total[..., None])
+
+
 @final
-class _Sides:
+class _Points:
     """Features of a block of points, and what they contribute to sums.
 
     Args:
         kernel: gives the features.
         domain: where the points are.
-        dtype: of sums.
+        dtype: of features and sums.
     """
 
     def __init__(self, kernel: FactorisedNeumann, domain: Domain, dtype: torch.dtype) -> None:
-        self.kernel, self.dtype = kernel, dtype
+        self.kernel, self.dtype, self.autocast = kernel, dtype, torch.is_autocast_enabled(domain.device.type)
         self.hides = domain.mask is not None or domain.uniform_parts is None
 
-    def queries(self, u: Tensor, total: Tensor | None) -> Tensor:
-        """φ `(B, H, n, r)`, over the norm of its row where Σ ω ψ is given."""
-        phi = self.kernel.query_features(u).to(self.dtype)
-        if total is None:
-            return phi
-        with torch.autocast(u.device.type, enabled=False):
-            return divided(phi, phi @ each_query_head(total, phi.shape[1])[..., None])
+    def queries(self, u: Tensor) -> Tensor:
+        """φ, `(B, H, n, r)`."""
+        return self.kernel.query_features(u).to(self.dtype)
 
     def keys(self, u: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
         """ψ and ω ψ, `(B, H', n, r)`, 0 where no mass is."""
-        psi = self.kernel.key_features(u).to(self.dtype)
+        with torch.autocast(u.device.type, enabled=self.autocast):
+            psi = self.kernel.key_features(u).to(self.dtype)
         mass = mass[:, None, :, None]
         psi = torch.where(mass > 0, psi, 0.0) if self.hides else psi
         return psi, psi * mass
@@ -107,14 +111,14 @@ class _Sides:
         """Σ ω ψ, `(B, H', r)`."""
         return (self.keys(u, mass)[1].sum(2),)
 
-    def products(self, total: Tensor | None, u: Tensor, mass: Tensor) -> tuple[Tensor, ...]:
+    def products(self, total: Tensor | None, u: Tensor, mass: Tensor, phi: Tensor) -> tuple[Tensor, ...]:
         """M = Σ ω ψ ⊗ φ, Σ ω ψ ⊗ [u, 1], and for the norm of the hop Σ ω φ ⊗ φ and Σ ω ψ ⊗ ψ; all `(B, H, r, …)`."""
-        phi, (psi, weighed) = self.queries(u, total), self.keys(u, mass)
-        with torch.autocast(u.device.type, enabled=False):
-            heads = phi.shape[1]
-            carried = weighed.transpose(2, 3).flatten(1, 2) @ self.kernel.multiplicand(u).to(self.dtype)
-            carried = each_query_head(carried.unflatten(1, weighed.shape[1::2]), heads)
-            moments = each_query_head(weighed, heads).mT @ phi
-            if total is not None:
-                return moments, carried
-            return moments, carried, (mass[:, None, :, None] * phi).mT @ phi, each_query_head(weighed.mT @ psi, heads)
+        phi, (psi, weighed) = _over_rows(phi, total), self.keys(u, mass)
+        heads, side_by_side = phi.shape[1], weighed.transpose(1, 2).flatten(2)  # as projections lie in memory
+        carried = (u.to(self.dtype).mT @ side_by_side).unflatten(2, weighed.shape[1::2]).permute(0, 2, 3, 1)
+        if self.kernel.is_affine:
+            carried = torch.cat([carried, weighed.sum(2)[..., None]], dim=-1)
+        carried, moments = each_query_head(carried, heads), each_query_head(weighed, heads).mT @ phi
+        if total is not None:
+            return moments, carried
+        return moments, carried, (mass[:, None, :, None] * phi).mT @ phi, each_query_head(weighed.mT @ psi, heads)
