@@ -15,6 +15,7 @@ from benchmarks import (
     itnet,
     language_models,
     large_domains,
+    linear_infinite_attention,
     scan,
     yat_attention,
     yat_dense,
@@ -33,6 +34,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     yat_attention.BENCHMARK,
     continuous_convolution.BENCHMARK,
     infinite_attention.BENCHMARK,
+    linear_infinite_attention.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 
