@@ -10,6 +10,7 @@ from fredholm import IntegralOperator
 from fredholm.domains import Points, Sequence, preceding_counts
 from fredholm.evaluation import Dense, StepLoop
 from fredholm.kernels import Attention, FrobeniusNorm, HopNorm, InfiniteAttention
+from fredholm.kernels.solve_each import solve_each
 from tests.contracts.routes import randomise
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
@@ -115,6 +116,13 @@ def test_frobenius_rows_may_sum_to_more_than_one():
     assert bool(
         (kernel.coefficients(torch.randn(2, 9, 8, dtype=torch.float64), Sequence(9)).abs().sum(-1) < 1 + 1e-12).all()
     )
+
+
+def test_systems_are_solved_one_by_one():
+    matrices = torch.randn(2, 3, 70, 70, dtype=torch.float64) + 20 * torch.eye(70, dtype=torch.float64)
+    for right in (torch.randn(2, 3, 70, 5, dtype=torch.float64), torch.randn(2, 3, 70, 0, dtype=torch.float64)):
+        torch.testing.assert_close(matrices @ solve_each(matrices, right), right)
+    assert solve_each(matrices[:0], matrices[:0]).shape == (0, 3, 70, 70)
 
 
 @pytest.mark.parametrize("form", ["hop", "resolvent"])

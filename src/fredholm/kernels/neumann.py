@@ -26,6 +26,7 @@ from fredholm.domains import Domain, preceding_counts
 from fredholm.kernels.discount import Discount
 from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.hop_norms import HopNorm, HopScores, divided
+from fredholm.kernels.solve_each import solve_each
 from fredholm.kernels.value_mixing import ValueMixing
 
 HopActivation = Literal["relu", "gelu", "abs", "identity"]
@@ -106,7 +107,7 @@ class Neumann(ValueMixing):
         step = hop * mass
         if not self.norm.is_contractive:
             check_radius(type(self).__name__, step)
-        return torch.linalg.solve(torch.eye(step.shape[-1], dtype=step.dtype, device=step.device) - step, hop)
+        return solve_each(torch.eye(step.shape[-1], dtype=step.dtype, device=step.device) - step, hop)
 
     def _scores(self, query: Tensor, key: Tensor, domain: Domain, query_domain: Domain, dtype: torch.dtype) -> Tensor:
         """φ m, `(B, H, Nq, N)`, 0 where hidden."""

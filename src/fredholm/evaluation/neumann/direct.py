@@ -30,8 +30,10 @@ class Factors:
             for columns in tiles.columns_of(rows):
                 matrix[:, rows.rows, columns] = weight * tiles.hop(rows, columns)
         matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
-        info = torch.empty_like(pivots[:, 0])
-        torch.linalg.lu_factor_ex(matrix, out=(matrix, pivots, info))
+        # one by one, since a batch in several threads does not return on every CPU (`kernels.solve_each`)
+        for head in range(len(matrix)):
+            factors = matrix[head], pivots[head], pivots.new_empty(())
+            torch.linalg.lu_factor_ex(matrix[head], out=factors)
         return cls(memory, pivots)
 
     def solve(self, system: System, signal: Tensor, *, adjoint: bool = False) -> Tensor:
