@@ -68,6 +68,12 @@ class Config:
     """Sequences an epoch; None: see the top of this file."""
     epochs: int | None = None
     """At most so many; None: the paper's number for the length."""
+    learning_rate: float | None = None
+    """Of Adam; None: the paper's."""
+    omega_0: float | None = None
+    """Frequency of the kernels' sines; None: the paper's for the length."""
+    cosine: bool = False
+    """Whether the learning rate falls to 0 along a cosine over the epochs; else it is constant."""
     device: str = "cpu"
     """Where it runs."""
 
@@ -98,12 +104,15 @@ def adding_sequences(count: int, length: int, generator: torch.Generator) -> tup
 SEQUENCES = {"copy": copy_sequences, "adding": adding_sequences}
 
 
-def network(problem: Problem, length: int) -> CKCNN:
+def network(problem: Problem, length: int, omega_0: float | None = None) -> CKCNN:
     """The paper's: two blocks, kernels of 32 hidden units, no dropout."""
-    own, at = PUBLISHED[problem], LENGTHS.index(length)
+    own = PUBLISHED[problem]
     copying = problem == "copy"
     config = CKCNN.Config(
-        embed_dim=own.embed_dim, omega_0=own.omega_0[at], dropout=0.0, pool="none" if copying else "last"
+        embed_dim=own.embed_dim,
+        omega_0=own.omega_0[LENGTHS.index(length)] if omega_0 is None else omega_0,
+        dropout=0.0,
+        pool="none" if copying else "last",
     )
     samples = length + 2 * RECALLED if copying else length
     encoder = Series(1 if copying else 2, spacing=1.0)
@@ -143,11 +152,14 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
     draw = SEQUENCES[problem]
     test = draw(config.test_size, length, torch.Generator().manual_seed(10_000 + seed))
     test = test[0].to(config.device), test[1].to(config.device)
-    net = network(problem, length).to(config.device)
-    optimizer = torch.optim.Adam(net.parameters(), lr=own.learning_rate)
+    net = network(problem, length, config.omega_0).to(config.device)
+    rate = config.learning_rate or own.learning_rate
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     steps = (config.epoch_size or own.epoch_size) // config.batch_size
+    epochs = config.epochs or own.epochs[LENGTHS.index(length)]
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps) if config.cosine else None
     started, curve = time.process_time(), []
-    for epoch in range(config.epochs or own.epochs[LENGTHS.index(length)]):
+    for epoch in range(epochs):
         net.train()
         for _ in range(steps):
             given, told = (t.to(config.device) for t in draw(config.batch_size, length, generator))
@@ -155,6 +167,8 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            if schedule is not None:
+                schedule.step()
         found = measure(problem, net.eval(), test, config.batch_size)
         curve.append(found)
         print_line(f"{problem} {length}, seed {seed}, epoch {epoch + 1}: {found}")
@@ -164,6 +178,9 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
         "problem": problem,
         "length": length,
         "seed": seed,
+        "learning_rate": rate,
+        "cosine": config.cosine,
+        "omega_0": config.omega_0 or own.omega_0[LENGTHS.index(length)],
         "epochs": len(curve),
         "solved": solved(problem, curve[-1]),
         "processor_s": round(time.process_time() - started),

@@ -1,16 +1,18 @@
 """Who of 4,000 intensive-care patients dies in hospital, learnt from 4,000 others: PhysioNet challenge 2012, a to b.
 
-Command:   fredholm train physionet_2012
+Command:   fredholm train physionet_2012 --seeds 0 1 2
+           fredholm evaluate runs/physionet_2012/seed-0
 Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      6 minutes
-Score:     area under the ROC curve 0.845, accuracy 87.23 %, seed 0; the numbers have not been tuned. With pool="mean",
-           input_dropout=0.2 and 6 epochs 0.834
+Time:      25 seconds of processor time a seed
+Score:     area under the ROC curve 0.8645 +- 0.0010, accuracy 88.19 +- 0.10 %, 3 seeds
 Paper:     none on this challenge; CKConv's is that of 2019
 Data:      ../shared/data/physionet2012, or another folder with set-a.npz and set-b.npz by --task.data
 
-37 variables, measured at times of their own, are averaged by the hour; 8 more channels hold what was known at
-admission, and further ones say what was observed. Gross errors are cut at 5 deviations. `--task.bin None` takes the
-measurements at their own times, which costs more.
+37 variables, measured at times of their own, are averaged by the hour; where none was measured the last value stays, and
+further channels say what was observed. 8 more channels hold what was known at admission. Gross errors are cut at 5
+deviations. `--task.bin None` takes the measurements at their own times, which costs more. Depth, width, epochs and what
+stands for missing values were chosen by cross-validation on set a: with the mean in their place, and two blocks, the area
+was 0.845 (seed 0). Gradient boosting on summary statistics reaches 0.858 on these sets, by the data's own notes.
 """
 
 from fredholm.models import CKCNN
@@ -25,7 +27,8 @@ def physionet_2012() -> Run.Config:
             data="../shared/data/physionet2012",
             bin=1.0,
             limit=5.0,
-            model=CKCNN.Config(embed_dim=30, depth=2, omega_0=4.38, dropout=0.2),
+            fill="last",
+            model=CKCNN.Config(embed_dim=60, depth=1, omega_0=4.38, dropout=0.2),
         ),
         training=TrainingConfig(
             epochs=4,

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -64,6 +65,26 @@ def test_a_solved_problem_ends_the_run(tmp_path: Path, monkeypatch: pytest.Monke
     config = study.Config(out=tmp_path, lengths=(100,), epoch_size=32, test_size=32)
     found = study.run("adding", 100, 0, config)
     assert (found["epochs"], found["solved"]) == (1, True)
+
+
+def test_other_settings_are_kept_with_the_result_and_the_rate_falls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[torch.optim.Adam] = []
+    adam = torch.optim.Adam
+
+    def build(parameters: Any, lr: float) -> torch.optim.Adam:
+        made.append(adam(parameters, lr=lr))
+        return made[-1]
+
+    monkeypatch.setattr(torch.optim, "Adam", build)
+    for cosine in (True, False):
+        config = study.Config(
+            out=tmp_path, epoch_size=64, epochs=1, test_size=32, learning_rate=4e-3, omega_0=3.0, cosine=cosine
+        )
+        found = study.run("adding", 100, 0, config)
+        assert (found["learning_rate"], found["omega_0"], found["cosine"]) == (4e-3, 3.0, cosine)
+        assert made[-1].param_groups[0]["lr"] == (0 if cosine else 4e-3)
 
 
 def test_a_length_without_settings_is_refused() -> None:
