@@ -1,0 +1,81 @@
+"""A small vision transformer with infinite self-attention on the 8 x 8 digits; the attention is an option.
+
+Command:   fredholm train digits_infvit --task.model.attention linear
+           python recipes/digits_infvit.py runs/digits_infvit/seed-0   (of "linear": alignment with the Perron vector)
+Hardware:  one thread of an Intel Xeon, busy with other work, float32
+Time:      5 to 9 minutes a run
+Score:     test accuracy with seed 0, one run each: softmax 98.33 %, pure 97.22 %, linear 95.83 %;
+           alignment in each of the four layers: cosine 0.967 to 0.974, Spearman 0.900 to 0.916
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fredholm import analysis
+from fredholm.kernels import LinearInfiniteAttention
+from fredholm.models import InfViT
+from fredholm.operators import IntegralOperator
+from fredholm.tasks import ImageClassification
+from fredholm.tasks.augmentation import Augmentation
+from fredholm.training import Run, TrainingConfig
+
+
+def digits_infvit() -> Run.Config:
+    """A four-layer InfViT on the 8 x 8 digits."""
+    return Run.Config(
+        task=ImageClassification.Config(
+            data="digits",
+            patch_size=2,
+            position_frequencies=16,
+            position_sigma=1.0,
+            model=InfViT.Config(embed_dim=64, depth=4, num_heads=8, attention="linear"),
+            augmentation=Augmentation.Config(shift=0.1, rotation=10.0, scale=(0.9, 1.1), label_smoothing=0.1),
+        ),
+        training=TrainingConfig(
+            epochs=40,
+            batch_size=64,
+            learning_rate=2e-3,
+            warmup_fraction=0.1,
+            weight_decay=0.05,
+            ema_decay=0.998,
+            evaluate_every=10,
+            test_batch_size=360,
+        ),
+    )
+
+
+def print_alignment(path: Path, num_images: int = 64) -> None:
+    """How near the weights of every layer of a trained linear model come to the Perron vectors of max(QQᵀ, 0).
+
+    One sample is one head of one test image (Infinite Self-Attention, supplement, section 8).
+    """
+    run = Run(path)
+    net, images = run.model(), run.task.test_batch(torch.arange(num_images))["images"]
+    for name, operator in net.named_modules():
+        if not isinstance(operator, IntegralOperator) or not isinstance(operator.kernel, LinearInfiniteAttention):
+            continue
+        signals: list[Tensor] = []
+
+        def keep(_module: nn.Module, args: tuple[Tensor, ...], into: list[Tensor] = signals) -> None:
+            into.append(args[0])
+
+        handle = operator.register_forward_pre_hook(keep)
+        with torch.no_grad(), analysis.record_weights(net, [name]) as weights:
+            net(images)
+        handle.remove()
+        kernel = operator.kernel
+        q = torch.nn.functional.linear(signals[0], kernel.query_weight, kernel.query_bias)
+        q = q.detach().double().unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2)
+        perron = analysis.perron_vector((q @ q.mT).relu(), allow_reducible=True)
+        found = analysis.alignment(weights[name][:, :, 0].double(), perron.vector)
+        print(
+            f"{name}: {found.cosine.numel()} samples, cosine {found.cosine.mean():.3f} +- {found.cosine.std():.3f}, "
+            f"Spearman {found.spearman.mean():.3f} +- {found.spearman.std():.3f}"
+        )
+
+
+if __name__ == "__main__":
+    print_alignment(Path(sys.argv[1]))
