@@ -1,9 +1,9 @@
 """How far a network of continuous convolutions remembers: copy memory and the adding problem (CKConv, table 2, E.4).
 
 Command:   python recipes/long_memory.py
-Hardware:  one core of an Intel Xeon; float32
-Time:      not measured yet
-Score:     not measured yet
+Hardware:  one core of an Intel Xeon, shared with other work; float32
+Time:      copy memory 82 s of processor time for T = 100, 878 s for T = 1000
+Score:     see docs/studies/continuous_series.md
 
 Deviations: training sequences are drawn anew in every step, and an epoch is 10,000 of them for copying and 50,000 for
 adding, since the paper names no size. Training ends as soon as the task is solved on 1,000 sequences of their own.
