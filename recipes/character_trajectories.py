@@ -5,10 +5,9 @@ Command:   fredholm train character_trajectories --seeds 0 1 2
            fredholm train character_trajectories --task.train-every 2 --task.test-every 2
            fredholm train character_trajectories_30 --seeds 0 1 2
 Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      12 minutes a seed
-Score:     99.77 %, seed 0; of that model tested at 1/2, 1/4, 1/8, 1/16 of the rate 99.77, 99.77, 99.30, 78.74 %. Other
-           seeds and the runs with samples dropped have not been made; after 10 epochs (--training.epochs 10, seed 0),
-           with 30, 50, 70 % of the test samples absent, 99.30, 99.07, 96.26 %
+Time:      5 to 12 minutes a seed
+Score:     99.61 +- 0.27 % (3 seeds); the same models at 1/2, 1/4, 1/8, 1/16 of the rate 99.77, 99.77, 99.30, 77.18 %;
+           with 50 % of the samples missing 99.38 +- 0.13 %; see docs/studies/continuous_series.md
 Paper:     CKConv (arXiv 2102.02611), tables 4 and 5: 99.53 %; 99.30, 98.83, 98.14 % with 30, 50, 70 % of the samples
            dropped; 99.30 % tested at half the rate. Its archive has twice as many labelled series in another split
 Data:      ../shared/data/character_trajectories, or any series by --task.data
