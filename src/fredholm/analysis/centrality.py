@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fredholm.analysis.checks import checked_discount, checked_matrix
+from fredholm.kernels.solve_each import solve_each
 
 
 def expected_visits(A: Tensor, gamma: float | Tensor) -> Tensor:
@@ -30,7 +31,7 @@ def expected_visits(A: Tensor, gamma: float | Tensor) -> Tensor:
         TypeError, ValueError: on weights or a discount that are none, or a series that diverges.
     """
     step = _step("expected_visits", A, gamma)
-    return torch.linalg.inv(_identity(step) - step)
+    return _inverse(step)
 
 
 def outgoing_influence(A: Tensor, gamma: float | Tensor) -> Tensor:
@@ -68,7 +69,7 @@ def absorption_probabilities(A: Tensor, gamma: float | Tensor) -> Tensor:
             f"analysis.absorption_probabilities: gamma times the largest row sum is {1 - leave.min().item():.4g}, "
             "above 1, so that these are no probabilities; see markov_reading, or use a row-bounded normaliser"
         )
-    return torch.linalg.inv(_identity(step) - step) * leave[..., None, :]
+    return _inverse(step) * leave[..., None, :]
 
 
 def _step(name: str, A: Tensor, gamma: float | Tensor) -> Tensor:
@@ -94,7 +95,12 @@ def _identity(step: Tensor) -> Tensor:
     return torch.eye(step.shape[-1], dtype=step.dtype, device=step.device)
 
 
+def _inverse(step: Tensor) -> Tensor:
+    identity = _identity(step)
+    return solve_each(identity - step, identity.expand_as(step))
+
+
 def _solved(step: Tensor, right: Tensor | None = None) -> Tensor:
     """(I - M)⁻¹ right, or of ones."""
     right = step.new_ones(*step.shape[:-1], 1) if right is None else right
-    return torch.linalg.solve(_identity(step) - step, right)[..., 0]
+    return solve_each(_identity(step) - step, right)[..., 0]
