@@ -12,7 +12,9 @@ from torch import Tensor
 
 import fredholm
 from fredholm import analysis, domains, encoders, kernels, models, quadrature
-from fredholm.evaluation import FeatureTiled
+from fredholm.evaluation import FeatureTiled, HopSeries, HopSolve
+from fredholm.evaluation.neumann import remainder
+from fredholm.kernels.central_queries import CentralForm, central_weights
 from fredholm.operators import collect_auxiliary_losses
 
 HERE = Path(__file__).resolve().parent
@@ -360,10 +362,88 @@ def draw_attention_maps() -> None:
     analysis.save_overlays(HERE / "attention_maps.png", images[:3], shown, opacity=0.7)
 
 
+@torch.no_grad()
+def draw_infinite_attention() -> None:
+    """infinite_attention.png: a chain in one hop and in all, what rows of a hop sum to, and what routes leave over."""
+    figure, places = plt.subplots(1, 4, figsize=(13, 3.2), layout="constrained", width_ratios=[1, 1, 1.3, 1.5])
+    n = 16
+    u = torch.nn.functional.one_hot(torch.arange(n), n).double()[None]
+    sides = {"one hop": ("hop", places[0]), "all hops, γ = 0.95": ("resolvent", places[1])}
+    for title, (form, axes) in sides.items():
+        kernel = kernels.InfiniteAttention(n, form=form, normaliser="rows", gamma=0.95, bias=False).double()
+        kernel.projections.query_weight.copy_(torch.eye(n))
+        # each point looks at the one before it
+        kernel.projections.key_weight.copy_(torch.eye(n).roll(-1, 1).tril())
+        axes.imshow(kernel.coefficients(u, domains.Sequence(n))[0, 0], cmap="magma", vmin=0, vmax=1)
+        axes.set_title(title, fontsize=10)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    places[0].set_ylabel("query")
+    places[0].set_xlabel("key")
+    torch.manual_seed(0)
+    u = torch.randn(1, 256, 64)
+    u[:, :, 0] += torch.where(torch.arange(256) < 26, 12.0, 0.0)  # a tenth of the points stand out
+    for name, colour in (("frobenius", ORANGE), ("rows", BLUE)):
+        torch.manual_seed(1)
+        kernel = kernels.InfiniteAttention(64, form="hop", normaliser=name)
+        rows = kernel.coefficients(u, domains.Sequence(256))[0, 0].sum(-1).sort(descending=True).values
+        print(f"{name}: rows sum to {rows[-1]:.3f} … {rows[0]:.3f}")
+        places[2].plot(rows, color=colour, label=name)
+    places[2].axhline(1 / 0.7, color=GREY, linestyle="--", label="1/γ, γ = 0.7")
+    places[2].set(xlabel="points, by their row", ylabel="sum of a row of A")
+    places[2].legend(frameon=False, fontsize=8)
+    kernel = kernels.InfiniteAttention(64).double()
+    exact, value = (
+        HopSolve().integrate(kernel, u.double(), domains.Sequence(256)),
+        kernel.projections.values(u.double()),
+    )
+    terms, errors = range(1, 41), []
+    for count in terms:
+        cut = HopSeries(terms=count).integrate(kernel, u.double(), domains.Sequence(256))
+        errors.append(((cut - exact).norm() / value.norm()).item())
+    print("cut after 1, 10, 40 hops:", *(f"{errors[t]:.1e} of at most {remainder(0.7, t + 1):.1e}" for t in (0, 9, 39)))
+    places[3].semilogy(terms, [remainder(0.7, count) for count in terms], "--", color=GREY, label="bound")
+    places[3].semilogy(terms, errors, color=ORANGE, label="left out")
+    places[3].set(xlabel="hops before the cut", ylabel="over the size of v", ylim=(1e-9, 3))
+    places[3].legend(frameon=False, fontsize=8)
+    figure.savefig(HERE / "infinite_attention.png", dpi=110)
+
+
+@torch.no_grad()
+def draw_linear_infinite_attention() -> None:
+    """linear_infinite_attention.png: weights of central queries beside the Perron vector that they may come near."""
+    form = CentralForm(torch.empty(16, 12, 0), None, 1)  # the weights of queries that are given need no projection
+
+    def compared(mean: float) -> tuple[Tensor, Tensor]:
+        q = torch.randn(1, 16, 256, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + mean
+        affinity, perron = (q @ q.mT).relu(), torch.ones(1, 16, 256, 1, dtype=torch.float64)
+        for _ in range(100):
+            perron = affinity @ perron
+            perron = perron / perron.sum(2, keepdim=True)
+        return central_weights(q, torch.ones(1, 1, 256, dtype=torch.float64), form)[0], perron[0, :, :, 0]
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    means = np.linspace(0, 1, 21)
+    cosines = [torch.cosine_similarity(*compared(mean), dim=-1) for mean in means]
+    print("cosine at mean 0, 0.25, 0.5, 1:", *(f"{cosines[k].mean():.5f}" for k in (0, 5, 10, 20)))
+    left.plot(means, [cosine.mean() for cosine in cosines], color=BLUE)
+    lowest, highest = ([pick(cosine) for cosine in cosines] for pick in (torch.min, torch.max))
+    left.fill_between(means, lowest, highest, color=BLUE, alpha=0.2, linewidth=0)
+    left.set(xlabel="mean of every coordinate of q", ylabel="cosine of a and the Perron vector")
+    for mean, colour in ((0.0, ORANGE), (0.5, BLUE)):
+        weight, perron = compared(mean)
+        right.plot(perron[0], weight[0], ".", color=colour, markersize=4, label=f"mean {mean:g}")
+    right.set(xlabel="entry of the Perron vector", ylabel="weight a of the point")
+    right.legend(frameon=False, fontsize=8)
+    figure.savefig(HERE / "linear_infinite_attention.png", dpi=110)
+
+
 if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
     draw_learned_kernel()
     draw_quadrature()
     draw_continuous_convolution()
+    draw_infinite_attention()
+    draw_linear_infinite_attention()
     draw_attention_maps()
