@@ -5,12 +5,13 @@ JOBS ?= 2
 BENCH ?= exact_mlp
 BIN := .venv/bin
 
-.PHONY: help demo test check docs pictures bench
+.PHONY: help demo test test-all check docs pictures bench
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      train on 1,797 real scanned digits, three seeds, and print the mean test accuracy'
-	@echo 'make test      run the test suite'
+	@echo 'make test      run the test suite without its slow tests'
+	@echo 'make test-all  run all tests'
 	@echo 'make check     ruff, pyright and the import-direction test'
 	@echo 'make docs      build the documentation into docs/_build/html'
 	@echo 'make pictures  draw the pictures of the documentation again'
@@ -23,8 +24,9 @@ demo: .venv/.stamp-demo
 	@echo 'the three runs lie in runs/digits; metrics.jsonl in each tells how they went'
 
 # One thread a worker: small tensors, so two processes beat two threads.
-test: .venv/.stamp-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+test: PYTEST_MARKS := -m "not slow"
+test test-all: .venv/.stamp-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_MARKS) $(PYTEST_ARGS)
 
 check: .venv/.stamp-dev
 	$(BIN)/ruff check .
