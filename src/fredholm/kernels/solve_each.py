@@ -10,7 +10,7 @@ BATCHED = 64
 def solve_each(matrices: Tensor, right: Tensor) -> Tensor:
     """X with matrices · X = right, `(..., N, N)` and `(..., N, M)`: one by one where larger ones are on a CPU.
 
-    There torch 2.13 with MKL does not return from a batch of 200 x 200 systems when it runs in two threads.
+    There torch 2.13 with MKL was seen to report errors and to stall on batches of 200 x 200 systems in two threads.
     """
     size, count = matrices.shape[-1], matrices.shape[:-2].numel()
     if matrices.device.type != "cpu" or size <= BATCHED or count <= 1:

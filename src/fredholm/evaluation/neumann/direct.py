@@ -30,7 +30,7 @@ class Factors:
             for columns in tiles.columns_of(rows):
                 matrix[:, rows.rows, columns] = weight * tiles.hop(rows, columns)
         matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
-        # one by one, since a batch in several threads does not return on every CPU (`kernels.solve_each`)
+        # one by one, since a batch in several threads may stall on a CPU (`solve_each`)
         for head in range(len(matrix)):
             factors = matrix[head], pivots[head], pivots.new_empty(())
             torch.linalg.lu_factor_ex(matrix[head], out=factors)
