@@ -86,7 +86,7 @@ class FrobeniusNorm(HopNorm):
 @final
 @dataclasses.dataclass(frozen=True)
 class RowNorm(HopNorm):
-    """c_i = Σ_j ω_j |φ_ij|: rows of a hop sum to 1 at most, and with φ >= 0 to exactly 1, or 0.
+    """``c_i = Σ_j ω_j |φ_ij|``: rows of a hop sum to 1 at most, and with φ >= 0 to exactly 1, or 0.
 
     Then γA is the transition matrix of an absorbing Markov chain for every γ < 1, as InfSA's eq. 13-15 need it.
     """
