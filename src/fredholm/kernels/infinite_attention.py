@@ -38,7 +38,7 @@ class InfiniteAttention(Neumann, Stateful):
         form: "resolvent": the whole series. "hop": A alone, without γ: the paper's layer, whose model sums over layers.
         activation: φ; "gelu" has negative scores too.
         normaliser: "frobenius": c is the Hilbert-Schmidt norm of the hop; rows of A may then sum to more than 1.
-            "rows": c_i is the integral of ``|φ|`` over the row, so that γA is substochastic. Or a `HopNorm` of one's own.
+            "rows": c_i is the integral of ``|φ|`` over the row: γA is substochastic. Or a `HopNorm` of one's own.
         gamma: γ, a number for all heads or one for each; not read by a hop.
         learn_gamma: whether γ is learned, as a sigmoid, starting there.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
