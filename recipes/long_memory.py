@@ -78,8 +78,24 @@ class Config:
     """Where it runs."""
 
     def __post_init__(self) -> None:
+        for name in ("batch_size", "test_size", "epochs", "learning_rate", "omega_0"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"long_memory: {name} must be above 0; got {value}")
+        if self.epoch_size is not None and self.epoch_size < self.batch_size:
+            raise ValueError(f"long_memory: an epoch of {self.epoch_size} sequences has no batch of {self.batch_size}")
         if unknown := [length for length in self.lengths if length not in LENGTHS]:
             raise ValueError(f"long_memory: T is one of {LENGTHS}, which the paper has settings for; got {unknown[0]}")
+
+
+def omega_0_of(problem: Problem, length: int, config: Config) -> float:
+    """The frequency of the sines: the one asked for, or the paper's."""
+    return PUBLISHED[problem].omega_0[LENGTHS.index(length)] if config.omega_0 is None else config.omega_0
+
+
+def rate_of(problem: Problem, config: Config) -> float:
+    """The learning rate: the one asked for, or the paper's."""
+    return PUBLISHED[problem].learning_rate if config.learning_rate is None else config.learning_rate
 
 
 def copy_sequences(count: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -104,13 +120,12 @@ def adding_sequences(count: int, length: int, generator: torch.Generator) -> tup
 SEQUENCES = {"copy": copy_sequences, "adding": adding_sequences}
 
 
-def network(problem: Problem, length: int, omega_0: float | None = None) -> CKCNN:
+def network(problem: Problem, length: int, omega_0: float) -> CKCNN:
     """The paper's: two blocks, kernels of 32 hidden units, no dropout."""
-    own = PUBLISHED[problem]
     copying = problem == "copy"
     config = CKCNN.Config(
-        embed_dim=own.embed_dim,
-        omega_0=own.omega_0[LENGTHS.index(length)] if omega_0 is None else omega_0,
+        embed_dim=PUBLISHED[problem].embed_dim,
+        omega_0=omega_0,
         dropout=0.0,
         pool="none" if copying else "last",
     )
@@ -152,8 +167,8 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
     draw = SEQUENCES[problem]
     test = draw(config.test_size, length, torch.Generator().manual_seed(10_000 + seed))
     test = test[0].to(config.device), test[1].to(config.device)
-    net = network(problem, length, config.omega_0).to(config.device)
-    rate = config.learning_rate or own.learning_rate
+    rate, omega_0 = rate_of(problem, config), omega_0_of(problem, length, config)
+    net = network(problem, length, omega_0).to(config.device)
     optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     steps = (config.epoch_size or own.epoch_size) // config.batch_size
     epochs = config.epochs or own.epochs[LENGTHS.index(length)]
@@ -180,7 +195,7 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
         "seed": seed,
         "learning_rate": rate,
         "cosine": config.cosine,
-        "omega_0": config.omega_0 or own.omega_0[LENGTHS.index(length)],
+        "omega_0": omega_0,
         "epochs": len(curve),
         "solved": solved(problem, curve[-1]),
         "processor_s": round(time.process_time() - started),
@@ -191,15 +206,16 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
 
 
 def main(config: Config) -> None:
-    """Runs what results.json does not have yet."""
+    """Runs what results.json does not have yet, with these settings."""
     config.out.mkdir(parents=True, exist_ok=True)
     path = config.out / "results.json"
     results: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
-    done = {(r["problem"], r["length"], r["seed"]) for r in results}
+    done = {(r["problem"], r["length"], r["seed"], r["learning_rate"], r["cosine"], r["omega_0"]) for r in results}
     for problem in config.problems:
         for length in config.lengths:
             for seed in config.seeds:
-                if (problem, length, seed) not in done:
+                settings = rate_of(problem, config), config.cosine, omega_0_of(problem, length, config)
+                if (problem, length, seed, *settings) not in done:
                     results.append(run(problem, length, seed, config))
                     path.write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
     for r in results:

@@ -34,12 +34,12 @@ def test_the_networks_have_the_sizes_of_the_paper() -> None:
     # 15.52K and 70.59K, less a direction of one input in each of four kernels
     sizes: dict[study.Problem, int] = {"copy": 15_520, "adding": 70_590}
     for problem, size in sizes.items():
-        assert sum(p.numel() for p in study.network(problem, 100).parameters()) == pytest.approx(size, abs=140)
+        assert sum(p.numel() for p in study.network(problem, 100, 9.0).parameters()) == pytest.approx(size, abs=140)
 
 
 def test_a_copying_network_sees_all_digits_at_any_length() -> None:
     for length in study.LENGTHS[:2]:
-        net = study.network("copy", length)
+        net = study.network("copy", length, 19.2)
         given = study.copy_sequences(1, length, torch.Generator().manual_seed(0))[0]
         other = given.clone()
         other[:, 0] += 1
@@ -85,6 +85,31 @@ def test_other_settings_are_kept_with_the_result_and_the_rate_falls(
         found = study.run("adding", 100, 0, config)
         assert (found["learning_rate"], found["omega_0"], found["cosine"]) == (4e-3, 3.0, cosine)
         assert made[-1].param_groups[0]["lr"] == (0 if cosine else 4e-3)
+
+
+def test_results_of_other_settings_are_not_taken_for_these(tmp_path: Path) -> None:
+    for rate, count in ((4e-3, 1), (2e-3, 2), (4e-3, 2)):
+        study.main(
+            study.Config(
+                out=tmp_path,
+                problems=("adding",),
+                lengths=(100,),
+                epoch_size=32,
+                epochs=1,
+                test_size=32,
+                learning_rate=rate,
+            )
+        )
+        assert len(json.loads((tmp_path / "results.json").read_text())) == count
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [({"omega_0": 0.0}, "omega_0 must be above 0"), ({"epoch_size": 31}, "no batch of 32"), ({"epochs": 0}, "epochs")],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        study.Config(**settings)
 
 
 def test_a_length_without_settings_is_refused() -> None:

@@ -4,11 +4,9 @@ import dataclasses
 import math
 from typing import Literal, Self, final
 
-import torch
 from torch import Tensor, nn
 
 from fredholm.blocks import PreNormBlock, linear_schedule
-from fredholm.domains import Points, Union
 from fredholm.encoders import Encoder
 from fredholm.kernels import MLP, Kernel, KernelInputs, LowRankMLP
 from fredholm.kernels.mlp import Activation
@@ -107,23 +105,10 @@ class ITNet(SignalModel):
             return ITNet(encoder, num_outputs, self)
 
     def __init__(self, encoder: Encoder, num_outputs: int, config: Config) -> None:
-        super().__init__()
-        if encoder.embed_dim != config.embed_dim:
-            raise ValueError(
-                f"models.ITNet: the encoder gives {encoder.embed_dim} channels, "
-                f"the model has embed_dim {config.embed_dim}"
-            )
-        if num_outputs < 1:
-            raise ValueError(f"models.ITNet: num_outputs must be at least 1; got {num_outputs}")
-        self.config, self.encoder = config, encoder
-        dim = config.embed_dim
-        self.cls_token = nn.Parameter(0.02 * torch.randn(dim)) if config.pool == "cls" else None
-        self.dropout = nn.Dropout(config.dropout)
+        super().__init__(encoder, num_outputs, embed_dim=config.embed_dim, pool=config.pool, dropout=config.dropout)
+        self.config = config
         self.blocks = nn.ModuleList(self._block(layer) for layer in range(1, config.depth + 1))
-        self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, num_outputs)
-        nn.init.trunc_normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
+        self._add_head(config.embed_dim, num_outputs)
 
     def _block(self, layer: int) -> PreNormBlock:
         c = self.config
@@ -176,14 +161,7 @@ class ITNet(SignalModel):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """One batch of what the encoder takes, to `(B, num_outputs)`."""
-        u, domain = self.encoder(inputs)
-        if self.cls_token is not None:
-            centre = torch.full((1, domain.pos_dim), 0.5, dtype=domain.pos.dtype, device=domain.device)
-            domain = Union(Points(centre), domain)
-            u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
-        u = self.dropout(u)
+        u, domain = self._signal(inputs)
         for block in self.blocks:
             u = block(u, domain)
-        u = self.norm(u)
-        pooled = u[:, 0] if self.cls_token is not None else (u * domain.weights.to(u.dtype)[..., None]).sum(-2)
-        return self.head(pooled)
+        return self._outputs(u, domain)

@@ -4,20 +4,72 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from typing import Literal, final
 
+import torch
 from torch import Tensor, nn
 
+from fredholm.domains import Domain, Points, Union
 from fredholm.encoders import Encoder
+
+Pool = Literal["cls", "mean"]
+"""What the head reads: a learned token at the centre of the unit box, or the integral mean of the signal."""
 
 
 class SignalModel(nn.Module, abc.ABC):
     """An encoder, layers on its signal, and one output vector for each input.
 
-    Attributes:
+    Args:
         encoder: from raw inputs to a signal on a domain.
+        num_outputs: of the head, at least 1.
+        embed_dim: channels that the layers take.
+        pool: what the head reads.
+        dropout: rate on the signal that enters.
+
+    Raises:
+        ValueError: on an encoder of other channels, or no outputs.
     """
 
-    encoder: Encoder
+    norm: nn.LayerNorm
+    head: nn.Linear
+
+    def __init__(self, encoder: Encoder, num_outputs: int, *, embed_dim: int, pool: Pool, dropout: float) -> None:
+        super().__init__()
+        name = f"models.{type(self).__name__}"
+        if encoder.embed_dim != embed_dim:
+            raise ValueError(
+                f"{name}: the encoder gives {encoder.embed_dim} channels, the model has embed_dim {embed_dim}"
+            )
+        if num_outputs < 1:
+            raise ValueError(f"{name}: num_outputs must be at least 1; got {num_outputs}")
+        self.encoder = encoder
+        self.cls_token = nn.Parameter(0.02 * torch.randn(embed_dim)) if pool == "cls" else None
+        self.dropout = nn.Dropout(dropout)
+
+    @final
+    def _add_head(self, embed_dim: int, num_outputs: int) -> None:
+        """The norm and the head, which a model adds after its blocks."""
+        self.norm = nn.LayerNorm(embed_dim)
+        self.head = nn.Linear(embed_dim, num_outputs)
+        nn.init.trunc_normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    @final
+    def _signal(self, inputs: Tensor) -> tuple[Tensor, Domain]:
+        """What enters the first block, and where it lives; a token comes first."""
+        u, domain = self.encoder(inputs)
+        if self.cls_token is not None:
+            centre = torch.full((1, domain.pos_dim), 0.5, dtype=domain.pos.dtype, device=domain.device)
+            domain = Union(Points(centre), domain)
+            u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
+        return self.dropout(u), domain
+
+    @final
+    def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
+        """What the head makes of the last block's signal, `(B, num_outputs)`."""
+        u = self.norm(u)
+        pooled = u[:, 0] if self.cls_token is not None else (u * domain.weights.to(u.dtype)[..., None]).sum(-2)
+        return self.head(pooled)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(abc.ABC):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final, get_args
 
 import torch
 import torch.nn.functional as F
@@ -117,6 +117,11 @@ class SeriesClassification(Task):
                     raise ValueError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
             if self.bin is not None and not 0 < self.bin < math.inf:
                 raise ValueError(f"bin is {self.bin}; expected a finite duration above 0")
+            for name, allowed in (("dropped", get_args(Dropped)), ("fill", get_args(Fill))):
+                if getattr(self, name) not in allowed:
+                    raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
+            if self.permute_seed is not None and (self.train_every > 1 or self.bin is not None):
+                raise ValueError("permute_seed orders whole series; leave train_every and bin out")
             if self.limit is not None and not self.limit > 0:
                 raise ValueError(f"limit is {self.limit}; expected a number above 0")
             if self.model.pool == "none":
@@ -174,15 +179,18 @@ class SeriesClassification(Task):
         if not config.data:
             raise ValueError("no series are given; pass a .ts, .csv or .npz file or a folder of them")
         splits = open_series(config.data, test_fraction=config.test_fraction, split_seed=config.split_seed)
+        longest = splits.train.values.shape[1]
         return SeriesSplits(
-            self._thinned(splits.train, config.train_every, config.train_drop),
-            self._thinned(splits.test, config.test_every, config.test_drop),
+            self._thinned(self._permuted(splits.train, longest), config.train_every, config.train_drop),
+            self._thinned(self._permuted(splits.test, longest), config.test_every, config.test_drop),
         )
+
+    def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
+        seed = self.config.permute_seed
+        return series if seed is None else permute_samples(series, seed, longest)
 
     def _thinned(self, series: SeriesSet, every: int, drop: float) -> SeriesSet:
         config = self.config
-        if config.permute_seed is not None:
-            series = permute_samples(series, config.permute_seed)
         series = drop_samples(take_every(series, every), drop, config.drop_seed, config.dropped)
         return series if config.bin is None else average_in_bins(series, config.bin)
 
@@ -246,7 +254,8 @@ class SeriesClassification(Task):
         facts = self._facts
         rows: list[Prediction] = []
         for file in files:
-            found = self._thinned(read_series(file, channels=facts.channels), every=1, drop=0.0)
+            whole = self._permuted(read_series(file, channels=facts.channels), round(facts.extent / facts.spacing) + 1)
+            found = self._thinned(whole, every=1, drop=0.0)
             self._warn(found)
             for indices in torch.arange(len(found)).split(CHUNK):
                 batch = batch_of(found.select(indices), facts.preparation)

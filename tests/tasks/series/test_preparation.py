@@ -87,7 +87,7 @@ def test_a_channel_never_observed_in_training_is_told() -> None:
 def test_a_channel_never_observed_afterwards_is_its_mean_and_told() -> None:
     prepared = Preparation.learn(regular([[1, 3], [2, 4]]))
     later = regular([[1, NAN], [2, NAN]])
-    with pytest.warns(UserWarning, match="values are missing in c1, but none were in training; they count as the mean"):
+    with pytest.warns(UserWarning, match="values are missing in c1, but none were in training; the mean value"):
         prepared.warn_of_gaps(later)
     assert prepared.apply(later.values)[0, :, 1].tolist() == [0, 0]
     with warnings.catch_warnings():

@@ -7,14 +7,17 @@ import torch
 from .series_set import SeriesSet
 
 
-def permute_samples(series: SeriesSet, seed: int) -> SeriesSet:
-    """Brings the values of every series into one order that is drawn from `seed`; times stay where they are.
+def permute_samples(series: SeriesSet, seed: int, length: int) -> SeriesSet:
+    """Brings the values of every series into one order of `length` samples, drawn from `seed`; times stay.
 
     Raises:
-        ValueError: the series have different lengths, or times of their own: no order is common to them.
+        ValueError: a series has another length or irregular times: the order of the others is none of it.
     """
-    longest = series.values.shape[1]
-    if series.times is not None or bool((series.lengths != longest).any()):
-        raise ValueError("permute_seed needs regular series of one length; these differ in their lengths or times")
-    order = torch.randperm(longest, generator=torch.Generator().manual_seed(seed))
+    if series.times is not None:
+        raise ValueError("permute_seed needs regular series; these have irregular times")
+    for i in (series.lengths != length).nonzero()[:1, 0].tolist():
+        raise ValueError(
+            f"{series.names[i]}: has {int(series.lengths[i])} samples; permute_seed needs {length}, as in training"
+        )
+    order = torch.randperm(length, generator=torch.Generator().manual_seed(seed))
     return replace(series, values=series.values[:, order])

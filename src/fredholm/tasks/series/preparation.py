@@ -82,7 +82,8 @@ class Preparation:
         gaps = (series.values.isnan() & series.exists[..., None]).any(0).any(0)
         if names := [name for name, has_gaps in zip(series.channels, gaps.tolist(), strict=True) if has_gaps]:
             warnings.warn(
-                f"values are missing in {', '.join(names)}, but none were in training; they count as the mean",
+                f"values are missing in {', '.join(names)}, but none were in training; "
+                f"the {self.fill} value of the channel stands for them",
                 stacklevel=2,
             )
 
