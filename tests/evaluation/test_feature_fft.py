@@ -221,6 +221,12 @@ def test_a_bfloat16_operator_computes_in_float32():
     compare(found, results(NativeConvolution(), problem), 2e-2)
 
 
+@pytest.mark.parametrize(("in_dim", "out_dim", "groups"), [(4, 2, 2), (4, 1, 1), (1, 4, 1), (6, 4, 2), (1, 1, 1)])
+def test_groups_of_one_channel_on_either_side(in_dim, out_dim, groups):
+    kernel = randomise(ContinuousConvolution(in_dim, out_dim, groups=groups).double())
+    check_route(ROUTE, Problem(kernel, torch.randn(3, 13, in_dim, dtype=torch.float64), Sequence(13)))
+
+
 def test_equals_direct_convolution_on_a_long_sequence():
     kernel = ContinuousConvolution(5, 7)
     problem = Problem(kernel, torch.randn(1, 4001, 5), Sequence(4001))

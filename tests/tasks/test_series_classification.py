@@ -150,6 +150,25 @@ def test_bins_make_irregular_series_regular_in_prediction_too(tmp_path: Path) ->
     assert one["probability"] == other["probability"]
 
 
+def test_a_prediction_sees_samples_in_the_order_of_training_or_is_refused(tmp_path: Path) -> None:
+    values = torch.randn(8, 7, 2, generator=torch.Generator().manual_seed(0))
+    arrays = {"values": values.numpy(), "labels": np.arange(8) % 2, "is_test": np.arange(8) > 5}
+    np.savez(tmp_path / "even.npz", channels=np.array(["up", "down"]), **arrays)
+    task = SeriesClassification.Config(data=str(tmp_path / "even.npz"), model=SMALL, permute_seed=3).build()
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(task.splits.test.values, values[6:, order])
+    model, file = task.model().eval(), tmp_path / "new.csv"
+    rows = [f"{k},{up},{down}" for k, (up, down) in enumerate(values[6].tolist())]
+    file.write_text("\n".join(["time,up,down", *rows]))
+    (found,) = task.predict(model, [file], CPU)
+    with torch.no_grad():
+        logits = model(SeriesBatch(task.test_batch(torch.tensor([0]))["values"]))
+    assert found["probability"] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-5)
+    file.write_text("\n".join(["time,up,down", *rows[:5]]))
+    with refused(ValueError, "has 5 samples; permute_seed needs 7"):
+        task.predict(model, [file], CPU)
+
+
 def test_the_loss_is_summed_cross_entropy(tmp_path: Path) -> None:
     task = config(tmp_path, classes=3).build()
     model, batch = Fixed(3), task.train_batch(torch.arange(8), NONE)

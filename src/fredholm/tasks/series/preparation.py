@@ -89,7 +89,6 @@ class Preparation:
 
 
 def _carried(values: Tensor, observed: Tensor) -> Tensor:
-    """Values `(..., T, C)`, each that is not observed being that of the last sample where it was, and 0 before."""
+    """Values `(..., T, C)`, 0 where not observed, each such one that of the last sample where it was, if there is."""
     samples = torch.arange(values.shape[-2])[:, None]
-    last = torch.where(observed, samples, -1).cummax(dim=-2).values
-    return torch.where(last >= 0, values.gather(-2, last.clamp_min(0)), 0.0)
+    return values.gather(-2, torch.where(observed, samples, 0).cummax(dim=-2).values)
