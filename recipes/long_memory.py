@@ -7,6 +7,8 @@ Score:     see docs/studies/continuous_series.md
 
 Deviations: training sequences are drawn anew in every step, and an epoch is 10,000 of them for copying and 50,000 for
 adding, since the paper names no size. Training ends as soon as the task is solved on 1,000 sequences of their own.
+With --first-length sequences are short at first: one of two numbers among 1,000 says so little that adding is hardly
+learned from the start at that length, and a continuous kernel takes what it has learned to any other.
 """
 
 import json
@@ -30,6 +32,9 @@ RECALLED = 10
 """Digits to copy."""
 SOLVED_LOSS = 1e-4
 """Mean squared error at which adding counts as solved."""
+LEARNED_LOSS = 1e-2
+"""Mean squared error, over `WINDOW` steps, at which training sequences become twice as long."""
+WINDOW = 250
 
 
 class Published(NamedTuple):
@@ -74,6 +79,8 @@ class Config:
     """Frequency of the kernels' sines; None: the paper's for the length."""
     cosine: bool = False
     """Whether the learning rate falls to 0 along a cosine over the epochs; else it is constant."""
+    first_length: int | None = None
+    """Of adding: length of the first training sequences, which double as they are learned, up to T; None: T."""
     device: str = "cpu"
     """Where it runs."""
 
@@ -84,18 +91,56 @@ class Config:
                 raise ValueError(f"long_memory: {name} must be above 0; got {value}")
         if self.epoch_size is not None and self.epoch_size < self.batch_size:
             raise ValueError(f"long_memory: an epoch of {self.epoch_size} sequences has no batch of {self.batch_size}")
+        if self.first_length is not None and ("copy" in self.problems or self.first_length < 2):
+            raise ValueError(
+                f"long_memory: first_length is of adding alone (--problems adding), and at least 2; got "
+                f"{self.first_length} with {', '.join(self.problems)}"
+            )
         if unknown := [length for length in self.lengths if length not in LENGTHS]:
             raise ValueError(f"long_memory: T is one of {LENGTHS}, which the paper has settings for; got {unknown[0]}")
 
 
-def omega_0_of(problem: Problem, length: int, config: Config) -> float:
-    """The frequency of the sines: the one asked for, or the paper's."""
-    return PUBLISHED[problem].omega_0[LENGTHS.index(length)] if config.omega_0 is None else config.omega_0
+class Settings(NamedTuple):
+    """What a result depends on, beside its problem, length and seed."""
+
+    learning_rate: float
+    cosine: bool
+    omega_0: float
+    first_length: int
+    max_epochs: int
+    epoch_size: int
+    batch_size: int
+
+    @classmethod
+    def of(cls, problem: Problem, length: int, config: Config) -> "Settings":
+        """What is asked for, and the paper's where nothing is."""
+        own, at = PUBLISHED[problem], LENGTHS.index(length)
+        return cls(
+            learning_rate=config.learning_rate or own.learning_rate,
+            cosine=config.cosine,
+            omega_0=config.omega_0 or own.omega_0[at],
+            first_length=min(config.first_length or length, length),
+            max_epochs=config.epochs or own.epochs[at],
+            epoch_size=config.epoch_size or own.epoch_size,
+            batch_size=config.batch_size,
+        )
 
 
-def rate_of(problem: Problem, config: Config) -> float:
-    """The learning rate: the one asked for, or the paper's."""
-    return PUBLISHED[problem].learning_rate if config.learning_rate is None else config.learning_rate
+class GrowingLength:
+    """Length of the training sequences: it doubles whenever the loss says that the length is learned."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.now, self.last = first, last
+        self._losses: list[Tensor] = []
+
+    def record(self, loss: Tensor) -> None:
+        """What a step lost; kept on its device until `WINDOW` of them are read."""
+        if self.now < self.last:
+            self._losses.append(loss.detach())
+            if len(self._losses) == WINDOW:
+                if torch.stack(self._losses).mean().item() <= LEARNED_LOSS:
+                    self.now = min(2 * self.now, self.last)
+                self._losses.clear()
 
 
 def copy_sequences(count: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -163,39 +208,37 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
     """Trains until the problem is solved or the epochs are over."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    own = PUBLISHED[problem]
-    draw = SEQUENCES[problem]
+    settings = Settings.of(problem, length, config)
+    draw, batch_size = SEQUENCES[problem], settings.batch_size
     test = draw(config.test_size, length, torch.Generator().manual_seed(10_000 + seed))
     test = test[0].to(config.device), test[1].to(config.device)
-    rate, omega_0 = rate_of(problem, config), omega_0_of(problem, length, config)
-    net = network(problem, length, omega_0).to(config.device)
-    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
-    steps = (config.epoch_size or own.epoch_size) // config.batch_size
-    epochs = config.epochs or own.epochs[LENGTHS.index(length)]
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps) if config.cosine else None
+    net = network(problem, length, settings.omega_0).to(config.device)
+    optimizer = torch.optim.Adam(net.parameters(), lr=settings.learning_rate)
+    steps = settings.epoch_size // batch_size
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.max_epochs * steps)
+    training_length = GrowingLength(settings.first_length, length)
     started, curve = time.process_time(), []
-    for epoch in range(epochs):
+    for epoch in range(settings.max_epochs):
         net.train()
         for _ in range(steps):
-            given, told = (t.to(config.device) for t in draw(config.batch_size, length, generator))
+            given, told = (t.to(config.device) for t in draw(batch_size, training_length.now, generator))
             loss = loss_of(problem, net(given), told)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if schedule is not None:
+            training_length.record(loss)
+            if settings.cosine:
                 schedule.step()
-        found = measure(problem, net.eval(), test, config.batch_size)
+        found = measure(problem, net.eval(), test, batch_size)
         curve.append(found)
-        print_line(f"{problem} {length}, seed {seed}, epoch {epoch + 1}: {found}")
+        print_line(f"{problem} {length}, seed {seed}, epoch {epoch + 1}, on {training_length.now}: {found}")
         if solved(problem, found):
             break
     return {
         "problem": problem,
         "length": length,
         "seed": seed,
-        "learning_rate": rate,
-        "cosine": config.cosine,
-        "omega_0": omega_0,
+        **settings._asdict(),
         "epochs": len(curve),
         "solved": solved(problem, curve[-1]),
         "processor_s": round(time.process_time() - started),
@@ -210,12 +253,11 @@ def main(config: Config) -> None:
     config.out.mkdir(parents=True, exist_ok=True)
     path = config.out / "results.json"
     results: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
-    done = {(r["problem"], r["length"], r["seed"], r["learning_rate"], r["cosine"], r["omega_0"]) for r in results}
+    done = {(r["problem"], r["length"], r["seed"], *(r[name] for name in Settings._fields)) for r in results}
     for problem in config.problems:
         for length in config.lengths:
             for seed in config.seeds:
-                settings = rate_of(problem, config), config.cosine, omega_0_of(problem, length, config)
-                if (problem, length, seed, *settings) not in done:
+                if (problem, length, seed, *Settings.of(problem, length, config)) not in done:
                     results.append(run(problem, length, seed, config))
                     path.write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
     for r in results:

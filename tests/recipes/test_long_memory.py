@@ -87,6 +87,27 @@ def test_other_settings_are_kept_with_the_result_and_the_rate_falls(
         assert made[-1].param_groups[0]["lr"] == (0 if cosine else 4e-3)
 
 
+def test_training_sequences_grow_as_they_are_learned_up_to_the_length_of_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def draw(count: int, length: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        drawn.append(length)
+        return study.adding_sequences(count, length, generator)
+
+    monkeypatch.setitem(study.SEQUENCES, "adding", draw)
+    monkeypatch.setattr(study, "WINDOW", 2)
+    for learned, lengths in ((1e9, [30, 30, 60, 60, 100, 100, 100]), (0.0, [30] * 7)):
+        drawn.clear()
+        monkeypatch.setattr(study, "LEARNED_LOSS", learned)
+        config = study.Config(
+            out=tmp_path, problems=("adding",), epoch_size=7 * 32, epochs=1, test_size=32, first_length=30
+        )
+        assert study.run("adding", 100, 0, config)["first_length"] == 30
+        assert drawn == [100, *lengths]  # what is tested has its length from the start
+
+
 def test_results_of_other_settings_are_not_taken_for_these(tmp_path: Path) -> None:
     for rate, count in ((4e-3, 1), (2e-3, 2), (4e-3, 2)):
         study.main(
@@ -105,7 +126,13 @@ def test_results_of_other_settings_are_not_taken_for_these(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("settings", "told"),
-    [({"omega_0": 0.0}, "omega_0 must be above 0"), ({"epoch_size": 31}, "no batch of 32"), ({"epochs": 0}, "epochs")],
+    [
+        ({"omega_0": 0.0}, "omega_0 must be above 0"),
+        ({"epoch_size": 31}, "no batch of 32"),
+        ({"epochs": 0}, "epochs"),
+        ({"first_length": 50}, "first_length is of adding alone .*; got 50 with copy, adding"),
+        ({"first_length": 1, "problems": ("adding",)}, "at least 2; got 1"),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
