@@ -1,10 +1,11 @@
-"""Labelled images: the bundled digits, MNIST-format folders, and folders of PNG and JPEG files."""
+"""Labelled images: the bundled digits, MNIST-format folders, .npz files, and folders of PNG and JPEG files."""
 
 from .dataset import ImageDataset, ImageSplits
 from .digits import digits
 from .idx import idx_folder
 from .image_folder import ImageFolder, image_folder
 from .in_memory import InMemoryImages
+from .npz_file import npz_images
 from .open import open_images
 from .read import read_images
 
@@ -16,6 +17,7 @@ __all__ = [
     "digits",
     "idx_folder",
     "image_folder",
+    "npz_images",
     "open_images",
     "read_images",
 ]

@@ -10,6 +10,7 @@ from .dataset import ImageSplits
 from .digits import digits
 from .idx import idx_folder, is_idx_folder
 from .image_folder import image_folder
+from .npz_file import npz_images
 
 
 def open_images(
@@ -22,9 +23,9 @@ def open_images(
     """Open labelled images as a training and a test set.
 
     Args:
-        data: ``"digits"`` (`digits`; write ``./digits`` for a folder of that name), or the path of a folder
-            with the four MNIST-format files (`idx_folder`) or with one subfolder of PNG and JPEG files a class
-            (`image_folder`).
+        data: ``"digits"`` (`digits`; write ``./digits`` for a folder of that name), the path of an ``.npz`` file
+            (`npz_images`), or of a folder with the four MNIST-format files (`idx_folder`) or with one subfolder of PNG
+            and JPEG files a class (`image_folder`).
         image_size: height and width to deliver; default: the size the images have.
         test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
         split_seed: picks one of many such splits.
@@ -39,9 +40,14 @@ def open_images(
     folder = Path(data).expanduser()
     try:
         if not folder.exists():
-            raise ValueError(f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder")
+            raise ValueError(
+                f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder or an .npz file"
+            )
+        if folder.suffix == ".npz" and folder.is_file():
+            _warn_fixed(test_fraction, split_seed, str(folder))
+            return npz_images(folder, image_size)
         if not folder.is_dir():
-            raise ValueError(f"{folder} is a file; pass the folder that holds it")
+            raise ValueError(f"{folder} is a file; pass an .npz file, or the folder that holds it")
         if is_idx_folder(folder):
             _warn_fixed(test_fraction, split_seed, str(folder))
             return idx_folder(folder, image_size)
@@ -56,9 +62,10 @@ def _warn_fixed(test_fraction: float, split_seed: int, source: str) -> None:
 
 
 def _hint(folder: Path) -> str:
-    """Offer the nearest name among ``digits`` and the folders that lie where ``folder`` was looked for."""
+    """Offer the nearest name among ``digits`` and the sources that lie where ``folder`` was looked for."""
     siblings = {"digits": "digits"} if folder.name == str(folder) else {}
     if folder.parent.is_dir():
-        siblings |= {path.name: str(path) for path in folder.parent.iterdir() if path.is_dir()}
+        known = (path for path in folder.parent.iterdir() if path.is_dir() or path.suffix == ".npz")
+        siblings |= {path.name: str(path) for path in known}
     nearest = difflib.get_close_matches(folder.name, siblings, n=1)
     return f"did you mean {siblings[nearest[0]]!r}? Otherwise " if nearest else ""

@@ -1,12 +1,13 @@
 """Series in an .npz file of numpy arrays."""
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from fredholm.tasks.npz_arrays import load_arrays
 
 from .naming import ClassNames, unnamed_channels
 from .series_set import SeriesSet, SeriesSplits
@@ -48,20 +49,6 @@ def read_npz(
         return SeriesSplits(*(whole.select(_indices(is_test == of_test)) for of_test in (False, True)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an .npz file; objects are refused.
-
-    Raises:
-        ValueError: it cannot be read as one.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as opened:
-            return {name: opened[name] for name in opened.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{path}: cannot be read as an .npz file ({reason}); pass one without objects") from error
 
 
 def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .npz_file import load_arrays
+from fredholm.tasks.npz_arrays import load_arrays
+
 from .series_set import SeriesSet, SeriesSplits
 
 _FILES = ("set-a.npz", "set-b.npz")
