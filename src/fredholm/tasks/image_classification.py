@@ -59,7 +59,7 @@ class ImageClassification(Task):
         """An image data set, how it is augmented, and the model.
 
         Args:
-            data: digits (built in), an .npz file, a folder of MNIST-format idx files, or one with a subfolder per class.
+            data: digits (built in), an .npz file, a folder of MNIST-format idx files, or one with a subfolder a class.
             image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
                 another size, which its patches divide.
             test_fraction: share of the test split where the data bring none.
