@@ -12,12 +12,9 @@ import sys
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
 from fredholm import analysis
-from fredholm.kernels import LinearInfiniteAttention
 from fredholm.models import InfViT
-from fredholm.operators import IntegralOperator
 from fredholm.tasks import ImageClassification
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
@@ -53,24 +50,8 @@ def print_alignment(path: Path, num_images: int = 64) -> None:
     One sample is one head of one test image (Infinite Self-Attention, supplement, section 8).
     """
     run = Run(path)
-    net, images = run.model(), run.task.test_batch(torch.arange(num_images))["images"]
-    for name, operator in net.named_modules():
-        if not isinstance(operator, IntegralOperator) or not isinstance(operator.kernel, LinearInfiniteAttention):
-            continue
-        signals: list[Tensor] = []
-
-        def keep(_module: nn.Module, args: tuple[Tensor, ...], into: list[Tensor] = signals) -> None:
-            into.append(args[0])
-
-        handle = operator.register_forward_pre_hook(keep)
-        with torch.no_grad(), analysis.record_weights(net, [name]) as weights:
-            net(images)
-        handle.remove()
-        kernel = operator.kernel
-        q = torch.nn.functional.linear(signals[0], kernel.query_weight, kernel.query_bias)
-        q = q.detach().double().unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2)
-        perron = analysis.perron_vector((q @ q.mT).relu(), allow_reducible=True)
-        found = analysis.alignment(weights[name][:, :, 0].double(), perron.vector)
+    images = run.task.test_batch(torch.arange(num_images))["images"].to(run.device)
+    for name, found in analysis.perron_alignment(run.model(), images).items():
         print(
             f"{name}: {found.cosine.numel()} samples, cosine {found.cosine.mean():.3f} +- {found.cosine.std():.3f}, "
             f"Spearman {found.spearman.mean():.3f} +- {found.spearman.std():.3f}"

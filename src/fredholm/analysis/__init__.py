@@ -20,6 +20,7 @@ from fredholm.analysis.localisation import (
 from fredholm.analysis.markov import MarkovReading, markov_reading
 from fredholm.analysis.overlay import overlay, save_overlays
 from fredholm.analysis.perron import PerronVector, perron_vector
+from fredholm.analysis.perron_alignment import perron_alignment
 from fredholm.analysis.relevance import patch_relevance
 from fredholm.analysis.rollout import attention_rollout
 from fredholm.analysis.weights import attention_weights, record_weights
@@ -49,6 +50,7 @@ __all__ = [
     "overlay",
     "patch_labels",
     "patch_relevance",
+    "perron_alignment",
     "perron_vector",
     "record_weights",
     "save_overlays",
