@@ -31,7 +31,7 @@ import tyro
 
 from fredholm.models import CKCNN
 from fredholm.tasks import SeriesClassification
-from fredholm.training import Run, TrainingConfig, train
+from fredholm.training import Run, TrainingConfig, kept_result
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import open_recipe
 from fredholm.training.scoring import score_test_split
@@ -159,23 +159,23 @@ def _archive(path: Path) -> Run.Config:
 
 def run(job: Job, config: Config) -> dict[str, Any]:
     """Trains and tests; a run that is done is only read again."""
-    path = job.folder(config.out)
-    if (found := result_of(job, config.out)) is not None:
-        return found
-    train(job.config(config), path, resume=True)
-    done = Run(path, device="cpu")
+    return kept_result(job.config(config), job.folder(config.out), lambda done: measure(job, done))
+
+
+def measure(job: Job, done: Run) -> dict[str, Any]:
+    """Accuracy of a trained run in each of the job's tests, in per cent."""
     assert isinstance(done.task, SeriesClassification)
-    model = done.model()
-    result: dict[str, Any] = {**job._asdict(), "parameters": sum(p.numel() for p in model.parameters()), "tests": {}}
+    model, training = done.model(), done.config.training
+    tests = {}
     for name, settings in job.tests().items():
         task = dataclasses.replace(done.task.config, **settings).build(done.task.facts)
-        size, dtype = done.config.training.test_batch_size, done.config.training.dtype
-        found = score_test_split(task, model, batch_size=size, device=done.device, dtype=dtype)
-        result["tests"][name] = 100 * found["accuracy"]
-    result["epochs"] = done.config.training.epochs
-    (path / "result.json").write_text(json.dumps(result))
-    print_line(f"{path.name}: {result['tests']}")
-    return result
+        found = score_test_split(
+            task, model, batch_size=training.test_batch_size, device=done.device, dtype=training.dtype
+        )
+        tests[name] = 100 * found["accuracy"]
+    print_line(f"{job.part} {job.name}, seed {job.seed}: {tests}")
+    size = sum(p.numel() for p in model.parameters())
+    return {**job._asdict(), "parameters": size, "tests": tests, "epochs": training.epochs}
 
 
 def result_of(job: Job, out: Path) -> dict[str, Any] | None:

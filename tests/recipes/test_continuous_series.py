@@ -81,6 +81,6 @@ def test_it_runs_tells_and_takes_up_what_is_done(
     study.draw_figure(rates, tmp_path / "drawn.png")
     assert (tmp_path / "drawn.png").is_file()
     assert "archive  GunPoint" in capsys.readouterr().out
-    monkeypatch.setattr(study, "train", None)
+    monkeypatch.setattr(study, "measure", None)
     study.main(config)
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == results

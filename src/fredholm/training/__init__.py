@@ -4,6 +4,7 @@ from .checkpoint import Checkpoints, load_weights
 from .config import TrainingConfig
 from .ema import ExponentialMovingAverage, warmed_decay
 from .interruption import InterruptedRunError
+from .kept_result import kept_result
 from .learner import Learner, NonFiniteError, StepReport
 from .parameter_groups import parameter_groups
 from .random_state import seed_everything
@@ -25,6 +26,7 @@ __all__ = [
     "StepReport",
     "Trainer",
     "TrainingConfig",
+    "kept_result",
     "learning_rate",
     "load_weights",
     "parameter_groups",

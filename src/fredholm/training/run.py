@@ -126,14 +126,23 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
         task.model()
         folder.create(config, task.facts)
     else:
-        saved, facts = folder.read(Run.Config, tasks)
-        if difference := _first_difference(to_json(saved), to_json(config)):
-            raise ValueError(f"{path} is a run of another config: {difference}; resume it unchanged")
-        task = config.task.build(facts)
+        task = config.task.build(facts_of_same(config, path, tasks))
     trainer = Trainer(task, config.training, config.seed, folder)
     if trainer.progress.step:
         print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
     return Result(trainer.fit(), task.objective)
+
+
+def facts_of_same(config: Run.Config, path: Path, tasks: Sequence[type[Task]] = TASKS) -> Task.Facts:
+    """The facts in the folder of a run.
+
+    Raises:
+        ValueError: the folder holds something else, or a run of another config.
+    """
+    saved, facts = RunFolder(path).read(Run.Config, tasks)
+    if difference := _first_difference(to_json(saved), to_json(config)):
+        raise ValueError(f"{path} is a run of another config: {difference}; resume it unchanged")
+    return facts
 
 
 def refuse_occupied(path: Path) -> None:

@@ -1,0 +1,43 @@
+"""One run of a study: trained once, measured once, and read again ever after."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fredholm.tasks import TASKS
+from fredholm.tasks.task import Task
+from fredholm.training.atomic import write_file
+from fredholm.training.run import Run, facts_of_same, train
+
+RESULT_FILE = "result.json"
+
+
+def kept_result(
+    config: Run.Config,
+    path: Path,
+    measure: Callable[[Run], dict[str, Any]],
+    *,
+    tasks: Sequence[type[Task]] = TASKS,
+) -> dict[str, Any]:
+    """What `measure` makes of a trained run, kept in its folder as result.json.
+
+    A run that was interrupted goes on, and one that is done and measured is only read.
+
+    Args:
+        config: the whole run.
+        path: its folder; see `train`.
+        measure: from the trained run to what JSON can hold.
+        tasks: the tasks that the run may be of.
+
+    Raises:
+        ValueError: the folder holds something else, or a run of another config; and what `train` refuses.
+    """
+    file = path / RESULT_FILE
+    if file.is_file():
+        facts_of_same(config, path, tasks)
+        return json.loads(file.read_text())
+    train(config, path, resume=True, tasks=tasks)
+    result = measure(Run(path, tasks=tasks, device=config.training.device))
+    write_file(file, json.dumps(result).encode())
+    return result

@@ -1,0 +1,47 @@
+"""A run of a study is trained and measured once; one of another config is never taken for it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fredholm.training import Run, TrainingConfig, kept_result
+from tests.training.toy_task import ToyTask
+
+
+def config(seed: int = 0) -> Run.Config:
+    training = TrainingConfig(epochs=1, batch_size=16, device="cpu", tensorboard=False)
+    return Run.Config(task=ToyTask.Config(), training=training, seed=seed)
+
+
+def test_it_is_measured_once_and_then_read(tmp_path: Path) -> None:
+    measured: list[Run] = []
+
+    def measure(run: Run) -> dict[str, Any]:
+        measured.append(run)
+        return {"accuracy": run.evaluate()["accuracy"]}
+
+    first, second = (kept_result(config(), tmp_path / "run", measure, tasks=(ToyTask,)) for _ in range(2))
+    assert first == second
+    assert len(measured) == 1
+
+
+def test_a_measurement_that_fails_leaves_a_trained_run_to_measure(tmp_path: Path) -> None:
+    def fail(run: Run) -> dict[str, Any]:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        kept_result(config(), tmp_path / "run", fail, tasks=(ToyTask,))
+    found = kept_result(config(), tmp_path / "run", lambda run: {"step": run.step()}, tasks=(ToyTask,))
+    assert found == {"step": 4}
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_another_config_is_refused(tmp_path: Path, measured: bool) -> None:
+    kept_result(config(), tmp_path / "run", lambda run: {}, tasks=(ToyTask,))
+    if not measured:
+        (tmp_path / "run" / "result.json").unlink()
+    other = dataclasses.replace(config(), seed=1)
+    with pytest.raises(ValueError, match="is a run of another config: seed was 0, is 1"):
+        kept_result(other, tmp_path / "run", lambda run: {}, tasks=(ToyTask,))
