@@ -1,0 +1,71 @@
+"""The study of InfViT on images: settings are what they are called, and it runs from end to end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.models import InfViT
+from fredholm.tasks import ImageClassification
+from recipes import infvit_images as study
+from recipes.infvit_images import Config, Job, jobs
+
+
+def model_of(job: Job) -> InfViT.Config:
+    task = job.config(Config()).task
+    assert isinstance(task, ImageClassification.Config)
+    assert isinstance(task.model, InfViT.Config)
+    return task.model
+
+
+def test_attentions_differ_in_nothing_else() -> None:
+    for part in ("mnist", "cifar10"):
+        configs = [Job(part, name, 0).config(Config()) for name in study.ATTENTIONS]
+        assert len({run.training for run in configs}) == 1
+        assert [model_of(Job(part, name, 0)).attention for name in study.ATTENTIONS] == list(study.ATTENTIONS)
+
+
+def test_ablations_change_what_their_name_says() -> None:
+    assert [model_of(Job("gamma", name, 0)).gamma for name in study.GAMMAS] == [0.3, 0.5, 0.7, 0.9, 0.7]
+    assert [model_of(Job("gamma", name, 0)).learn_gamma for name in study.GAMMAS] == [False] * 4 + [True]
+    found = [model_of(Job("activation", name, 0)) for name in study.ACTIVATIONS]
+    assert [(model.attention, model.activation) for model in found] == [("pure", name) for name in study.ACTIVATIONS]
+    assert Job("gamma", "0.3", 0).config(Config()).training.epochs == 3
+
+
+def test_every_run_has_a_folder_of_its_own() -> None:
+    every = list(jobs(Config()))
+    assert len({job.folder(Path("out")) for job in every}) == len(every) == 3 * (5 + 5 + 5 + 3)
+    assert len(list(jobs(Config(parts=("mnist", "cifar10"), names=("pure",), seeds=(1,))))) == 2
+    with pytest.raises(ValueError, match="no setting 'soft'; those of the parts are"):
+        Config(names=("soft",))
+
+
+def test_it_runs_tells_and_takes_up_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
+    arrays: dict[str, Any] = {}
+    for split, count in (("train", 8), ("test", 4)):
+        images = np.random.default_rng(count).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+        arrays |= {f"x_{split}": images, f"y_{split}": np.arange(count) % 2}
+    np.savez(tmp_path / "set.npz", **arrays)
+    config = Config(
+        out=tmp_path / "out",
+        parts=("cifar10",),
+        seeds=(0, 1),
+        names=("linear",),
+        cifar10=str(tmp_path / "set.npz"),
+        epochs=1,
+    )
+    study.main(config)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [(r["name"], r["seed"], len(r["gamma"])) for r in results] == [("linear", 0, 8), ("linear", 1, 8)]
+    assert all(0 <= r["accuracy"] <= 100 for r in results)
+    assert "cifar10    linear" in capsys.readouterr().out
+    monkeypatch.setattr(study, "measure", None)
+    study.main(config)
+    assert json.loads((tmp_path / "out" / "results.json").read_text()) == results
