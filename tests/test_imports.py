@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "fredholm"
 LAYERS = (
     {"_version"},
     {"domains"},
-    {"kernels", "quadrature"},
+    {"kernels", "quadrature", "fields"},
     {"evaluation"},
     {"operators"},
     {"blocks"},

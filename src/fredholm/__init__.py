@@ -1,6 +1,6 @@
 """Fredholm: one learnable integral operator in place of convolution, attention and recurrence."""
 
-from fredholm import analysis, blocks, domains, encoders, evaluation, kernels, models, operators, quadrature
+from fredholm import analysis, blocks, domains, encoders, evaluation, fields, kernels, models, operators, quadrature
 from fredholm._version import __version__
 from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
 from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank, from_torch, to_torch
@@ -19,6 +19,7 @@ __all__ = [
     "domains",
     "encoders",
     "evaluation",
+    "fields",
     "fit_low_rank",
     "from_torch",
     "kernels",

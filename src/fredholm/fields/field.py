@@ -1,0 +1,95 @@
+"""The abstract field: a family of functions, each told by its parameters."""
+
+import abc
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.fields.jet import Jet
+
+
+class Field(nn.Module, abc.ABC):
+    """(θ, x) -> f_θ(x): functions from R^s to R^m with P parameters each.
+
+    The parameters are no `nn.Parameter`s but an argument, so that a set of fields, each with its own, is one tensor
+    `(..., P)`: what an operator predicts, or what is optimised. Leading dimensions broadcast against those of x.
+    Everything is computed in at least float32, under autocast too: phases of many radians need their digits.
+
+    Attributes:
+        pos_dim: coordinates s of x.
+        out_dim: values m.
+        num_parameters: P.
+    """
+
+    pos_dim: int
+    out_dim: int
+    num_parameters: int
+
+    @abc.abstractmethod
+    def draw(self) -> Tensor:
+        """θ of one field at the start of an optimisation, `(P,)`, from torch's global seed."""
+
+    @abc.abstractmethod
+    def sizes(self) -> Tensor:
+        """The standard deviation of each entry of `draw`, `(P,)`: what makes a change of it small or large."""
+
+    @abc.abstractmethod
+    def values(self, parameters: Tensor, x: Tensor) -> Tensor:
+        """f_θ(x), `(..., N, m)`, from `(..., P)` and `(..., N, s)` of one dtype, outside autocast."""
+
+    @abc.abstractmethod
+    def derivatives(self, parameters: Tensor, x: Jet) -> Jet:
+        """f_θ with its derivatives, by whatever the jet x is differentiated by; arguments as in `values`."""
+
+    @final
+    def forward(self, parameters: Tensor, x: Tensor) -> Tensor:
+        """f_θ(x), `(..., N, m)`.
+
+        Args:
+            parameters: θ, `(..., P)`.
+            x: `(..., N, s)`.
+
+        Raises:
+            ValueError: on sizes that are not the field's.
+        """
+        parameters, (x,) = self._wide(parameters, x)
+        with torch.autocast(x.device.type, enabled=False):
+            return self.values(parameters, x)
+
+    @final
+    def jet(self, parameters: Tensor, x: Jet) -> Jet:
+        """f_θ with its derivatives: value `(..., N, m)`, gradient `(..., N, s', m)` and Laplacian `(..., N, m)`.
+
+        Args:
+            parameters: θ, `(..., P)`.
+            x: places with their derivatives by s' coordinates.
+        """
+        parameters, wide = self._wide(parameters, *x)
+        with torch.autocast(parameters.device.type, enabled=False):
+            return self.derivatives(parameters, Jet(*wide))
+
+    @final
+    def jet_at(self, parameters: Tensor, x: Tensor) -> Jet:
+        """f_θ with its gradient and Laplacian by x itself, `(..., N, s)`."""
+        unit = torch.eye(self.pos_dim, dtype=x.dtype, device=x.device).expand(*x.shape, -1)
+        return self.jet(parameters, Jet(x, unit, torch.zeros_like(x)))
+
+    def _wide(self, parameters: Tensor, *x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        name = f"fields.{type(self).__name__}"
+        if parameters.shape[-1] != self.num_parameters:
+            raise ValueError(
+                f"{name}: a field has {self.num_parameters} parameters in the last dimension; "
+                f"got {tuple(parameters.shape)}"
+            )
+        if x[0].ndim < 2 or x[0].shape[-1] != self.pos_dim:
+            raise ValueError(f"{name}: x must be (..., points, {self.pos_dim}) coordinates; got {tuple(x[0].shape)}")
+        dtype = torch.promote_types(parameters.dtype, torch.float32)
+        return parameters.to(dtype), tuple(part.to(dtype) for part in x)
+
+
+def check_sizes(name: str, sizes: dict[str, int]) -> None:
+    """Raises ValueError, in the name of a field, unless all sizes are integers of at least 1."""
+    for what, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"fields.{name}: {what} must be an integer >= 1; got {size!r}")
