@@ -24,6 +24,7 @@ TINY = [
     *("--task.model.pool", "mean", "--training.epochs", "2", "--training.batch-size", "256"),
     *("--training.evaluate-every", "1", "--training.log-every", "2", "--training.no-tensorboard"),
 ]
+NO_PAIR = "Error parsing --task.image-size: no type matching {None}|{INT INT} could be instantiated from"
 
 
 def start(*arguments: str | Path, folder: Path, limit: int | None = None) -> subprocess.Popen[str]:
@@ -100,6 +101,19 @@ def test_evaluate_gives_the_same_metrics(trained: tuple[Path, str], capsys: pyte
     assert text.splitlines()[0] == out.splitlines()[-1]
     code, text, _ = call(capsys, "evaluate", run, "--checkpoint", "best", "--json")
     assert json.loads(text)["accuracy"] == max(line["accuracy"] for line in records if line["kind"] == "test")
+
+
+def test_evaluate_takes_settings_of_several_values(
+    trained: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = {}
+    for settings in (("image-size=8,8",), ("image_size=16,16", "patch-size=4,4", "augmentation.scale=0.5,2")):
+        code, text, err = call(capsys, "evaluate", trained[0], "--json", "--task", *settings)
+        assert (code, err) == (0, "")
+        losses[settings] = json.loads(text)["loss"]
+    own = json.loads(call(capsys, "evaluate", trained[0], "--json")[1])["loss"]
+    same, other = losses.values()
+    assert same == own != other
 
 
 def test_predict_prints_a_line_per_file(
@@ -238,6 +252,23 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["evaluate", "nowhere"], "nowhere is no folder; expected a run folder"),
         (["evaluate", "empty"], "empty is no run folder: it has no config.json"),
         (["evaluate", "empty", "--checkpoint", "first"], "invalid choice 'first' for argument '--checkpoint'"),
+        (
+            ["evaluate", "RUN", "--task", "image-size=16"],
+            f"{NO_PAIR} ['16']; see",
+        ),
+        (
+            ["evaluate", "RUN", "--task", "image-size=16,x"],
+            f"{NO_PAIR} ['16', 'x']; see",
+        ),
+        (
+            ["evaluate", "RUN", "--task", "image-size=16 16"],
+            f"{NO_PAIR} ['16 16']; see",
+        ),
+        (
+            ["evaluate", "RUN", "--task", "augmentation.scale=1"],
+            "Missing value for argument '--task.augmentation.sc",
+        ),
+        (["evaluate", "RUN", "--task", "image-size=9,9"], "encoders.Image: expected float images of shape"),
         (["train", "digits", "--seeds", "1", "2", "1", *TINY], "--seeds names a seed twice: 1 2 1"),
         (["train", "--seed", "1"], "fredholm train needs a recipe or a task first, not --seed"),
         (["predict", "empty"], "fredholm predict needs at least one file after the run folder; see"),

@@ -1,9 +1,11 @@
 """`fredholm evaluate`: a trained model on its test split."""
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -28,7 +30,8 @@ class EvaluateArguments:
     recipe: str | None = None
     """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
     task: tuple[str, ...] = ()
-    """Settings of the task to measure with, such as test-every=2 (a switch has no value); the others are the run's."""
+    """Settings of the task to measure with, such as test-every=2 or image-size=64,64 (a switch has no value); the
+    others are the run's."""
     json: Flag = False
     """Print one JSON object."""
 
@@ -61,8 +64,17 @@ def _changed(run: Run, settings: Sequence[str]) -> Task:
     words: list[str] = []
     for setting in settings:
         name, equals, value = setting.partition("=")
-        words += [f"--task.{name.replace('_', '-')}", *([value] if equals else [])]
+        values = value.split(",") if _holds_several(run.config.task, name) else [value]
+        words += [f"--task.{name.replace('_', '-')}", *(values if equals else [])]
     return parse(Measured, "evaluate", words, Measured(task=run.config.task)).task.build(run.task.facts)
+
+
+def _holds_several(config: Task.Config, name: str) -> bool:
+    """Whether the setting of that name, such as augmentation.scale, may be a tuple; commas in others are their own."""
+    *parts, last = name.replace("-", "_").split(".")
+    owner = functools.reduce(lambda owner, part: getattr(owner, part, None), parts, config)
+    kind = get_type_hints(type(owner)).get(last)
+    return tuple in (get_origin(kind), *map(get_origin, get_args(kind)))
 
 
 EVALUATE = Command(

@@ -37,7 +37,7 @@ def _one_line(box: str) -> str:
             sections[-1].append(line)
     if "╭" not in box and len(sections) > 1:
         sections.pop(0)
-    text = " ".join(sections[0])
+    text = " ".join(sections[0]).partition(". Got errors:")[0]  # what follows is why each member of a union is not it
     near = [
         line.split()[0] for part in sections if part[:1] == ["Perhaps you meant:"] for line in part if line[0] == "-"
     ]
