@@ -1,0 +1,270 @@
+"""Does a class token's attention find the object? InfViT with five attentions, all else equal, on three scenes.
+
+Command:   python recipes/attention_quality.py
+Hardware:  one core of an Intel Xeon, shared with other work; float32
+Time:      see docs/studies/attention_quality.md
+Score:     see docs/studies/attention_quality.md
+Paper:     Infinite Self-Attention, section 4.2 and supplement, sections 8, 9 and 13
+Data:      see recipes/object_images.py
+
+Parts    canvas        digits among fragments of digits; maps of 500 held-out canvases
+         cells         crops of blood cells; maps of whole test images, larger than any crop
+         photographs   small photographs of ten classes; maps of 53 photographs of other things, twice as large
+
+A map is what the class token of a layer takes from each patch, the mean of the heads, clamped at 0 (the paper reads the
+last layer); the rollout multiplies all layers; the random one is drawn. A patch belongs to the object if at least half
+of its area does. Removed patches become their image's mean, an eighth of all at a time, and the confidence is that in
+the class which the whole image is taken for.
+
+Deviations: other data, small models and patches than the paper's; it measures 2,088 images of ImageNet
+with boxes and 1,000 for the degradation, in models of 24 layers. It does not name the fill, the step or the class.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+import tyro
+from torch import Tensor, nn
+
+from fredholm import analysis
+from fredholm.models.infvit import AttentionKind
+from fredholm.training import Run, train
+from fredholm.training.progress import print_line
+from fredholm.training.recipes import Recipe, open_recipe
+
+Part = Literal["canvas", "cells", "photographs"]
+PARTS: tuple[Part, ...] = Part.__args__
+ATTENTIONS: tuple[AttentionKind, ...] = ("softmax", "pure", "linear", "resolvent", "factorised")
+SEEDS = (0, 1, 2)
+LOCATED = 500
+"""Images at most whose maps are compared with their objects."""
+DEGRADED = {"canvas": 64, "cells": 32, "photographs": 32}
+"""And from which patches are removed."""
+STEPS = 8
+SAMPLED = 128
+"""Images whose heads are compared with Perron vectors."""
+SHOWN = 4
+CHUNK = 50
+MEASURES = ("roc_auc", "pr_auc", "average_precision", "morf_aoc", "lerf_auc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is run, and where the results go."""
+
+    out: Path = Path("runs/attention_quality")
+    """Folder of the run folders, results.json and the pictures. Runs that are done are only read again."""
+    parts: tuple[Part, ...] = PARTS
+    """Which parts to run; table and pictures show all that are done."""
+    attentions: tuple[AttentionKind, ...] = ATTENTIONS
+    """Which attentions."""
+    seeds: tuple[int, ...] = SEEDS
+    """A run for each."""
+    epochs: int | None = None
+    """Of training; None: those of recipes/object_images.py."""
+    data: Path = Path("../shared/data")
+    """Folder with a folder for each data set."""
+
+
+class Job(NamedTuple):
+    """One training run."""
+
+    part: Part
+    attention: AttentionKind
+    seed: int
+
+    def folder(self, out: Path) -> Path:
+        """Its run folder."""
+        return out / f"{self.part}-{self.attention}-seed-{self.seed}"
+
+    def recipe(self, config: Config) -> Recipe:
+        """Its run, and the task that it is of."""
+        found = open_recipe(f"{Path(__file__).with_name('object_images.py')}:object_{self.part}")
+        settings: Any = found.config.task
+        model = dataclasses.replace(settings.model, attention=self.attention)
+        task = dataclasses.replace(settings, data=str(config.data), model=model)
+        training = found.config.training
+        if config.epochs is not None:
+            training = dataclasses.replace(training, epochs=config.epochs, evaluate_every=config.epochs)
+        return dataclasses.replace(found, config=Run.Config(task=task, training=training, seed=self.seed))
+
+
+class Scene(NamedTuple):
+    """A trained model and held-out images with objects."""
+
+    net: nn.Module
+    images: Tensor
+    """`(n, C, H, W)`, as the model takes them."""
+    pixels: Tensor
+    """In [0, 1]."""
+    inside: Tensor
+    """Patches of objects, `(n, rows, columns)` bool."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.inside.shape[1], self.inside.shape[2]
+
+
+def open_scene(job: Job, config: Config) -> Scene:
+    """A run's model and the images for its maps; without those that are object, or background, throughout."""
+    done = Run(job.folder(config.out), tasks=job.recipe(config).tasks, device="cpu")
+    settings: Any = done.config.task
+    marked = dataclasses.replace(settings, marked=True).build(done.task.facts)
+    batch = marked.test_batch(torch.arange(min(LOCATED, marked.num_test)))
+    height, width = batch["images"].shape[2:]
+    inside = analysis.patch_labels(batch["inside"], (height // settings.patch_size, width // settings.patch_size))
+    both = inside.flatten(1).any(1) & ~inside.flatten(1).all(1)
+    return Scene(done.model(), batch["images"][both], batch["pixels"][both], inside[both])
+
+
+@torch.no_grad()
+def maps_of(net: nn.Module, images: Tensor, grid: tuple[int, int]) -> dict[str, Tensor]:
+    """Relevance of patches by every layer, by the rollout and by chance, `(n, rows, columns)` each."""
+    parts: dict[str, list[Tensor]] = {}
+    for some in images.split(CHUNK):
+        with analysis.record_weights(net) as weights:
+            net(some)
+        layers = list(weights.values())
+        read = {f"layer {i}": analysis.patch_relevance(layer, grid) for i, layer in enumerate(layers, start=1)}
+        read["rollout"] = analysis.patch_relevance(analysis.attention_rollout(layers), grid)
+        for name, relevance in read.items():
+            parts.setdefault(name, []).append(relevance)
+    chance = torch.rand(len(images), *grid, generator=torch.Generator().manual_seed(0))
+    return {name: torch.cat(relevance) for name, relevance in parts.items()} | {"random": chance}
+
+
+def measure(scene: Scene, degraded: int) -> dict[str, dict[str, float]]:
+    """What every map is worth, in means over the images."""
+    images = scene.images[:degraded]
+    with torch.no_grad():
+        named = scene.net(images).argmax(-1)
+
+    def confidence(seen: Tensor) -> Tensor:
+        return scene.net(seen).softmax(-1)[torch.arange(len(seen)), named]
+
+    found = {}
+    for name, relevance in maps_of(scene.net, scene.images, scene.grid).items():
+        located = analysis.localisation(relevance, scene.inside)
+        own = relevance[:degraded]
+        morf, lerf = (
+            analysis.degradation_curve(confidence, images, own, order=order, steps=STEPS) for order in ("morf", "lerf")
+        )
+        values = (*located, morf.aoc, lerf.auc)
+        found[name] = {m: value.mean().item() for m, value in zip(MEASURES, values, strict=True)}
+    return found
+
+
+def aligned(scene: Scene) -> dict[str, dict[str, float]]:
+    """How near the weights of each layer of a linear model come to their Perron vectors; mean and deviation."""
+    found = {}
+    for layer, own in analysis.perron_alignment(scene.net, scene.images[:SAMPLED]).items():
+        found[layer] = {"samples": own.cosine.numel()}
+        for name, values in own._asdict().items():
+            found[layer] |= {name: values.mean().item(), f"{name}_deviation": values.std().item()}
+    return found
+
+
+def run(job: Job, config: Config) -> dict[str, Any]:
+    """Trains and measures; a run that is done is only read again."""
+    if (found := result_of(job, config.out)) is not None:
+        return found
+    recipe, path = job.recipe(config), job.folder(config.out)
+    reached = train(recipe.config, path, resume=True, tasks=recipe.tasks)
+    scene = open_scene(job, config)
+    result: dict[str, Any] = {
+        **job._asdict(),
+        "epochs": recipe.config.training.epochs,
+        "parameters": sum(p.numel() for p in scene.net.parameters()),
+        "accuracy": reached.metrics["accuracy"],
+        "images": len(scene.images),
+        "degraded": min(DEGRADED[job.part], len(scene.images)),
+        "foreground": scene.inside.double().mean().item(),
+        "maps": measure(scene, DEGRADED[job.part]),
+        "alignment": aligned(scene) if job.attention == "linear" else None,
+    }
+    (path / "result.json").write_text(json.dumps(result))
+    tell([result])
+    return result
+
+
+def result_of(job: Job, out: Path) -> dict[str, Any] | None:
+    """What a run found; None where it is not done."""
+    path = job.folder(out) / "result.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def jobs(config: Config) -> Iterator[Job]:
+    """All runs: one seed of all attentions after the other."""
+    for seed in config.seeds:
+        for part in config.parts:
+            for attention in config.attentions:
+                yield Job(part, attention, seed)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds, in per cent."""
+    told = f"{100 * statistics.mean(values):.1f}"
+    return told if len(values) < 2 else f"{told} +- {100 * statistics.stdev(values):.1f}"
+
+
+def tell(results: Sequence[dict[str, Any]]) -> None:
+    """A line for every map of every part and attention, in per cent, and one for every layer's alignment."""
+    for part, attention in dict.fromkeys((r["part"], r["attention"]) for r in results):
+        own = [r for r in results if (r["part"], r["attention"]) == (part, attention)]
+        print_line(
+            f"{part} {attention}: accuracy {spread([r['accuracy'] for r in own])}, {len(own)} seeds, "
+            f"{own[0]['epochs']} epochs, {own[0]['parameters']} parameters, {own[0]['images']} images, "
+            f"{spread([r['foreground'] for r in own])} foreground"
+        )
+        for name in own[0]["maps"]:
+            values = (f"{m} {spread([r['maps'][name][m] for r in own])}" for m in MEASURES)
+            print_line(f"    {name:<8} {', '.join(values)}")
+        for r in own:
+            for layer, a in (r["alignment"] or {}).items():
+                print_line(
+                    f"    seed {r['seed']}, {layer}: {a['samples']} samples, cosine {a['cosine']:.3f} +- "
+                    f"{a['cosine_deviation']:.3f}, Spearman {a['spearman']:.3f} +- {a['spearman_deviation']:.3f}"
+                )
+
+
+def draw(part: Part, config: Config) -> None:
+    """The first images with the maps of all attentions that are done, a picture for the last layer and one for all."""
+    seed = config.seeds[0]
+    done = [job for job in (Job(part, a, seed) for a in ATTENTIONS) if result_of(job, config.out) is not None]
+    scenes = {job.attention: open_scene(job, config) for job in done}
+    if not scenes:
+        return
+    read = {a: maps_of(scene.net, scene.images[:SHOWN], scene.grid) for a, scene in scenes.items()}
+    pixels = scenes[done[0].attention].pixels[:SHOWN]
+    last = [name for name in read[done[0].attention] if name.startswith("layer")][-1]
+    for name in ("layer 1", last, "rollout"):
+        path = config.out / f"{part}-{name.replace(' ', '-')}.png"
+        analysis.save_overlays(path, pixels, {a: maps[name] for a, maps in read.items()})
+
+
+def main(config: Config) -> None:
+    """Runs the parts, prints what they found, writes results.json and draws the pictures."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise SystemExit("attention_quality: the pictures need matplotlib: pip install 'fredholm[viz]'")
+    torch.set_num_threads(1)
+    config.out.mkdir(parents=True, exist_ok=True)
+    for job in jobs(config):
+        run(job, config)
+    every = jobs(dataclasses.replace(config, parts=PARTS, attentions=ATTENTIONS))
+    results = [result for result in (result_of(job, config.out) for job in every) if result is not None]
+    (config.out / "results.json").write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
+    tell(results)
+    for part in PARTS:
+        draw(part, config)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Config, description=(__doc__ or "").partition("\n")[0]))
