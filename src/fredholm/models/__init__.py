@@ -8,6 +8,7 @@ from fredholm.models.gpt2 import GPT2
 from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.language_model import LanguageModel, LanguageState
+from fredholm.models.neural_field import FieldOperator
 from fredholm.models.signal_model import SignalModel
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Aether",
     "CKCNNText",
     "ContinuousStack",
+    "FieldOperator",
     "ITNet",
     "InfViT",
     "LanguageModel",

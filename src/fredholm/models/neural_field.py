@@ -1,0 +1,261 @@
+"""The field operator: from samples of a function to the function, as a field in the samples' own frame."""
+
+import dataclasses
+import math
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.blocks import PreNormBlock
+from fredholm.domains import Domain, Points, Sequence
+from fredholm.fields import Coordinates, Field, Frame, PlacedField
+from fredholm.kernels import Attention, Kernel, LinearAttention, fourier_features, sample_frequencies
+from fredholm.operators import IntegralOperator
+
+Encoding = Literal["relative", "absolute"]
+"""What tokens know of where their samples are: places in the frame, or positions as they came."""
+
+
+@final
+class FieldOperator(nn.Module):
+    """{(x_i, y_i)} -> f, a field that moves, scales and turns with its samples (Neural Fields Meet Attention, 3.2-3.4).
+
+        z_i = M⁻¹ (x_i - μ),   u_i = E [y_i; z_i; γ(z_i)],   L pre-norm blocks with attention,
+        v_a = a + ∫ κ(a, y) u dμ for learned seeds a,   θ = θ_0 + σ ⊙ head(v),   f(x) = f̃_θ(M⁻¹ (x - μ))
+
+    Only z is read, so that f of the samples g·x_i is f(g⁻¹·) exactly, for every g that the frame covers and whatever
+    the weights are; no order of the samples is read either. The integrals weigh samples as their domain does. γ are
+    Fourier features, σ the field's own `sizes`, θ_0 is learned. All of it is differentiable, in samples, values,
+    weights and every parameter.
+
+    Deviations from the paper: its pooling is one mean, here several seeds attend; its θ is the head's output, here what
+    the head changes of a learned field, in the unit of that field's start; no dropout by default (the paper: 0.1),
+    since in training that makes two passes differ. The frame is an argument, as the paper's centroid and size do not
+    cover the rotations that it tests. Attention has no biases: that of the keys would never learn.
+
+    Args:
+        pos_dim: coordinates s of a sample's position.
+        field: f̃; its `pos_dim` is s, or 2s with `fields.Periodic`; its `out_dim` m are the values of a sample.
+        frame: μ and M.
+        config: the rest.
+
+    Attributes:
+        start: θ_0, `(P,)`.
+        seeds: a, `(num_seeds, embed_dim)`.
+
+    Raises:
+        ValueError: on a field of other coordinates than the frame gives.
+    """
+
+    no_weight_decay = frozenset({"start", "seeds"})
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Sizes; the defaults are the paper's where it states them."""
+
+        embed_dim: int = 128
+        depth: int = 4
+        """Number of blocks L."""
+        num_heads: int = 8
+        expansion: int = 4
+        """Hidden width of the feed-forward networks, in multiples of embed_dim."""
+        dropout: float = 0.0
+        num_seeds: int = 8
+        """Learned queries that read the last block's signal."""
+        head_dim: int = 256
+        """Hidden units of the head, a perceptron of three layers."""
+        epsilon: float = 0.1
+        """Scale of the head's output at the start, in units of the field's own start."""
+        attention: Literal["softmax", "linear"] = "softmax"
+        temperature: float | None = None
+        """τ in exp(q·k / τ); None: √d of a head."""
+        encoding: Encoding = "relative"
+        """"absolute" reads x_i in place of z_i: an ablation, which covers no group."""
+        num_frequencies: int = 32
+        """Fourier features of z, beside z itself; 0: none."""
+        sigma: float = 0.5
+        """Standard deviation of their frequencies, in cycles per unit of z."""
+        margin: float = 1.5
+        """How many times the furthest sample's ‖z‖ a query may be away without being flagged."""
+
+        def __post_init__(self) -> None:
+            for name in ("embed_dim", "depth", "num_heads", "expansion", "num_seeds", "head_dim"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"models.FieldOperator: {name} must be at least 1; got {getattr(self, name)}")
+            if self.num_frequencies < 0:
+                raise ValueError(f"models.FieldOperator: num_frequencies must be >= 0; got {self.num_frequencies}")
+            for name in ("sigma", "epsilon", "margin", "temperature"):
+                value = getattr(self, name)
+                if value is not None and not 0 < value < math.inf:
+                    raise ValueError(f"models.FieldOperator: {name} must be positive and finite; got {value!r}")
+            for name, allowed in (("attention", ("softmax", "linear")), ("encoding", ("relative", "absolute"))):
+                if getattr(self, name) not in allowed:
+                    raise ValueError(
+                        f"models.FieldOperator: {name} must be one of {allowed}; got {getattr(self, name)!r}"
+                    )
+            if self.temperature is not None and self.attention == "linear":
+                raise ValueError(
+                    "models.FieldOperator: temperature belongs to softmax; leave it out with linear attention"
+                )
+
+    def __init__(self, pos_dim: int, field: Field, frame: Frame, config: Config | None = None) -> None:
+        super().__init__()
+        config = self.Config() if config is None else config
+        if field.pos_dim != pos_dim * frame.coordinates_per_axis:
+            raise ValueError(
+                f"models.FieldOperator: the frame {frame} makes {pos_dim * frame.coordinates_per_axis} coordinates of "
+                f"{pos_dim}; the field takes {field.pos_dim}"
+            )
+        c, self.config = config, config
+        self.pos_dim, self.field, self.frame = pos_dim, field, frame
+        places = field.pos_dim if c.encoding == "relative" else pos_dim
+        self.frequencies: Tensor
+        self.register_buffer("frequencies", sample_frequencies(c.num_frequencies, places, c.sigma))
+        self.embed = nn.Linear(field.out_dim + places + 2 * c.num_frequencies, c.embed_dim)
+        # keeps the variance of the residual stream independent of depth
+        gain = 1 / math.sqrt(2 * c.depth)
+        self.blocks = nn.ModuleList(
+            PreNormBlock(
+                IntegralOperator(self._kernel(), residual=False, output_gain=gain),
+                c.embed_dim,
+                expansion=c.expansion,
+                dropout=c.dropout,
+                output_gain=gain,
+            )
+            for _ in range(c.depth)
+        )
+        self.norm = nn.LayerNorm(c.embed_dim)
+        self.seeds = nn.Parameter(torch.randn(c.num_seeds, c.embed_dim))
+        self.read = IntegralOperator(self._kernel(), residual=False)
+        self.head = nn.Sequential(
+            nn.Linear(c.num_seeds * c.embed_dim, c.head_dim),
+            nn.GELU(),
+            nn.Linear(c.head_dim, c.head_dim),
+            nn.GELU(),
+            nn.Linear(c.head_dim, field.num_parameters),
+        )
+        last = self.head[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.normal_(last.weight, std=c.epsilon / math.sqrt(c.head_dim))
+        nn.init.zeros_(last.bias)
+        self.start = nn.Parameter(field.draw())
+        self.sizes: Tensor
+        self.register_buffer("sizes", field.sizes())
+
+    def _kernel(self) -> Kernel:
+        c = self.config
+        if c.attention == "linear":
+            return LinearAttention(c.embed_dim, c.num_heads, bias=False)
+        scale = None if c.temperature is None else 1 / c.temperature
+        return Attention(c.embed_dim, c.num_heads, bias=False, scale=scale)
+
+    def forward(
+        self,
+        u: Tensor,
+        domain: Domain,
+        *,
+        key_padding_mask: Tensor | None = None,
+        frame_weights: Tensor | None = None,
+    ) -> PlacedField:
+        """The fields of B sets of samples.
+
+        Args:
+            u: values y_i, `(B, N, m)`; those of samples that do not exist are never read.
+            domain: positions x_i with weights and masks, N points, such as `Points(x)`.
+            key_padding_mask: `(N,)` or `(B, N)` bool, True = keep, on top of the domain's own mask.
+            frame_weights: what the frame, and it alone, weighs samples by in place of the domain's weights, `(N,)` or
+                `(B, N)`, >= 0; functions of the values here give sets with symmetric positions a frame. It must itself
+                be the same for samples that are moved.
+
+        Returns:
+            B fields; `sample` flags queries far outside the samples. A set without samples gets the field of none, in
+            no frame.
+
+        Raises:
+            ValueError, TypeError: on samples of another dimension, values that are NaN or infinite at samples that
+                exist, or shapes that do not fit.
+        """
+        self._check(u, domain)
+        domain = domain.restrict(key_padding_mask)
+        if domain.mask is not None:
+            u = torch.where(domain.mask[..., None], u, 0.0)
+        if not torch.compiler.is_compiling() and not bool(u.isfinite().all()):
+            raise ValueError("models.FieldOperator: u holds NaN or infinite values at samples that exist; mask them")
+        batch = u.shape[0]
+        by = domain if frame_weights is None else Points(domain.pos, frame_weights, domain.mask)
+        coordinates = _of_batch(self.frame.coordinates(by), batch)
+        pos = (domain.pos if domain.pos.ndim == 3 else domain.pos[None]).expand(batch, -1, -1)
+        z = coordinates.normalise(pos)  # (B, F, N, c)
+        frames = z.shape[1]
+        parameters = self._predict(u, pos, z, domain).unflatten(0, (batch, frames))
+        lengths = z.square().sum(-1).sqrt() if z.shape[2] else z.new_zeros(batch, frames, 1)
+        if domain.mask is not None and z.shape[2]:
+            lengths = torch.where(torch.atleast_2d(domain.mask)[:, None], lengths, 0.0)
+        return PlacedField(
+            field=self.field,
+            parameters=parameters,
+            coordinates=coordinates,
+            reach=lengths.detach().amax(-1),
+            margin=self.config.margin,
+        )
+
+    def _predict(self, u: Tensor, pos: Tensor, z: Tensor, domain: Domain) -> Tensor:
+        """θ, `(B·F, P)`: each frame of each set is a set of its own."""
+        batch, frames = z.shape[:2]
+        places = z if self.config.encoding == "relative" else pos[:, None].expand(-1, frames, -1, -1)
+        inputs = [u[:, None].expand(-1, frames, -1, -1), places.to(u.dtype)]
+        if self.config.num_frequencies:
+            inputs.append(fourier_features(places, self.frequencies).to(u.dtype))
+        signal = self.embed(torch.cat(inputs, dim=-1)).flatten(0, 1)
+        at = self._tokens(z.detach().flatten(0, 1), domain, batch, frames)
+        for block in self.blocks:
+            signal = block(signal, at)
+        seeds = self.seeds.to(signal.dtype).expand(batch * frames, -1, -1)
+        query_domain = Sequence(len(self.seeds))
+        read = seeds + self.read(self.norm(signal), at, query=seeds, query_domain=query_domain)
+        # weights of sines need their digits
+        with torch.autocast(u.device.type, enabled=False):
+            return self.start + self.sizes * self.head(read.flatten(1).to(self.start.dtype))
+
+    def _tokens(self, z: Tensor, domain: Domain, batch: int, frames: int) -> Points:
+        """Where the signal lives, F times for each set; positions are of no account to attention."""
+
+        def repeated(per_point: Tensor) -> Tensor:
+            each = torch.atleast_2d(per_point).expand(batch, -1)
+            return each.repeat_interleave(frames, dim=0) if frames > 1 else each
+
+        mask = None if domain.mask is None else repeated(domain.mask)
+        weights = None if domain.is_even else repeated(domain.weights)
+        return Points(z, weights, mask)
+
+    def _check(self, u: Tensor, domain: Domain) -> None:
+        m = self.field.out_dim
+        if not isinstance(u, Tensor) or u.ndim != 3 or u.shape[-1] != m:
+            came = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
+            raise ValueError(
+                f"models.FieldOperator: u must be (batch, samples, {m}), the values of samples; got {came}"
+            )
+        if not isinstance(domain, Domain):
+            raise TypeError(f"models.FieldOperator: expected a fredholm domain; got {type(domain).__name__}")
+        if domain.pos_dim != self.pos_dim:
+            raise ValueError(
+                f"models.FieldOperator: samples have {domain.pos_dim} coordinates; the operator was built for "
+                f"{self.pos_dim}"
+            )
+        if domain.num_points != u.shape[1] or domain.batch_size not in (None, u.shape[0]):
+            raise ValueError(
+                f"models.FieldOperator: u is {tuple(u.shape)} but its domain {domain!r} has {domain.num_points} points"
+            )
+        if domain.pair_bias is not None:
+            raise ValueError(
+                "models.FieldOperator: samples weigh the same for all queries; this domain weighs pairs "
+                "(Domain.weigh_pairs)"
+            )
+
+
+def _of_batch(coordinates: Coordinates, batch: int) -> Coordinates:
+    if len(coordinates.origin) == batch:
+        return coordinates
+    spread = {name: getattr(coordinates, name) for name in ("origin", "matrix", "inverse")}
+    return coordinates._replace(**{name: part.expand(batch, *part.shape[1:]) for name, part in spread.items()})
