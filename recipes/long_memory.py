@@ -248,17 +248,23 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
     }
 
 
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """What is done; read again before each write, since another process may have added to it."""
+    return json.loads(path.read_text()) if path.is_file() else []
+
+
 def main(config: Config) -> None:
     """Runs what results.json does not have yet, with these settings."""
     config.out.mkdir(parents=True, exist_ok=True)
     path = config.out / "results.json"
-    results: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
+    results = read_results(path)
     done = {(r["problem"], r["length"], r["seed"], *(r[name] for name in Settings._fields)) for r in results}
     for problem in config.problems:
         for length in config.lengths:
             for seed in config.seeds:
                 if (problem, length, seed, *Settings.of(problem, length, config)) not in done:
-                    results.append(run(problem, length, seed, config))
+                    found = run(problem, length, seed, config)
+                    results = [*read_results(path), found]
                     path.write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
     for r in results:
         outcome = f"solved in {r['epochs']} epochs" if r["solved"] else f"not solved in {r['epochs']} epochs"

@@ -1,5 +1,6 @@
 """Copy memory and the adding problem: the sequences are the paper's, and a short run learns, stops and is kept."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,20 @@ def test_results_of_other_settings_are_not_taken_for_these(tmp_path: Path) -> No
             )
         )
         assert len(json.loads((tmp_path / "results.json").read_text())) == count
+
+
+def test_what_another_process_finds_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = study.Config(out=tmp_path, problems=("adding",), lengths=(100,), epoch_size=32, epochs=1, test_size=32)
+    run = study.run
+
+    def run_beside_another(problem: study.Problem, length: int, seed: int, config: study.Config) -> dict[str, Any]:
+        if seed == 0:
+            study.main(dataclasses.replace(config, seeds=(1,)))
+        return run(problem, length, seed, config)
+
+    monkeypatch.setattr(study, "run", run_beside_another)
+    study.main(config)
+    assert [r["seed"] for r in json.loads((tmp_path / "results.json").read_text())] == [1, 0]
 
 
 @pytest.mark.parametrize(
