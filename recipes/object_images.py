@@ -81,10 +81,14 @@ class Scenes(abc.ABC):
     def test(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Held-out images `(B, C, H, W)` and labels `(B,)`."""
 
-    @property
     @abc.abstractmethod
+    def _marked(self) -> Marked: ...
+
+    @final
+    @cached_property
     def marked(self) -> Marked:
         """Held-out images with objects."""
+        return self._marked()
 
 
 @final
@@ -110,9 +114,7 @@ class Canvas(Scenes):
         """See `Scenes.test`; canvases are drawn once and for all."""
         return self.marked.images[indices], self._test_labels[indices]
 
-    @cached_property
-    def marked(self) -> Marked:
-        """See `Scenes.marked`: all test images."""
+    def _marked(self) -> Marked:
         return on_canvas(self._test, torch.arange(self.num_test), torch.Generator().manual_seed(0))
 
 
@@ -183,9 +185,7 @@ class Cells(Scenes):
         """See `Scenes.test`; the same number of each class."""
         return self._cut(self._test_crops[indices]), self._test_crops[indices, 3]
 
-    @cached_property
-    def marked(self) -> Marked:
-        """See `Scenes.marked`: all whole test images with white cells."""
+    def _marked(self) -> Marked:
         white = self._kind == WHITE
         chosen = [i for i in self._is_test.nonzero()[:, 0].tolist() if bool((white & (self._of == i)).any())]
         size = (self._images.shape[2], self._images.shape[3])
@@ -254,9 +254,7 @@ class Photographs(Scenes):
         """See `Scenes.test`."""
         return self._test[indices], self._test_labels[indices]
 
-    @cached_property
-    def marked(self) -> Marked:
-        """See `Scenes.marked`."""
+    def _marked(self) -> Marked:
         arrays = np.load(self._coco, allow_pickle=False)
         things = arrays["category_ids"][arrays["category_isthing"] > 0]
         inside = torch.from_numpy(np.isin(arrays["semantic"], things)).double()
@@ -407,7 +405,7 @@ def object_canvas() -> Run.Config:
 
 def object_cells() -> Run.Config:
     """A four-layer InfViT that tells white cells, platelets and red cells apart in crops."""
-    return _run("cells", patch_size=8, epochs=3)
+    return _run("cells", patch_size=8, epochs=2)
 
 
 def object_photographs() -> Run.Config:
