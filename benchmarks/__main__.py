@@ -12,6 +12,7 @@ from benchmarks import (
     exact_mlp,
     generation,
     infinite_attention,
+    infvit,
     itnet,
     language_models,
     large_domains,
@@ -35,6 +36,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     continuous_convolution.BENCHMARK,
     infinite_attention.BENCHMARK,
     linear_infinite_attention.BENCHMARK,
+    infvit.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

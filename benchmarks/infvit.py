@@ -1,0 +1,163 @@
+"""InfViT at growing resolution, with each kind of attention, and with softmax twice: ``python -m benchmarks infvit``.
+
+Inference of the whole model. Before anything is timed, every model is compared with the same weights and its attention
+written out. Softmax runs through SDPA, as the library's attention does, and plainly: scores, softmax, weighted sum.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from tqdm import tqdm
+
+from benchmarks.harness import (
+    Alone,
+    Benchmark,
+    Options,
+    Row,
+    growth,
+    interleave,
+    measure_alone,
+    require_agreement,
+)
+from benchmarks.infvit_problem import LINEAR, PLAIN, SDPA, SIDES, ModelConfig, ModelProblem, compare
+
+SOFTMAX = (SDPA, PLAIN)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take about half an hour on two cores."""
+
+    options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=20.0))
+    model: ModelConfig = field(default_factory=ModelConfig)
+    cases: tuple[str, ...] = tuple(SIDES)
+    """Models to measure."""
+    sides: tuple[int, ...] = (224, 512, 1024)
+    """Heights and widths of the images for all models, in pixels; they grow."""
+    linear_sides: tuple[int, ...] = (2048, 4096, 9216)
+    """Those at which only models of linear time are measured, each by itself."""
+    limit_s: float = 600.0
+    """A model whose step is expected to take longer, by the size before, is left out."""
+    limit_gb: float = 20.0
+    """The same of the peak memory of a step, weights and images aside."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs, checked: ``quick`` shrinks everything.
+
+        Raises:
+            ValueError: on a case that is none, and on images that do not grow or that patches do not divide.
+        """
+        unknown = [case for case in self.cases if case not in SIDES]
+        if unknown:
+            raise ValueError(f"no case {unknown[0]!r}; expected some of {', '.join(SIDES)}")
+        config = self
+        if self.options.quick:
+            tiny = dataclasses.replace(self.model, embed_dim=24, depth=2, num_heads=2, patch_size=8)
+            config = dataclasses.replace(
+                self, options=self.options.sized(), model=tiny, sides=(32, 48), linear_sides=(64,)
+            )
+        pixels, patch = (*config.sides, *config.linear_sides), config.model.patch_size
+        if list(pixels) != sorted(set(pixels)) or any(side < patch or side % patch for side in pixels):
+            raise ValueError(f"images must grow and be multiples of the patches' {patch} pixels; got {pixels}")
+        return config
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """Compare, then time size by size."""
+    names = tqdm(config.cases, desc="comparing", leave=False, disable=None)
+    errors = {name: compare(config.model, config.options, name) for name in names}
+    before: dict[str, tuple[int, Alone]] = {}
+    for pixels in tqdm((*config.sides, *config.linear_sides), desc="sizes", disable=None):
+        n = (pixels // config.model.patch_size) ** 2
+        running = [name for name in config.cases if pixels in config.sides or SIDES[name].power == 1]
+        fitting = [name for name in running if fits(config, name, n, before)]
+        alone = {name: by_itself(config, n, name, pixels in config.sides) for name in fitting}
+        rows = together(config, n, alone, errors) if pixels in config.sides else apart(n, alone, errors)
+        for row in rows:
+            yield dataclasses.replace(row, per_second=config.model.batch / row.ours_s)
+        before |= {name: (n, measured) for name, measured in alone.items()}
+
+
+def by_itself(config: Config, n: int, name: str, once: bool) -> Alone:
+    """One model in memory of its own: the peak of its first step, and the seconds of that or of several."""
+    build = functools.partial(ModelProblem, config.model, config.options)
+    rounds = 1 if once else config.options.rounds
+    return measure_alone(build, n, {name: ("forward",)}, config.options, rounds=rounds)[name]["forward"]
+
+
+def together(config: Config, n: int, alone: dict[str, Alone], errors: dict[str, float]) -> Iterator[Row]:
+    """All models in turn: each against both forms of softmax, which have rows of their own."""
+    problem = ModelProblem(config.model, config.options, n)
+    steps = {name: problem.step(name, "forward") for name in alone}
+    timed = interleave(steps, device=problem.device, options=config.options, label=f"n={n}")
+    found = {name: errors[name] for name in alone}
+    if LINEAR in alone:  # written out, it takes linear time as well
+        found[LINEAR] = problem.agreement(LINEAR, timed[LINEAR].result)
+    if alone.keys() >= set(SOFTMAX):
+        results = (timed[name].result for name in SOFTMAX)
+        found[SDPA] = require_agreement(f"{SDPA} against {PLAIN}, n={n}", *results, problem.tolerance)
+    for name, measured in alone.items():
+        peers = [peer for peer in SOFTMAX if peer in alone and name not in SOFTMAX]
+        for peer in peers:
+            yield Row.against(
+                name,
+                n,
+                "forward",
+                timed,
+                ours=name,
+                peer=peer,
+                name=peer,
+                peak_mb=measured.peak_mb,
+                error=found[name],
+            )
+        if not peers:
+            own = measured._replace(seconds=timed[name].median, error=found[name])
+            yield Row.alone(name, n, "forward", own)
+
+
+def apart(n: int, alone: dict[str, Alone], errors: dict[str, float]) -> Iterator[Row]:
+    """What each model took by itself."""
+    for name, measured in alone.items():
+        yield Row.alone(name, n, "forward", measured._replace(error=errors[name]))
+
+
+def fits(config: Config, name: str, n: int, before: dict[str, tuple[int, Alone]]) -> bool:
+    """Whether a step is expected within both limits; the first size always is, and after a miss nothing is."""
+    if name not in before:
+        return True
+    seconds, peak_mb = expected(name, n, *before[name])
+    return seconds <= config.limit_s and peak_mb <= 1000 * config.limit_gb
+
+
+def expected(name: str, n: int, size: int, measured: Alone) -> tuple[float, float]:
+    """Seconds and peak memory in MB at ``n`` patches from those at ``size``, both growing as fast as they can."""
+    factor = (n / size) ** SIDES[name].power
+    return measured.seconds * factor, measured.peak_mb * factor
+
+
+def notes(rows: Sequence[Row]) -> Iterator[str]:
+    """What was left out from where on, and what it would have been expected to take; then how costs grow."""
+    last = {row.case: row for row in rows}
+    for name, row in last.items():
+        beyond = sorted({other.n for other in rows if other.n > row.n})
+        if beyond and row.peak_mb is not None:
+            measured = Alone(row.ours_s, row.peak_mb, None)
+            seconds, peak_mb = expected(name, beyond[0], row.n, measured)
+            yield (
+                f"{name}: left out from n = {beyond[0]} on, where at most {seconds:.3g} s and {peak_mb / 1000:.3g} GB "
+                f"were to be expected by n = {row.n}"
+            )
+    yield from growth(rows)
+
+
+BENCHMARK = Benchmark(
+    name="infvit",
+    purpose="InfViT at growing resolution with each kind of attention, beside softmax fused and written out",
+    config=Config,
+    measure=measure,
+    notes=notes,
+)
