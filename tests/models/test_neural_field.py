@@ -274,6 +274,7 @@ def test_it_learns_fields() -> None:
     field = fields.FreeSinusoidalField(1, 1, num_terms=6, sigma=2.0)
     op = models.FieldOperator(1, field, fields.Isotropic(), dataclasses.replace(SMALL, embed_dim=16, head_dim=32))
     optimiser = torch.optim.Adam(op.parameters(), lr=3e-3)
+    loss = torch.tensor(math.inf)
     for _ in range(60):
         x, phase = torch.rand(16, 20, 1), 2 * math.pi * torch.rand(16, 1, 1)
         y = torch.sin(4 * x + phase)

@@ -9,6 +9,7 @@ from fredholm.analysis.centrality import (
     outgoing_influence,
 )
 from fredholm.analysis.degradation import DegradationCurve, Fill, Order, degradation_curve
+from fredholm.analysis.equivariance import EquivarianceError, SetOperator, equivariance_error
 from fredholm.analysis.localisation import (
     DetectionCurves,
     Localisation,
@@ -18,6 +19,17 @@ from fredholm.analysis.localisation import (
     patch_labels,
 )
 from fredholm.analysis.markov import MarkovReading, markov_reading
+from fredholm.analysis.moves import (
+    AnisotropicScalings,
+    LinearMaps,
+    Move,
+    Moves,
+    OrthogonalMaps,
+    Permutations,
+    Rotations,
+    Scalings,
+    Translations,
+)
 from fredholm.analysis.overlay import overlay, save_overlays
 from fredholm.analysis.perron import PerronVector, perron_vector
 from fredholm.analysis.perron_alignment import perron_alignment
@@ -27,13 +39,24 @@ from fredholm.analysis.weights import attention_weights, record_weights
 
 __all__ = [
     "Alignment",
+    "AnisotropicScalings",
     "DegradationCurve",
     "DetectionCurves",
+    "EquivarianceError",
     "Fill",
+    "LinearMaps",
     "Localisation",
     "MarkovReading",
+    "Move",
+    "Moves",
     "Order",
+    "OrthogonalMaps",
+    "Permutations",
     "PerronVector",
+    "Rotations",
+    "Scalings",
+    "SetOperator",
+    "Translations",
     "absorption_probabilities",
     "alignment",
     "attention_rollout",
@@ -41,6 +64,7 @@ __all__ = [
     "box_mask",
     "degradation_curve",
     "detection_curves",
+    "equivariance_error",
     "expected_visits",
     "incoming_influence",
     "katz_centrality",
