@@ -9,9 +9,9 @@ from typing import final
 
 import numpy as np
 
+from fredholm.tasks.cells import parse_time, parse_value
 from fredholm.tasks.text import read_text
 
-from .cells import parse_time, parse_value
 from .naming import ClassNames
 from .series_set import SeriesSet
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fredholm.tasks.series.cells import parse_time, parse_value
+from fredholm.tasks.cells import parse_time, parse_value
 from tests.refusals import refused
 
 

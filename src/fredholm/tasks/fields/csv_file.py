@@ -1,0 +1,91 @@
+"""Samples of functions in a CSV file: one row a sample."""
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import torch
+
+from fredholm.tasks.cells import parse_value
+from fredholm.tasks.text import read_text
+
+from .field_set import FieldSet, pack
+
+FIELD = "field"
+"""The column that tells which function a row belongs to."""
+AXES = ("x", "y", "z")
+"""Columns that are coordinates unless others are named."""
+
+
+def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[str, ...] | None = None) -> FieldSet:
+    """Read a table with a header, and a column of numbers for each coordinate and value.
+
+    `field` tells which function a row belongs to; without it all rows are of one.
+
+    Args:
+        path: the file, UTF-8; gzipped if its name ends in .gz.
+        coordinates: columns that are coordinates, in this order; none: those of x, y and z that are there.
+        channels: columns that are values, in this order; None: all that are left, in theirs.
+
+    Raises:
+        ValueError: the file cannot be read, a column is missing or there twice, a row has another number of cells, or
+            what should be a number is none. The message names file, line and column.
+    """
+    rows = csv.reader(io.StringIO(read_text(path), newline=""))
+    found: dict[str, tuple[list[list[float]], list[list[float]]]] = {}
+    try:
+        header = [name.strip() for name in next(rows, [])]
+        coordinates, channels = _columns(header, coordinates, channels)
+        places, numbers = ([header.index(name) for name in names] for names in (coordinates, channels))
+        key = header.index(FIELD) if FIELD in header else None
+        for cells in rows:
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise ValueError(f"has {len(cells)} cells; the header has {len(header)}")
+            pos, values = found.setdefault("" if key is None else cells[key].strip(), ([], []))
+            pos.append([_number(cells[at], header[at]) for at in places])
+            values.append([_number(cells[at], header[at]) for at in numbers])
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {error}") from error
+    if not found:
+        raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
+    return FieldSet(
+        given=pack(
+            [torch.tensor(pos, dtype=torch.float64).reshape(-1, len(coordinates)) for pos, _ in found.values()],
+            [torch.tensor(values).reshape(-1, len(channels)) for _, values in found.values()],
+            len(coordinates),
+            len(channels),
+        ),
+        coordinates=coordinates,
+        channels=channels,
+        names=tuple(f"{path.name}, field {name}" if name else path.name for name in found),
+    )
+
+
+def _columns(
+    header: list[str], coordinates: tuple[str, ...], channels: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    told = f"the columns are {', '.join(header) or 'none'}"
+    if twice := [name for i, name in enumerate(header) if name in header[:i]]:
+        raise ValueError(f"column {twice[0]!r} is there twice")
+    coordinates = coordinates or tuple(name for name in AXES if name in header)
+    if not coordinates:
+        raise ValueError(f"no column x, y or z; {told}; name the coordinates (--task.coordinates)")
+    if channels is None:
+        channels = tuple(name for name in header if name not in (*coordinates, FIELD))
+    for name in (*coordinates, *channels):
+        if name not in header:
+            raise ValueError(f"no column {name!r}; {told}")
+    return coordinates, channels
+
+
+def _number(text: str, column: str) -> float:
+    try:
+        value = parse_value(text)
+    except ValueError as error:
+        raise ValueError(f"column {column!r}: {error}") from error
+    if math.isnan(value):
+        raise ValueError(f"column {column!r}: {text.strip()!r} is no number; leave rows without a value out")
+    return value

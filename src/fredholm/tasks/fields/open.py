@@ -1,0 +1,88 @@
+"""One entry for every source of sampled functions."""
+
+import warnings
+from pathlib import Path
+
+import torch
+
+from fredholm.tasks.images import open_images
+from fredholm.tasks.npz_arrays import array_names
+from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+
+from .csv_file import read_csv
+from .field_set import FieldSet, FieldSplits
+from .image_fields import image_fields
+from .neuralop import darcy, is_neuralop
+from .npz_file import read_npz
+
+_TABLES = (".csv", ".csv.gz")
+
+
+def open_fields(
+    data: str | Path,
+    *,
+    coordinates: tuple[str, ...] = (),
+    test_fraction: float = DEFAULT_TEST_FRACTION,
+    split_seed: int = 0,
+) -> FieldSplits:
+    """Open sampled functions as a training and a test set.
+
+    Args:
+        data: a .csv (`read_csv`, also gzipped) or .npz file (`read_npz`), the .npz file of `darcy`, or any source of
+            `tasks.images.open_images`, whose images become functions (`image_fields`).
+        coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there.
+        test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
+        split_seed: picks one of many such splits.
+
+    Raises:
+        ValueError: nothing of that name, or the source is broken.
+    """
+    path = Path(data).expanduser()
+    if path.is_file() and is_neuralop(path):
+        return _fixed(path, darcy(path), test_fraction, split_seed)
+    if not path.is_file() or not path.name.endswith((*_TABLES, ".npz")) or _holds_images(path):
+        return image_fields(open_images(data, test_fraction=test_fraction, split_seed=split_seed))
+    found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
+    if isinstance(found, FieldSplits):
+        return _fixed(path, found, test_fraction, split_seed)
+    try:
+        parts = stratified_split(found.names, [0] * len(found), test_fraction, split_seed)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return FieldSplits(*(found.select(torch.tensor(part, dtype=torch.int64)) for part in parts))
+
+
+def read_fields(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[str, ...] | None = None) -> FieldSet:
+    """Read one file of sampled functions; see `read_csv` and `read_npz`.
+
+    Args:
+        path: the file.
+        coordinates, channels: the columns of a table, or what an .npz file must have.
+
+    Raises:
+        ValueError: it is of no known kind, broken, an .npz file with a split, or of other coordinates or channels.
+    """
+    if path.name.endswith(_TABLES):
+        return read_csv(path, coordinates=coordinates, channels=channels)
+    if path.suffix != ".npz":
+        raise ValueError(f"{path}: is of no known kind; expected .csv, .csv.gz or .npz")
+    found = read_npz(path)
+    if isinstance(found, FieldSplits):
+        raise ValueError(f"{path}: holds a training and a test set; pass a file with one")
+    for what, came, expected in (
+        ("coordinates", found.coordinates, coordinates or None),
+        ("channels", found.channels, channels),
+    ):
+        if expected is not None and len(came) != len(expected):
+            raise ValueError(f"{path}: has the {what} {', '.join(came)}; expected {', '.join(expected)}")
+    return found
+
+
+def _holds_images(path: Path) -> bool:
+    return path.suffix == ".npz" and "x_train" in array_names(path)
+
+
+def _fixed(path: Path, splits: FieldSplits, test_fraction: float, split_seed: int) -> FieldSplits:
+    if (test_fraction, split_seed) != (DEFAULT_TEST_FRACTION, 0):
+        warnings.warn(f"test_fraction and split_seed have no effect: {path} has its own split", stacklevel=3)
+    return splits

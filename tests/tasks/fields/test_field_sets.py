@@ -1,0 +1,211 @@
+"""Sampled functions from files: what is read is what was written, and what does not fit is told by file and place."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.domains import Grid
+from fredholm.tasks.fields import (
+    FieldSet,
+    FieldSplits,
+    Samples,
+    darcy,
+    open_fields,
+    read_csv,
+    read_fields,
+    read_npz,
+)
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape)
+
+
+def write(folder: Path, **arrays: Any) -> Path:
+    np.savez(folder / "set.npz", **arrays)
+    return folder / "set.npz"
+
+
+def read(folder: Path, **arrays: Any) -> FieldSet:
+    found = read_npz(write(folder, **arrays))
+    assert isinstance(found, FieldSet)
+    return found
+
+
+def test_points_may_be_shared_or_of_each_function_alone(tmp_path: Path) -> None:
+    values, own, shared = drawn(3, 5, 2), drawn(3, 5, 1), drawn(5, 1)
+    for pos in (own, shared):
+        found = read(tmp_path, values=values, pos=pos)
+        assert torch.equal(found.given.values, torch.from_numpy(values).float())
+        assert torch.equal(found.given.pos, torch.from_numpy(np.broadcast_to(pos, (3, 5, 1)).copy()))
+        assert (found.coordinates, found.channels) == (("x",), ("value 1", "value 2"))
+        assert found.given.mask is None
+        assert found.targets is found.given
+    assert read(tmp_path, values=values[..., 0], pos=own).channels == ("value",)
+
+
+def test_functions_may_have_numbers_of_samples_of_their_own(tmp_path: Path) -> None:
+    values, pos, offsets = drawn(6), drawn(6, 2), np.array([0, 2, 6])
+    found = read(tmp_path, values=values, pos=pos, offsets=offsets)
+    assert found.given.mask is not None
+    assert found.given.mask.tolist() == [[True, True, False, False], [True] * 4]
+    for i, (start, end) in enumerate(((0, 2), (2, 6))):
+        assert torch.equal(found.given.pos[i, : end - start], torch.from_numpy(pos[start:end]))
+        assert torch.equal(found.given.values[i, : end - start, 0], torch.from_numpy(values[start:end]).float())
+
+
+def test_values_without_positions_lie_on_a_grid(tmp_path: Path) -> None:
+    plane = read(tmp_path, values=drawn(2, 3, 4))
+    assert torch.equal(plane.given.pos[1], Grid(3, 4).pos)
+    assert plane.given.values.shape == (2, 12, 1)
+    coloured = read(tmp_path, values=drawn(2, 3, 4), channels=["a", "b", "c", "d"])
+    assert torch.equal(coloured.given.pos[0], Grid(3).pos)
+    assert coloured.given.values.shape == (2, 3, 4)
+
+
+def test_values_that_are_nan_are_no_samples(tmp_path: Path) -> None:
+    values = drawn(2, 3, 2)
+    values[1, 2] = np.nan
+    found = read(tmp_path, values=values, pos=drawn(3, 1))
+    assert found.given.mask is not None
+    assert found.given.mask.tolist() == [[True] * 3, [True, True, False]]
+    assert bool(found.given.values.isfinite().all())
+
+
+def test_what_is_wanted_may_lie_elsewhere_and_be_something_else(tmp_path: Path) -> None:
+    arrays = {"values": drawn(2, 3), "pos": drawn(3, 2), "wanted_values": drawn(2, 4, 2), "wanted_pos": drawn(2, 4, 2)}
+    found = read(tmp_path, **arrays, wanted_channels=["u", "v"], coordinates=["lon", "lat"])
+    assert found.targets.values.shape == (2, 4, 2)
+    assert (found.coordinates, found.target_channels) == (("lon", "lat"), ("u", "v"))
+    assert torch.equal(found.select(torch.tensor([1])).targets.pos[0], torch.from_numpy(arrays["wanted_pos"][1]))
+
+
+def test_a_split_is_told_by_names_or_by_an_array_and_else_is_made(tmp_path: Path) -> None:
+    values, pos = drawn(5, 3), drawn(3, 1)
+    named = read_npz(write(tmp_path, train_values=values[:3], test_values=values[3:], pos=pos))
+    flagged = read_npz(write(tmp_path, values=values, pos=pos, is_test=np.arange(5) >= 3))
+    assert isinstance(named, FieldSplits)
+    assert isinstance(flagged, FieldSplits)
+    for found in (named, flagged):
+        assert torch.equal(found.train.given.values[..., 0], torch.from_numpy(values[:3]).float())
+        assert len(found.test) == 2
+    made = open_fields(write(tmp_path, values=values, pos=pos), test_fraction=0.4)
+    assert (len(made.train), len(made.test)) == (3, 2)
+
+
+def test_a_table_has_a_row_a_sample(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("field,y,x,heat\na,1,2,3\nb,4,5,6\na,7,8,9\n")
+    found = read_csv(path)
+    assert (found.coordinates, found.channels, found.names) == (
+        ("x", "y"),
+        ("heat",),
+        ("t.csv, field a", "t.csv, field b"),
+    )
+    assert found.given.pos[0].tolist() == [[2, 1], [8, 7]]
+    assert found.given.values[..., 0].tolist() == [[3, 9], [6, 0]]
+    assert found.given.mask is not None
+    assert found.given.mask.tolist() == [[True, True], [True, False]]
+    other = read_csv(path, coordinates=("heat",), channels=("x",))
+    assert other.given.pos[1, 0].tolist() == [6]
+    assert other.channels == ("x",)
+
+
+def test_images_are_functions_of_the_plane() -> None:
+    found = open_fields("digits")
+    assert (len(found.train), found.train.coordinates, found.train.channels) == (1437, ("y", "x"), ("grey",))
+    assert found.train.given.pos.stride(0) == 0  # one grid for all
+    assert found.train.given.values.shape == (1437, 64, 1)
+    assert 0.9 < float(found.train.given.values.max()) <= 1
+
+
+def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {}
+    for split, n, size in (("train", 3, 16), ("test", 2, 16), ("test", 2, 32)):
+        arrays[f"darcy_{split}_{size}_x"] = drawn(n, size, size) > 0
+        arrays[f"darcy_{split}_{size}_y"] = drawn(n, size, size).astype(np.float32)
+    path = tmp_path / "neuralop_pde.npz"
+    np.savez(path, **arrays)
+    coarse, fine = open_fields(path).test, darcy(path, 32).test
+    assert set(coarse.given.values.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(coarse.targets.values.reshape(2, 16, 16), torch.from_numpy(arrays["darcy_test_16_y"]))
+    even = fine.given.pos[0].reshape(32, 32, 2)[::2, ::2].reshape(-1, 2)
+    assert torch.equal(even, coarse.given.pos[0])
+    with pytest.raises(ValueError, match="resolution is 64; expected one of"):
+        darcy(path, 64)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"pos": drawn(3, 1)}, "has no array 'values'; the arrays are pos"),
+        ({"values": np.array(["a"])}, "values is <U1; expected numbers"),
+        ({"values": drawn(2, 3), "pos": drawn(4, 1)}, r"values is \(2, 3\) and pos is \(4, 1\); expected"),
+        ({"values": drawn(2)}, r"values is \(2,\) without positions; expected a grid"),
+        ({"values": drawn(4), "pos": drawn(4, 1), "offsets": [0, 3]}, "offsets do not rise from 0 to the 4 samples"),
+        ({"values": drawn(4), "pos": drawn(4, 1), "offsets": [0.0, 4.0]}, "offsets is float64"),
+        ({"values": drawn(4), "pos": drawn(4, 1), "offsets": [0, 4, 4]}, "function 1: has no samples"),
+        (
+            {"values": np.inf * drawn(2, 3), "pos": drawn(3, 1)},
+            "function 0: the value of sample 1 of the samples is -?inf",
+        ),
+        ({"values": drawn(2, 3), "pos": drawn(3, 1) * np.nan}, "the position of sample 1 of the samples is nan"),
+        ({"values": drawn(2, 3), "pos": drawn(3, 1), "channels": ["a", "b"]}, "expected 1 different names"),
+        ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [1, 0]}, "is_test is int64"),
+        ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the train set is empty"),
+        ({"values": drawn(2, 3), "pos": drawn(3, 1), "wanted_values": drawn(3, 4)}, "of 3 functions of 1 coordinates"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told) as caught:
+        read_npz(write(tmp_path, **arrays))
+    assert str(caught.value).startswith(str(tmp_path / "set.npz"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a,b\n1,2\n", "line 1: no column x, y or z; the columns are a, b; name the coordinates"),
+        ("x,v,v\n1,2,3\n", "line 1: column 'v' is there twice"),
+        ("x,v\n1,2\n3\n", "line 3: has 1 cells; the header has 2"),
+        ("x,v\n1,2\n3,hot\n", "line 3: column 'v': 'hot' is no finite number"),
+        ("x,v\n,2\n", "line 2: column 'x': '' is no number; leave rows without a value out"),
+        ("x,v\n", "has no rows below its header"),
+    ],
+)
+def test_a_table_names_line_and_column(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=told):
+        read_csv(path)
+
+
+def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
+    cases: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: open_fields(tmp_path / "none.npz"), "no data called"),
+        (lambda: read_fields(tmp_path / "set.png"), "is of no known kind"),
+        (lambda: read_fields(write(tmp_path, train_values=drawn(2, 3), test_values=drawn(1, 3))), "pass a file with"),
+        (lambda: read_fields(write(tmp_path, values=drawn(2, 3)), channels=("a", "b")), "has the channels value; exp"),
+    )
+    for read_it, told in cases:
+        with pytest.raises(ValueError, match=told):
+            read_it()
+
+
+def test_sets_that_do_not_agree_are_refused() -> None:
+    samples = Samples(torch.zeros(2, 3, 1, dtype=torch.float64), torch.zeros(2, 3, 1), None)
+    good: dict[str, Any] = {"given": samples, "coordinates": ("x",), "channels": ("u",), "names": ("a", "b")}
+    FieldSet(**good)
+    for change, told in (
+        ({"names": ("a",)}, "for 1 names"),
+        ({"coordinates": ("x", "y")}, r"pass float64 \(2, 3, 2\)"),
+        ({"given": samples._replace(mask=torch.ones(2, 3))}, "the mask of the samples is torch.float32"),
+        ({"wanted_channels": ("v",)}, "but no wanted samples"),
+        ({"given": samples._replace(mask=torch.zeros(2, 3, dtype=torch.bool))}, "a: has no samples"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            FieldSet(**{**good, **change})
