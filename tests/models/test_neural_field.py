@@ -283,3 +283,18 @@ def test_it_learns_fields() -> None:
         loss.backward()
         optimiser.step()
     assert loss.item() < 0.25
+
+
+def test_samples_of_one_function_may_become_another_with_other_values() -> None:
+    field = fields.SIREN(2, 2, width=6)
+    op = models.FieldOperator(2, field, fields.Isotropic(), SMALL, in_dim=3)
+    pos = torch.rand(2, 7, 2)
+    u = torch.randn(2, 7, 3, requires_grad=True)
+    values = op(u, Points(pos))(torch.rand(5, 2))
+    assert values.shape == (2, 5, 2)
+    (gradient,) = torch.autograd.grad(values.square().sum(), u)
+    assert bool((gradient != 0).any(1).all())
+    with refused(ValueError, "u must be (batch, samples, 3)"):
+        op(u[..., :2], Points(pos))
+    with refused(ValueError, "in_dim must be at least 1; got 0"):
+        models.FieldOperator(2, field, fields.Isotropic(), in_dim=0)

@@ -36,16 +36,18 @@ class FieldOperator(nn.Module):
 
     Args:
         pos_dim: coordinates s of a sample's position.
-        field: f̃; its `pos_dim` is s, or 2s with `fields.Periodic`; its `out_dim` m are the values of a sample.
+        field: f̃; its `pos_dim` is s, or 2s with `fields.Periodic`.
         frame: μ and M.
         config: the rest.
+        in_dim: values m of a sample, >= 1; None: those of the field. Others make an operator from one function to
+            another, as in the solution of an equation.
 
     Attributes:
         start: θ_0, `(P,)`.
         seeds: a, `(num_seeds, embed_dim)`.
 
     Raises:
-        ValueError: on a field of other coordinates than the frame gives.
+        ValueError: on a field of other coordinates than the frame gives, or an in_dim below 1.
     """
 
     no_weight_decay = frozenset({"start", "seeds"})
@@ -99,7 +101,9 @@ class FieldOperator(nn.Module):
                     "models.FieldOperator: temperature belongs to softmax; leave it out with linear attention"
                 )
 
-    def __init__(self, pos_dim: int, field: Field, frame: Frame, config: Config | None = None) -> None:
+    def __init__(
+        self, pos_dim: int, field: Field, frame: Frame, config: Config | None = None, *, in_dim: int | None = None
+    ) -> None:
         super().__init__()
         config = self.Config() if config is None else config
         if field.pos_dim != pos_dim * frame.coordinates_per_axis:
@@ -107,12 +111,15 @@ class FieldOperator(nn.Module):
                 f"models.FieldOperator: the frame {frame} makes {pos_dim * frame.coordinates_per_axis} coordinates of "
                 f"{pos_dim}; the field takes {field.pos_dim}"
             )
+        if in_dim is not None and in_dim < 1:
+            raise ValueError(f"models.FieldOperator: in_dim must be at least 1; got {in_dim}")
         c, self.config = config, config
         self.pos_dim, self.field, self.frame = pos_dim, field, frame
+        self.in_dim = field.out_dim if in_dim is None else in_dim
         places = field.pos_dim if c.encoding == "relative" else pos_dim
         self.frequencies: Tensor
         self.register_buffer("frequencies", sample_frequencies(c.num_frequencies, places, c.sigma))
-        self.embed = nn.Linear(field.out_dim + places + 2 * c.num_frequencies, c.embed_dim)
+        self.embed = nn.Linear(self.in_dim + places + 2 * c.num_frequencies, c.embed_dim)
         # keeps the variance of the residual stream independent of depth
         gain = 1 / math.sqrt(2 * c.depth)
         self.blocks = nn.ModuleList(
@@ -230,7 +237,7 @@ class FieldOperator(nn.Module):
         return Points(z, weights, mask)
 
     def _check(self, u: Tensor, domain: Domain) -> None:
-        m = self.field.out_dim
+        m = self.in_dim
         if not isinstance(u, Tensor) or u.ndim != 3 or u.shape[-1] != m:
             came = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
             raise ValueError(
