@@ -1,6 +1,7 @@
 """The same integral by different routes, and the choice between them."""
 
 from fredholm.evaluation.at_the_point import AtThePoint
+from fredholm.evaluation.bilinear_sum import BilinearSum
 from fredholm.evaluation.central_pooling import CentralPooling
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
@@ -37,6 +38,7 @@ __all__ = [
     "ROUTES",
     "STATEFUL_ROUTES",
     "AtThePoint",
+    "BilinearSum",
     "CentralPooling",
     "Choice",
     "Dense",

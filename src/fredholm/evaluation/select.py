@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain
 from fredholm.evaluation.at_the_point import AtThePoint
+from fredholm.evaluation.bilinear_sum import BilinearSum
 from fredholm.evaluation.central_pooling import CentralPooling
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, StatefulEvaluation
@@ -44,6 +45,7 @@ STATEFUL_ROUTES: tuple[StatefulEvaluation, ...] = (
     HopTiled(),
     HopSubstitution(),
     SeparableSum(),
+    BilinearSum(),
     LowRankScan(),
     FeatureProductScan(),
     NativeRecurrence(),

@@ -1,6 +1,7 @@
 """κ on paper: one kernel a file, each with its definition (`matrix`) and the pieces its fast routes need."""
 
 from fredholm.kernels.attention import Attention
+from fredholm.kernels.bilinear import Bilinear, BilinearForm
 from fredholm.kernels.cell_recurrence import CellMode, CellRecurrence
 from fredholm.kernels.central_queries import CentralForm, CentralQueries
 from fredholm.kernels.compose import Scaled, Sum
@@ -56,6 +57,7 @@ from fredholm.kernels.separable_mlp import SeparableMLP
 from fredholm.kernels.softening import Softening
 from fredholm.kernels.stationary import BoundaryMode, FilterGeometry, Stationary, boundary_map, relative_lattice
 from fredholm.kernels.unit_scale import UnitScale
+from fredholm.kernels.unnormalised_attention import UnnormalisedAttention
 from fredholm.kernels.value_mixing import ValueMixing
 from fredholm.kernels.weight_normalised import WeightNormalised
 from fredholm.kernels.yat import Yat
@@ -69,6 +71,8 @@ __all__ = [
     "MLP",
     "RNN",
     "Attention",
+    "Bilinear",
+    "BilinearForm",
     "BoundaryMode",
     "CellMode",
     "CellRecurrence",
@@ -142,6 +146,7 @@ __all__ = [
     "Sum",
     "UnitScale",
     "Unnormalised",
+    "UnnormalisedAttention",
     "ValueMixing",
     "WeightNormalised",
     "Yat",
