@@ -15,6 +15,7 @@ from tqdm import tqdm
 from benchmarks.harness import (
     Alone,
     Benchmark,
+    Direction,
     Options,
     Row,
     growth,
@@ -30,7 +31,7 @@ SOFTMAX = (SDPA, PLAIN)
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is measured. The defaults take about half an hour on two cores."""
+    """What is measured. The largest images take long on two cores: 17 Tflop a model."""
 
     options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=20.0))
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -75,18 +76,19 @@ def measure(config: Config) -> Iterator[Row]:
         n = (pixels // config.model.patch_size) ** 2
         running = [name for name in config.cases if pixels in config.sides or SIDES[name].power == 1]
         fitting = [name for name in running if fits(config, name, n, before)]
-        alone = {name: by_itself(config, n, name, pixels in config.sides) for name in fitting}
+        alone = by_itself(config, n, fitting, rounds=1 if pixels in config.sides else config.options.rounds)
         rows = together(config, n, alone, errors) if pixels in config.sides else apart(n, alone, errors)
         for row in rows:
             yield dataclasses.replace(row, per_second=config.model.batch / row.ours_s)
         before |= {name: (n, measured) for name, measured in alone.items()}
 
 
-def by_itself(config: Config, n: int, name: str, once: bool) -> Alone:
-    """One model in memory of its own: the peak of its first step, and the seconds of that or of several."""
+def by_itself(config: Config, n: int, names: Sequence[str], *, rounds: int) -> dict[str, Alone]:
+    """One model after the other in a process of their own: the peak of its first step, and its median seconds."""
     build = functools.partial(ModelProblem, config.model, config.options)
-    rounds = 1 if once else config.options.rounds
-    return measure_alone(build, n, {name: ("forward",)}, config.options, rounds=rounds)[name]["forward"]
+    steps: dict[str, Sequence[Direction]] = dict.fromkeys(names, ("forward",))
+    alone = measure_alone(build, n, steps, config.options, rounds=rounds) if names else {}
+    return {name: measured["forward"] for name, measured in alone.items()}
 
 
 def together(config: Config, n: int, alone: dict[str, Alone], errors: dict[str, float]) -> Iterator[Row]:
