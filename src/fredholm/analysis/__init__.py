@@ -1,6 +1,13 @@
 """Reading a trained kernel: weights, centrality, faithfulness of maps, and pictures."""
 
 from fredholm.analysis.alignment import Alignment, alignment
+from fredholm.analysis.attention_gradient import (
+    SoftmaxExpansion,
+    decay_exponent,
+    negative_gradient,
+    preconditioned_step,
+    softmax_expansion,
+)
 from fredholm.analysis.centrality import (
     absorption_probabilities,
     expected_visits,
@@ -56,12 +63,14 @@ __all__ = [
     "Rotations",
     "Scalings",
     "SetOperator",
+    "SoftmaxExpansion",
     "Translations",
     "absorption_probabilities",
     "alignment",
     "attention_rollout",
     "attention_weights",
     "box_mask",
+    "decay_exponent",
     "degradation_curve",
     "detection_curves",
     "equivariance_error",
@@ -70,12 +79,15 @@ __all__ = [
     "katz_centrality",
     "localisation",
     "markov_reading",
+    "negative_gradient",
     "outgoing_influence",
     "overlay",
     "patch_labels",
     "patch_relevance",
     "perron_alignment",
     "perron_vector",
+    "preconditioned_step",
     "record_weights",
     "save_overlays",
+    "softmax_expansion",
 ]
