@@ -6,6 +6,7 @@ from pathlib import Path
 
 import tyro
 
+from fredholm.cli.changed_task import changed_task
 from fredholm.cli.command import Command
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
@@ -29,6 +30,9 @@ class PredictArguments:
     """Where to compute: auto, cpu, cuda, ..."""
     recipe: str | None = None
     """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    task: tuple[str, ...] = ()
+    """Settings of the task to predict with, such as answer.grid=64,64 (a switch has no value); the others are the
+    run's."""
     json: Flag = False
     """Print a JSON list, one object a result."""
 
@@ -40,6 +44,8 @@ def _predict(argv: list[str]) -> None:
     if arguments.batch_size < 1:
         raise ValueError(f"batch_size is {arguments.batch_size}; expected at least 1")
     run = open_run(arguments.run, arguments.recipe, arguments.device)
+    if arguments.task:
+        run.task = changed_task(run, arguments.task, "predict")
     model, files, size = run.model(arguments.checkpoint), arguments.files, arguments.batch_size
     rows: list[dict[str, str | float]] = []
     with progress_bar("predict", len(files), unit="file") as bar:

@@ -14,6 +14,7 @@ from fredholm.fields.frames import (
 from fredholm.fields.free_sinusoidal import FreeSinusoidalField, Waves
 from fredholm.fields.jet import Jet
 from fredholm.fields.placed import FieldSamples, PlacedField
+from fredholm.fields.refine import refine
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.fields.siren import SIREN
 
@@ -34,4 +35,5 @@ __all__ = [
     "Rotational",
     "SinusoidalField",
     "Waves",
+    "refine",
 ]

@@ -1,17 +1,19 @@
 """Data, loss and metric of one kind of problem each."""
 
+from .field_learning import FieldLearning
 from .image_classification import ImageClassification
 from .language_modelling import LanguageModelling
 from .series_classification import SeriesClassification
 from .task import Batch, EpochTask, Objective, Prediction, Task
 
-TASKS: tuple[type[Task], ...] = (ImageClassification, LanguageModelling, SeriesClassification)
+TASKS: tuple[type[Task], ...] = (ImageClassification, LanguageModelling, SeriesClassification, FieldLearning)
 """Every task of the library; a new one is added here."""
 
 __all__ = [
     "TASKS",
     "Batch",
     "EpochTask",
+    "FieldLearning",
     "ImageClassification",
     "LanguageModelling",
     "Objective",

@@ -19,6 +19,7 @@ from fredholm.tasks.fields import (
     read_fields,
     read_npz,
 )
+from fredholm.tasks.fields.open import read_places
 
 
 def drawn(*shape: int) -> np.ndarray:
@@ -174,6 +175,7 @@ def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, Any]
         ("x,v\n1,2\n3\n", "line 3: has 1 cells; the header has 2"),
         ("x,v\n1,2\n3,hot\n", "line 3: column 'v': 'hot' is no finite number"),
         ("x,v\n,2\n", "line 2: column 'x': '' is no number; leave rows without a value out"),
+        ("x,field\n1,a\n", "line 1: no column with values; the columns are x, field"),
         ("x,v\n", "has no rows below its header"),
     ],
 )
@@ -209,3 +211,19 @@ def test_sets_that_do_not_agree_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=told):
             FieldSet(**{**good, **change})
+
+
+def test_places_are_read_without_values(tmp_path: Path) -> None:
+    (tmp_path / "at.csv").write_text("y,x\n1,2\n3,4\n")
+    pos = drawn(5, 2)
+    assert read_places(tmp_path / "at.csv", ("x", "y")).tolist() == [[2, 1], [4, 3]]
+    assert torch.equal(read_places(write(tmp_path, pos=pos), ("x", "y")), torch.from_numpy(pos))
+    (tmp_path / "two.csv").write_text("field,x\na,2\nb,4\n")
+    for read_it, told in (
+        (lambda: read_places(tmp_path / "two.csv", ("x",)), "holds the places of 2 functions; expected those of one"),
+        (lambda: read_places(write(tmp_path, pos=pos), ("x",)), r"pos is float64 \(5, 2\); expected .* \(N, 1\) of x"),
+        (lambda: read_places(write(tmp_path, pos=pos * np.nan), ("x", "y")), "expected finite numbers"),
+        (lambda: read_places(write(tmp_path, values=pos), ("x", "y")), r"pos is float64 \(0,\)"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            read_it()

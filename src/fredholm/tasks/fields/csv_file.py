@@ -26,7 +26,7 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz.
         coordinates: columns that are coordinates, in this order; none: those of x, y and z that are there.
-        channels: columns that are values, in this order; None: all that are left, in theirs.
+        channels: columns that are values, in this order; None: all that are left, in theirs, at least one.
 
     Raises:
         ValueError: the file cannot be read, a column is missing or there twice, a row has another number of cells, or
@@ -53,8 +53,8 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
         raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
     return FieldSet(
         given=pack(
-            [torch.tensor(pos, dtype=torch.float64).reshape(-1, len(coordinates)) for pos, _ in found.values()],
-            [torch.tensor(values).reshape(-1, len(channels)) for _, values in found.values()],
+            [torch.tensor(pos, dtype=torch.float64) for pos, _ in found.values()],
+            [torch.tensor(values).reshape(len(values), len(channels)) for _, values in found.values()],
             len(coordinates),
             len(channels),
         ),
@@ -75,6 +75,8 @@ def _columns(
         raise ValueError(f"no column x, y or z; {told}; name the coordinates (--task.coordinates)")
     if channels is None:
         channels = tuple(name for name in header if name not in (*coordinates, FIELD))
+        if not channels:
+            raise ValueError(f"no column with values; {told}")
     for name in (*coordinates, *channels):
         if name not in header:
             raise ValueError(f"no column {name!r}; {told}")

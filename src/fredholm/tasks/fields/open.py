@@ -3,10 +3,12 @@
 import warnings
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from fredholm.tasks.images import open_images
-from fredholm.tasks.npz_arrays import array_names
+from fredholm.tasks.npz_arrays import array_names, load_arrays
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
 from .csv_file import read_csv
@@ -76,6 +78,26 @@ def read_fields(path: Path, *, coordinates: tuple[str, ...] = (), channels: tupl
         if expected is not None and len(came) != len(expected):
             raise ValueError(f"{path}: has the {what} {', '.join(came)}; expected {', '.join(expected)}")
     return found
+
+
+def read_places(path: Path, coordinates: tuple[str, ...]) -> Tensor:
+    """Positions, `(N, s)` in float64: the coordinates of a table, or the array `pos` of an .npz file.
+
+    Raises:
+        ValueError: it is of no known kind, broken, of other coordinates, or of several functions.
+    """
+    if path.suffix != ".npz":
+        found = read_fields(path, coordinates=coordinates, channels=())
+        if len(found) != 1:
+            raise ValueError(f"{path}: holds the places of {len(found)} functions; expected those of one")
+        return found.given.pos[0]
+    pos = load_arrays(path).get("pos", np.empty(0))
+    if pos.dtype.kind not in "iuf" or pos.ndim != 2 or pos.shape[1] != len(coordinates) or not np.isfinite(pos).all():
+        raise ValueError(
+            f"{path}: pos is {pos.dtype} {pos.shape}; expected finite numbers (N, {len(coordinates)}) of "
+            f"{', '.join(coordinates)}"
+        )
+    return torch.from_numpy(pos).double()
 
 
 def _holds_images(path: Path) -> bool:

@@ -1,0 +1,405 @@
+"""Learning to tell functions from their samples."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.domains import Points
+from fredholm.fields import (
+    SIREN,
+    Affine,
+    Diagonal,
+    Field,
+    Frame,
+    FreeSinusoidalField,
+    Identity,
+    Isotropic,
+    Periodic,
+    PlacedField,
+    Rotational,
+    SinusoidalField,
+    refine,
+)
+from fredholm.models import FieldOperator
+from fredholm.tasks.fields import FieldSet, FieldSplits, Samples, open_fields, read_fields
+from fredholm.tasks.fields.answer import Answer, Evaluated, draw, places, save
+from fredholm.tasks.task import Batch, Objective, Prediction, Task
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational", "periodic"]
+FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]
+CHUNK = 16
+"""Functions of a file that are predicted at a time."""
+
+
+@final
+class FieldLearning(Task):
+    """A field operator on sampled functions, trained by the mean squared error of its fields (Neural Fields Meet
+    Attention, appendices F to H).
+
+    Values are standardised by the training split's mean and deviation per channel; positions are left to the frame. The
+    test split serves as validation: nothing is chosen by it but which checkpoint is called best.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, or are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "field"
+    objective: ClassVar[Objective] = Objective(metric="relative_error", maximise=False)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; means and deviations are of existing samples, one a channel."""
+
+        coordinates: tuple[str, ...]
+        channels: tuple[str, ...]
+        target_channels: tuple[str, ...]
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+        target_mean: tuple[float, ...]
+        target_deviation: tuple[float, ...]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Task.Config):
+        """Sampled functions, what is shown of them, and the operator.
+
+        Args:
+            data: a .csv or .npz file of samples, or images, which are functions of the plane; see `open_fields`.
+            test_fraction: share of the test split where the data bring none.
+            split_seed: picks that split, and the samples that are shown of test functions.
+            coordinates: columns of a table that are coordinates; none: those of x, y and z that are there.
+            shown: samples of each function that the operator sees, drawn anew in every training batch; None: all.
+            wanted: samples of each function that a training step is measured on, drawn likewise; None: all.
+            frame: how samples give themselves coordinates: what the fields are equivariant to.
+            proper: of frames with axes: whether mirror images are no motions.
+            average: of frames with axes: whether a field is the mean over their signs, for symmetric samples.
+            weigh_frame: whether the frame weighs a sample by the size of its values, and so follows what the samples
+                show and not where they lie; on regular grids nothing else tells a rotation.
+            field: what the operator predicts: the weights of a SIREN, or sums of sinusoids whose frequencies are given
+                or are predicted too.
+            width: units of each layer of the SIREN, or terms of the sum.
+            depth: linear layers of the SIREN, the output counted.
+            omega_0: frequency of the SIREN's sines, or deviation of the sum's frequencies, in radians per unit of the
+                frame.
+            refine_steps: steps of Adam that fit each field to what is shown of it before it is measured or answers; in
+                training there are none.
+            refine_rate: of these steps.
+            model: the operator.
+            answer: what `predict` tells.
+        """
+
+        data: str = ""
+        test_fraction: float = 0.2
+        split_seed: int = 0
+        coordinates: tuple[str, ...] = ()
+        shown: int | None = None
+        wanted: int | None = None
+        frame: FrameName = "isotropic"
+        proper: bool = False
+        average: bool = False
+        weigh_frame: bool = False
+        field: FieldName = "siren"
+        width: int = 64
+        depth: int = 3
+        omega_0: float = 30.0
+        refine_steps: int = 0
+        refine_rate: float = 1e-2
+        model: FieldOperator.Config = dataclasses.field(default_factory=FieldOperator.Config)
+        answer: Answer = dataclasses.field(default_factory=Answer)
+
+        def __post_init__(self) -> None:
+            for name, allowed in (("frame", get_args(FrameName)), ("field", get_args(FieldName))):
+                if getattr(self, name) not in allowed:
+                    raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+            for name in ("shown", "wanted"):
+                if getattr(self, name) is not None and getattr(self, name) < 1:
+                    raise ValueError(f"{name} is {getattr(self, name)}; expected at least one sample")
+            if self.refine_steps < 0 or not 0 < self.refine_rate < float("inf"):
+                raise ValueError(
+                    f"refine_steps is {self.refine_steps} and refine_rate {self.refine_rate}; expected at least 0 and "
+                    "a finite number above 0"
+                )
+            if (self.proper or self.average) and self.frame not in ("affine", "rotational"):
+                raise ValueError(f"proper and average are of the frames affine and rotational; frame is {self.frame}")
+
+        def build(self, facts: Task.Facts | None = None) -> "FieldLearning":
+            """The task; see `FieldLearning`."""
+            if facts is not None and not isinstance(facts, FieldLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of field learning")
+            return FieldLearning(self, facts)
+
+        def build_frame(self) -> Frame:
+            """The frame of that name."""
+            match self.frame:
+                case "identity":
+                    return Identity()
+                case "isotropic":
+                    return Isotropic()
+                case "diagonal":
+                    return Diagonal()
+                case "periodic":
+                    return Periodic()
+                case "affine":
+                    return Affine(proper=self.proper, average=self.average)
+                case "rotational":
+                    return Rotational(proper=self.proper, average=self.average)
+
+        def build_field(self, pos_dim: int, out_dim: int) -> Field:
+            """The field of that name, on the coordinates that the frame gives."""
+            match self.field:
+                case "siren":
+                    return SIREN(pos_dim, out_dim, width=self.width, depth=self.depth, omega_0=self.omega_0)
+                case "sinusoidal":
+                    return SinusoidalField(pos_dim, out_dim, num_terms=self.width, sigma=self.omega_0)
+                case "free_sinusoidal":
+                    return FreeSinusoidalField(pos_dim, out_dim, num_terms=self.width, sigma=self.omega_0)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        self.config = config
+        self._facts = facts or measure(self._opened.train)
+        self._scale = tuple(torch.tensor(values) for values in (self._facts.mean, self._facts.deviation))
+        self._target_scale = tuple(
+            torch.tensor(values) for values in (self._facts.target_mean, self._facts.target_deviation)
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @property
+    def num_train(self) -> int:
+        """Functions in the training split."""
+        return len(self.splits.train)
+
+    @property
+    def num_test(self) -> int:
+        """Functions in the test split."""
+        return len(self.splits.test)
+
+    @cached_property
+    def splits(self) -> FieldSplits:
+        """The data, opened at first use: prediction needs none.
+
+        Raises:
+            ValueError: they cannot be opened, or changed since the facts were read; or fields are to be refined that
+                are of other functions than what is shown.
+        """
+        splits, facts = self._opened, self._facts
+        for name in ("coordinates", "channels", "target_channels"):
+            came, expected = getattr(splits.train, name), getattr(facts, name)
+            if came != expected:
+                raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
+        if self.config.refine_steps and splits.test.wanted is not None:
+            raise ValueError("refine_steps fits fields to what is shown; these data want other functions; leave it out")
+        return splits
+
+    @cached_property
+    def _opened(self) -> FieldSplits:
+        config = self.config
+        if not config.data:
+            raise ValueError("no samples are given; pass a .csv or .npz file of them, or images")
+        return open_fields(
+            config.data,
+            coordinates=config.coordinates,
+            test_fraction=config.test_fraction,
+            split_seed=config.split_seed,
+        )
+
+    def model(self) -> nn.Module:
+        """The field operator."""
+        config, facts = self.config, self._facts
+        frame, pos_dim = config.build_frame(), len(facts.coordinates)
+        family = config.build_field(pos_dim * frame.coordinates_per_axis, len(facts.target_channels))
+        return FieldOperator(pos_dim, family, frame, config.model, in_dim=len(facts.channels))
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`."""
+        part = self.splits.train.select(indices)
+        shown = draw_samples(part.given, self.config.shown, generator)
+        return self._batch(shown, draw_samples(part.targets, self.config.wanted, generator))
+
+    def test_batch(self, indices: Tensor) -> Batch:
+        """Likewise of the test split; what is shown of a function is drawn once and for all, and all is wanted."""
+        part, shown = self.splits.test.select(indices), self.config.shown
+        if shown is None or shown >= part.given.pos.shape[1]:
+            return self._batch(part.given, part.targets)
+        seeds = [1_000_003 * self.config.split_seed + index for index in indices.tolist()]
+        drawn = [
+            draw_samples(part.given.select(torch.tensor([i])), shown, torch.Generator().manual_seed(seed))
+            for i, seed in enumerate(seeds)
+        ]
+        return self._batch(joined(drawn), part.targets)
+
+    def _batch(self, shown: Samples, wanted: Samples) -> Batch:
+        standardised = standardise(wanted, *self._target_scale)
+        return self._shown(shown) | {f"wanted_{name}": tensor for name, tensor in standardised.items()}
+
+    def _shown(self, samples: Samples) -> Batch:
+        batch = standardise(samples, *self._scale)
+        if self.config.weigh_frame:
+            batch["frame_weights"] = torch.where(batch["mask"], samples.values.norm(dim=-1), 0.0)
+        return batch
+
+    def num_targets(self, batch: Batch) -> int:
+        """One per function."""
+        return len(batch["values"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Squared error, its mean over the wanted samples and channels of each function, summed over functions."""
+        return self._errors(self._place(model, batch)(batch["wanted_pos"]), batch).sum()
+
+    @staticmethod
+    def _errors(found: Tensor, batch: Batch) -> Tensor:
+        exists = batch["wanted_mask"].to(found.dtype)
+        squares = (found - batch["wanted_values"]).square().mean(-1) * exists
+        return squares.sum(-1) / exists.sum(-1).clamp(min=1)
+
+    @staticmethod
+    def _place(model: nn.Module, batch: Batch) -> PlacedField:
+        domain = Points(batch["pos"], mask=batch["mask"])
+        return model(batch["values"], domain, frame_weights=batch.get("frame_weights"))
+
+    def _refined(self, model: nn.Module, batch: Batch) -> PlacedField:
+        placed, config = self._place(model, batch), self.config
+        if not config.refine_steps:
+            return placed
+        return refine(
+            placed, batch["pos"], batch["values"], batch["mask"], steps=config.refine_steps, rate=config.refine_rate
+        )
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`relative_error`, ‖f - u‖ / ‖u‖ at the wanted samples in the data's unit, its mean over functions; `loss`.
+
+        A function that is 0 at all its samples is measured against the training deviation. `loss` is the mean squared
+        error of standardised values.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        return {"relative_error": MeanMetric(), "loss": MeanMetric()}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `test_batch` to the metrics."""
+        found = self._refined(model, batch)(batch["wanted_pos"]).float()
+        metrics["loss"].update(self._errors(found, batch))
+        mean, deviation = (part.to(found) for part in self._target_scale)
+        exists = batch["wanted_mask"][..., None]
+        wanted = torch.where(exists, batch["wanted_values"] * deviation + mean, 0.0).flatten(1).norm(dim=1)
+        error = torch.where(exists, (found - batch["wanted_values"]) * deviation, 0.0).flatten(1).norm(dim=1)
+        zero = (exists * deviation).flatten(1).norm(dim=1)
+        metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+        """`file`, `field`, coordinates, values and whether it is `far` from the samples, for each place asked for.
+
+        With `answer.save` or `answer.picture` the values go there, and a row tells a field's least and largest value.
+        """
+        found: list[tuple[Path, Evaluated]] = []
+        for file in files:
+            fields = read_fields(file, coordinates=self._facts.coordinates, channels=self._facts.channels)
+            asked = places(self.config.answer, fields)
+            for indices in torch.arange(len(fields)).split(CHUNK):
+                part = fields.select(indices)
+                moved = {name: tensor.to(device) for name, tensor in self._shown(part.given).items()}
+                found += [(file, one) for one in self._evaluated(model, moved, part, [asked[i] for i in indices])]
+        return self._told(found)
+
+    def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
+        """The fields of a batch, each at its own places."""
+        placed = self._refined(model, batch)
+        longest = max(len(pos) for pos in asked)
+        pos = torch.stack([torch.cat([pos, pos[:1].expand(longest - len(pos), -1)]) for pos in asked])
+        values, is_far = placed.sample(pos.to(batch["pos"].device))
+        mean, deviation = self._target_scale
+        values = values.float().cpu() * deviation + mean
+        return [
+            Evaluated(name, own, values[i, : len(own)], is_far[i, : len(own)].cpu())
+            for i, (name, own) in enumerate(zip(part.names, asked, strict=True))
+        ]
+
+    def _told(self, found: Sequence[tuple[Path, Evaluated]]) -> list[Prediction]:
+        answer, facts = self.config.answer, self._facts
+        only = [one for _, one in found]
+        if answer.save is not None:
+            save(Path(answer.save), only, facts.coordinates, facts.target_channels)
+        if answer.picture is not None:
+            assert answer.grid is not None
+            draw(Path(answer.picture), only, answer.grid, facts.coordinates, facts.target_channels[0])
+        rows: list[Prediction] = []
+        for file, one in found:
+            name = one.name.removeprefix(file.name).removeprefix(", ").removeprefix("field ")
+            head: Prediction = {"file": str(file), "field": name}
+            if answer.save is not None or answer.picture is not None:
+                least, largest = one.values.amin(0).tolist(), one.values.amax(0).tolist()
+                extremes = zip(facts.target_channels, least, largest, strict=True)
+                rows.append(
+                    head | {f"{word} {c}": v for c, a, b in extremes for word, v in (("least", a), ("largest", b))}
+                )
+                continue
+            for pos, values, far in zip(one.pos.tolist(), one.values.tolist(), one.is_far.tolist(), strict=True):
+                told = dict(zip((*facts.coordinates, *facts.target_channels), (*pos, *values), strict=True))
+                rows.append(head | told | {"far": "far" if far else ""})
+        return rows
+
+
+def existing(samples: Samples) -> Tensor:
+    """Which samples are there, `(n, N)` bool."""
+    if samples.mask is not None:
+        return samples.mask
+    return torch.ones(samples.pos.shape[:2], dtype=torch.bool)
+
+
+def standardise(samples: Samples, mean: Tensor, deviation: Tensor) -> Batch:
+    """`pos`, `values` of mean 0 and deviation 1, and `mask`."""
+    exists = existing(samples)
+    values = torch.where(exists[..., None], (samples.values - mean) / deviation, 0.0)
+    return {"pos": samples.pos, "values": values, "mask": exists}
+
+
+def draw_samples(samples: Samples, count: int | None, generator: torch.Generator) -> Samples:
+    """So many existing samples of each function, or all where it has no more."""
+    if count is None or count >= samples.pos.shape[1]:
+        return samples
+    lots = torch.rand(samples.pos.shape[:2], generator=generator)
+    chosen = torch.where(existing(samples), lots, -1.0).topk(count, dim=1).indices
+    pos, values = (part.take_along_dim(chosen[..., None], 1) for part in (samples.pos, samples.values))
+    return Samples(pos, values, None if samples.mask is None else samples.mask.take_along_dim(chosen, 1))
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """Several sets of samples as one, all with as many places."""
+    masks = None if all(part.mask is None for part in parts) else torch.cat([existing(part) for part in parts])
+    return Samples(torch.cat([part.pos for part in parts]), torch.cat([part.values for part in parts]), masks)
+
+
+def measure(train: FieldSet) -> FieldLearning.Facts:
+    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
+    found = {}
+    for prefix, samples in (("", train.given), ("target_", train.targets)):
+        exists = existing(samples)[..., None].double()
+        count = exists.sum()
+        mean = (samples.values * exists).sum((0, 1)) / count
+        deviation = (((samples.values - mean) * exists).square().sum((0, 1)) / count).sqrt()
+        found[f"{prefix}mean"] = tuple(mean.tolist())
+        found[f"{prefix}deviation"] = tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist())
+    return FieldLearning.Facts(
+        coordinates=train.coordinates, channels=train.channels, target_channels=train.target_channels, **found
+    )

@@ -1,0 +1,155 @@
+"""What is asked of predicted fields: places, and the files that the values go to."""
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .field_set import FieldSet
+from .open import read_places
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Where predicted fields are evaluated and where their values go.
+
+    Args:
+        grid: points along each coordinate, evenly over the box of a field's own samples; None: at `at`, or at the
+            samples.
+        at: a table or .npz file of positions, for all fields; see `read_places`.
+        save: an .npz file to write: `pos`, `values` and `is_far` of all fields, with their names.
+        picture: a PNG to write, of every field's first value on a `grid` of one or two coordinates.
+    """
+
+    grid: tuple[int, ...] | None = None
+    at: str | None = None
+    save: str | None = None
+    picture: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.grid is not None and (not self.grid or min(self.grid) < 1):
+            raise ValueError(f"answer.grid is {self.grid}; expected a number of points for each coordinate")
+        if self.grid is not None and self.at is not None:
+            raise ValueError("answer.grid and answer.at both say where; pass one of them")
+        if self.picture is not None and (self.grid is None or len(self.grid) > 2):
+            raise ValueError("answer.picture needs answer.grid with one or two coordinates, such as answer.grid=64,64")
+        for name in ("save", "picture"):
+            value = getattr(self, name)
+            if value is not None and not Path(value).absolute().parent.is_dir():
+                raise ValueError(f"answer.{name}: there is no folder {str(Path(value).parent)!r}")
+
+
+@final
+@dataclass(frozen=True)
+class Evaluated:
+    """One field at the places where it was asked for."""
+
+    name: str
+    pos: Tensor
+    """`(N, s)`."""
+    values: Tensor
+    """`(N, m)`, in the data's unit."""
+    is_far: Tensor
+    """`(N,)` bool: far outside the samples."""
+
+
+def places(answer: Answer, fields: FieldSet) -> list[Tensor]:
+    """Where each of the fields is asked for, `(N, s)` each.
+
+    Raises:
+        ValueError: a grid of other coordinates, samples without extent, or a file of places that cannot be read.
+    """
+    samples = fields.given
+    if answer.at is not None:
+        return [read_places(Path(answer.at), fields.coordinates)] * len(fields)
+    own = [
+        pos if samples.mask is None else pos[mask]
+        for pos, mask in zip(samples.pos, samples.pos if samples.mask is None else samples.mask, strict=True)
+    ]
+    if answer.grid is None:
+        return own
+    if len(answer.grid) != len(fields.coordinates):
+        raise ValueError(
+            f"answer.grid has {len(answer.grid)} numbers; expected one each of {', '.join(fields.coordinates)}"
+        )
+    return [_grid(answer.grid, pos, fields, i) for i, pos in enumerate(own)]
+
+
+def _grid(shape: tuple[int, ...], pos: Tensor, fields: FieldSet, index: int) -> Tensor:
+    low, high = pos.amin(0), pos.amax(0)
+    for axis, name in enumerate(fields.coordinates):
+        if not bool(high[axis] > low[axis]):
+            raise ValueError(
+                f"{fields.names[index]}: its samples have no extent along {name}; pass answer.at with places"
+            )
+    axes = [torch.linspace(float(a), float(b), n, dtype=pos.dtype) for a, b, n in zip(low, high, shape, strict=True)]
+    return torch.stack([axis.reshape(-1) for axis in torch.meshgrid(*axes, indexing="ij")], dim=-1)
+
+
+def save(path: Path, found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> None:
+    """Writes all fields as arrays one after the other, which `read_npz` reads again."""
+    np.savez(
+        path,
+        pos=torch.cat([one.pos for one in found]).numpy(),
+        values=torch.cat([one.values for one in found]).numpy(),
+        is_far=torch.cat([one.is_far for one in found]).numpy(),
+        offsets=np.cumsum([0, *(len(one.pos) for one in found)]),
+        names=[one.name for one in found],
+        coordinates=list(coordinates),
+        channels=list(channels),
+    )
+
+
+def draw(
+    path: Path, found: Sequence[Evaluated], shape: tuple[int, ...], coordinates: Sequence[str], channel: str
+) -> None:
+    """Writes a picture with a panel a field: a line over one coordinate, an image over two.
+
+    The first coordinate runs to the right and the second up; but where the first is `y`, as in rows of an image, it
+    runs down.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError('a picture needs matplotlib; get it with: pip install "fredholm[viz]"')
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    columns = min(len(found), 4)
+    rows = -(-len(found) // columns)
+    figure, panels = plt.subplots(
+        rows, columns, figsize=(3.4 * columns, 3.0 * rows), squeeze=False, layout="constrained"
+    )
+    for axes in panels.flat[len(found) :]:
+        axes.set_axis_off()
+    for axes, one in zip(panels.flat, found, strict=False):
+        first, values = one.pos.numpy(), one.values[:, 0].reshape(shape).numpy()
+        if len(shape) == 1:
+            axes.plot(first[:, 0], values, color="#0072b2")
+            axes.set(xlabel=coordinates[0], ylabel=channel)
+        else:
+            is_rows = coordinates[0] == "y"
+            across, along = (1, 0) if is_rows else (0, 1)
+            (left, right), (start, end) = ((first[:, axis].min(), first[:, axis].max()) for axis in (across, along))
+            extent = (left, right, end, start) if is_rows else (left, right, start, end)
+            shown = axes.imshow(
+                values if is_rows else values.T,
+                extent=extent,
+                origin="upper" if is_rows else "lower",
+                aspect="auto",
+                cmap="viridis",
+            )
+            axes.set(xlabel=coordinates[across], ylabel=coordinates[along])
+            figure.colorbar(shown, ax=axes, label=channel)
+        axes.set_title(one.name, fontsize=9)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,258 @@
+"""Learning fields: batches are what the config says, a small run learns, refines and answers, and mistakes are told."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import fields
+from fredholm.models import FieldOperator
+from fredholm.tasks import FieldLearning
+from fredholm.tasks.fields.answer import Answer
+from fredholm.training import Run, TrainingConfig, seed_everything, train
+from fredholm.training.scoring import score_test_split
+from tests.refusals import refused
+
+SMALL = FieldOperator.Config(embed_dim=16, depth=1, num_heads=2, num_seeds=2, head_dim=16, num_frequencies=8)
+CPU = torch.device("cpu")
+
+
+def write(folder: Path, *, points: int = 12, wanted: bool = False) -> Path:
+    """40 waves on a line at points of their own, 10 of them to test; or their slopes, elsewhere."""
+    drawn = np.random.default_rng(0)
+    pos, phase = np.sort(drawn.uniform(0, 2, (40, points, 1)), 1), drawn.uniform(0, 6, (40, 1, 1))
+    arrays: dict[str, Any] = {"pos": pos, "values": 5 + 3 * np.sin(2 * pos + phase), "is_test": np.arange(40) >= 30}
+    if wanted:
+        elsewhere = drawn.uniform(0, 2, (40, 5, 1))
+        arrays |= {"wanted_pos": elsewhere, "wanted_values": 6 * np.cos(2 * elsewhere + phase)}
+    np.savez(folder / "waves.npz", **arrays, channels=["height"])
+    return folder / "waves.npz"
+
+
+def config(folder: Path, **settings: Any) -> FieldLearning.Config:
+    data = str(write(folder, wanted=settings.pop("of_slopes", False)))
+    return FieldLearning.Config(**{"data": data, "width": 8, "omega_0": 4.0, "model": SMALL, **settings})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has learned a little."""
+    folder = tmp_path_factory.mktemp("field")
+    training = TrainingConfig(
+        epochs=40, batch_size=10, learning_rate=4e-3, evaluate_every=40, device="cpu", tensorboard=False
+    )
+    train(Run.Config(task=config(folder, shown=9), training=training), folder / "run")
+    return folder / "run"
+
+
+def scored(task: FieldLearning, model: torch.nn.Module) -> dict[str, float]:
+    return score_test_split(task, model, batch_size=4, device=CPU, dtype=torch.float32)
+
+
+def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
+    task = config(tmp_path, shown=7, wanted=4).build()
+    batch = task.train_batch(torch.arange(30), torch.Generator().manual_seed(0))
+    assert batch["pos"].shape == (30, 7, 1)
+    assert batch["wanted_values"].shape == (30, 4, 1)
+    everything = config(tmp_path).build().train_batch(torch.arange(30), torch.Generator())
+    assert everything["values"].mean().abs() < 1e-5
+    assert everything["values"].std() == pytest.approx(1, abs=2e-3)
+    again = task.train_batch(torch.arange(30), torch.Generator().manual_seed(1))
+    assert not torch.equal(again["pos"], batch["pos"])
+    for tensor in (batch["pos"], again["wanted_pos"]):
+        assert bool((tensor[:, :, None] == everything["pos"][:, None]).any(2).all())
+
+
+def test_what_is_shown_of_a_test_function_depends_on_nothing_but_it(tmp_path: Path) -> None:
+    task = config(tmp_path, shown=7).build()
+    together, alone = task.test_batch(torch.arange(5)), task.test_batch(torch.tensor([3]))
+    assert torch.equal(together["pos"][3:4], alone["pos"])
+    assert together["wanted_pos"].shape[1] == 12
+    other = config(tmp_path, shown=7, split_seed=1)
+    with pytest.warns(UserWarning, match="have no effect"):
+        assert not torch.equal(other.build().test_batch(torch.tensor([3]))["pos"], alone["pos"])
+
+
+def test_the_loss_is_the_mean_square_at_samples_that_exist(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    seed_everything(0)
+    model = task.model()
+    batch = task.train_batch(torch.arange(4), torch.Generator())
+    batch["wanted_mask"][1, 5:] = False
+    placed = model(batch["values"], fields_domain(batch))
+    squares = (placed(batch["wanted_pos"]) - batch["wanted_values"]).square()[..., 0]
+    expected = sum(own[kept].mean() for own, kept in zip(squares, batch["wanted_mask"], strict=True))
+    torch.testing.assert_close(task.loss(model, batch), expected)
+
+
+def fields_domain(batch: dict[str, Tensor]) -> Any:
+    from fredholm.domains import Points
+
+    return Points(batch["pos"], mask=batch["mask"])
+
+
+def test_relative_errors_are_in_the_unit_of_the_data(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    seed_everything(0)
+    model = task.model()
+    given = task.splits.test.given
+    mean, deviation = (torch.tensor(part) for part in (task.facts.mean, task.facts.deviation))
+    values = model((given.values - mean) / deviation, fields_domain({"pos": given.pos, "mask": None}))(given.pos)  # pyright: ignore[reportArgumentType]
+    error = (values * deviation + mean - given.values).flatten(1).norm(dim=1) / given.values.flatten(1).norm(dim=1)
+    assert scored(task, model)["relative_error"] == pytest.approx(error.mean().item(), rel=1e-4)
+
+
+def test_frames_and_fields_have_their_names(tmp_path: Path) -> None:
+    frames = {
+        "identity": fields.Identity,
+        "isotropic": fields.Isotropic,
+        "diagonal": fields.Diagonal,
+        "affine": fields.Affine,
+        "rotational": fields.Rotational,
+        "periodic": fields.Periodic,
+    }
+    for name, kind in frames.items():
+        assert isinstance(FieldLearning.Config(frame=name).build_frame(), kind)  # pyright: ignore[reportArgumentType]
+    assert FieldLearning.Config(frame="affine", proper=True, average=True).build_frame() == fields.Affine(
+        proper=True, average=True
+    )
+    for name, kind in {
+        "siren": fields.SIREN,
+        "sinusoidal": fields.SinusoidalField,
+        "free_sinusoidal": fields.FreeSinusoidalField,
+    }.items():
+        assert isinstance(FieldLearning.Config(field=name).build_field(2, 1), kind)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("settings", [{"frame": "periodic"}, {"field": "free_sinusoidal"}, {"of_slopes": True}])
+def test_every_kind_takes_a_step(tmp_path: Path, settings: dict[str, Any]) -> None:
+    task = config(tmp_path, **settings).build()
+    model = task.model()
+    task.loss(model, task.train_batch(torch.arange(3), torch.Generator())).backward()
+    gradients = [p.grad for p in model.parameters()]
+    assert all(g is not None and bool(g.isfinite().all()) for g in gradients)
+
+
+def test_a_frame_may_follow_what_samples_show(tmp_path: Path) -> None:
+    task = config(tmp_path, weigh_frame=True).build()
+    model = task.model()
+    assert isinstance(model, FieldOperator)
+    batch = task.test_batch(torch.arange(2))
+    task.loss(model, batch)
+    size = task.splits.test.given.values[:2].norm(dim=-1)
+    torch.testing.assert_close(batch["frame_weights"], size)
+
+
+def test_a_run_learns_and_refining_brings_its_fields_nearer(run: Path) -> None:
+    done = Run(run, device="cpu")
+    assert isinstance(done.task, FieldLearning)
+    model, task = done.model(), done.task
+    learned = scored(task, model)
+    seed_everything(0)
+    untrained = scored(task, task.model())
+    refined = dataclasses.replace(task.config, refine_steps=60, refine_rate=0.05).build(task.facts)
+    assert isinstance(refined, FieldLearning)
+    assert learned["loss"] < 0.6 * untrained["loss"]
+    assert scored(refined, model)["loss"] < 0.5 * learned["loss"]
+
+
+def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_path: Path) -> None:
+    table = tmp_path / "new.csv"
+    table.write_text("field,x,height\na,0.1,5\na,1.0,7\na,1.9,3\nb,0.2,4\nb,1.4,6\n")
+    (tmp_path / "at.csv").write_text("x\n0.5\n40\n")
+    done = Run(run, device="cpu")
+    assert isinstance(done.task, FieldLearning)
+    rows = done.predict([table])
+    assert [(row["field"], row["x"]) for row in rows] == [("a", 0.1), ("a", 1.0), ("a", 1.9), ("b", 0.2), ("b", 1.4)]
+    assert list(rows[0]) == ["file", "field", "x", "height", "far"]
+
+    own = done.task
+
+    def ask(**answer: Any) -> list[dict[str, str | float]]:
+        task = dataclasses.replace(own.config, answer=Answer(**answer)).build(own.facts)
+        return task.predict(done.model(), [table], CPU)
+
+    assert [(row["x"], row["far"]) for row in ask(at=str(tmp_path / "at.csv"))] == 2 * [(0.5, ""), (40.0, "far")]
+    on_grid = ask(grid=(5,))
+    assert [row["x"] for row in on_grid[:5]] == pytest.approx([0.1, 0.55, 1.0, 1.45, 1.9])
+    assert on_grid[2]["height"] == pytest.approx(rows[1]["height"], abs=1e-5)
+    told = ask(grid=(5,), save=str(tmp_path / "out.npz"))
+    assert [row["field"] for row in told] == ["a", "b"]
+    assert told[0]["largest height"] == pytest.approx(max(float(row["height"]) for row in on_grid[:5]), abs=1e-6)
+    saved = np.load(tmp_path / "out.npz")
+    assert saved["offsets"].tolist() == [0, 5, 10]
+    assert saved["values"][:, 0] == pytest.approx([row["height"] for row in on_grid])
+
+
+def test_pictures_have_a_panel_a_field(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.image import imread
+
+    from fredholm.tasks.fields.answer import Evaluated, draw
+
+    plane = torch.cartesian_prod(torch.arange(3.0), torch.arange(4.0))
+    values = (plane[:, 0] == 2).double() * (plane[:, 1] == 0)  # a bright spot at (2, 0)
+    found = [Evaluated("one", plane, values[:, None], values > 1)]
+    spots = {}
+    for coordinates in (("x", "y"), ("y", "x")):
+        draw(tmp_path / "p.png", found, (3, 4), coordinates, "u")
+        pixels = imread(tmp_path / "p.png")[..., :3]
+        bright = (pixels[..., 0] > 0.9) & (pixels[..., 1] > 0.85) & (pixels[..., 2] < 0.3)
+        rows, columns = bright[:, : int(0.8 * bright.shape[1])].nonzero()
+        spots[coordinates[0]] = (rows.mean() / bright.shape[0], columns.mean() / bright.shape[1])
+    assert spots["x"][0] > 0.5  # y = 0 is at the bottom, x = 2 at the right
+    assert spots["x"][1] > 0.45
+    assert spots["y"][0] > 0.5  # y = 2 is the last row, x = 0 at the left
+    assert spots["y"][1] < 0.3
+    line = torch.arange(5.0)[:, None]
+    draw(tmp_path / "l.png", [Evaluated("one", line, line, line[:, 0] > 9)] * 5, (5,), ("x",), "u")
+    assert (tmp_path / "l.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"frame": "round"}, "frame is 'round'; expected one of identity"),
+        ({"field": "mlp"}, "field is 'mlp'; expected one of siren"),
+        ({"shown": 0}, "shown is 0; expected at least one sample"),
+        ({"refine_steps": -1}, "refine_steps is -1"),
+        ({"proper": True}, "proper and average are of the frames affine and rotational; frame is isotropic"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
+    with refused(ValueError, told):
+        FieldLearning.Config(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"grid": ()}, "answer.grid is ()"),
+        ({"grid": (3,), "at": "x.csv"}, "both say where"),
+        ({"picture": "p.png"}, "answer.picture needs answer.grid"),
+        ({"save": "nowhere/p.npz"}, "answer.save: there is no folder 'nowhere'"),
+    ],
+)
+def test_answers_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
+    with refused(ValueError, told):
+        Answer(**settings)
+
+
+def test_data_that_do_not_fit_are_refused(tmp_path: Path, run: Path) -> None:
+    with refused(ValueError, "no samples are given"):
+        FieldLearning.Config().build()
+    with refused(ValueError, "these data want other functions"):
+        _ = config(tmp_path, of_slopes=True, refine_steps=3).build().splits
+    done = Run(run, device="cpu")
+    assert isinstance(done.task, FieldLearning)
+    (tmp_path / "other.csv").write_text("x,depth\n1,2\n")
+    with refused(ValueError, "no column 'height'"):
+        done.predict([tmp_path / "other.csv"])
+    (tmp_path / "one.csv").write_text("x,height\n1,2\n")
+    task = dataclasses.replace(done.task.config, answer=Answer(grid=(4,))).build(done.task.facts)
+    with refused(ValueError, "one.csv: its samples have no extent along x; pass answer.at with places"):
+        task.predict(done.model(), [tmp_path / "one.csv"], CPU)
