@@ -5,6 +5,7 @@ from fredholm.models.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.gpt2 import GPT2
+from fredholm.models.in_context_regressor import InContextRegressor
 from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.language_model import LanguageModel, LanguageState
@@ -19,6 +20,7 @@ __all__ = [
     "ContinuousStack",
     "FieldOperator",
     "ITNet",
+    "InContextRegressor",
     "InfViT",
     "LanguageModel",
     "LanguageState",

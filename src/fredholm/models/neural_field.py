@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.blocks import PreNormBlock
-from fredholm.domains import Domain, Points, Sequence
-from fredholm.fields import Coordinates, Field, Frame, PlacedField
+from fredholm.domains import Domain, Sequence
+from fredholm.fields import Field, Frame, PlacedField
 from fredholm.kernels import Attention, Kernel, LinearAttention, fourier_features, sample_frequencies
+from fredholm.models.framed_samples import FramedSamples, framed_samples
 from fredholm.operators import IntegralOperator
 
 Encoding = Literal["relative", "absolute"]
@@ -183,86 +184,37 @@ class FieldOperator(nn.Module):
             ValueError, TypeError: on samples of another dimension, values that are NaN or infinite at samples that
                 exist, or shapes that do not fit.
         """
-        self._check(u, domain)
-        domain = domain.restrict(key_padding_mask)
-        if domain.mask is not None:
-            u = torch.where(domain.mask[..., None], u, 0.0)
-        if not torch.compiler.is_compiling() and not bool(u.isfinite().all()):
-            raise ValueError("models.FieldOperator: u holds NaN or infinite values at samples that exist; mask them")
-        batch = u.shape[0]
-        by = domain if frame_weights is None else Points(domain.pos, frame_weights, domain.mask)
-        coordinates = _of_batch(self.frame.coordinates(by), batch)
-        pos = (domain.pos if domain.pos.ndim == 3 else domain.pos[None]).expand(batch, -1, -1)
-        z = coordinates.normalise(pos)  # (B, F, N, c)
-        frames = z.shape[1]
-        parameters = self._predict(u, pos, z, domain).unflatten(0, (batch, frames))
-        lengths = z.square().sum(-1).sqrt() if z.shape[2] else z.new_zeros(batch, frames, 1)
-        if domain.mask is not None and z.shape[2]:
-            lengths = torch.where(torch.atleast_2d(domain.mask)[:, None], lengths, 0.0)
+        samples = framed_samples(
+            "models.FieldOperator",
+            u,
+            domain,
+            self.frame,
+            (self.pos_dim, self.in_dim),
+            key_padding_mask,
+            frame_weights,
+        )
         return PlacedField(
             field=self.field,
-            parameters=parameters,
-            coordinates=coordinates,
-            reach=lengths.detach().amax(-1),
+            parameters=self._predict(samples).unflatten(0, samples.z.shape[:2]),
+            coordinates=samples.coordinates,
+            reach=samples.reach,
             margin=self.config.margin,
         )
 
-    def _predict(self, u: Tensor, pos: Tensor, z: Tensor, domain: Domain) -> Tensor:
+    def _predict(self, samples: FramedSamples) -> Tensor:
         """θ, `(B·F, P)`: each frame of each set is a set of its own."""
-        batch, frames = z.shape[:2]
-        places = z if self.config.encoding == "relative" else pos[:, None].expand(-1, frames, -1, -1)
-        inputs = [u[:, None].expand(-1, frames, -1, -1), places.to(u.dtype)]
+        u = samples.each(samples.u)
+        relative = self.config.encoding == "relative"
+        places = samples.z.flatten(0, 1) if relative else samples.each(samples.pos)
+        inputs = [u, places.to(u.dtype)]
         if self.config.num_frequencies:
             inputs.append(fourier_features(places, self.frequencies).to(u.dtype))
-        signal = self.embed(torch.cat(inputs, dim=-1)).flatten(0, 1)
-        at = self._tokens(z.detach().flatten(0, 1), domain, batch, frames)
+        signal = self.embed(torch.cat(inputs, dim=-1))
         for block in self.blocks:
-            signal = block(signal, at)
-        seeds = self.seeds.to(signal.dtype).expand(batch * frames, -1, -1)
+            signal = block(signal, samples.at)
+        seeds = self.seeds.to(signal.dtype).expand(len(u), -1, -1)
         query_domain = Sequence(len(self.seeds))
-        read = seeds + self.read(self.norm(signal), at, query=seeds, query_domain=query_domain)
+        read = seeds + self.read(self.norm(signal), samples.at, query=seeds, query_domain=query_domain)
         # weights of sines need their digits
         with torch.autocast(u.device.type, enabled=False):
             return self.start + self.sizes * self.head(read.flatten(1).to(self.start.dtype))
-
-    def _tokens(self, z: Tensor, domain: Domain, batch: int, frames: int) -> Points:
-        """Where the signal lives, F times for each set; positions are of no account to attention."""
-
-        def repeated(per_point: Tensor) -> Tensor:
-            each = torch.atleast_2d(per_point).expand(batch, -1)
-            return each.repeat_interleave(frames, dim=0) if frames > 1 else each
-
-        mask = None if domain.mask is None else repeated(domain.mask)
-        weights = None if domain.is_even else repeated(domain.weights)
-        return Points(z, weights, mask)
-
-    def _check(self, u: Tensor, domain: Domain) -> None:
-        m = self.in_dim
-        if not isinstance(u, Tensor) or u.ndim != 3 or u.shape[-1] != m:
-            came = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
-            raise ValueError(
-                f"models.FieldOperator: u must be (batch, samples, {m}), the values of samples; got {came}"
-            )
-        if not isinstance(domain, Domain):
-            raise TypeError(f"models.FieldOperator: expected a fredholm domain; got {type(domain).__name__}")
-        if domain.pos_dim != self.pos_dim:
-            raise ValueError(
-                f"models.FieldOperator: samples have {domain.pos_dim} coordinates; the operator was built for "
-                f"{self.pos_dim}"
-            )
-        if domain.num_points != u.shape[1] or domain.batch_size not in (None, u.shape[0]):
-            raise ValueError(
-                f"models.FieldOperator: u is {tuple(u.shape)} but its domain {domain!r} has {domain.num_points} points"
-            )
-        if domain.pair_bias is not None:
-            raise ValueError(
-                "models.FieldOperator: samples weigh the same for all queries; this domain weighs pairs "
-                "(Domain.weigh_pairs)"
-            )
-
-
-def _of_batch(coordinates: Coordinates, batch: int) -> Coordinates:
-    if len(coordinates.origin) == batch:
-        return coordinates
-    spread = {name: getattr(coordinates, name) for name in ("origin", "matrix", "inverse")}
-    return coordinates._replace(**{name: part.expand(batch, *part.shape[1:]) for name, part in spread.items()})
