@@ -31,7 +31,7 @@ class Woodbury(Evaluation):
 
     marker = FactorisedNeumann
     block: int | None = None
-    kept: int = 1 << 24
+    kept: int = 1 << 25
 
     def refusals(
         self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
