@@ -100,8 +100,8 @@ def together(config: Config, n: int, alone: dict[str, Alone], errors: dict[str, 
     if LINEAR in alone:  # written out, it takes linear time as well
         found[LINEAR] = problem.agreement(LINEAR, timed[LINEAR].result)
     if alone.keys() >= set(SOFTMAX):
-        results = (timed[name].result for name in SOFTMAX)
-        found[SDPA] = require_agreement(f"{SDPA} against {PLAIN}, n={n}", *results, problem.tolerance)
+        sdpa, plain = (timed[name].result for name in SOFTMAX)
+        found[SDPA] = require_agreement(f"{SDPA} against {PLAIN}, n={n}", sdpa, plain, problem.tolerance)
     for name, measured in alone.items():
         peers = [peer for peer in SOFTMAX if peer in alone and name not in SOFTMAX]
         for peer in peers:
