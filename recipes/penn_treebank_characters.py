@@ -2,8 +2,9 @@
 
 Command:   fredholm train penn_treebank_characters --training.epochs 1
 Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      not measured yet
-Score:     not measured yet
+Time:      18 minutes by the clock for the one epoch, beside two other jobs on two cores
+Score:     3.317 bits a character of the test text after one epoch (532 steps), seed 0: little more than pairs of
+           characters tell; a shortened run that says nothing of the paper's figure
 Paper:     CKConv (arXiv 2102.02611), table 1: 1.045 bits a character, 1.8M parameters, up to 200 epochs
 Data:      ../shared/data/text_lm/ptb.{train,valid,test}.txt.gz
 

@@ -3,8 +3,9 @@
 Command:   fredholm train spoken_digits
            fredholm evaluate runs/spoken_digits/seed-0 --task test-every=2
 Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      not measured yet
-Score:     not measured yet
+Time:      60 s of processor time an epoch at every 4th sample; at all samples some minutes
+Score:     at every 4th sample (--task.train-every 4 --task.test-every 4) 23.67 % after 4 of 20 epochs, seed 0: a
+           shortened run
 Paper:     none on these clips; CKConv (arXiv 2102.02611) on Speech Commands, one second at 16,000 samples: 71.66 %
 Data:      ../shared/data/fsdd, or any series by --task.data
 
