@@ -1,0 +1,46 @@
+"""Recipes of operators on functions: solutions solve their equation, and each recipe builds its task."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fredholm.tasks import FieldLearning
+from fredholm.tasks.fields import FieldSplits, read_npz
+from recipes import field_operators as study
+
+
+def test_the_stencil_is_the_laplacian_of_what_is_zero_on_the_border() -> None:
+    errors = []
+    for nodes in (15, 31):
+        pos = study.inner_nodes(nodes)
+        exact = np.sin(np.pi * pos[:, 0]) * np.sin(2 * np.pi * pos[:, 1])
+        errors.append(np.abs(study.laplacian(nodes) @ exact - 5 * np.pi**2 * exact).max())
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)  # second order
+
+
+def test_solutions_solve_and_are_read_with_their_split(tmp_path: Path) -> None:
+    study.write_poisson(tmp_path / "new" / "p.npz", num_train=3, num_test=2)
+    found = read_npz(tmp_path / "new" / "p.npz")
+    assert isinstance(found, FieldSplits)
+    assert (len(found.train), len(found.test), found.train.channels) == (3, 2, ("u",))
+    values = found.train.given.values[0, :, 0].double().numpy()
+    generator = np.random.default_rng(0)
+    right = study.draw_bumps(study.inner_nodes(study.NODES), generator)
+    np.testing.assert_allclose(study.laplacian(study.NODES) @ values, right, atol=1e-3 * np.abs(right).max())
+
+
+def test_right_hand_sides_differ() -> None:
+    generator, pos = np.random.default_rng(0), study.inner_nodes(9)
+    assert len({float(study.draw_bumps(pos, generator).sum()) for _ in range(20)}) == 20
+
+
+def test_each_recipe_asks_for_its_data() -> None:
+    for recipe, data in (
+        (study.mnist_fields, "mnist"),
+        (study.poisson_fields, "poisson.npz"),
+        (study.darcy_fields, "neuralop_pde.npz"),
+    ):
+        task = recipe().task
+        assert isinstance(task, FieldLearning.Config)
+        assert task.data.endswith(data)
