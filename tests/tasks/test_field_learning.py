@@ -89,7 +89,7 @@ def test_the_loss_is_the_mean_square_at_samples_that_exist(tmp_path: Path) -> No
     torch.testing.assert_close(task.loss(model, batch), expected)
 
 
-def fields_domain(batch: dict[str, Tensor]) -> Any:
+def fields_domain(batch: dict[str, Any]) -> Any:
     from fredholm.domains import Points
 
     return Points(batch["pos"], mask=batch["mask"])
@@ -101,7 +101,7 @@ def test_relative_errors_are_in_the_unit_of_the_data(tmp_path: Path) -> None:
     model = task.model()
     given = task.splits.test.given
     mean, deviation = (torch.tensor(part) for part in (task.facts.mean, task.facts.deviation))
-    values = model((given.values - mean) / deviation, fields_domain({"pos": given.pos, "mask": None}))(given.pos)  # pyright: ignore[reportArgumentType]
+    values = model((given.values - mean) / deviation, fields_domain({"pos": given.pos, "mask": None}))(given.pos)
     error = (values * deviation + mean - given.values).flatten(1).norm(dim=1) / given.values.flatten(1).norm(dim=1)
     assert scored(task, model)["relative_error"] == pytest.approx(error.mean().item(), rel=1e-4)
 
@@ -169,6 +169,11 @@ def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_
     rows = done.predict([table])
     assert [(row["field"], row["x"]) for row in rows] == [("a", 0.1), ("a", 1.0), ("a", 1.9), ("b", 0.2), ("b", 1.4)]
     assert list(rows[0]) == ["file", "field", "x", "height", "far"]
+    pos, given = torch.tensor([[[0.1], [1.0], [1.9]]], dtype=torch.float64), torch.tensor([[[5.0], [7.0], [3.0]]])
+    mean, deviation = done.task.facts.mean[0], done.task.facts.deviation[0]
+    placed = done.model()((given - mean) / deviation, fields_domain({"pos": pos, "mask": None}))
+    told = [float(row["height"]) for row in rows[:3]]
+    assert told == pytest.approx((placed(pos) * deviation + mean).flatten().tolist(), rel=1e-4)
 
     own = done.task
 
