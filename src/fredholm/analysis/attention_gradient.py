@@ -70,7 +70,7 @@ class SoftmaxExpansion(NamedTuple):
     remainder: Tensor
     """R(τ), the difference."""
     bound: Tensor
-    """range(s)² range(r) / (8 τ²) >= |R(τ)|."""
+    """range(s)² range(r) / (8 τ²), at least ``|R(τ)|``."""
     gradient: Tensor
     """M τ (O - r̄) + M s̄ r̄ with M = Σ ω: Q g up to M τ R(τ), which is O(1/τ)."""
 

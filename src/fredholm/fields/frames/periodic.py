@@ -24,11 +24,11 @@ class Periodic(Frame):
 
     z is smooth where x wraps round, so that every field of z is a field on the torus; it has two entries a coordinate.
 
-    Fallback: along an axis whose samples are spread evenly (|c_k| up to `tolerance`, as on a regular grid) μ_k = 0.
+    Fallback: along an axis whose samples are spread evenly (``|c_k|`` up to `tolerance`, as on a regular grid) μ_k = 0.
     Weights that differ, such as what the samples show, break that tie.
 
     Args:
-        tolerance: of |c_k|, which is 1 where samples coincide.
+        tolerance: of ``|c_k|``, which is 1 where samples coincide.
     """
 
     tolerance: float = 1e-6
