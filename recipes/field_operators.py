@@ -3,6 +3,7 @@
 Command:   fredholm train mnist_fields
            python recipes/field_operators.py && fredholm train poisson_fields
            fredholm train darcy_fields
+           python recipes/field_operators.py runs/poisson_fields/seed-0   (how its fields move with their samples)
 Hardware:  one core of an Intel Xeon, shared with other work; float32
 Time:      not measured yet
 Score:     not measured yet
@@ -26,7 +27,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
+import torch
+from torch import Tensor, nn
 
+from fredholm.domains import Points
 from fredholm.models import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.training import Run, TrainingConfig
@@ -39,6 +43,8 @@ BUMPS = 5
 """At most so many in a right-hand side."""
 WIDTHS = (0.05, 0.2)
 """Least and largest standard deviation of a bump."""
+SCALE, SHIFT = 1.5, (0.3, -0.3)
+"""The motion of the paper's test."""
 
 
 def mnist_fields() -> Run.Config:
@@ -119,5 +125,29 @@ def write_poisson(path: Path, *, num_train: int = 1000, num_test: int = 100, see
     print_line(f"{path}: {num_train} + {num_test} solutions on {NODES} x {NODES} nodes")
 
 
+@torch.no_grad()
+def moved_errors(path: Path, num_fields: int = 50) -> dict[str, float]:
+    """rms ‖f_gS(g x) - f_S(x)‖ / rms ‖f_S‖ for g(x) = 1.5 x + (0.3, -0.3), by precision, of a run's test functions."""
+    run = Run(path, device="cpu")
+    assert isinstance(run.task, FieldLearning)
+    model = run.model()
+    batch = run.task.test_batch(torch.arange(min(num_fields, run.task.num_test)))
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        operator, values = model.to(dtype), batch["values"].to(dtype)
+        shift = torch.tensor(SHIFT, dtype=torch.float64)
+
+        def fields_at(scale: float, shift: Tensor, operator: nn.Module = operator, values: Tensor = values) -> Tensor:
+            placed = operator(values, Points(scale * batch["pos"] + shift, mask=batch["mask"]))
+            return placed(scale * batch["wanted_pos"] + shift).double()
+
+        still, moved = fields_at(1.0, 0 * shift), fields_at(SCALE, shift)
+        found[str(dtype).removeprefix("torch.")] = ((moved - still).norm() / still.norm()).item()
+    return found
+
+
 if __name__ == "__main__":
-    write_poisson(Path(sys.argv[1]) if len(sys.argv) > 1 else POISSON)
+    if len(sys.argv) > 1:
+        print_line(f"{sys.argv[1]}: relative equivariance error {moved_errors(Path(sys.argv[1]))}")
+    else:
+        write_poisson(POISSON)

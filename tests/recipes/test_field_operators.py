@@ -1,12 +1,15 @@
 """Recipes of operators on functions: solutions solve their equation, and each recipe builds its task."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fredholm.models import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.tasks.fields import FieldSplits, read_npz
+from fredholm.training import train
 from recipes import field_operators as study
 
 
@@ -44,3 +47,17 @@ def test_each_recipe_asks_for_its_data() -> None:
         task = recipe().task
         assert isinstance(task, FieldLearning.Config)
         assert task.data.endswith(data)
+
+
+def test_fields_of_a_run_move_with_their_samples(tmp_path: Path) -> None:
+    study.write_poisson(tmp_path / "p.npz", num_train=4, num_test=2)
+    run = study.poisson_fields()
+    assert isinstance(run.task, FieldLearning.Config)
+    small = FieldOperator.Config(embed_dim=8, depth=1, num_heads=2, num_seeds=2, head_dim=8)
+    for frame, covers in (("isotropic", True), ("identity", False)):
+        task = dataclasses.replace(run.task, data=str(tmp_path / "p.npz"), model=small, frame=frame)
+        training = dataclasses.replace(run.training, epochs=1, tensorboard=False, device="cpu")
+        train(dataclasses.replace(run, task=task, training=training), tmp_path / frame)
+        found = study.moved_errors(tmp_path / frame)
+        assert (found["float32"] < 1e-5) == covers
+        assert (found["float64"] < 1e-12) == covers
