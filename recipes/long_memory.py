@@ -2,8 +2,8 @@
 
 Command:   python recipes/long_memory.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      copy memory 82 s of processor time for T = 100, 878 s for T = 1000; adding 2,498 s for T = 1000 (with
-           --problems adding --lengths 1000 --first-length 50 --learning-rate 4e-3 --cosine --epochs 16)
+Time:      copy memory 82 s of processor time for T = 100, 147 s for 200, 878 s for 1000; adding 2,498 s for T = 1000
+           (--problems adding --lengths 1000 --first-length 50 --learning-rate 4e-3 --cosine --epochs 16)
 Score:     see docs/studies/continuous_series.md
 
 Deviations: training sequences are drawn anew in every step, and an epoch is 10,000 of them for copying and 50,000 for
