@@ -29,6 +29,7 @@ from fredholm.fields import (
 from fredholm.models import FieldOperator
 from fredholm.tasks.fields import FieldSet, FieldSplits, Samples, open_fields, read_fields
 from fredholm.tasks.fields.answer import Answer, Evaluated, draw, places, save
+from fredholm.tasks.fields.batches import draw_samples, joined, standardise
 from fredholm.tasks.task import Batch, Objective, Prediction, Task
 
 if TYPE_CHECKING:
@@ -360,41 +361,11 @@ class FieldLearning(Task):
         return rows
 
 
-def existing(samples: Samples) -> Tensor:
-    """Which samples are there, `(n, N)` bool."""
-    if samples.mask is not None:
-        return samples.mask
-    return torch.ones(samples.pos.shape[:2], dtype=torch.bool)
-
-
-def standardise(samples: Samples, mean: Tensor, deviation: Tensor) -> Batch:
-    """`pos`, `values` of mean 0 and deviation 1, and `mask`."""
-    exists = existing(samples)
-    values = torch.where(exists[..., None], (samples.values - mean) / deviation, 0.0)
-    return {"pos": samples.pos, "values": values, "mask": exists}
-
-
-def draw_samples(samples: Samples, count: int | None, generator: torch.Generator) -> Samples:
-    """So many existing samples of each function, or all where it has no more."""
-    if count is None or count >= samples.pos.shape[1]:
-        return samples
-    lots = torch.rand(samples.pos.shape[:2], generator=generator)
-    chosen = torch.where(existing(samples), lots, -1.0).topk(count, dim=1).indices
-    pos, values = (part.take_along_dim(chosen[..., None], 1) for part in (samples.pos, samples.values))
-    return Samples(pos, values, None if samples.mask is None else samples.mask.take_along_dim(chosen, 1))
-
-
-def joined(parts: Sequence[Samples]) -> Samples:
-    """Several sets of samples as one, all with as many places."""
-    masks = None if all(part.mask is None for part in parts) else torch.cat([existing(part) for part in parts])
-    return Samples(torch.cat([part.pos for part in parts]), torch.cat([part.values for part in parts]), masks)
-
-
 def measure(train: FieldSet) -> FieldLearning.Facts:
     """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
     found = {}
     for prefix, samples in (("", train.given), ("target_", train.targets)):
-        exists = existing(samples)[..., None].double()
+        exists = samples.exists[..., None].double()
         count = exists.sum()
         mean = (samples.values * exists).sum((0, 1)) / count
         deviation = (((samples.values - mean) * exists).square().sum((0, 1)) / count).sqrt()

@@ -68,10 +68,7 @@ def places(answer: Answer, fields: FieldSet) -> list[Tensor]:
     samples = fields.given
     if answer.at is not None:
         return [read_places(Path(answer.at), fields.coordinates)] * len(fields)
-    own = [
-        pos if samples.mask is None else pos[mask]
-        for pos, mask in zip(samples.pos, samples.pos if samples.mask is None else samples.mask, strict=True)
-    ]
+    own = [pos[exists] for pos, exists in zip(samples.pos, samples.exists, strict=True)]
     if answer.grid is None:
         return own
     if len(answer.grid) != len(fields.coordinates):

@@ -17,6 +17,11 @@ class Samples(NamedTuple):
     mask: Tensor | None
     """bool `(n, N)`, True = this sample exists; None: all do."""
 
+    @property
+    def exists(self) -> Tensor:
+        """Which samples are there, `(n, N)` bool."""
+        return torch.ones(self.pos.shape[:2], dtype=torch.bool) if self.mask is None else self.mask
+
     def select(self, indices: Tensor) -> "Samples":
         """Those of some functions, int64 `(B,)`, in this order."""
         return Samples(self.pos[indices], self.values[indices], None if self.mask is None else self.mask[indices])
