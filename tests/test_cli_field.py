@@ -51,7 +51,8 @@ def test_predict_answers_where_it_is_asked(folder: Path, capsys: pytest.CaptureF
         capsys, "predict", folder / "run", folder / "new.csv", "--task", f"answer.save={saved}", "--json"
     )
     assert (code, list(json.loads(out)[0])) == (0, ["file", "field", "least height", "largest height"])
-    assert np.load(saved)["pos"].tolist() == [[0.1], [1.9]]
+    with np.load(saved) as opened:
+        assert opened["pos"].tolist() == [[0.1], [1.9]]
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,10 @@ def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_
     told = ask(grid=(5,), save=str(tmp_path / "out.npz"))
     assert [row["field"] for row in told] == ["a", "b"]
     assert told[0]["largest height"] == pytest.approx(max(float(row["height"]) for row in on_grid[:5]), abs=1e-6)
-    saved = np.load(tmp_path / "out.npz")
+    with refused(ValueError, "out.npz exists; name another file"):
+        ask(grid=(5,), save=str(tmp_path / "out.npz"))
+    with np.load(tmp_path / "out.npz") as opened:
+        saved = dict(opened)
     assert saved["offsets"].tolist() == [0, 5, 10]
     assert saved["values"][:, 0] == pytest.approx([row["height"] for row in on_grid])
 
@@ -250,7 +253,10 @@ def test_data_that_do_not_fit_are_refused(tmp_path: Path, run: Path) -> None:
     with refused(ValueError, "no samples are given"):
         FieldLearning.Config().build()
     with refused(ValueError, "these data want other functions"):
-        _ = config(tmp_path, of_slopes=True, refine_steps=3).build().splits
+        config(tmp_path, of_slopes=True, refine_steps=3).build()
+    others = config(tmp_path, of_slopes=True).build()
+    with refused(ValueError, "these data want other functions"):  # nor in prediction, which opens no data
+        dataclasses.replace(others.config, refine_steps=3).build(others.facts)
     done = Run(run, device="cpu")
     assert isinstance(done.task, FieldLearning)
     (tmp_path / "other.csv").write_text("x,depth\n1,2\n")

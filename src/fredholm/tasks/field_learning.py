@@ -54,7 +54,8 @@ class FieldLearning(Task):
         facts: from an earlier run; None reads them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, or are not those of `facts`.
+        ValueError: the data cannot be opened, or are not those of `facts`; or fields are to be refined that are of
+            other functions than what is shown.
     """
 
     command: ClassVar[str] = "field"
@@ -71,6 +72,8 @@ class FieldLearning(Task):
         deviation: tuple[float, ...]
         target_mean: tuple[float, ...]
         target_deviation: tuple[float, ...]
+        wants_others: bool = False
+        """Whether what is wanted is of other functions, or places, than what is given."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):
@@ -170,6 +173,8 @@ class FieldLearning(Task):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
         self._facts = facts or measure(self._opened.train)
+        if config.refine_steps and self._facts.wants_others:
+            raise ValueError("refine_steps fits fields to what is shown; these data want other functions; leave it out")
         self._scale = tuple(torch.tensor(values) for values in (self._facts.mean, self._facts.deviation))
         self._target_scale = tuple(
             torch.tensor(values) for values in (self._facts.target_mean, self._facts.target_deviation)
@@ -195,16 +200,13 @@ class FieldLearning(Task):
         """The data, opened at first use: prediction needs none.
 
         Raises:
-            ValueError: they cannot be opened, or changed since the facts were read; or fields are to be refined that
-                are of other functions than what is shown.
+            ValueError: they cannot be opened, or changed since the facts were read.
         """
         splits, facts = self._opened, self._facts
         for name in ("coordinates", "channels", "target_channels"):
             came, expected = getattr(splits.train, name), getattr(facts, name)
             if came != expected:
                 raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
-        if self.config.refine_steps and splits.test.wanted is not None:
-            raise ValueError("refine_steps fits fields to what is shown; these data want other functions; leave it out")
         return splits
 
     @cached_property
@@ -312,7 +314,11 @@ class FieldLearning(Task):
         """`file`, `field`, coordinates, values and whether it is `far` from the samples, for each place asked for.
 
         With `answer.save` or `answer.picture` the values go there, and a row tells a field's least and largest value.
+
+        Raises:
+            ValueError: a file cannot be read or does not fit, or a file to write exists already.
         """
+        self.config.answer.refuse_occupied()
         found: list[tuple[Path, Evaluated]] = []
         for file in files:
             fields = read_fields(file, coordinates=self._facts.coordinates, channels=self._facts.channels)
@@ -372,5 +378,9 @@ def measure(train: FieldSet) -> FieldLearning.Facts:
         found[f"{prefix}mean"] = tuple(mean.tolist())
         found[f"{prefix}deviation"] = tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist())
     return FieldLearning.Facts(
-        coordinates=train.coordinates, channels=train.channels, target_channels=train.target_channels, **found
+        coordinates=train.coordinates,
+        channels=train.channels,
+        target_channels=train.target_channels,
+        wants_others=train.wanted is not None,
+        **found,
     )

@@ -223,6 +223,7 @@ def test_places_are_read_without_values(tmp_path: Path) -> None:
         (lambda: read_places(tmp_path / "two.csv", ("x",)), "holds the places of 2 functions; expected those of one"),
         (lambda: read_places(write(tmp_path, pos=pos), ("x",)), r"pos is float64 \(5, 2\); expected .* \(N, 1\) of x"),
         (lambda: read_places(write(tmp_path, pos=pos * np.nan), ("x", "y")), "expected finite numbers"),
+        (lambda: read_places(write(tmp_path, pos=pos[:0]), ("x", "y")), r"pos is float64 \(0, 2\)"),
         (lambda: read_places(write(tmp_path, values=pos), ("x", "y")), r"pos is float64 \(0,\)"),
     ):
         with pytest.raises(ValueError, match=told):

@@ -19,7 +19,7 @@ from typing import final
 import torch
 
 from fredholm.domains import Domain
-from fredholm.fields.frames.axes import all_signs, principal_axes, skewed_signs
+from fredholm.fields.frames.axes import AMBIGUOUS_SIGNS, principal_axes, signs_of
 from fredholm.fields.frames.coordinates import Coordinates
 from fredholm.fields.frames.frame import Frame
 from fredholm.fields.frames.moments import moments, warn
@@ -67,16 +67,14 @@ class Affine(Frame):
             "samples in a line or plane (only their size taken)": is_flat & ~found.is_point,
             "ambiguous axes, equal fourth moments (triangular whitening taken)": axes.is_ambiguous & ~is_flat,
         }
-        if self.average:
-            signs = all_signs(axes.vectors, proper=self.proper)
-        else:
-            along = whitened @ axes.vectors
-            chosen = skewed_signs(axes.vectors, along, found.shares, proper=self.proper, tolerance=self.tolerance)
-            fixed = torch.where(axes.is_ambiguous[:, None], 1.0, chosen.signs)
-            signs = fixed[:, None]
-            told["ambiguous signs, no skewness along an axis (average=True needs none)"] = (
-                chosen.is_ambiguous & ~axes.is_ambiguous
-            )
+        signs, told[AMBIGUOUS_SIGNS] = signs_of(
+            axes,
+            whitened @ axes.vectors,
+            found.shares,
+            proper=self.proper,
+            average=self.average,
+            tolerance=self.tolerance,
+        )
         warn("Affine", told)
         V = axes.vectors[:, None] * signs[..., None, :]
         size, L = size[:, None], L[:, None]

@@ -41,7 +41,7 @@ def principal_axes(T: Tensor, hopeless: Tensor, tolerance: float) -> Axes:
 
 
 class Signs(NamedTuple):
-    """A sign for each axis of B sets, `(B, s)`, and where skewness left some open, `(B)` bool."""
+    """A sign for each axis of B sets, `(B, s)`, or in F frames `(B, F, s)`; where some are open, `(B)` bool."""
 
     signs: Tensor
     is_ambiguous: Tensor
@@ -85,3 +85,19 @@ def all_signs(vectors: Tensor, *, proper: bool) -> Tensor:
         return choices
     handed = torch.sign(torch.linalg.det(vectors.detach()))[:, None]
     return torch.cat([(handed * choices.prod(-1))[..., None], choices], dim=-1)
+
+
+AMBIGUOUS_SIGNS = "ambiguous signs, no skewness along an axis (average=True needs none)"
+"""What a frame says of sets whose axes have no signs."""
+
+
+def signs_of(axes: Axes, z: Tensor, shares: Tensor, *, proper: bool, average: bool, tolerance: float) -> Signs:
+    """The signs that a frame takes, `(B, F, s)`: all of them with `average`, else those of `skewed_signs`.
+
+    Axes that are ambiguous themselves keep the signs that they have. Arguments: see `skewed_signs`.
+    """
+    if average:
+        return Signs(all_signs(axes.vectors, proper=proper), torch.zeros_like(axes.is_ambiguous))
+    chosen = skewed_signs(axes.vectors, z, shares, proper=proper, tolerance=tolerance)
+    fixed = torch.where(axes.is_ambiguous[:, None], 1.0, chosen.signs)
+    return Signs(fixed[:, None], chosen.is_ambiguous & ~axes.is_ambiguous)

@@ -11,10 +11,8 @@ Source: the frame that Neural Fields Meet Attention needs for its rotations and 
 import dataclasses
 from typing import final
 
-import torch
-
 from fredholm.domains import Domain
-from fredholm.fields.frames.axes import all_signs, principal_axes, skewed_signs
+from fredholm.fields.frames.axes import AMBIGUOUS_SIGNS, principal_axes, signs_of
 from fredholm.fields.frames.coordinates import Coordinates
 from fredholm.fields.frames.frame import Frame
 from fredholm.fields.frames.moments import moments, warn
@@ -54,16 +52,14 @@ class Rotational(Frame):
             "samples at one place (size 1 and no rotation taken)": found.is_point,
             "ambiguous axes, equal principal variances (no rotation taken)": axes.is_ambiguous & ~found.is_point,
         }
-        if self.average:
-            signs = all_signs(axes.vectors, proper=self.proper)
-        else:
-            along = unit @ axes.vectors
-            chosen = skewed_signs(axes.vectors, along, found.shares, proper=self.proper, tolerance=self.tolerance)
-            fixed = torch.where(axes.is_ambiguous[:, None], 1.0, chosen.signs)
-            signs = fixed[:, None]
-            told["ambiguous signs, no skewness along an axis (average=True needs none)"] = (
-                chosen.is_ambiguous & ~axes.is_ambiguous
-            )
+        signs, told[AMBIGUOUS_SIGNS] = signs_of(
+            axes,
+            unit @ axes.vectors,
+            found.shares,
+            proper=self.proper,
+            average=self.average,
+            tolerance=self.tolerance,
+        )
         warn("Rotational", told)
         R = axes.vectors[:, None] * signs[..., None, :]
         size = size[:, None]

@@ -44,6 +44,15 @@ class Answer:
             if value is not None and not Path(value).absolute().parent.is_dir():
                 raise ValueError(f"answer.{name}: there is no folder {str(Path(value).parent)!r}")
 
+    def refuse_occupied(self) -> None:
+        """Raises a ValueError where a file to write exists: an answer never replaces another."""
+        for name in ("save", "picture"):
+            value = getattr(self, name)
+            if value is not None and Path(value).exists():
+                raise ValueError(
+                    f"answer.{name}: {value} exists; name another file (with many input files, raise --batch-size)"
+                )
+
 
 @final
 @dataclass(frozen=True)

@@ -92,7 +92,13 @@ def read_places(path: Path, coordinates: tuple[str, ...]) -> Tensor:
             raise ValueError(f"{path}: holds the places of {len(found)} functions; expected those of one")
         return found.given.pos[0]
     pos = load_arrays(path).get("pos", np.empty(0))
-    if pos.dtype.kind not in "iuf" or pos.ndim != 2 or pos.shape[1] != len(coordinates) or not np.isfinite(pos).all():
+    if (
+        pos.dtype.kind not in "iuf"
+        or pos.ndim != 2
+        or pos.shape[1:] != (len(coordinates),)
+        or not pos.size
+        or not np.isfinite(pos).all()
+    ):
         raise ValueError(
             f"{path}: pos is {pos.dtype} {pos.shape}; expected finite numbers (N, {len(coordinates)}) of "
             f"{', '.join(coordinates)}"
