@@ -36,6 +36,7 @@ from fredholm.analysis import box_mask
 from fredholm.encoders import Image
 from fredholm.models import InfViT
 from fredholm.tasks.images import idx_folder
+from fredholm.tasks.npz_arrays import load_arrays
 from fredholm.tasks.task import Batch, Objective, Prediction, Task
 from fredholm.training import Run, TrainingConfig
 
@@ -151,7 +152,7 @@ class Cells(Scenes):
     classes, channels, image_size = ("red cell", "white cell", "platelet"), 3, (CROP, CROP)
 
     def __init__(self, data: Path) -> None:
-        arrays = np.load(data / "bccd" / "bccd_128x96.npz", allow_pickle=False)
+        arrays = load_arrays(data / "bccd" / "bccd_128x96.npz")
         self._images = torch.from_numpy(arrays["images"]).permute(0, 3, 1, 2).contiguous()
         height, width = self._images.shape[2:]
         self._boxes = torch.from_numpy(arrays["boxes_xyxy"]).double() * torch.tensor([width, height, width, height])
@@ -232,7 +233,7 @@ class Photographs(Scenes):
     channels, image_size = 3, (32, 32)
 
     def __init__(self, data: Path) -> None:
-        arrays = np.load(data / "cifar10_subset" / "cifar10_11k.npz", allow_pickle=False)
+        arrays = load_arrays(data / "cifar10_subset" / "cifar10_11k.npz")
         self.classes = tuple(str(name) for name in arrays["classes"])
         self._train, self._test = (torch.from_numpy(arrays[f"x_{s}"]).permute(0, 3, 1, 2) for s in ("train", "test"))
         self._labels, self._test_labels = (torch.from_numpy(arrays[f"y_{s}"]).long() for s in ("train", "test"))
@@ -255,7 +256,7 @@ class Photographs(Scenes):
         return self._test[indices], self._test_labels[indices]
 
     def _marked(self) -> Marked:
-        arrays = np.load(self._coco, allow_pickle=False)
+        arrays = load_arrays(self._coco)
         things = arrays["category_ids"][arrays["category_isthing"] > 0]
         inside = torch.from_numpy(np.isin(arrays["semantic"], things)).double()
         images = torch.from_numpy(arrays["images"]).permute(0, 3, 1, 2).float()
