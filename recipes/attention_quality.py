@@ -1,7 +1,7 @@
 """Does a class token's attention find the object? InfViT with five attentions, all else equal, on three scenes.
 
 Command:   python recipes/attention_quality.py
-Hardware:  one core of an Intel Xeon, shared with other work; float32
+Hardware:  one core of a two-core AMD EPYC; float32
 Time:      see docs/studies/attention_quality.md
 Score:     see docs/studies/attention_quality.md
 Paper:     Infinite Self-Attention, section 4.2 and supplement, sections 8, 9 and 13

@@ -3,7 +3,7 @@
 Command:   fredholm train mnist_infvit --task.model.attention linear
            fredholm train cifar10_infvit --task.model.attention linear
            python recipes/infvit_images.py   (all kinds of attention, the ablations, and the table)
-Hardware:  one core of an Intel Xeon, shared with other work; float32
+Hardware:  one core of a two-core AMD EPYC; float32
 Time:      see docs/studies/infvit.md
 Score:     see docs/studies/infvit.md
 Paper:     InfSA, figure 2 and table 4, on ImageNet at 224 x 224 with 53 to 331 million parameters
@@ -53,14 +53,14 @@ NAMES: dict[Part, tuple[str, ...]] = {
 def mnist_infvit() -> Run.Config:
     """A four-layer InfViT on MNIST in patches of 7 x 7 pixels."""
     augmentation = Augmentation.Config(shift=0.07, rotation=8.0, scale=(0.9, 1.1), label_smoothing=0.05)
-    return _images("../shared/data/mnist", patch_size=7, augmentation=augmentation, epochs=6)
+    return _images("../shared/data/mnist", patch_size=7, augmentation=augmentation, epochs=4)
 
 
 def cifar10_infvit() -> Run.Config:
     """A four-layer InfViT on 10,000 images of CIFAR-10 in patches of 4 x 4 pixels."""
     augmentation = Augmentation.Config(horizontal_flip=0.5, crop_padding=4, label_smoothing=0.05)
     data = "../shared/data/cifar10_subset/cifar10_11k.npz"
-    return _images(data, patch_size=4, augmentation=augmentation, epochs=20)
+    return _images(data, patch_size=4, augmentation=augmentation, epochs=8)
 
 
 def _images(data: str, *, patch_size: int, augmentation: Augmentation.Config, epochs: int) -> Run.Config:

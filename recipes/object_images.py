@@ -2,7 +2,7 @@
 
 Command:   fredholm train object_canvas --task.model.attention pure
            (also object_cells, object_photographs; recipes/attention_quality.py trains and reads all of them)
-Hardware:  one core of an Intel Xeon, shared with other work; float32
+Hardware:  one core of a two-core AMD EPYC; float32
 Time:      see docs/studies/attention_quality.md
 Score:     see docs/studies/attention_quality.md
 Data:      ../shared/data/mnist, bccd, cifar10_subset and coco_cc_subset
