@@ -17,6 +17,7 @@ from benchmarks import (
     language_models,
     large_domains,
     linear_infinite_attention,
+    neural_fields,
     scan,
     yat_attention,
     yat_dense,
@@ -37,6 +38,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     infinite_attention.BENCHMARK,
     linear_infinite_attention.BENCHMARK,
     infvit.BENCHMARK,
+    neural_fields.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

@@ -61,8 +61,8 @@ bench() {
 step tests 90 "$python" -m pytest -q -p no:cacheprovider -W default -k "cuda or gpu or routes_on_devices" \
   tests/evaluation/test_routes_on_devices.py tests/evaluation/triton/test_on_a_gpu.py \
   tests/evaluation/test_cost.py tests/tasks/test_augmentation.py
-bench itnet 100 --rounds 5 --budget-s 3
-bench large_domains 55 --rounds 3 --budget-s 2 --limit-s 2
+bench itnet 90 --rounds 5 --budget-s 3
+bench large_domains 45 --rounds 3 --budget-s 2 --limit-s 2
 bench exact_mlp 45 --rounds 5 --budget-s 1 --peer-limit-s 2
 bench scan 15 --rounds 3 --budget-s 2
 bench converted_layers 15 --rounds 10 --budget-s 1
@@ -70,6 +70,7 @@ bench yat_attention 20 --rounds 10 --budget-s 1
 bench yat_dense 10 --rounds 10 --budget-s 1
 bench infinite_attention 25 --rounds 5 --budget-s 1
 bench linear_infinite_attention 25 --rounds 5 --budget-s 1
+bench neural_fields 20 --rounds 5 --budget-s 1
 bench infvit 40 --rounds 5 --budget-s 2 --limit-s 2
 bench continuous_convolution 20 --rounds 3 --budget-s 1
 

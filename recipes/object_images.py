@@ -401,7 +401,7 @@ def _measure(scenes: Scenes) -> ObjectImages.Facts:
 
 def object_canvas() -> Run.Config:
     """A four-layer InfViT that names the digit on a canvas of fragments."""
-    return _run("canvas", patch_size=6, epochs=6)
+    return _run("canvas", patch_size=6, epochs=20)
 
 
 def object_cells() -> Run.Config:

@@ -1,0 +1,258 @@
+"""Fields from samples, and attention without a normaliser: ``python -m benchmarks neural_fields``.
+
+A pass of the field operator takes samples of some functions and gives the values of all fields at as many places. The
+gate of the operator is the same weights with all N x N weights of attention by their definition; that of the sum is its
+formula with all N x N products.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from benchmarks.harness import (
+    DIRECTIONS,
+    Benchmark,
+    Direction,
+    Instance,
+    Options,
+    Row,
+    Step,
+    directed,
+    growth,
+    interleave,
+    measure_alone,
+    require_agreement,
+)
+from fredholm import IntegralOperator, domains, fields
+from fredholm.evaluation import Dense, Evaluation, select
+from fredholm.kernels import UnnormalisedAttention
+from fredholm.models import FieldOperator
+
+SOFTMAX, LINEAR, ALL_WEIGHTS = "softmax", "linear", "softmax, all weights"
+SUM, WRITTEN, FUSED = "BilinearSum", "q kᵀ v written out", "softmax attention, fused"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is measured. The defaults take a minute or two on two cores."""
+
+    options: Options = field(default_factory=Options)
+    batch: int = 16
+    """Functions at a time."""
+    samples: int = 784
+    """Samples of each, and places where its field is asked."""
+    model: FieldOperator.Config = field(default_factory=FieldOperator.Config)
+    """The field operator, but for the kind of its attention; the defaults are the paper's."""
+    width: int = 64
+    """Hidden units of the field, a SIREN of three layers in the plane."""
+    points: int = 4096
+    """Points where the sum is measured beside the others."""
+    own_points: tuple[int, ...] = (4096, 16384, 65536, 262144)
+    """And by itself."""
+    tolerance: float = 2e-5
+    """Relative difference, of output and every gradient, above which nothing is timed."""
+
+    def sized(self) -> "Config":
+        """The configuration that runs: ``quick`` shrinks everything."""
+        if not self.options.quick:
+            return self
+        model = FieldOperator.Config(embed_dim=16, depth=1, num_heads=2, num_seeds=2, head_dim=8, num_frequencies=4)
+        return dataclasses.replace(
+            self,
+            options=self.options.sized(),
+            batch=2,
+            samples=20,
+            model=model,
+            width=8,
+            points=32,
+            own_points=(48, 64),
+        )
+
+
+@final
+class FieldProblem(Instance):
+    """A batch of random functions, and operators with random weights; softmax and "all weights" have the same."""
+
+    def __init__(self, config: Config, batch: int) -> None:
+        device = config.options.torch_device
+        torch.manual_seed(config.options.seed)
+        self.operators = {
+            SOFTMAX: _operator(config, "softmax").to(device),
+            LINEAR: _operator(config, "linear").to(device),
+        }
+        self.operators[ALL_WEIGHTS] = _operator(config, "softmax").to(device)
+        self.operators[ALL_WEIGHTS].load_state_dict(self.operators[SOFTMAX].state_dict())
+        _evaluate_by(self.operators[ALL_WEIGHTS], Dense())
+        self.u = torch.randn(batch, config.samples, 1).to(device).requires_grad_()
+        self.domain = domains.Points(torch.rand(batch, config.samples, 2)).to(device)
+        self.places = torch.rand(batch, config.samples, 2).to(device)
+        self.cotangent, self.device = torch.randn(batch, config.samples, 1).to(device), device
+
+    def step(self, name: str, direction: Direction) -> Step:
+        """One operator: samples to the values of all fields, forward or with the gradients of samples and weights."""
+        operator = self.operators[name]
+
+        def apply() -> Tensor:
+            return operator(self.u, self.domain)(self.places)
+
+        return directed(apply, direction, [self.u, *operator.parameters()], self.cotangent)
+
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
+        """Checked beforehand."""
+
+
+@final
+class SumProblem(Instance):
+    """A random signal of ``n`` points and one head of attention without a normaliser."""
+
+    def __init__(self, config: Config, n: int) -> None:
+        device = config.options.torch_device
+        torch.manual_seed(config.options.seed)
+        channels = config.model.embed_dim
+        self.kernel = UnnormalisedAttention(channels, config.model.num_heads).to(device)
+        self.u = torch.randn(1, n, channels).to(device).requires_grad_()
+        self.cotangent, self.device = torch.randn(1, n, channels).to(device), device
+        self.domain = domains.Sequence(n).to(device)
+        self._sides: dict[str, Callable[[], Tensor]] = {
+            SUM: self._selected,
+            WRITTEN: self._written,
+            FUSED: self._fused,
+        }
+
+    def step(self, name: str, direction: Direction) -> Step:
+        """One side, forward or with the gradients of the signal and all weights."""
+        return directed(self._sides[name], direction, [self.u, *self.kernel.parameters()], self.cotangent)
+
+    def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
+        """Checked beforehand, at a size where all products are few."""
+
+    def _selected(self) -> Tensor:
+        return select(self.kernel, self.u, self.domain).evaluation.integrate(self.kernel, self.u, self.domain)
+
+    def _written(self) -> Tensor:
+        q, k, v = self.kernel.bilinear_form(self.u, self.u)
+        return (q @ k.mT @ v).transpose(1, 2).flatten(2)
+
+    def _fused(self) -> Tensor:
+        q, k, v = self.kernel.bilinear_form(self.u, self.u)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+@dataclass(frozen=True)
+class FieldBuild:
+    """Builds the problem of a batch, in any process."""
+
+    config: Config
+
+    def __call__(self, n: int) -> FieldProblem:
+        return FieldProblem(self.config, n)
+
+
+@dataclass(frozen=True)
+class SumBuild:
+    """Builds the problem of so many points, in any process."""
+
+    config: Config
+
+    def __call__(self, n: int) -> SumProblem:
+        return SumProblem(self.config, n)
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """Compare, then time field operators, then the sum beside others and by itself."""
+    fields_error, sum_error = compare(config)
+    yield from _measure_operators(config, fields_error)
+    yield from _measure_sum(config, sum_error)
+
+
+def compare(config: Config) -> tuple[float, float]:
+    """The gates before any timing: largest differences of the operator and of the sum."""
+    operators, sums = FieldProblem(config, 2), SumProblem(config, min(301, config.points - 1))
+    found = []
+    for label, problem, ours, gate in (
+        ("field operator", operators, SOFTMAX, ALL_WEIGHTS),
+        ("sum without a normaliser", sums, SUM, WRITTEN),
+    ):
+        actual, expected = (problem.step(side, "forward+backward")() for side in (ours, gate))
+        found.append(require_agreement(f"{label} against {gate}", actual, expected, config.tolerance))
+    return found[0], found[1]
+
+
+def notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Fields a minute, and how the sum grows."""
+    rates = {row.case: row for row in rows if row.per_second is not None and row.direction == "forward"}
+    for case, row in rates.items():
+        assert row.per_second is not None
+        yield f"{case}, {row.n} at a time: {60 * row.per_second:,.0f} fields a minute"
+    yield from growth([row for row in rows if row.case == f"{SUM}, alone"])
+
+
+def _measure_operators(config: Config, error: float) -> Iterator[Row]:
+    problem, sides = FieldProblem(config, config.batch), (SOFTMAX, LINEAR, ALL_WEIGHTS)
+    names: dict[str, Sequence[Direction]] = dict.fromkeys((SOFTMAX, LINEAR), DIRECTIONS)
+    alone = measure_alone(FieldBuild(config), config.batch, names, config.options, rounds=1, tiny=1)
+    for direction in DIRECTIONS:
+        steps = {side: problem.step(side, direction) for side in sides}
+        timed = interleave(steps, device=problem.device, options=config.options, label=direction)
+        for ours, peer in ((SOFTMAX, ALL_WEIGHTS), (LINEAR, SOFTMAX)):
+            row = Row.against(
+                f"field operator, {ours}",
+                config.batch,
+                direction,
+                timed,
+                ours=ours,
+                peer=peer,
+                name=peer,
+                peak_mb=alone[ours][direction].peak_mb,
+                error=error if ours == SOFTMAX else None,
+            )
+            yield dataclasses.replace(row, per_second=config.batch / row.ours_s)
+
+
+def _measure_sum(config: Config, error: float) -> Iterator[Row]:
+    problem = SumProblem(config, config.points)
+    for direction in DIRECTIONS:
+        steps = {side: problem.step(side, direction) for side in (SUM, WRITTEN, FUSED)}
+        timed = interleave(steps, device=problem.device, options=config.options, label=direction)
+        for peer in (WRITTEN, FUSED):
+            yield Row.against(
+                SUM,
+                config.points,
+                direction,
+                timed,
+                ours=SUM,
+                peer=peer,
+                name=peer,
+                peak_mb=None,
+                error=error if peer == WRITTEN else None,
+            )
+    for n in config.own_points:
+        wanted: dict[str, Sequence[Direction]] = {SUM: DIRECTIONS}
+        found = measure_alone(SumBuild(config), n, wanted, config.options, rounds=config.options.rounds)
+        for direction, measured in found[SUM].items():
+            yield Row.alone(f"{SUM}, alone", n, direction, measured)
+
+
+def _operator(config: Config, attention: str) -> FieldOperator:
+    model = dataclasses.replace(config.model, attention=attention)
+    return FieldOperator(2, fields.SIREN(2, width=config.width), fields.Isotropic(), model).eval()
+
+
+def _evaluate_by(operator: FieldOperator, route: Evaluation) -> None:
+    for module in operator.modules():
+        if isinstance(module, IntegralOperator):
+            module.evaluation = route
+
+
+BENCHMARK = Benchmark(
+    name="neural_fields",
+    purpose="fields from samples, and attention without a normaliser",
+    config=Config,
+    measure=measure,
+    notes=notes,
+)

@@ -1,0 +1,35 @@
+import pytest
+
+from benchmarks import neural_fields as benchmark
+from benchmarks.harness import GateError, Options
+from fredholm.evaluation import BilinearSum, FusedAttention
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+QUICK = benchmark.Config(options=Options(quick=True)).sized()
+
+
+def test_a_quick_run_has_every_row(monkeypatch):
+    # a process for every memory measurement would take most of the time
+    monkeypatch.setattr("benchmarks.harness.instance.in_fresh_process", lambda function, *given: function(*given))
+    rows = list(benchmark.measure(QUICK))
+    assert {(row.case, row.peer) for row in rows} == {
+        ("field operator, softmax", benchmark.ALL_WEIGHTS),
+        ("field operator, linear", benchmark.SOFTMAX),
+        (benchmark.SUM, benchmark.WRITTEN),
+        (benchmark.SUM, benchmark.FUSED),
+        (f"{benchmark.SUM}, alone", None),
+    }
+    assert {row.n for row in rows} == {QUICK.batch, QUICK.points, *QUICK.own_points}
+    told = list(benchmark.BENCHMARK.notes(rows))
+    fast = next(row for row in rows if row.case == "field operator, linear" and row.direction == "forward")
+    assert f"field operator, linear, 2 at a time: {60 * 2 / fast.ours_s:,.0f} fields a minute" in told
+
+
+@pytest.mark.parametrize(
+    ("route", "named"), [(FusedAttention, "field operator"), (BilinearSum, "without a normaliser")]
+)
+def test_a_wrong_route_is_not_timed(monkeypatch, route, named):
+    right = route.integrate
+    monkeypatch.setattr(route, "integrate", lambda *given: 1.01 * right(*given))
+    with pytest.raises(GateError, match=named):
+        benchmark.compare(QUICK)
