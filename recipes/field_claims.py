@@ -2,13 +2,14 @@
 
 Command:   python recipes/field_claims.py
 Hardware:  one core of an Intel Xeon, shared with other work; operators in float32, errors in float32 and float64
-Time:      groups some four minutes a seed, temperature a second
+Time:      groups some four minutes a seed, temperature and samples a second
 Score:     see docs/studies/neural_fields.md
-Paper:     Neural Fields Meet Attention, tables 1 and 2
+Paper:     Neural Fields Meet Attention, tables 1 and 2, figures 3 and 6, table 6 (its numbers of samples)
 
 Parts    groups       operators trained on random functions, then turned: SO(2) and SO(3), by kind of attention, without
                       a frame, with absolute positions, with the paper's frame (centroid and size) and with axes
          temperature  softmax attention at temperatures 1 to 1,000 beside the gradient: correlation, errors, exponents
+         samples      the same with 32 to 256 samples: whether softmax comes nearer where it has more of them
 
 Deviations: the paper gives errors alone; here they are also relative to the field's norm, since a field near 0 turns
 with anything, and operators are trained until it is of order 1. Its operator reads centroid and size, which do not turn
@@ -16,9 +17,11 @@ with the samples; "axes" is `fields.Rotational`. Functions are sums of three Gau
 skewed density, since a symmetric cloud has no axes. 8 functions a step.
 """
 
+import importlib.util
 import json
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -32,12 +35,18 @@ from fredholm.domains import Points
 from fredholm.models import FieldOperator
 from fredholm.training.progress import print_line
 
-Part = Literal["groups", "temperature"]
+Part = Literal["groups", "temperature", "samples"]
 PARTS: tuple[Part, ...] = Part.__args__
 PLACES = 100
-TEMPERATURES = (1.0, 10.0, 100.0, 1000.0)
+TEMPERATURES = tuple(10 ** (k / 4) for k in range(13))
+TOLD = TEMPERATURES[::4]
+"""Those of the table; the figure has all."""
+LATE = TEMPERATURES[4:]
+"""Those that exponents are fitted over."""
+SAMPLES = (32, 64, 128, 256)
+SAMPLED_TEMPERATURES = (10.0, 25.0, 50.0, 100.0, 200.0)
 TERMS = 50
-"""Sinusoids of the fields in the second part."""
+"""Sinusoids of the fields beside which softmax stands."""
 
 
 class Setting(NamedTuple):
@@ -139,34 +148,58 @@ def measure_group(setting: Setting, dim: int, seed: int, config: Config) -> dict
     return found
 
 
-def measure_temperature(seed: int) -> dict[str, Any]:
-    """Softmax attention beside the gradient for one field of 50 sinusoids at 100 places, in float64."""
+def beside_the_gradient(seed: int, samples: int, temperatures: Sequence[float]) -> list[dict[str, float]]:
+    """Softmax attention at each temperature beside the gradient, for one field of 50 sinusoids, in float64."""
     torch.manual_seed(seed)
     basis = fields.SinusoidalField(2, num_terms=TERMS).double()
-    x = 2 * torch.rand(1, PLACES, 2, dtype=torch.float64) - 1
+    x = 2 * torch.rand(1, samples, 2, dtype=torch.float64) - 1
     features = basis.basis(x)
-    residual = torch.randn(1, PLACES, 1, dtype=torch.float64)
+    residual = torch.randn(1, samples, 1, dtype=torch.float64)
     residual = residual - residual.mean(1, keepdim=True)
     exact, selectors = analysis.negative_gradient(features, residual), torch.eye(TERMS, dtype=torch.float64)
-    found: dict[str, Any] = {"part": "temperature", "seed": seed, "rows": []}
-    remainders, errors = [], []
-    for temperature in TEMPERATURES:
+    rows = []
+    for temperature in temperatures:
         part = analysis.softmax_expansion(selectors, features, residual, temperature)
-        remainders.append(part.remainder.norm())
-        errors.append((part.gradient - exact).norm() / exact.norm())
-        raw = torch.corrcoef(torch.stack([part.output.flatten(), exact.flatten()]))[0, 1].item()
-        found["rows"].append(
+        both = torch.stack([part.output.flatten(), exact.flatten()])
+        rows.append(
             {
                 "temperature": temperature,
-                "correlation": raw,
-                "gradient_error": errors[-1].item(),
+                "decorrelation": 1 - torch.corrcoef(both)[0, 1].item(),
+                "remainder": part.remainder.norm().item(),
+                "gradient_error": ((part.gradient - exact).norm() / exact.norm()).item(),
                 "remainder_over_bound": (part.remainder.abs() / part.bound).max().item(),
             }
         )
-    late = torch.tensor(TEMPERATURES[1:])
-    found["remainder_exponent"] = analysis.decay_exponent(late, torch.stack(remainders[1:]))
-    found["error_exponent"] = analysis.decay_exponent(late, torch.stack(errors[1:]))
-    return found
+    return rows
+
+
+def measure_temperature(seed: int) -> dict[str, Any]:
+    """At 100 places, with the exponents at which remainder and error fall."""
+    rows = beside_the_gradient(seed, PLACES, TEMPERATURES)
+    return {
+        "part": "temperature",
+        "seed": seed,
+        "rows": rows,
+        "remainder_exponent": _exponent(rows, "remainder"),
+        "error_exponent": _exponent(rows, "gradient_error"),
+    }
+
+
+def measure_samples(seed: int) -> dict[str, Any]:
+    """With 32 to 256 samples."""
+    found = {samples: beside_the_gradient(seed, samples, SAMPLED_TEMPERATURES) for samples in SAMPLES}
+    rows = [{"samples": samples, **row} for samples, own in found.items() for row in own]
+    return {"part": "samples", "seed": seed, "rows": rows}
+
+
+def _exponent(rows: Sequence[dict[str, float]], key: str) -> float:
+    late = [row for row in rows if row["temperature"] in LATE]
+    values = (torch.tensor([row[name] for row in late], dtype=torch.float64) for name in ("temperature", key))
+    return analysis.decay_exponent(*values)
+
+
+COMPARED = ("decorrelation", "gradient_error", "remainder_over_bound")
+"""What is told of softmax beside the gradient; decorrelation is 1 - correlation."""
 
 
 def interval(values: list[float]) -> str:
@@ -190,19 +223,69 @@ def tell(results: list[dict[str, Any]]) -> None:
             for key in ("absolute_float32", "relative_float32", "relative_float64", "norm", "misfit")
         }
         print_line(f"SO({dim}) {name:<32} {told} ({len(own)} seeds)")
+    for part, of in (("temperature", ("temperature",)), ("samples", ("samples", "temperature"))):
+        own = [r for r in results if r["part"] == part]
+        for case, rows in cases(own, of).items():
+            if part == "samples" or case[-1] in TOLD:
+                told = {key: interval([row[key] for row in rows]) for key in COMPARED}
+                named = ", ".join(f"{name} {value:g}" for name, value in zip(of, case, strict=True))
+                print_line(f"{named:<30} {told} ({len(own)} seeds)")
     heated = [r for r in results if r["part"] == "temperature"]
-    for place, temperature in enumerate(TEMPERATURES if heated else ()):
-        told = {
-            key: interval([r["rows"][place][key] for r in heated])
-            for key in ("correlation", "gradient_error", "remainder_over_bound")
-        }
-        print_line(f"temperature {temperature:<6g} {told} ({len(heated)} seeds)")
     for key in ("remainder_exponent", "error_exponent") if heated else ():
         print_line(f"{key}: {interval([r[key] for r in heated])}")
 
 
+def cases(results: Sequence[dict[str, Any]], of: tuple[str, ...]) -> dict[tuple[float, ...], list[dict[str, float]]]:
+    """The rows of all seeds by what they are of, such as a temperature."""
+    found: dict[tuple[float, ...], list[dict[str, float]]] = {}
+    for row in (row for r in results for row in r["rows"]):
+        found.setdefault(tuple(row[name] for name in of), []).append(row)
+    return found
+
+
+def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
+    """Remainder and error by temperature, what correlation lacks of 1, and the error by the number of samples."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    heated = cases([r for r in results if r["part"] == "temperature"], ("temperature",))
+    sampled = cases([r for r in results if r["part"] == "samples"], ("temperature", "samples"))
+    figure, (falls, lacks, counts) = plt.subplots(1, 3, figsize=(12.5, 3.7), layout="constrained")
+    temperatures = [case[0] for case in heated]
+
+    def mean(rows: Sequence[dict[str, float]], key: str) -> float:
+        return statistics.mean(row[key] for row in rows)
+
+    for key, label, slope, colour in (
+        ("remainder", "remainder, beside τ⁻²", 2, "#0072b2"),
+        ("gradient_error", "relative error of the gradient, beside τ⁻¹", 1, "#d55e00"),
+    ):
+        values = [mean(rows, key) for rows in heated.values()]
+        falls.loglog(temperatures, values, "o", color=colour, markersize=4, label=label)
+        falls.loglog(temperatures, [values[-1] * (temperatures[-1] / t) ** slope for t in temperatures], color=colour)
+    falls.set(xlabel="temperature τ", title=f"{PLACES} samples")
+    lacks.loglog(temperatures, [mean(rows, "decorrelation") for rows in heated.values()], "o-", color="#0072b2")
+    lacks.axhline(1e-3, color="#666666", linestyle=":", label="correlation 0.999")
+    lacks.set(xlabel="temperature τ", title="1 − correlation with the gradient")
+    for temperature, colour in zip(SAMPLED_TEMPERATURES, plt.get_cmap("viridis")([0, 0.2, 0.4, 0.6, 0.8]), strict=True):
+        values = [mean(sampled[temperature, n], "gradient_error") for n in SAMPLES]
+        counts.loglog(SAMPLES, values, "o-", color=colour, label=f"τ = {temperature:g}")
+    counts.set(xlabel="samples", title="relative error of the gradient", ylim=(8e-4, 0.4))
+    counts.set_xticks(SAMPLES, [str(n) for n in SAMPLES])
+    counts.minorticks_off()
+    for axes in (falls, lacks, counts):
+        axes.legend(frameon=False, fontsize=8)
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+
+
 def main(config: Config) -> None:
-    """Runs what results.json does not have yet and prints the tables."""
+    """Runs what results.json does not have yet, prints the tables and draws softmax.png."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise SystemExit("field_claims: the figure needs matplotlib: pip install 'fredholm[viz]'")
     torch.set_num_threads(1)
     config.out.mkdir(parents=True, exist_ok=True)
     path = config.out / "results.json"
@@ -220,10 +303,15 @@ def main(config: Config) -> None:
                 if (setting.name, dim, seed, *own.values()) not in done:
                     keep(measure_group(setting, dim, seed, config), **own)
                     print_line(f"SO({dim}) {setting.name}, seed {seed}: {results[-1]['relative_float64']:.2g}")
-    for seed in config.seeds if "temperature" in config.parts else ():
-        if (None, None, seed, None, None, None) not in done:
-            keep(measure_temperature(seed))
-    tell([r for r in results if all(r.get(name, value) == value for name, value in own.items())])
+    for part, measure in (("temperature", measure_temperature), ("samples", measure_samples)):
+        kept = {r["seed"] for r in results if r["part"] == part}
+        for seed in config.seeds if part in config.parts else ():
+            if seed not in kept:
+                keep(measure(seed))
+    results = [r for r in results if all(r.get(name, value) == value for name, value in own.items())]
+    tell(results)
+    if {r["part"] for r in results} >= {"temperature", "samples"}:
+        draw(results, config.out / "softmax.png")
 
 
 if __name__ == "__main__":

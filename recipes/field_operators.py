@@ -22,18 +22,21 @@ Deviations: the paper's operator has 128 channels, 4 layers and 8 heads and is t
 channels, 3 layers and 4 heads, and many more steps.
 """
 
+import importlib.util
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fredholm.domains import Points
 from fredholm.models import FieldOperator
 from fredholm.tasks import FieldLearning
+from fredholm.tasks.task import Batch
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.progress import print_line
 
@@ -126,29 +129,98 @@ def write_poisson(path: Path, *, num_train: int = 1000, num_test: int = 100, see
     print_line(f"{path}: {num_train} + {num_test} solutions on {NODES} x {NODES} nodes")
 
 
+class Moved(NamedTuple):
+    """Fields of test functions where they are wanted, by the samples as they are and by moved samples."""
+
+    batch: Batch
+    still: Tensor
+    """f_S(x), `(n, Q, m)`, float64."""
+    moved: Tensor
+    """f_gS(g x)."""
+
+    def errors(self) -> dict[str, float]:
+        """Norm of the difference over the norm of the fields, and the mean absolute and squared difference."""
+        difference = self.moved - self.still
+        return {
+            "relative": (difference.norm() / self.still.norm()).item(),
+            "absolute": difference.abs().mean().item(),
+            "squared": difference.square().mean().item(),
+        }
+
+
 @torch.no_grad()
-def moved_errors(path: Path, num_fields: int = 50) -> dict[str, float]:
-    """rms ‖f_gS(g x) - f_S(x)‖ / rms ‖f_S‖ for g(x) = 1.5 x + (0.3, -0.3), by precision, of a run's test functions."""
-    run = Run(path, device="cpu")
+def moved_fields(run: Run, dtype: torch.dtype, num_fields: int = 50) -> Moved:
+    """A run's test functions under g(x) = 1.5 x + (0.3, -0.3), computed in that precision."""
     assert isinstance(run.task, FieldLearning)
-    model = run.model()
+    operator = run.model().to(dtype)
     batch = run.task.test_batch(torch.arange(min(num_fields, run.task.num_test)))
-    found = {}
+    values = batch["values"].to(dtype)
+
+    def fields_at(scale: float, shift: Tensor) -> Tensor:
+        placed = operator(values, Points(scale * batch["pos"] + shift, mask=batch["mask"]))
+        return placed(scale * batch["wanted_pos"] + shift).double()
+
+    shift = torch.tensor(SHIFT, dtype=torch.float64)
+    return Moved(batch, fields_at(1.0, 0 * shift), fields_at(SCALE, shift))
+
+
+def draw(found: Moved, path: Path, *, downwards: bool, num_fields: int = 3) -> None:
+    """What the operator sees, what is true, both fields and how they differ, a row a function.
+
+    Args:
+        downwards: the first coordinate runs down and the second right, as rows and columns of an image do; else the
+            first runs right and the second up.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    batch = found.batch
+    rows = min(num_fields, len(found.still))
+    figure, panels = plt.subplots(rows, 5, figsize=(14, 2.7 * rows), squeeze=False, layout="constrained")
+    for index, row in enumerate(panels):
+        shown = batch["mask"][index]
+        seen_at, places = (
+            pos[index].flip(-1) if downwards else pos[index] for pos in (batch["pos"], batch["wanted_pos"])
+        )
+        true = batch["wanted_values"][index, :, 0]
+        colours = {"vmin": true.min().item(), "vmax": true.max().item(), "cmap": "viridis"}
+        seen = row[0].scatter(*seen_at[shown].T, c=batch["values"][index, shown, 0], s=9, cmap="viridis")
+        figure.colorbar(seen, ax=row[0])
+        for axes, values in zip(row[1:4], (true, found.still[index, :, 0], found.moved[index, :, 0]), strict=True):
+            image = axes.scatter(*places.T, c=values, s=12, marker="s", **colours)
+        figure.colorbar(image, ax=row[3])
+        difference = (found.moved - found.still)[index, :, 0].abs()
+        figure.colorbar(row[4].scatter(*places.T, c=difference, s=12, marker="s", cmap="magma"), ax=row[4])
+        for axes in row:
+            axes.set(aspect="equal", xticks=[], yticks=[])
+            if downwards:
+                axes.invert_yaxis()
+    for axes, title in zip(
+        panels[0], ("samples", "function", "field of samples", "of moved samples", "difference"), strict=True
+    ):
+        axes.set_title(title, fontsize=10)
+    figure.savefig(path, dpi=75)
+    plt.close(figure)
+
+
+def tell_moved(path: Path) -> None:
+    """Prints how a run's fields move in both precisions, and draws moved.png into its folder."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise SystemExit("field_operators: the figure needs matplotlib: pip install 'fredholm[viz]'")
+    run = Run(path, device="cpu")
     for dtype in (torch.float32, torch.float64):
-        operator, values = model.to(dtype), batch["values"].to(dtype)
-        shift = torch.tensor(SHIFT, dtype=torch.float64)
-
-        def fields_at(scale: float, shift: Tensor, operator: nn.Module = operator, values: Tensor = values) -> Tensor:
-            placed = operator(values, Points(scale * batch["pos"] + shift, mask=batch["mask"]))
-            return placed(scale * batch["wanted_pos"] + shift).double()
-
-        still, moved = fields_at(1.0, 0 * shift), fields_at(SCALE, shift)
-        found[str(dtype).removeprefix("torch.")] = ((moved - still).norm() / still.norm()).item()
-    return found
+        found = moved_fields(run, dtype)
+        told = ", ".join(f"{name} {value:.2g}" for name, value in found.errors().items())
+        print_line(f"{path}, {str(dtype).removeprefix('torch.')}: differences of {len(found.still)} fields: {told}")
+    assert isinstance(run.task, FieldLearning)
+    draw(found, path / "moved.png", downwards=run.task.facts.coordinates[0] == "y")
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print_line(f"{sys.argv[1]}: relative equivariance error {moved_errors(Path(sys.argv[1]))}")
+        for folder in sys.argv[1:]:
+            tell_moved(Path(folder))
     else:
         write_poisson(POISSON)

@@ -29,13 +29,19 @@ def test_it_runs_tells_and_takes_up_what_is_done(
         if r["part"] == "temperature":
             assert r["remainder_exponent"] == pytest.approx(2, abs=0.1)
             assert r["error_exponent"] == pytest.approx(1, abs=0.1)
-            assert r["rows"][2]["correlation"] > 0.999
-            assert all(row["remainder_over_bound"] <= 1 for row in r["rows"])
+            assert all(row["decorrelation"] < 1e-3 for row in r["rows"] if row["temperature"] >= 100)
+        if r["part"] != "groups":
+            assert all(0 < row["remainder_over_bound"] <= 1 for row in r["rows"])
+    (first, *_) = [r["rows"] for r in results if r["part"] == "samples"]
+    assert [(row["samples"], row["temperature"]) for row in first[::5]] == [(n, 10) for n in study.SAMPLES]
+    assert (tmp_path / "softmax.png").stat().st_size > 10_000
     told = capsys.readouterr().out
     assert "SO(3) softmax, no frame" in told
     assert "(2 seeds)" in told
+    assert "samples 256, temperature 200" in told
+    assert "remainder_exponent: 2" in told
     monkeypatch.setattr(study, "measure_group", None)
-    monkeypatch.setattr(study, "measure_temperature", None)
+    monkeypatch.setattr(study, "beside_the_gradient", None)
     study.main(config)
     assert json.loads((tmp_path / "results.json").read_text()) == results
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fredholm.models import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.tasks.fields import FieldSplits, read_npz
-from fredholm.training import train
+from fredholm.training import Run, train
 from recipes import field_operators as study
 
 
@@ -49,7 +50,7 @@ def test_each_recipe_asks_for_its_data() -> None:
         assert task.data.endswith(data)
 
 
-def test_fields_of_a_run_move_with_their_samples(tmp_path: Path) -> None:
+def test_fields_of_a_run_move_with_their_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study.write_poisson(tmp_path / "p.npz", num_train=4, num_test=2)
     run = study.poisson_fields()
     assert isinstance(run.task, FieldLearning.Config)
@@ -58,6 +59,17 @@ def test_fields_of_a_run_move_with_their_samples(tmp_path: Path) -> None:
         task = dataclasses.replace(run.task, data=str(tmp_path / "p.npz"), model=small, frame=frame)
         training = dataclasses.replace(run.training, epochs=1, tensorboard=False, device="cpu")
         train(dataclasses.replace(run, task=task, training=training), tmp_path / frame)
-        found = study.moved_errors(tmp_path / frame)
-        assert (found["float32"] < 1e-5) == covers
-        assert (found["float64"] < 1e-12) == covers
+        run_folder = Run(tmp_path / frame, device="cpu")
+        for dtype, bound in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+            found = study.moved_fields(run_folder, dtype)
+            assert found.still.shape == (2, study.NODES**2, 1)
+            assert (found.errors()["relative"] < bound) == covers
+    study.tell_moved(tmp_path / "isotropic")
+    assert "float64: differences of 2 fields: relative " in capsys.readouterr().out
+    assert (tmp_path / "isotropic" / "moved.png").stat().st_size > 10_000
+
+
+def test_errors_are_those_of_their_names() -> None:
+    still = torch.tensor([[[3.0], [4.0]]], dtype=torch.float64)
+    found = study.Moved({}, still, still + torch.tensor([[[0.0], [-1.0]]])).errors()
+    assert found == pytest.approx({"relative": 0.2, "absolute": 0.5, "squared": 0.5})
