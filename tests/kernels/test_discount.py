@@ -38,6 +38,12 @@ def test_refuses_what_lies_outside(gamma):
         Discount(gamma, 2)
 
 
+@pytest.mark.parametrize("gamma", ["0.5", None, [0.5, "a"], torch.tensor([0.5, 0.5])])
+def test_refuses_what_is_no_number(gamma):
+    with refused(TypeError, "gamma must be a number"):
+        Discount(gamma, 2)
+
+
 def test_refuses_another_number_of_heads():
     with refused(ValueError, "one for each of 2 heads", "got 3"):
         Discount([0.5, 0.5, 0.5], 2)

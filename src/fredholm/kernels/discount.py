@@ -6,6 +6,7 @@ Source: InfSA (Infinite Self-Attention), section 3.2, which names the sigmoid.
 """
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Self, final
 
 import torch
@@ -32,13 +33,17 @@ class Discount(nn.Module):
 
     Raises:
         ValueError: unless every number is in (0, 1) and there is one for all heads or for each.
+        TypeError: on a gamma that is no number and no sequence of them.
     """
 
     value: Tensor | None
 
     def __init__(self, gamma: float | Sequence[float], num_heads: int, learned: bool = False) -> None:
         super().__init__()
-        numbers = [float(g) for g in gamma] if isinstance(gamma, Sequence) else [float(gamma)] * num_heads
+        listed = gamma if isinstance(gamma, Sequence) and not isinstance(gamma, str) else [gamma]
+        if not all(isinstance(g, Real) for g in listed):
+            raise TypeError(f"kernels.Discount: gamma must be a number, or one for each head; got {gamma!r}")
+        numbers = [float(g) for g in listed] * (1 if listed is gamma else num_heads)
         if len(numbers) != num_heads:
             raise ValueError(
                 f"kernels.Discount: gamma must be a number, or one for each of {num_heads} heads; got {len(numbers)}"
