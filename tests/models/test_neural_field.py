@@ -236,6 +236,20 @@ def test_autocast_keeps_the_field_in_float32() -> None:
     assert ((got - expected).norm() / expected.norm()).item() < 0.1
 
 
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+def test_bfloat16_weights_lose_digits_and_no_covariance(attention: str) -> None:
+    exact, (u, x) = operator(fields.Rotational(), attention=attention), samples()
+    queries = torch.rand(2, 20, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    expected = exact(u, Points(x))(queries)
+    op = operator(fields.Rotational(), attention=attention).bfloat16()
+    found = op(u.bfloat16(), Points(x))(queries)
+    assert 0 < ((found - expected).norm() / expected.norm()).item() < 0.1
+    turned = op(u.bfloat16(), Points(x @ TURN.T + SHIFT))(queries @ TURN.T + SHIFT)
+    assert ((turned - found).norm() / found.norm()).item() < 1e-2
+    found.square().mean().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in op.parameters())
+
+
 def test_refusals() -> None:
     op, (u, x) = operator(fields.Isotropic()), samples()
     with refused(ValueError, "3 coordinates", "built for 2"):
