@@ -406,7 +406,7 @@ def object_canvas() -> Run.Config:
 
 def object_cells() -> Run.Config:
     """A four-layer InfViT that tells white cells, platelets and red cells apart in crops."""
-    return _run("cells", patch_size=8, epochs=2)
+    return _run("cells", patch_size=8, epochs=10)
 
 
 def object_photographs() -> Run.Config:
