@@ -203,6 +203,9 @@ def test_refusals() -> None:
         placed(torch.zeros(3, 4, 2))
     with refused(ValueError, "NaN or infinite"):
         placed(torch.full((4, 2), math.nan))
+    for ask in (placed, placed.sample, placed.jet):
+        with refused(ValueError, "x lies ", "e+36 sizes", "no digits"):
+            ask(torch.tensor([[0.0, -1e37]]))
     with refused(ValueError, "(2, 1, 37)", "(2, 37)"):
         placed.with_parameters(torch.zeros(2, 37))
     torus = fields.Periodic().coordinates(Points(torch.rand(9, 2)))

@@ -250,6 +250,18 @@ def test_bfloat16_weights_lose_digits_and_no_covariance(attention: str) -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in op.parameters())
 
 
+def test_samples_without_digits_in_their_frame_are_refused_unless_masked() -> None:
+    op, (u, x) = operator(fields.Identity()), samples()
+    x[1, 3, 0] = 5e12
+    with refused(ValueError, "models.FieldOperator: samples lie 5.0e+12 sizes", "fields.Isotropic"):
+        op(u, Points(x))
+    exists = torch.ones(2, 11, dtype=torch.bool)
+    exists[1, 3] = False
+    assert bool(op(u, Points(x, mask=exists))(torch.rand(4, 2)).isfinite().all())
+    large = 1e30 * x.clamp(max=9.0)
+    assert bool(operator(fields.Isotropic())(u, Points(large))(large).isfinite().all())
+
+
 def test_refusals() -> None:
     op, (u, x) = operator(fields.Isotropic()), samples()
     with refused(ValueError, "3 coordinates", "built for 2"):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fredholm.fields.field import Field
 from fredholm.fields.frames import Coordinates
+from fredholm.fields.frames.coordinates import require_digits
 from fredholm.fields.jet import Jet
 
 
@@ -49,19 +50,22 @@ class PlacedField:
         """f(x), `(B, N, m)`, at positions `(B, N, s)`, or `(N, s)` for all fields.
 
         Raises:
-            ValueError: on positions of another dimension or batch, or that are NaN or infinite.
+            ValueError: on positions of another dimension or batch, that are NaN or infinite, or more than 10¹² sizes of
+                the frame away, where sines have no digits.
         """
-        return self._values(self.coordinates.normalise(self._queries(x)))
+        return self._values(self._places(x))
 
     def sample(self, x: Tensor) -> FieldSamples:
         """f(x), and which x lie far outside the samples; arguments as in a call."""
-        z = self.coordinates.normalise(self._queries(x))
+        z = self._places(x)
         limit = self.margin * self.reach.detach()[..., None]
         return FieldSamples(self._values(z), (z.detach().square().sum(-1).sqrt() > limit).all(1))
 
     def jet(self, x: Tensor) -> Jet:
         """f, ∇f and Δf by x, by one pass forward: `(B, N, m)`, `(B, N, s, m)` and `(B, N, m)`."""
-        found = self.field.jet(self.parameters, self._cast(self.coordinates.jet(self._queries(x))))
+        z = self.coordinates.jet(self._queries(x))
+        require_digits("PlacedField: x lies", z.value)
+        found = self.field.jet(self.parameters, self._cast(z))
         return Jet(*(part.mean(1) for part in found))
 
     def with_parameters(self, parameters: Tensor) -> "PlacedField":
@@ -72,6 +76,11 @@ class PlacedField:
                 f"got {tuple(parameters.shape)}"
             )
         return dataclasses.replace(self, parameters=parameters)
+
+    def _places(self, x: Tensor) -> Tensor:
+        z = self.coordinates.normalise(self._queries(x))
+        require_digits("PlacedField: x lies", z)
+        return z
 
     def _values(self, z: Tensor) -> Tensor:
         return self.field(self.parameters, z.to(self._dtype)).mean(1)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain, Points
 from fredholm.fields import Coordinates, Frame
+from fredholm.fields.frames.coordinates import require_digits
 
 
 class FramedSamples(NamedTuple):
@@ -51,8 +52,8 @@ def framed_samples(
         frame_weights: what the frame alone weighs samples by, `(N,)` or `(B, N)`; None: the domain's weights.
 
     Raises:
-        ValueError, TypeError: on samples of another dimension, values that are NaN or infinite, or shapes that do not
-            fit.
+        ValueError, TypeError: on samples of another dimension, values that are NaN or infinite, samples so far from
+            the origin of their frame that sines have no digits, or shapes that do not fit.
     """
     _check(name, u, domain, *sizes)
     domain = domain.restrict(key_padding_mask)
@@ -65,6 +66,7 @@ def framed_samples(
     coordinates = _of_batch(frame.coordinates(by), batch)
     pos = (domain.pos if domain.pos.ndim == 3 else domain.pos[None]).expand(batch, -1, -1)
     z = coordinates.normalise(pos)
+    require_digits(f"{name}: samples lie", z, None if domain.mask is None else torch.atleast_2d(domain.mask)[:, None])
     frames = z.shape[1]
     lengths = z.detach().square().sum(-1).sqrt()
     if domain.mask is not None:

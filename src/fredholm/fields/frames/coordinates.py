@@ -15,6 +15,29 @@ from torch import Tensor
 
 from fredholm.fields.jet import Jet
 
+FURTHEST = 1e12
+"""|z| that is computed: sines of more have no digits in any precision here, and squares may overflow."""
+
+
+def require_digits(name: str, z: Tensor, exists: Tensor | None = None) -> None:
+    """Raises a `ValueError` where a place in a frame lies beyond `FURTHEST`.
+
+    Args:
+        name: of who asks, and what lies there, for the error.
+        z: `(..., c)`.
+        exists: `(...)` bool; None: all do.
+    """
+    if torch.compiler.is_compiling() or not z.numel():
+        return
+    lengths = z.detach().abs().amax(-1)
+    furthest = (lengths if exists is None else torch.where(exists, lengths, 0.0)).amax()
+    if furthest > FURTHEST:
+        raise ValueError(
+            f"{name} {furthest.item():.1e} sizes from the origin of their frame; beyond {FURTHEST:.0e} "
+            "the sines of a field have no digits; use other units, or a frame with the samples' own size, such as "
+            "fields.Isotropic"
+        )
+
 
 class Coordinates(NamedTuple):
     """μ and M of B sets, F frames each (one, unless a frame is averaged over its signs); float64."""
