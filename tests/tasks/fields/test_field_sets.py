@@ -186,12 +186,21 @@ def test_a_table_names_line_and_column(tmp_path: Path, text: str, told: str) -> 
         read_csv(path)
 
 
+def test_a_coordinate_too_many_is_refused_where_columns_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("x,y,z,u\n1,2,3,4\n")
+    assert read_csv(path, coordinates=("x", "y"), channels=("z", "u")).channels == ("z", "u")
+    with pytest.raises(ValueError, match="line 1: column 'z' is a coordinate; expected samples with x, y alone"):
+        read_csv(path, coordinates=("x", "y"), channels=("u",))
+
+
 def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     cases: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: open_fields(tmp_path / "none.npz"), "no data called"),
         (lambda: read_fields(tmp_path / "set.png"), "is of no known kind"),
         (lambda: read_fields(write(tmp_path, train_values=drawn(2, 3), test_values=drawn(1, 3))), "pass a file with"),
         (lambda: read_fields(write(tmp_path, values=drawn(2, 3)), channels=("a", "b")), "has the channels value; exp"),
+        (lambda: open_fields(write(tmp_path, values=drawn(1, 3))), "holds one function; expected one to learn from"),
     )
     for read_it, told in cases:
         with pytest.raises(ValueError, match=told):

@@ -29,8 +29,9 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
         channels: columns that are values, in this order; None: all that are left, in theirs, at least one.
 
     Raises:
-        ValueError: the file cannot be read, a column is missing or there twice, a row has another number of cells, or
-            what should be a number is none. The message names file, line and column.
+        ValueError: the file cannot be read, a column is missing or there twice, one of x, y and z is left over
+            beside others of them, a row has another number of cells, or what should be a number is none. The message
+            names file, line and column.
     """
     rows = csv.reader(io.StringIO(read_text(path), newline=""))
     found: dict[str, tuple[list[list[float]], list[list[float]]]] = {}
@@ -77,6 +78,10 @@ def _columns(
         channels = tuple(name for name in header if name not in (*coordinates, FIELD))
         if not channels:
             raise ValueError(f"no column with values; {told}")
+    if left := [name for name in AXES if name in header and name not in (*coordinates, *channels)]:
+        raise ValueError(
+            f"column {left[0]!r} is a coordinate; the samples expected have {', '.join(coordinates)} alone"
+        )
     for name in (*coordinates, *channels):
         if name not in header:
             raise ValueError(f"no column {name!r}; {told}")

@@ -47,6 +47,11 @@ def open_fields(
     found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
     if isinstance(found, FieldSplits):
         return _fixed(path, found, test_fraction, split_seed)
+    if len(found) < 2:
+        raise ValueError(
+            f"{path}: holds one function; expected one to learn from and one to test on at least; in a table the "
+            "column 'field' tells them apart"
+        )
     try:
         parts = stratified_split(found.names, [0] * len(found), test_fraction, split_seed)
     except ValueError as error:
