@@ -78,10 +78,9 @@ def _columns(
         channels = tuple(name for name in header if name not in (*coordinates, FIELD))
         if not channels:
             raise ValueError(f"no column with values; {told}")
-    if left := [name for name in AXES if name in header and name not in (*coordinates, *channels)]:
-        raise ValueError(
-            f"column {left[0]!r} is a coordinate; the samples expected have {', '.join(coordinates)} alone"
-        )
+    left = [name for name in AXES if name in header and name not in (*coordinates, *channels)]
+    if left and set(coordinates) <= set(AXES):
+        raise ValueError(f"column {left[0]!r} is a coordinate; expected samples with {', '.join(coordinates)} alone")
     for name in (*coordinates, *channels):
         if name not in header:
             raise ValueError(f"no column {name!r}; {told}")
