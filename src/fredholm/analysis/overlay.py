@@ -78,8 +78,8 @@ def save_overlays(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = 1 + len(relevance)
-    figure = Figure(figsize=(1.8 * columns, 1.8 * len(images) + 0.25), layout="constrained")
+    columns, height = 1 + len(relevance), 1.8 * images.shape[-2] / images.shape[-1]
+    figure = Figure(figsize=(1.8 * columns, height * len(images) + 0.25), layout="constrained")
     canvas = FigureCanvasAgg(figure)
     places = figure.subplots(len(images), columns, squeeze=False)
     for row, image in enumerate(images):
