@@ -11,11 +11,12 @@ from torch.nn.functional import linear
 
 from benchmarks.harness import Direction, Instance, Options, Step, directed, require_agreement
 from benchmarks.itnet_problem import TOLERANCE, Precision
+from benchmarks.written_weights import WrittenWeights
 from fredholm import encoders
 from fredholm.blocks import DiscountedBlock, PreNormBlock
 from fredholm.domains import Domain
 from fredholm.evaluation import Evaluation
-from fredholm.kernels import Attention, Kernel, LinearInfiniteAttention, ValueMixing
+from fredholm.kernels import Attention, Kernel, LinearInfiniteAttention
 from fredholm.models import InfViT
 from fredholm.models.infvit import AttentionKind
 
@@ -103,28 +104,6 @@ class WrittenLinear(Evaluation):
         score = (q @ (alpha * q).sum(2)[..., None]).relu()
         context = (score / score.sum(2, keepdim=True) * v).sum(2, keepdim=True)
         return context.expand_as(v).transpose(1, 2).flatten(2)
-
-
-@final
-@dataclass(frozen=True)
-class WrittenWeights(Evaluation):
-    """What every point contributes to every head, N x N numbers by the kernel's definition, times the values."""
-
-    marker = ValueMixing
-
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses nothing; see `Evaluation.unsupported_reasons`."""
-        return []
-
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, ValueMixing)
-        values = kernel.multiplicand(u)[:, None] @ kernel.value_matrices().mT
-        return (kernel.coefficients(u, domain, query, query_domain) @ values).transpose(1, 2).flatten(2)
 
 
 @final

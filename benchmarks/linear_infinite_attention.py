@@ -122,8 +122,10 @@ class Problem(Instance):
         form = self.factorised.hop_form(self.u, None)
         hop = form.query @ form.key.mT
         step = 0.7 * hop / torch.linalg.matrix_norm(hop)[..., None, None]
-        identity = torch.eye(self.n, device=self.device)
-        return torch.linalg.solve(identity - step, step @ form.value).transpose(1, 2).flatten(2)
+        systems = torch.eye(self.n, device=self.device) - step
+        # head by head: batches of float32 systems fail with several threads in some CPU builds
+        heads = [torch.linalg.solve(systems[:, h], (step @ form.value)[:, h]) for h in range(systems.shape[1])]
+        return torch.stack(heads, dim=2).flatten(2)
 
     def _plain(self) -> Tensor:
         q, k, v, scale = self.softmax.dot_product_form(self.u, self.u)

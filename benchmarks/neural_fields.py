@@ -27,8 +27,9 @@ from benchmarks.harness import (
     measure_alone,
     require_agreement,
 )
+from benchmarks.written_weights import WrittenWeights
 from fredholm import IntegralOperator, domains, fields
-from fredholm.evaluation import Dense, Evaluation, select
+from fredholm.evaluation import Evaluation, select
 from fredholm.kernels import UnnormalisedAttention
 from fredholm.models import FieldOperator
 
@@ -87,7 +88,7 @@ class FieldProblem(Instance):
         }
         self.operators[ALL_WEIGHTS] = _operator(config, "softmax").to(device)
         self.operators[ALL_WEIGHTS].load_state_dict(self.operators[SOFTMAX].state_dict())
-        _evaluate_by(self.operators[ALL_WEIGHTS], Dense())
+        _evaluate_by(self.operators[ALL_WEIGHTS], WrittenWeights())
         self.u = torch.randn(batch, config.samples, 1).to(device).requires_grad_()
         self.domain = domains.Points(torch.rand(batch, config.samples, 2)).to(device)
         self.places = torch.rand(batch, config.samples, 2).to(device)
