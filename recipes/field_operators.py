@@ -188,9 +188,12 @@ def draw(found: Moved, path: Path, *, downwards: bool, num_fields: int = 3) -> N
         colours = {"vmin": true.min().item(), "vmax": true.max().item(), "cmap": "viridis"}
         seen = row[0].scatter(*seen_at[shown].T, c=batch["values"][index, shown, 0], s=9, cmap="viridis")
         figure.colorbar(seen, ax=row[0])
-        for axes, values in zip(row[1:4], (true, found.still[index, :, 0], found.moved[index, :, 0]), strict=True):
-            image = axes.scatter(*places.T, c=values, s=12, marker="s", **colours)
-        figure.colorbar(image, ax=row[3])
+        shown_values = (true, found.still[index, :, 0], found.moved[index, :, 0])
+        drawn = [
+            axes.scatter(*places.T, c=values, s=12, marker="s", **colours)
+            for axes, values in zip(row[1:4], shown_values, strict=True)
+        ]
+        figure.colorbar(drawn[-1], ax=row[3])
         difference = (found.moved - found.still)[index, :, 0].abs()
         figure.colorbar(row[4].scatter(*places.T, c=difference, s=12, marker="s", cmap="magma"), ax=row[4])
         for axes in row:
