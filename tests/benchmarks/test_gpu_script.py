@@ -51,6 +51,7 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
         "yat_dense": "done",
         "infinite_attention": "done",
         "linear_infinite_attention": "done",
+        "neural_fields": "done",
         "infvit": "done",
         "continuous_convolution": "done",
     }.items():
@@ -76,7 +77,7 @@ def test_every_benchmark_gets_the_device_a_report_and_quick(tmp_path: Path) -> N
     commands = (tmp_path / "commands").read_text().splitlines()
     assert "pytest" in commands[0]
     names = ["itnet", "large_domains", "exact_mlp", "scan", "converted_layers", "yat_attention", "yat_dense"]
-    names += ["infinite_attention", "linear_infinite_attention", "infvit", "continuous_convolution"]
+    names += ["infinite_attention", "linear_infinite_attention", "neural_fields", "infvit", "continuous_convolution"]
     assert [command.split()[2] for command in commands[1:]] == names
     for command in commands[1:]:
         assert "--device cuda --json /" in command

@@ -87,7 +87,7 @@ def test_the_supremum_is_attained_beyond_the_prototype_and_never_exceeded(size, 
     best = (1 + epsilon / c) * w
     value = yat(best[None], w[None], constant, epsilon).item()
     assert value == pytest.approx(supremum, rel=1e-12)
-    assert gradient(best[None], w, epsilon, constant).norm() < 1e-12 * supremum / best.norm()
+    assert gradient(best[None], w, epsilon, constant).norm() < 1e-11 * supremum / best.norm()
     assert yat(w[None], w[None], constant, epsilon).item() == pytest.approx(c**2 / epsilon, rel=1e-9)
     spread = torch.logspace(-3, 3, 2000, dtype=torch.float64)[:, None]
     tried = torch.cat([w + spread * draw(2000, 5, seed=1), best + 1e-3 * best.norm() * draw(2000, 5, seed=2)])

@@ -33,7 +33,7 @@ def test_ablations_change_what_their_name_says() -> None:
     assert [model_of(Job("gamma", name, 0)).learn_gamma for name in study.GAMMAS] == [False] * 4 + [True]
     found = [model_of(Job("activation", name, 0)) for name in study.ACTIVATIONS]
     assert [(model.attention, model.activation) for model in found] == [("pure", name) for name in study.ACTIVATIONS]
-    assert Job("gamma", "0.3", 0).config(Config()).training.epochs == 3
+    assert Job("gamma", "0.3", 0).config(Config()).training.epochs == 2
 
 
 def test_every_run_has_a_folder_of_its_own() -> None:

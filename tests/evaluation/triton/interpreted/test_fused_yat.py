@@ -60,7 +60,7 @@ def test_queries_on_another_domain(num_queries, num_keys):
     "options", [{"head_dim": 17}, {"num_kv_heads": 1}, {"rotary_base": 9.0, "head_dim": 4}], ids=str
 )
 def test_more_points_than_one_tile(options):
-    check_route(TritonYat(), make(Sequence(67), is_causal=True, **options), tolerance=2e-5)
+    check_route(TritonYat(), make(Sequence(67), is_causal=True, **options), tolerance=1e-4)
 
 
 def test_a_sequence_goes_on_from_a_state():
