@@ -109,7 +109,7 @@ class FieldProblem(Instance):
 
 @final
 class SumProblem(Instance):
-    """A random signal of ``n`` points and one head of attention without a normaliser."""
+    """A random signal of ``n`` points and attention without a normaliser."""
 
     def __init__(self, config: Config, n: int) -> None:
         device = config.options.torch_device
