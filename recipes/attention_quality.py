@@ -35,7 +35,8 @@ from torch import Tensor, nn
 
 from fredholm import analysis
 from fredholm.models.infvit import AttentionKind
-from fredholm.training import Run, train
+from fredholm.training import Run, kept_result
+from fredholm.training.kept_result import RESULT_FILE
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import Recipe, open_recipe
 
@@ -173,32 +174,29 @@ def aligned(scene: Scene) -> dict[str, dict[str, float]]:
 
 
 def run(job: Job, config: Config) -> dict[str, Any]:
-    """Trains and measures; a run that is done is only read again."""
-    if (found := result_of(job, config.out)) is not None:
-        return found
-    recipe, path = job.recipe(config), job.folder(config.out)
-    reached = train(recipe.config, path, resume=True, tasks=recipe.tasks)
+    """Trains and measures; a run that is done is only read again, and one of other settings refused."""
+    recipe = job.recipe(config)
+    return kept_result(
+        recipe.config, job.folder(config.out), lambda done: found_in(done, job, config), tasks=recipe.tasks
+    )
+
+
+def found_in(done: Run, job: Job, config: Config) -> dict[str, Any]:
+    """What a trained run is worth, and its maps."""
     scene = open_scene(job, config)
     result: dict[str, Any] = {
         **job._asdict(),
-        "epochs": recipe.config.training.epochs,
+        "epochs": done.config.training.epochs,
         "parameters": sum(p.numel() for p in scene.net.parameters()),
-        "accuracy": reached.metrics["accuracy"],
+        "accuracy": done.evaluate()["accuracy"],
         "images": len(scene.images),
         "degraded": min(DEGRADED[job.part], len(scene.images)),
         "foreground": scene.inside.double().mean().item(),
         "maps": measure(scene, DEGRADED[job.part]),
         "alignment": aligned(scene) if job.attention == "linear" else None,
     }
-    (path / "result.json").write_text(json.dumps(result))
     tell([result])
     return result
-
-
-def result_of(job: Job, out: Path) -> dict[str, Any] | None:
-    """What a run found; None where it is not done."""
-    path = job.folder(out) / "result.json"
-    return json.loads(path.read_text()) if path.is_file() else None
 
 
 def jobs(config: Config) -> Iterator[Job]:
@@ -238,7 +236,7 @@ def tell(results: Sequence[dict[str, Any]]) -> None:
 def draw(part: Part, config: Config) -> None:
     """The first images with the maps of all attentions that are done, a picture for the last layer and one for all."""
     seed = config.seeds[0]
-    done = [job for job in (Job(part, a, seed) for a in ATTENTIONS) if result_of(job, config.out) is not None]
+    done = [job for job in (Job(part, a, seed) for a in ATTENTIONS) if (job.folder(config.out) / RESULT_FILE).is_file()]
     scenes = {job.attention: open_scene(job, config) for job in done}
     if not scenes:
         return
@@ -258,8 +256,8 @@ def main(config: Config) -> None:
     config.out.mkdir(parents=True, exist_ok=True)
     for job in jobs(config):
         run(job, config)
-    every = jobs(dataclasses.replace(config, parts=PARTS, attentions=ATTENTIONS))
-    results = [result for result in (result_of(job, config.out) for job in every) if result is not None]
+    results = [json.loads(path.read_text()) for path in config.out.glob(f"*/{RESULT_FILE}")]
+    results.sort(key=lambda r: (PARTS.index(r["part"]), ATTENTIONS.index(r["attention"]), r["seed"]))
     (config.out / "results.json").write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
     tell(results)
     for part in PARTS:

@@ -1,5 +1,6 @@
 """The study of attention maps: a map that finds the object is told from one that does not, and it runs to its end."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -84,6 +85,8 @@ def test_it_runs_tells_draws_and_takes_up_what_is_done(
     told = capsys.readouterr().out
     assert "canvas linear: accuracy" in told
     assert "blocks.3.operator: 24 samples" in told
-    monkeypatch.setattr(study, "train", None)
-    study.main(config)
-    assert json.loads((out / "results.json").read_text()) == results
+    monkeypatch.setattr(study, "measure", None)
+    study.main(dataclasses.replace(config, attentions=("softmax",)))
+    assert json.loads((out / "results.json").read_text()) == results  # all that are done, not only those asked for
+    with pytest.raises(ValueError, match="config"):
+        study.main(dataclasses.replace(config, epochs=2))
