@@ -2,12 +2,13 @@
 
 Command:   python recipes/field_claims.py
 Hardware:  one core of an Intel Xeon, shared with other work; operators in float32, errors in float32 and float64
-Time:      groups some four minutes a seed, temperature and samples a second
+Time:      groups some four minutes a seed, frames two, temperature and samples a second
 Score:     see docs/studies/neural_fields.md
 Paper:     Neural Fields Meet Attention, tables 1 and 2, figures 3 and 6, table 6 (its numbers of samples)
 
 Parts    groups       operators trained on random functions, then turned: SO(2) and SO(3), by kind of attention, without
                       a frame, with absolute positions, with the paper's frame (centroid and size) and with axes
+         frames       operators with every frame, trained likewise in the plane, then moved by seven groups
          temperature  softmax attention at temperatures 1 to 1,000 beside the gradient: correlation, errors, exponents
          samples      the same with 32 to 256 samples: whether softmax comes nearer where it has more of them
 
@@ -21,7 +22,7 @@ import importlib.util
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -35,9 +36,11 @@ from fredholm.domains import Points
 from fredholm.models import FieldOperator
 from fredholm.training.progress import print_line
 
-Part = Literal["groups", "temperature", "samples"]
+Part = Literal["groups", "frames", "temperature", "samples"]
 PARTS: tuple[Part, ...] = Part.__args__
 PLACES = 100
+MOVES = 10
+"""Drawn of each group."""
 TEMPERATURES = tuple(10 ** (k / 4) for k in range(13))
 TOLD = TEMPERATURES[::4]
 """Those of the table; the figure has all."""
@@ -58,6 +61,11 @@ class Setting(NamedTuple):
     temperature: float | None = None
     encoding: Literal["relative", "absolute"] = "relative"
 
+    @property
+    def wraps(self) -> bool:
+        """Whether its functions live on the torus."""
+        return isinstance(self.frame, fields.Periodic)
+
 
 SETTINGS = (
     Setting("linear, axes", fields.Rotational(proper=True), "linear"),
@@ -67,6 +75,28 @@ SETTINGS = (
     Setting("softmax, no frame", fields.Identity(), temperature=1.0),
     Setting("softmax, absolute positions", fields.Rotational(proper=True), temperature=1.0, encoding="absolute"),
 )
+
+FRAMED = (
+    Setting("isotropic", fields.Isotropic(), temperature=1.0),
+    Setting("diagonal", fields.Diagonal(), temperature=1.0),
+    Setting("rotational", fields.Rotational(), temperature=1.0),
+    Setting("rotational, proper", fields.Rotational(proper=True), temperature=1.0),
+    Setting("affine", fields.Affine(), temperature=1.0),
+    Setting("periodic", fields.Periodic(), temperature=1.0),
+    Setting("no frame", fields.Identity(), temperature=1.0),
+    Setting("absolute positions", fields.Affine(), temperature=1.0, encoding="absolute"),
+)
+"""The operators of the second part."""
+ROTATIONS: dict[str, analysis.Moves] = {"rotations": analysis.Rotations()}
+GROUPS: dict[str, analysis.Moves] = ROTATIONS | {
+    "translations": analysis.Translations(),
+    "scalings": analysis.Scalings(),
+    "scalings of axes": analysis.AnisotropicScalings(),
+    "orthogonal maps": analysis.OrthogonalMaps(),
+    "linear maps": analysis.LinearMaps(),
+    "permutations": analysis.Permutations(),
+}
+"""What they are moved by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +110,7 @@ class Config:
     seeds: tuple[int, ...] = tuple(range(10))
     """A run for each."""
     steps: int = 200
-    """Of training, in the first part."""
+    """Of training, in the first two parts."""
     embed_dim: int = 128
     """Channels of the operator."""
     depth: int = 4
@@ -92,13 +122,20 @@ class Config:
                 raise ValueError(f"field_claims: {name} must be at least 1; got {getattr(self, name)}")
 
 
-def draw_functions(count: int, dim: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Places `(count, 100, dim)` and values `(count, 100, 1)` of bumps of size 1."""
-    x = torch.rand(count, PLACES, dim, generator=generator) ** 2 * torch.arange(1.0, dim + 1)
-    x = x - x.mean(1, keepdim=True)
+def draw_functions(count: int, dim: int, generator: torch.Generator, *, wraps: bool = False) -> tuple[Tensor, Tensor]:
+    """Places `(count, 100, dim)` and values `(count, 100, 1)` of bumps of size 1.
+
+    Args:
+        wraps: places lie in the unit box, and bumps half as wide on its torus.
+    """
+    x = torch.rand(count, PLACES, dim, generator=generator) ** 2
+    if not wraps:
+        x = x * torch.arange(1.0, dim + 1)
+        x = x - x.mean(1, keepdim=True)
     centres = x[:, torch.randperm(PLACES, generator=generator)[:3]]
     heights = torch.randn(count, 3, generator=generator)
-    distances = (x[:, :, None] - centres[:, None]).square().sum(-1)
+    difference = x[:, :, None] - centres[:, None]
+    distances = ((2 * (difference - difference.round())) if wraps else difference).square().sum(-1)
     return x, (torch.exp(-3 * distances) @ heights[..., None]) * 2
 
 
@@ -114,10 +151,11 @@ def train_operator(setting: Setting, dim: int, seed: int, config: Config) -> Fie
         temperature=setting.temperature,
         encoding=setting.encoding,
     )
-    operator = FieldOperator(dim, fields.SIREN(dim, omega_0=5.0), setting.frame, own)
+    field = fields.SIREN(dim * setting.frame.coordinates_per_axis, omega_0=5.0)
+    operator = FieldOperator(dim, field, setting.frame, own)
     optimizer = torch.optim.AdamW(operator.parameters(), lr=3e-4, weight_decay=5e-5)
     for _ in range(config.steps):
-        x, y = draw_functions(8, dim, generator)
+        x, y = draw_functions(8, dim, generator, wraps=setting.wraps)
         loss = (operator(y, Points(x))(x) - y).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -125,27 +163,32 @@ def train_operator(setting: Setting, dim: int, seed: int, config: Config) -> Fie
     return operator.eval()
 
 
-def measure_group(setting: Setting, dim: int, seed: int, config: Config) -> dict[str, Any]:
-    """Errors of ten rotations of four sets of samples, at 50 places, in both precisions."""
+def measure_moves(
+    setting: Setting, dim: int, seed: int, config: Config, groups: Mapping[str, analysis.Moves]
+) -> dict[str, Any]:
+    """Errors of moves of each group on four sets of samples, at 50 places, in both precisions."""
     operator = train_operator(setting, dim, seed, config)
-    x, y = draw_functions(4, dim, torch.Generator().manual_seed(10_000 + seed))
+    x, y = draw_functions(4, dim, torch.Generator().manual_seed(10_000 + seed), wraps=setting.wraps)
     with torch.no_grad():
         misfit = (operator(y, Points(x))(x) - y).norm() / y.norm()
-    found: dict[str, Any] = {"part": "groups", "name": setting.name, "dim": dim, "seed": seed, "misfit": misfit.item()}
+    errors: dict[str, dict[str, float]] = {name: {} for name in groups}
+    norm = math.nan
     for kind in (torch.float32, torch.float64):
-        generator = torch.Generator().manual_seed(seed)
-        error = analysis.equivariance_error(
-            operator.to(kind),
-            analysis.Rotations(),
-            y.to(kind),
-            Points(x.to(kind)),
-            query_pos=x[:, :50],
-            generator=generator,
-        )
+        operator.to(kind)
         word = str(kind).removeprefix("torch.")
-        found |= {f"absolute_{word}": error.absolute.mean().item(), f"relative_{word}": error.relative.mean().item()}
-        found["norm"] = error.norm.mean().item()
-    return found
+        for name, moves in groups.items():
+            error = analysis.equivariance_error(
+                operator,
+                moves,
+                y.to(kind),
+                Points(x.to(kind)),
+                query_pos=x[:, :50],
+                num_moves=MOVES,
+                generator=torch.Generator().manual_seed(seed),
+            )
+            errors[name] |= {f"absolute_{word}": error.absolute.mean().item(), word: error.relative.mean().item()}
+            norm = error.norm.mean().item()
+    return {"name": setting.name, "dim": dim, "seed": seed, "misfit": misfit.item(), "norm": norm, "errors": errors}
 
 
 def beside_the_gradient(seed: int, samples: int, temperatures: Sequence[float]) -> list[dict[str, float]]:
@@ -215,14 +258,14 @@ def interval(values: list[float]) -> str:
 
 def tell(results: list[dict[str, Any]]) -> None:
     """A line for every setting and temperature: means over seeds with their 95 % intervals."""
-    groups = [r for r in results if r["part"] == "groups"]
-    for dim, name in dict.fromkeys((r["dim"], r["name"]) for r in groups):
-        own = [r for r in groups if (r["dim"], r["name"]) == (dim, name)]
-        told = {
-            key: interval([r[key] for r in own])
-            for key in ("absolute_float32", "relative_float32", "relative_float64", "norm", "misfit")
-        }
-        print_line(f"SO({dim}) {name:<32} {told} ({len(own)} seeds)")
+    moved = [r for r in results if r["part"] in ("groups", "frames")]
+    for part, dim, name in dict.fromkeys((r["part"], r["dim"], r["name"]) for r in moved):
+        own = [r for r in moved if (r["part"], r["dim"], r["name"]) == (part, dim, name)]
+        worth = ", ".join(f"{key} {interval([r[key] for r in own])}" for key in ("norm", "misfit"))
+        print_line(f"{part}, {dim} dimensions, {name}: {worth} ({len(own)} seeds)")
+        for group in own[0]["errors"]:
+            told = {key: interval([r["errors"][group][key] for r in own]) for key in own[0]["errors"][group]}
+            print_line(f"    {group:<16} {told}")
     for part, of in (("temperature", ("temperature",)), ("samples", ("samples", "temperature"))):
         own = [r for r in results if r["part"] == part]
         for case, rows in cases(own, of).items():
@@ -282,6 +325,14 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
+def learned(parts: Sequence[Part]) -> Iterator[tuple[Part, Setting, int, Mapping[str, analysis.Moves]]]:
+    """The operators that are trained: part, setting, dimension and what they are moved by."""
+    if "groups" in parts:
+        yield from (("groups", setting, dim, ROTATIONS) for setting in SETTINGS for dim in (2, 3))
+    if "frames" in parts:
+        yield from (("frames", setting, 2, GROUPS) for setting in FRAMED)
+
+
 def main(config: Config) -> None:
     """Runs what results.json does not have yet, prints the tables and draws softmax.png."""
     if importlib.util.find_spec("matplotlib") is None:
@@ -296,17 +347,16 @@ def main(config: Config) -> None:
         path.write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
 
     own = {"steps": config.steps, "embed_dim": config.embed_dim, "depth": config.depth}
-    done = {(r.get("name"), r.get("dim"), r["seed"], *(r.get(name) for name in own)) for r in results}
-    for seed in config.seeds if "groups" in config.parts else ():
-        for setting in SETTINGS:
-            for dim in (2, 3):
-                if (setting.name, dim, seed, *own.values()) not in done:
-                    keep(measure_group(setting, dim, seed, config), **own)
-                    print_line(f"SO({dim}) {setting.name}, seed {seed}: {results[-1]['relative_float64']:.2g}")
+    kept = {(r["part"], r.get("name"), r.get("dim"), r["seed"], *(r.get(name) for name in own)) for r in results}
+    for seed in config.seeds:
+        for part, setting, dim, groups in learned(config.parts):
+            if (part, setting.name, dim, seed, *own.values()) not in kept:
+                keep({"part": part} | measure_moves(setting, dim, seed, config, groups), **own)
+                print_line(f"{part}, {dim} dimensions, {setting.name}, seed {seed} is done")
     for part, measure in (("temperature", measure_temperature), ("samples", measure_samples)):
-        kept = {r["seed"] for r in results if r["part"] == part}
+        seeds = {r["seed"] for r in results if r["part"] == part}
         for seed in config.seeds if part in config.parts else ():
-            if seed not in kept:
+            if seed not in seeds:
                 keep(measure(seed))
     results = [r for r in results if all(r.get(name, value) == value for name, value in own.items())]
     tell(results)
