@@ -5,38 +5,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+from typing import TYPE_CHECKING, ClassVar, final, get_args
 
 import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Points
-from fredholm.fields import (
-    SIREN,
-    Affine,
-    Diagonal,
-    Field,
-    Frame,
-    FreeSinusoidalField,
-    Identity,
-    Isotropic,
-    Periodic,
-    PlacedField,
-    Rotational,
-    SinusoidalField,
-    refine,
-)
+from fredholm.fields import Field, Frame, PlacedField, refine
 from fredholm.models import FieldOperator
 from fredholm.tasks.fields import FieldSet, FieldSplits, Samples, open_fields, read_fields
-from fredholm.tasks.fields.answer import Answer, Evaluated, draw, places, save
+from fredholm.tasks.fields.answer import Answer, Evaluated, answered, places
 from fredholm.tasks.fields.batches import draw_samples, joined, standardise
+from fredholm.tasks.fields.by_name import FieldName, FrameName, field_by_name, frame_by_name
 from fredholm.tasks.task import Batch, Objective, Prediction, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational", "periodic"]
-FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]
 CHUNK = 16
 """Functions of a file that are predicted at a time."""
 
@@ -146,29 +131,11 @@ class FieldLearning(Task):
 
         def build_frame(self) -> Frame:
             """The frame of that name."""
-            match self.frame:
-                case "identity":
-                    return Identity()
-                case "isotropic":
-                    return Isotropic()
-                case "diagonal":
-                    return Diagonal()
-                case "periodic":
-                    return Periodic()
-                case "affine":
-                    return Affine(proper=self.proper, average=self.average)
-                case "rotational":
-                    return Rotational(proper=self.proper, average=self.average)
+            return frame_by_name(self.frame, proper=self.proper, average=self.average)
 
         def build_field(self, pos_dim: int, out_dim: int) -> Field:
             """The field of that name, on the coordinates that the frame gives."""
-            match self.field:
-                case "siren":
-                    return SIREN(pos_dim, out_dim, width=self.width, depth=self.depth, omega_0=self.omega_0)
-                case "sinusoidal":
-                    return SinusoidalField(pos_dim, out_dim, num_terms=self.width, sigma=self.omega_0)
-                case "free_sinusoidal":
-                    return FreeSinusoidalField(pos_dim, out_dim, num_terms=self.width, sigma=self.omega_0)
+            return field_by_name(self.field, pos_dim, out_dim, width=self.width, depth=self.depth, omega_0=self.omega_0)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
@@ -327,7 +294,7 @@ class FieldLearning(Task):
                 part = fields.select(indices)
                 moved = {name: tensor.to(device) for name, tensor in self._shown(part.given).items()}
                 found += [(file, one) for one in self._evaluated(model, moved, part, [asked[i] for i in indices])]
-        return self._told(found)
+        return answered(self.config.answer, found, self._facts.coordinates, self._facts.target_channels)
 
     def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
         """The fields of a batch, each at its own places."""
@@ -341,30 +308,6 @@ class FieldLearning(Task):
             Evaluated(name, own, values[i, : len(own)], is_far[i, : len(own)].cpu())
             for i, (name, own) in enumerate(zip(part.names, asked, strict=True))
         ]
-
-    def _told(self, found: Sequence[tuple[Path, Evaluated]]) -> list[Prediction]:
-        answer, facts = self.config.answer, self._facts
-        only = [one for _, one in found]
-        if answer.save is not None:
-            save(Path(answer.save), only, facts.coordinates, facts.target_channels)
-        if answer.picture is not None:
-            assert answer.grid is not None
-            draw(Path(answer.picture), only, answer.grid, facts.coordinates, facts.target_channels[0])
-        rows: list[Prediction] = []
-        for file, one in found:
-            name = one.name.removeprefix(file.name).removeprefix(", ").removeprefix("field ")
-            head: Prediction = {"file": str(file), "field": name}
-            if answer.save is not None or answer.picture is not None:
-                least, largest = one.values.amin(0).tolist(), one.values.amax(0).tolist()
-                extremes = zip(facts.target_channels, least, largest, strict=True)
-                rows.append(
-                    head | {f"{word} {c}": v for c, a, b in extremes for word, v in (("least", a), ("largest", b))}
-                )
-                continue
-            for pos, values, far in zip(one.pos.tolist(), one.values.tolist(), one.is_far.tolist(), strict=True):
-                told = dict(zip((*facts.coordinates, *facts.target_channels), (*pos, *values), strict=True))
-                rows.append(head | told | {"far": "far" if far else ""})
-        return rows
 
 
 def measure(train: FieldSet) -> FieldLearning.Facts:

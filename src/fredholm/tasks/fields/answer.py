@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.task import Prediction
+
 from .field_set import FieldSet
 from .open import read_places
 
@@ -96,6 +98,30 @@ def _grid(shape: tuple[int, ...], pos: Tensor, fields: FieldSet, index: int) -> 
             )
     axes = [torch.linspace(float(a), float(b), n, dtype=pos.dtype) for a, b, n in zip(low, high, shape, strict=True)]
     return torch.stack([axis.reshape(-1) for axis in torch.meshgrid(*axes, indexing="ij")], dim=-1)
+
+
+def answered(
+    answer: Answer, found: Sequence[tuple[Path, Evaluated]], coordinates: Sequence[str], channels: Sequence[str]
+) -> list[Prediction]:
+    """Rows of the fields of files: one a place, or one a field where the values go to a file, which is written."""
+    fields = [one for _, one in found]
+    if answer.save is not None:
+        save(Path(answer.save), fields, coordinates, channels)
+    if answer.picture is not None:
+        assert answer.grid is not None
+        draw(Path(answer.picture), fields, answer.grid, coordinates, channels[0])
+    rows: list[Prediction] = []
+    for file, one in found:
+        name = one.name.removeprefix(file.name).removeprefix(", ").removeprefix("field ")
+        head: Prediction = {"file": str(file), "field": name}
+        if answer.save is not None or answer.picture is not None:
+            extremes = zip(channels, one.values.amin(0).tolist(), one.values.amax(0).tolist(), strict=True)
+            rows.append(head | {f"{word} {c}": v for c, a, b in extremes for word, v in (("least", a), ("largest", b))})
+            continue
+        for pos, values, far in zip(one.pos.tolist(), one.values.tolist(), one.is_far.tolist(), strict=True):
+            told = dict(zip((*coordinates, *channels), (*pos, *values), strict=True))
+            rows.append(head | told | {"far": "far" if far else ""})
+    return rows
 
 
 def save(path: Path, found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> None:
