@@ -258,6 +258,8 @@ def test_samples_without_digits_in_their_frame_are_refused_unless_masked() -> No
     exists = torch.ones(2, 11, dtype=torch.bool)
     exists[1, 3] = False
     assert bool(op(u, Points(x, mask=exists))(torch.rand(4, 2)).isfinite().all())
+    near = 1 + 1e-13 * x.clamp(max=9.0)  # a masked place, which is kept as 0, is 10^13 sizes away
+    assert bool(operator(fields.Isotropic())(u, Points(near, mask=exists))(near).isfinite().all())
     large = 1e30 * x.clamp(max=9.0)
     assert bool(operator(fields.Isotropic())(u, Points(large))(large).isfinite().all())
 

@@ -69,6 +69,30 @@ def test_fields_of_a_run_move_with_their_samples(tmp_path: Path, capsys: pytest.
     assert (tmp_path / "isotropic" / "moved.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("downwards", [True, False])
+def test_pictures_run_as_rows_and_columns_do_or_right_and_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downwards: bool
+) -> None:
+    pos = torch.tensor([[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]])
+    values = torch.tensor([[[1.0], [2.0], [4.0]]])
+    batch = {"pos": pos, "mask": torch.tensor([[True, True, False]]), "values": values}
+    found = study.Moved(batch | {"wanted_pos": pos, "wanted_values": values}, values, 2 * values)
+    plt = pytest.importorskip("matplotlib.pyplot")
+    with monkeypatch.context() as kept:
+        kept.setattr(plt, "close", lambda figure: None)
+        study.draw(found, tmp_path / "moved.png", downwards=downwards)
+        figure = plt.gcf()
+    expected = pos[0].flip(-1) if downwards else pos[0]
+    panels = figure.axes[:5]
+    assert all(axes.yaxis_inverted() == downwards for axes in panels)
+    shown = [torch.tensor(np.asarray(axes.collections[0].get_offsets())) for axes in panels]
+    for places, of in zip(shown, (expected[:2], *[expected] * 4), strict=True):
+        torch.testing.assert_close(places, of.double())
+    drawn = [axes.collections[0].get_array().tolist() for axes in panels]
+    assert drawn == [[1, 2], [1, 2, 4], [1, 2, 4], [2, 4, 8], [1, 2, 4]]
+    plt.close(figure)
+
+
 def test_errors_are_those_of_their_names() -> None:
     still = torch.tensor([[[3.0], [4.0]]], dtype=torch.float64)
     found = study.Moved({}, still, still + torch.tensor([[[0.0], [-1.0]]])).errors()

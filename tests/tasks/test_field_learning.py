@@ -12,6 +12,7 @@ from fredholm import fields
 from fredholm.models import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.tasks.fields.answer import Answer
+from fredholm.tasks.fields.by_name import FrameName
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.scoring import score_test_split
 from tests.refusals import refused
@@ -105,26 +106,37 @@ def test_relative_errors_are_in_the_unit_of_the_data(tmp_path: Path) -> None:
     assert scored(task, model)["relative_error"] == pytest.approx(error.mean().item(), rel=1e-4)
 
 
-def test_frames_and_fields_have_their_names(tmp_path: Path) -> None:
-    frames = {
-        "identity": fields.Identity,
-        "isotropic": fields.Isotropic,
-        "diagonal": fields.Diagonal,
-        "affine": fields.Affine,
-        "rotational": fields.Rotational,
-        "periodic": fields.Periodic,
-    }
-    for name, kind in frames.items():
-        assert isinstance(FieldLearning.Config(frame=name).build_frame(), kind)  # pyright: ignore[reportArgumentType]
-    assert FieldLearning.Config(frame="affine", proper=True, average=True).build_frame() == fields.Affine(
-        proper=True, average=True
-    )
-    for name, kind in {
-        "siren": fields.SIREN,
-        "sinusoidal": fields.SinusoidalField,
-        "free_sinusoidal": fields.FreeSinusoidalField,
-    }.items():
-        assert isinstance(FieldLearning.Config(field=name).build_field(2, 1), kind)  # pyright: ignore[reportArgumentType]
+FRAMES = {
+    "identity": fields.Identity(),
+    "isotropic": fields.Isotropic(),
+    "diagonal": fields.Diagonal(),
+    "affine": fields.Affine(proper=True),
+    "rotational": fields.Rotational(proper=True),
+    "periodic": fields.Periodic(),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames_have_their_names(name: FrameName) -> None:
+    has_axes = name in ("affine", "rotational")
+    settings = FieldLearning.Config(frame=name, proper=has_axes)
+    assert settings.build_frame() == FRAMES[name]
+    if has_axes:
+        averaged = dataclasses.replace(FRAMES[name], proper=False, average=True)
+        assert FieldLearning.Config(frame=name, average=True).build_frame() == averaged
+
+
+def test_fields_have_their_names_and_sizes() -> None:
+    siren = FieldLearning.Config(width=7, depth=4, omega_0=3.0).build_field(2, 1)
+    assert isinstance(siren, fields.SIREN)
+    assert ([tuple(shape) for shape in siren.shapes], siren.omega_0) == ([(7, 2), (7, 7), (7, 7), (1, 7)], 3.0)
+    given = FieldLearning.Config(field="sinusoidal", width=400, omega_0=3.0).build_field(2, 1)
+    assert isinstance(given, fields.SinusoidalField)
+    assert given.frequencies.shape == (400, 2)
+    assert given.frequencies.std().item() == pytest.approx(3.0, rel=0.1)
+    free = FieldLearning.Config(field="free_sinusoidal", width=7, omega_0=3.0).build_field(2, 1)
+    assert isinstance(free, fields.FreeSinusoidalField)
+    assert (free.num_terms, free.sigma) == (7, 3.0)
 
 
 @pytest.mark.parametrize("settings", [{"frame": "periodic"}, {"field": "free_sinusoidal"}, {"of_slopes": True}])
