@@ -257,7 +257,8 @@ def test_the_configurations_are_the_papers() -> None:
         ({"num_heads": 3}, ["num_heads must divide embed_dim", "3 heads for 8 channels"]),
         ({"attention": "pure", "gamma": 1.0}, ["gamma must be in (0, 1)", "got 1.0"]),
         ({"attention": "resolvent", "gamma": 0.0}, ["gamma must be in (0, 1)", "got 0.0"]),
-        ({"attention": "pure", "activation": "tanh"}, ["activation must be", "got 'tanh'"]),
+        ({"activation": "tanh"}, ["activation must be one of", "got 'tanh'"]),
+        ({"normaliser": "columns"}, ["normaliser must be one of", "got 'columns'"]),
         ({"num_outputs": 0}, ["num_outputs must be at least 1"]),
     ],
 )

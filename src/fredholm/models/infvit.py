@@ -95,6 +95,8 @@ class InfViT(SignalModel):
                     raise ValueError(f"models.InfViT: {name} must be in [0, 1); got {getattr(self, name)}")
             for name, allowed in (
                 ("attention", ("softmax", "pure", "resolvent", "factorised", "linear")),
+                ("activation", ("relu", "gelu", "abs")),
+                ("normaliser", ("frobenius", "rows")),
                 ("accumulation", ("stream", "running")),
                 ("decay", ("power", "constant")),
                 ("pool", ("cls", "mean")),
