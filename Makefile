@@ -40,6 +40,7 @@ docs: .venv/.stamp-docs
 
 pictures: .venv/.stamp-docs
 	$(BIN)/python docs/pictures/draw.py
+	$(BIN)/python docs/pictures/draw_fields.py
 	$(BIN)/python -m benchmarks.scaling benchmarks/results/large_domains.json docs/pictures/scaling.png
 	$(BIN)/python recipes/aether_against_gpt2.py --draw docs/studies/aether.json --out docs/pictures
 
