@@ -68,17 +68,29 @@ def test_a_disagreement_ends_with_its_own_code(monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_one_process")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_quick_run_prints_a_table_and_writes_the_same_rows(name, tmp_path):
+def test_a_quick_run_prints_a_table_and_writes_the_same_rows(name, tmp_path, capsys):
     path = tmp_path / "rows.json"
-    command = [sys.executable, "-m", "benchmarks", name, "--quick", "--threads", "1", "--json", str(path)]
-    command += FEWER.get(name, [])
+    assert main([name, "--quick", "--threads", "1", "--json", str(path), *FEWER.get(name, [])]) == 0
+    check_report(name, path, capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_as_a_command_memory_is_measured_in_processes_of_their_own(tmp_path):
+    path = tmp_path / "rows.json"
+    command = [sys.executable, "-m", "benchmarks", "scan", "--quick", "--threads", "1", "--json", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
+    check_report("scan", path, done.stdout)
+
+
+def check_report(name: str, path: Path, printed: str) -> None:
+    """What was printed is what was written."""
     report = json.loads(path.read_text())
     assert report["benchmark"] == name
     assert report["threads"] == 1
     assert report["rows"]
-    table = [line.split(" | ")[:3] for line in done.stdout.splitlines() if line.startswith("| ")][2:]
+    table = [line.split(" | ")[:3] for line in printed.splitlines() if line.startswith("| ")][2:]
     assert table == [[f"| {row['case']}", str(row["n"]), row["direction"]] for row in report["rows"]]
-    assert [line[2:] for line in done.stdout.splitlines() if line.startswith("- ")] == report["notes"]
+    assert [line[2:] for line in printed.splitlines() if line.startswith("- ")] == report["notes"]

@@ -19,9 +19,8 @@ QUICK = dataclasses.replace(
 )
 
 
-def test_a_quick_run_has_every_row(monkeypatch):
-    # a process for every memory measurement would take most of the time
-    monkeypatch.setattr("benchmarks.harness.instance.in_fresh_process", lambda function, *given: function(*given))
+@pytest.mark.usefixtures("in_one_process")
+def test_a_quick_run_has_every_row():
     rows = list(benchmark.measure(QUICK))
     assert {(row.case, row.n, row.peer) for row in rows if row.peer} == {
         ("regular", 31, "full spectra"),

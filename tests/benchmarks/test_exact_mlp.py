@@ -7,7 +7,7 @@ pytest.importorskip("torch_geometric", reason="the benchmark's peers need torch-
 
 from benchmarks import exact_mlp
 from benchmarks.exact_mlp import BENCHMARK, Config, against_peers, compare
-from benchmarks.harness import DIRECTIONS, Alone, Direction, GateError, Options, instance
+from benchmarks.harness import DIRECTIONS, Alone, Direction, GateError, Options
 from benchmarks.peers import Algorithm1, DenseEinsum, EdgeConditionedConvolution, KernelWeights, Peer
 from benchmarks.problem import TOLERANCE, Problem, ProblemConfig
 
@@ -86,8 +86,8 @@ def test_a_peer_too_slow_or_too_large_is_left_out(monkeypatch, limit, running):
     assert {row.peer for row in rows if row.case == "grid"} == running
 
 
-def test_every_case_has_a_row_for_every_size_direction_and_peer(monkeypatch):
-    monkeypatch.setattr(instance, "in_fresh_process", lambda function, *arguments: function(*arguments))
+@pytest.mark.usefixtures("in_one_process")
+def test_every_case_has_a_row_for_every_size_direction_and_peer():
     report = BENCHMARK.run(Config(options=SHORT, problem=TINY, peer_sizes=(9, 16), own_sizes=(25,)))
     names = [peer.name for peer in PEERS]
     versus = [(case, name) for case in ("grid", "points") for name in names] + [("grid bf16", "grid")]

@@ -11,9 +11,8 @@ pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = infinite_attention.Config(options=Options(quick=True)).sized()
 
 
-def test_a_quick_run_has_every_row(monkeypatch):
-    # a process for every memory measurement would take most of the time
-    monkeypatch.setattr("benchmarks.harness.instance.in_fresh_process", lambda function, *given: function(*given))
+@pytest.mark.usefixtures("in_one_process")
+def test_a_quick_run_has_every_row():
     config = dataclasses.replace(QUICK, own_points=(48,))
     rows = list(infinite_attention.measure(config))
     for route in infinite_attention.ROUTES:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import infvit
-from benchmarks.harness import Alone, GateError, Options, Row, instance
+from benchmarks.harness import Alone, GateError, Options, Row
 from benchmarks.infvit import BENCHMARK, Config, notes
 from benchmarks.infvit_problem import LINEAR, PLAIN, SDPA, SIDES, ModelConfig, ModelProblem, WrittenSoftmax, compare
 from fredholm import IntegralOperator, evaluation
@@ -16,12 +16,6 @@ from tests.refusals import refused
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = Config(options=Options(quick=True)).sized()
 SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.1))
-
-
-@pytest.fixture
-def in_one_process(monkeypatch):
-    # a process for every memory measurement would take most of the time
-    monkeypatch.setattr(instance, "in_fresh_process", lambda function, *given: function(*given))
 
 
 @pytest.mark.parametrize("embed_dim", [768, 1024])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import itnet
-from benchmarks.harness import DIRECTIONS, GateError, Options, Row, instance
+from benchmarks.harness import DIRECTIONS, GateError, Options, Row
 from benchmarks.itnet import BENCHMARK, INTEGRAL, MATRIX_PRODUCT, Config, IntegralProblem, notes
 from benchmarks.itnet_problem import PEER, ModelConfig, ModelProblem, blocks, compare, variants
 from fredholm import IntegralOperator, kernels, quadrature
@@ -64,8 +64,8 @@ def test_a_training_step_reaches_every_parameter_the_proposals_too():
         assert len(gradients) == sum(parameter.numel() > 0 for parameter in problem.model(name).parameters())
 
 
-def test_every_case_has_a_row_for_every_direction_and_the_peer_has_rows_of_its_own(monkeypatch):
-    monkeypatch.setattr(instance, "in_fresh_process", lambda function, *arguments: function(*arguments))
+@pytest.mark.usefixtures("in_one_process")
+def test_every_case_has_a_row_for_every_direction_and_the_peer_has_rows_of_its_own():
     report = BENCHMARK.run(SHORT)
     expected = {(name, 17, direction, PEER) for name in NAMES for direction in DIRECTIONS}
     expected |= {(PEER, 17, direction, None) for direction in DIRECTIONS}

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from benchmarks import language_models
-from benchmarks.harness import DIRECTIONS, GateError, Options, instance
+from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.language_models import BENCHMARK, CASE, PEER, SIDES, Config
 from fredholm.models import Aether
 
 SHORT = dataclasses.replace(Config(options=Options(quick=True)).sized(), options=Options(rounds=1, budget_s=0.1))
 
 
-def test_every_length_and_direction_has_a_row_a_side(monkeypatch):
-    monkeypatch.setattr(instance, "in_fresh_process", lambda function, *arguments: function(*arguments))
+@pytest.mark.usefixtures("in_one_process")
+def test_every_length_and_direction_has_a_row_a_side():
     report = BENCHMARK.run(SHORT)
     rows = [(row.case, row.n, row.direction, row.peer) for row in report.rows]
     assert rows == [(side, 9, d, PEER if side == CASE else None) for d in DIRECTIONS for side in SIDES]

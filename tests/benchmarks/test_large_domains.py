@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import large_domains
-from benchmarks.harness import DIRECTIONS, Direction, GateError, Options, instance
+from benchmarks.harness import DIRECTIONS, Direction, GateError, Options
 from benchmarks.large_domains import BENCHMARK, Config, compare
 from benchmarks.large_problem import (
     APPROXIMATE,
@@ -72,8 +72,8 @@ def test_approximations_share_the_exact_weights_and_the_error_is_that_of_the_int
         assert 1e-3 < error < 10
 
 
-def test_every_case_has_a_row_for_every_size_direction_and_reference(monkeypatch):
-    monkeypatch.setattr(instance, "in_fresh_process", lambda function, *arguments: function(*arguments))
+@pytest.mark.usefixtures("in_one_process")
+def test_every_case_has_a_row_for_every_size_direction_and_reference():
     report = BENCHMARK.run(SHORT)
     against = [(case, peer) for case in CASES for peer in (GRID, ATTENTION) if case != peer]
     expected = {
@@ -89,8 +89,7 @@ def test_every_case_has_a_row_for_every_size_direction_and_reference(monkeypatch
             assert row.max_rel_error == pytest.approx(0.0, abs=1e-5)
 
 
-def test_what_would_take_too_long_by_the_size_before_is_left_out(monkeypatch):
-    monkeypatch.setattr(instance, "in_fresh_process", lambda function, *arguments: function(*arguments))
+def test_what_would_take_too_long_by_the_size_before_is_left_out(monkeypatch, in_one_process):
     monkeypatch.setattr(large_domains, "compare", lambda config: None)
     config = dataclasses.replace(SHORT, cases=(GRID, LOW_RANK), directions=("forward",), limit_s=1.0)
     before: dict[tuple[str, Direction], tuple[int, float]]

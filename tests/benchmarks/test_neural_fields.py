@@ -8,9 +8,8 @@ pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = benchmark.Config(options=Options(quick=True)).sized()
 
 
-def test_a_quick_run_has_every_row(monkeypatch):
-    # a process for every memory measurement would take most of the time
-    monkeypatch.setattr("benchmarks.harness.instance.in_fresh_process", lambda function, *given: function(*given))
+@pytest.mark.usefixtures("in_one_process")
+def test_a_quick_run_has_every_row():
     rows = list(benchmark.measure(QUICK))
     assert {(row.case, row.peer) for row in rows} == {
         ("field operator, softmax", benchmark.ALL_WEIGHTS),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks import scan
-from benchmarks.harness import DIRECTIONS, GateError, Options, instance
+from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.scan import BENCHMARK, CASE, PEER, Config, compare
 
 SHORT = Options(rounds=1, budget_s=0.1)
@@ -23,8 +23,8 @@ def test_gate_stops_a_peer_that_disagrees_before_anything_is_timed(monkeypatch):
         BENCHMARK.run(TINY)
 
 
-def test_every_size_and_direction_has_a_row_a_side(monkeypatch):
-    monkeypatch.setattr(instance, "in_fresh_process", lambda function, *arguments: function(*arguments))
+@pytest.mark.usefixtures("in_one_process")
+def test_every_size_and_direction_has_a_row_a_side():
     threads = torch.get_num_threads()
     report = BENCHMARK.run(TINY)
     assert torch.get_num_threads() == threads

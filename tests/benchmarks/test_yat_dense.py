@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("nmn", reason="the benchmark's peer is the package nmn")
 
 from benchmarks import yat_dense
-from benchmarks.harness import DIRECTIONS, GateError, Options, instance
+from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.yat_dense import BENCHMARK, LINEAR, NORMED, PACKAGE, PEERS, Case, Config, Problem, compare
 
 TINY = Config(options=Options(rounds=1, budget_s=0.1), batch=32, in_features=12, out_features=20)
@@ -54,8 +54,8 @@ def test_what_is_stored_is_counted_once_with_the_output_and_without_parameters()
     )
 
 
-def test_every_case_has_its_rows_and_notes(monkeypatch):
-    monkeypatch.setattr(instance, "in_fresh_process", lambda function, *arguments: function(*arguments))
+@pytest.mark.usefixtures("in_one_process")
+def test_every_case_has_its_rows_and_notes():
     report = BENCHMARK.run(TINY)
     expected = []
     for case in get_args(Case):
