@@ -38,11 +38,16 @@ DOMAINS: dict[str, Domain] = {
 }
 
 
-@pytest.mark.parametrize("head_shared", [False, True])
 @pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])
 @pytest.mark.parametrize("name", DOMAINS)
-def test_every_domain(kind, name, head_shared):
-    check_route(TritonFactorisedSum(), make(kind, DOMAINS[name], head_shared=head_shared))
+def test_every_domain(kind, name):
+    check_route(TritonFactorisedSum(), make(kind, DOMAINS[name]))
+
+
+@pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])
+@pytest.mark.parametrize("name", ["grid", "weights and mask per entry"])
+def test_weights_that_heads_share(kind, name):
+    check_route(TritonFactorisedSum(), make(kind, DOMAINS[name], head_shared=True))
 
 
 @pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])

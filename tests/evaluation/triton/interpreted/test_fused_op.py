@@ -13,21 +13,21 @@ from tests.evaluation.triton.interpreted.problems import make
 POINTS, BOTH = Points(torch.rand(2, 2, 2)), Union(Points(torch.full((1, 2), 0.5)), Grid(1, 2))
 
 
-@pytest.mark.parametrize("domain", [POINTS, BOTH], ids=["points", "token and grid"])
-def test_operator_registration(monkeypatch, domain):
+def test_operator_registration(monkeypatch):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operator."""
     calls = []
     monkeypatch.setattr(tiled, "mlp_integral_triton", lambda *call: (calls.append(call), mlp_integral_triton(*call))[1])
-    problem = make(domain, batch=2, is_causal=True)
-    TritonTiled().integrate(problem.kernel, problem.u, domain)
+    problem = make(BOTH, batch=2, is_causal=True)
+    TritonTiled().integrate(problem.kernel, problem.u, BOTH)
     tensors, *rest = calls[0]
     leaves = [t if t.dtype == torch.int64 else t.detach().requires_grad_() for t in tensors]
     report = torch.library.opcheck(mlp_integral_triton, (leaves, *rest))
     assert set(report.values()) == {"SUCCESS"}
 
 
-@pytest.mark.parametrize("evaluation", ["auto", TritonTiled()], ids=["auto", "named"])
-@pytest.mark.parametrize("domain", [POINTS, BOTH], ids=["points", "token and grid"])
+@pytest.mark.parametrize(
+    ("domain", "evaluation"), [(BOTH, "auto"), (POINTS, TritonTiled())], ids=["auto, token and grid", "named, points"]
+)
 def test_one_graph_with_the_same_numbers(domain, evaluation):
     torch.compiler.reset()
     problem = make(domain, batch=2)
