@@ -22,7 +22,7 @@ import importlib.util
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -325,12 +325,20 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
-def learned(parts: Sequence[Part]) -> Iterator[tuple[Part, Setting, int, Mapping[str, analysis.Moves]]]:
-    """The operators that are trained: part, setting, dimension and what they are moved by."""
-    if "groups" in parts:
-        yield from (("groups", setting, dim, ROTATIONS) for setting in SETTINGS for dim in (2, 3))
-    if "frames" in parts:
-        yield from (("frames", setting, 2, GROUPS) for setting in FRAMED)
+class Learned(NamedTuple):
+    """An operator that is trained, and what it is moved by."""
+
+    part: Part
+    setting: Setting
+    dim: int
+    groups: Mapping[str, analysis.Moves]
+
+
+def learned(parts: Sequence[Part]) -> list[Learned]:
+    """The operators of these parts, one seed of each."""
+    turned = [Learned("groups", setting, dim, ROTATIONS) for setting in SETTINGS for dim in (2, 3)]
+    framed = [Learned("frames", setting, 2, GROUPS) for setting in FRAMED]
+    return [one for one in (*turned, *framed) if one.part in parts]
 
 
 def main(config: Config) -> None:
