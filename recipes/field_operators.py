@@ -4,10 +4,9 @@ Command:   fredholm train mnist_fields
            python recipes/field_operators.py && fredholm train poisson_fields
            fredholm train darcy_fields
            python recipes/field_operators.py runs/poisson_fields/seed-0   (how its fields move with their samples)
-Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      poisson 398 s of processor time, darcy 460 s; mnist not timed in one piece
-Score:     relative error with seed 0: poisson 0.267 on 100 test solutions, 0.045 with --task refine-steps=100; darcy
-           0.173 on 50; mnist 0.367 on 10,000
+Hardware:  one core of a two-core AMD EPYC, darcy of an Intel Xeon, shared with other work; float32
+Time:      processor time a seed: poisson 540 s, mnist 1,100 s, darcy 460 s
+Score:     see docs/studies/neural_fields.md
 Paper:     Neural Fields Meet Attention (appendices F and G): digits and Poisson solutions as fields. It does not state
            their reconstruction error; its equivariance errors are 0.013 and 0.0276
 Data:      ../shared/data/mnist, ../shared/data/neuralop_pde, and what this file computes
