@@ -2,7 +2,7 @@
 
 Command:   python recipes/field_claims.py
 Hardware:  one core of a two-core AMD EPYC, shared with other work; operators in float32, errors in both precisions
-Time:      processor time a seed: groups 270 s, frames 240 s, temperature and samples a second
+Time:      processor time a seed: groups 270 s, frames 205 s, temperature and samples a second
 Score:     see docs/studies/neural_fields.md
 Paper:     Neural Fields Meet Attention, tables 1 and 2, figures 3 and 6, table 6 (its numbers of samples)
 
