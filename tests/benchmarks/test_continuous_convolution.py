@@ -8,7 +8,7 @@ import torch
 from benchmarks import continuous_convolution as benchmark
 from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.peers.full_spectra import full_spectra
-from fredholm.evaluation import FeatureFFT, FeatureTiled, select
+from fredholm.evaluation import AUTO, FeatureFFT, FeatureTiled
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = dataclasses.replace(
@@ -67,4 +67,4 @@ def test_full_sizes_take_the_routes_that_are_measured():
         ("irregular", 100, FeatureTiled),
     ):
         problem = benchmark.Problem(config, case, n)
-        assert isinstance(select(problem.kernel, problem.u, problem.domain).evaluation, route)
+        assert isinstance(AUTO.choose(problem).route, route)

@@ -10,6 +10,7 @@ from benchmarks.harness import Alone, GateError, Options, Row
 from benchmarks.infvit import BENCHMARK, Config, notes
 from benchmarks.infvit_problem import LINEAR, PLAIN, SDPA, SIDES, ModelConfig, ModelProblem, WrittenSoftmax, compare
 from fredholm import IntegralOperator, evaluation
+from fredholm.evaluation import AUTO
 from fredholm.models import InfViT
 from tests.refusals import refused
 
@@ -66,7 +67,7 @@ def test_softmax_has_the_same_weights_both_ways_and_all_operators_the_route():
     routes = [
         [part.evaluation for part in model.modules() if isinstance(part, IntegralOperator)] for model in (fused, plain)
     ]
-    assert routes == [["auto"] * 2, [WrittenSoftmax()] * 2]
+    assert routes == [[AUTO] * 2, [WrittenSoftmax()] * 2]
 
 
 @pytest.mark.usefixtures("in_one_process")

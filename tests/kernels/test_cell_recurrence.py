@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.evaluation import Dense
+from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import GRU, LSTM, RNN, CellRecurrence
 from fredholm.kernels.secant import tanh_secant, unit_response
 from fredholm.training import parameter_groups
@@ -21,7 +21,7 @@ def signal(*shape: int, scale: float = 1.0) -> Tensor:
 
 
 def quadrature(kernel: CellRecurrence, u: Tensor, domain: Sequence | None = None) -> Tensor:
-    return Dense().integrate(kernel, u, Sequence(u.shape[1]) if domain is None else domain)
+    return Dense().integrate(Integral(kernel, u, Sequence(u.shape[1]) if domain is None else domain))
 
 
 @names

@@ -3,9 +3,9 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.evaluation import Dense, TermByTerm, select
+from fredholm.evaluation import AUTO, Dense, Integral, TermByTerm
 from fredholm.kernels import MLP, Attention, LinearAttention, Scaled, Sum
-from tests.contracts.routes import Problem, check_route, randomise, results
+from tests.contracts.routes import check_route, randomise, results
 from tests.refusals import refused
 
 
@@ -14,7 +14,7 @@ def mlp(**options) -> MLP:
 
 
 def fastest(*arguments):
-    return select(*arguments).evaluation
+    return AUTO.choose(Integral(*arguments)).route
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ def test_a_sum_is_the_sum_of_the_integrals(domain, is_causal):
     assert len(kernel.terms) == 3
     u = torch.randn(2, 5, 4, dtype=torch.float64)
     u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
-    made = Problem(kernel, u, domain)
+    made = Integral(kernel, u, domain)
     check_route(TermByTerm(fastest), made)
-    separate = sum(results(Dense(), Problem(term, u, domain))["integral"] for term in kernel.kernels)
+    separate = sum(results(Dense(), Integral(term, u, domain))["integral"] for term in kernel.kernels)
     torch.testing.assert_close(results(Dense(), made)["integral"], separate)
-    assert isinstance(select(kernel, u, domain).evaluation, TermByTerm)
+    assert isinstance(AUTO.choose(Integral(kernel, u, domain)).route, TermByTerm)
 
 
 def test_a_gate_at_zero_starts_at_the_pretrained_layer_and_learns():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import fredholm
 from fredholm import compare_routes, domains, evaluation, kernels, quadrature
 from fredholm.domains import Domain
-from fredholm.evaluation import Toeplitz
+from fredholm.evaluation import AUTO, Toeplitz
 from fredholm.kernels import Kernel
 from fredholm.operators import RouteComparison
 from tests.operators.build import operator, signal
@@ -181,7 +181,7 @@ def test_nothing_is_left_behind() -> None:
     assert torch.equal(torch.random.get_rng_state(), state)
     assert all(torch.equal(value, before[name]) for name, value in op.state_dict().items())
     assert all(parameter.grad is None for parameter in [u, *op.parameters()])
-    assert (op.evaluation, op.quadrature, ran, u.requires_grad, op.training) == ("auto", None, [], True, True)
+    assert (op.evaluation, op.quadrature, ran, u.requires_grad, op.training) == (AUTO, None, [], True, True)
 
 
 def test_gradients_that_are_only_rounding_are_no_error() -> None:

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, preceding_counts
-from fredholm.evaluation import Dense
+from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import Kernel
 from fredholm.quadrature import Neighbourhood, NodesPerQuery
 from fredholm.quadrature import neighbourhood as module
 from tests.contracts.routes import randomise
-from tests.quadrature.build import integrand, mlp, plain, scattered, signal
+from tests.quadrature.build import mlp, plain, scattered, signal
 
 N = 11
 MASK = torch.tensor([[True] * 7 + [False] * 4, [False, True] * 5 + [True]])
@@ -101,7 +101,7 @@ def test_strips_find_what_all_pairs_find(settings: dict[str, Any], monkeypatch: 
     monkeypatch.setattr(module, "SEARCHED_PAIRS", 300 * 17)
     monkeypatch.setattr(module, "TRIED_POINTS", 9)
     kernel, domain, asked = mlp(), scattered(300), scattered(83, seed=8)
-    nodes = Neighbourhood(**settings).nodes(integrand(kernel, signal(300), domain, signal(83), asked))
+    nodes = Neighbourhood(**settings).nodes(Integral(kernel, signal(300), domain, signal(83), asked))
     assert isinstance(nodes, NodesPerQuery)
     distance = domain.displacement(asked.pos).norm(dim=-1)
     near = distance <= settings.get("radius", torch.inf)

@@ -66,6 +66,8 @@ class Domain(abc.ABC):
     """(number of points, mass) of consecutive runs that share their mass evenly; None when weights were given."""
     given_counts_per_mass: Tensor | None = None
     """`counts_per_mass` of points that stand for those of another domain; None: it follows from the measure."""
+    given_past_mass: Tensor | None = None
+    """`past_mass` at points that stand for another integral's queries, `(B', N)`; None: it follows from the measure."""
     pair_bias: Tensor | None = None
     """What `weigh_pairs` was given, `(B', H', Nq, N)`: bool, or the logarithm of a density."""
 
@@ -182,6 +184,23 @@ class Domain(abc.ABC):
         """Whether nothing is hidden and all points weigh the same."""
         return self.mask is None and self.pair_bias is None and self.is_even
 
+    def has_points_of(self, other: "Domain") -> bool:
+        """Whether both domains have the same points in the same order: the same positions, times and masks.
+
+        Generated ones are compared by their geometry, others value by value. Where values cannot be read, as by the
+        compiler, two tensors count as different.
+        """
+        if self is other:
+            return True
+        if (self.num_points, self.pos_dim, self.is_periodic) != (other.num_points, other.pos_dim, other.is_periodic):
+            return False
+        if not _are_equal(self.mask, other.mask):
+            return False
+        gridded = sum(block.num_points for block in self.grid_blocks) == self.num_points
+        if self.is_generated and other.is_generated and gridded and self.grid_blocks == other.grid_blocks:
+            return (self.times is None) == (other.times is None)
+        return _are_equal(self.pos, other.pos) and _are_equal(self.times, other.times)
+
     @property
     def device(self) -> torch.device:
         """Device of the positions."""
@@ -252,3 +271,12 @@ class Domain(abc.ABC):
             shape = ", ".join(map(str, self.grid_blocks[0].shape))
             return f"{type(self).__name__}({shape}{', periodic=True' if self.is_periodic else ''})"
         return f"{type(self).__name__}(num_points={self.num_points}, pos_dim={self.pos_dim}{batch})"
+
+
+def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is other:
+        return True
+    if one is None or other is None or one.shape != other.shape:
+        return False
+    comparable = one.dtype == other.dtype and one.device == other.device and not torch.compiler.is_compiling()
+    return comparable and torch.equal(one, other)

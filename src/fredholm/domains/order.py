@@ -27,6 +27,19 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
     return counts.clamp(0, num_points)[None]
 
 
+def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
+    """μ{y ≤ x}: the mass of the points that each query may see, itself included, `(1 or B, Nq)`.
+
+    At points that stand for queries of another integral it is what that integral's points weigh.
+    """
+    if query_domain.given_past_mass is not None:
+        return query_domain.given_past_mass
+    counts, weights = preceding_counts(query_domain, domain), torch.atleast_2d(domain.weights)
+    batch = max(len(counts), len(weights))
+    running = torch.nn.functional.pad(weights.cumsum(-1), (1, 0)).expand(batch, -1)
+    return running.gather(-1, counts.expand(batch, -1))
+
+
 def is_ordered_by_index(domain: Domain) -> bool:
     """Whether each point of a domain may see just the points up to its own index: no two share a time."""
     if domain.times is None or domain.is_generated:

@@ -63,12 +63,15 @@ class MLP(PairwiseMLP, MultiHead):
         sigma: standard deviation of the frequencies, in cycles per unit length.
         head_shared: one kernel for all heads instead of one a head.
         is_causal: κ = 0 where y comes after x.
+        causal_measure: what a causal kernel is integrated against. "past": the points up to x, with total mass 1, so
+            that what comes later changes nothing. "total": the whole measure, of which x sees a share, as operators
+            between functions on an interval need it. None: "past" where `is_causal`.
         epsilon: scale of the output layer's initial values.
 
     Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the
     operator starts as mean + identity. The paper states b2 = I/n, which together with the weights 1/n would give
     mean/n, not the mean that it intends. Hidden layers between (depth > 2, which the paper does not specify) start at
-    N(0, 2/w), b = 0.
+    N(0, 2/w), b = 0. A causal mean is one over the past, which the paper does not specify either.
 
     Raises:
         ValueError: on heads that do not divide the channels, a depth below 2, or sizes below 1.
@@ -90,12 +93,20 @@ class MLP(PairwiseMLP, MultiHead):
         sigma: float = 10.0,
         head_shared: bool = False,
         is_causal: bool = False,
+        causal_measure: Literal["past", "total"] | None = None,
         epsilon: float = 1e-3,
     ) -> None:
         super().__init__()
         check_sizes("kernels.MLP", embed_dim, num_heads, pos_dim, width, num_frequencies, activation)
         if depth < 2:
             raise ValueError(f"kernels.MLP: depth counts linear layers and must be at least 2; got {depth}")
+        if causal_measure not in (None, "past", "total"):
+            raise ValueError(f"kernels.MLP: causal_measure must be 'past' or 'total'; got {causal_measure!r}")
+        if causal_measure is not None and not is_causal:
+            raise ValueError(
+                f"kernels.MLP: causal_measure={causal_measure!r} has no effect without is_causal=True; leave it out"
+            )
+        self.averages_past = is_causal and causal_measure != "total"
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.pos_dim, self.width, self.depth = num_heads, pos_dim, width, depth
         self.head_dim = embed_dim // num_heads
@@ -155,7 +166,11 @@ class MLP(PairwiseMLP, MultiHead):
         if not self.is_causal:
             return kappa
         seen = torch.arange(n_k, device=u.device) < preceding_counts(query_domain, domain)[..., None]  # (B', Nq, N)
-        return torch.where(seen[:, None, :, :, None, None], kappa, torch.zeros((), dtype=kappa.dtype, device=u.device))
+        share = self.past_share(domain, query_domain)
+        share = seen if share is None else seen * share[..., None]
+        return torch.where(seen[:, None, :, :, None, None], kappa, 0.0) * share[:, None, :, :, None, None].to(
+            kappa.dtype
+        )
 
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None

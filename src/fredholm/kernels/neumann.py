@@ -65,14 +65,14 @@ class Neumann(ValueMixing):
         """Queries, keys and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`; None: the points."""
 
     @final
-    def elsewhere(self, domain: Domain, query_domain: Domain) -> list[str]:
-        """Why a series cannot be taken at these queries, a sentence each; empty when it can."""
-        if domain.pair_bias is not None and query_domain is not domain:
+    def elsewhere(self, domain: Domain, query_domain: Domain | None) -> list[str]:
+        """Why a series cannot be taken at these queries, a sentence each; empty when it can. None: at the points."""
+        if domain.pair_bias is not None and query_domain is not None:
             return ["pair weights are for other queries than the points, which later hops start from"]
         return []
 
     @final
-    def density(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
+    def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """a, or c; see `ValueMixing.density`.
 
         Raises:
@@ -80,8 +80,9 @@ class Neumann(ValueMixing):
         """
         for reason in self.elsewhere(domain, query_domain):
             raise ValueError(f"{type(self).__name__}: {reason}; give the queries as points of the signal")
-        at_points = query is u and query_domain is domain
-        form = self.hop_form(u, None if at_points else query)
+        own_queries = query is None and query_domain is None
+        query_domain = domain if query_domain is None else query_domain
+        form = self.hop_form(u, None if own_queries else u if query is None else query)
         with torch.autocast(u.device.type, enabled=False):
             dtype = torch.promote_types(form.value.dtype, torch.float32)
             rows = self._scores(form.query, form.key, domain, query_domain, dtype)

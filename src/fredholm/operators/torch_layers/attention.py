@@ -115,12 +115,9 @@ class AttentionLayer(nn.Module):
         operator: IntegralOperator, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain
     ) -> tuple[Tensor, Tensor]:
         """The operator's result and the coefficients of the mean, which the fused route does not form."""
-        u, domain, query_given, _ = operator.prepare(u, domain, query=query, query_domain=query_domain)
-        kernel = operator.kernel
-        assert isinstance(kernel, Attention)
-        assert query_given is not None
-        integral, coefficients = FusedAttention().with_coefficients(kernel, u, domain, query_given, query_domain)
-        return operator.around(integral, query_given), coefficients
+        integral = operator.prepare(u, domain, query=query, query_domain=query_domain)
+        out, coefficients = FusedAttention().with_coefficients(integral)
+        return operator.around(out, integral.query), coefficients
 
     def _check_signals(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         own = self.kernel.projections

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Self, final
+from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Grid
-from fredholm.evaluation import Evaluation, FilterEvaluation, Filtering, as_filtering, select
+from fredholm.evaluation import AUTO, Auto, Evaluation, Filtering, FilterRoute, Integral, as_filtering
 from fredholm.kernels import Convolution
 from fredholm.operators.integral import IntegralOperator
 from fredholm.operators.torch_layers.parameters import copy_parameters
@@ -33,9 +33,7 @@ class ConvolutionLayer(nn.Module):
     unless hooks watch the operator.
     """
 
-    def __init__(
-        self, kernel: Convolution, *, bias: bool = True, evaluation: Evaluation | Literal["auto"] = "auto"
-    ) -> None:
+    def __init__(self, kernel: Convolution, *, bias: bool = True, evaluation: Evaluation = AUTO) -> None:
         super().__init__()
         if not isinstance(kernel, Convolution):
             raise TypeError(f"ConvolutionLayer: kernel must be a kernels.Convolution; got {type(kernel).__name__}")
@@ -102,12 +100,12 @@ class ConvolutionLayer(nn.Module):
         query_domain = kernel.output_domain(domain, cells).to(x.device)
         u = (x if x.ndim == axes + 2 else x[None]).flatten(2).transpose(1, 2)
         operator.prepare(u, domain, query_domain=query_domain)
+        integral = Integral(kernel, u, domain, None, query_domain)
         route = operator.evaluation
-        if route == "auto":
-            route = select(kernel, u, domain, None, query_domain).evaluation
-        fits = not _is_watched(operator) and not route.unsupported_reasons(kernel, u, domain, None, query_domain)
-        found = as_filtering(kernel, domain, query_domain) if fits else None
-        filtering = (route, found) if isinstance(route, FilterEvaluation) and isinstance(found, Filtering) else None
+        route = route.choose(integral).route if isinstance(route, Auto) else route
+        fits = not _is_watched(operator) and not route.unsupported_reasons(integral)
+        found = integral.once(as_filtering) if fits else None
+        filtering = (route, found) if isinstance(route, FilterRoute) and isinstance(found, Filtering) else None
         plan = _Plan(asked, kernel, operator.evaluation, domain, query_domain, cells, filtering)
         if not torch.compiler.is_compiling():
             self._plan = plan
@@ -219,11 +217,12 @@ class _Plan(NamedTuple):
 
     asked: object
     kernel: Convolution
-    evaluation: Evaluation | Literal["auto"]
+    evaluation: Evaluation
     domain: Domain
     query_domain: Domain
     cells: tuple[int, ...]
-    filtering: tuple[FilterEvaluation, Filtering] | None  # None: as the operator's own route does it
+    filtering: tuple[FilterRoute[Convolution], Filtering[Convolution]] | None
+    """None: as the operator's own route does it."""
 
     def serves(self, operator: IntegralOperator) -> bool:
         """Whether the operator is still the one that the plan was made for."""
