@@ -116,8 +116,7 @@ class IntegralProblem(Instance):
 
         def apply() -> torch.Tensor:
             with self.config.autocast(self.device):
-                route = AUTO.choose(Integral(self.kernel, self.u, self.grid)).route
-                return route.integrate(Integral(self.kernel, self.u, self.grid))
+                return AUTO.integrate(Integral(self.kernel, self.u, self.grid))
 
         return directed(apply, direction, [self.u, *self.kernel.parameters()], None)
 

@@ -168,7 +168,7 @@ def draw_quadrature() -> None:
     asked = {"query": u[:, :1], "query_domain": centre}
     figure, places = plt.subplots(1, 4, figsize=(14, 3.7), layout="constrained", width_ratios=[1, 1, 1, 1.4])
     torch.manual_seed(1)
-    given = quadrature.Integrand(u, grid, asked["query"], centre, grid.weights[None], 1, is_causal=False)
+    given = Integral(op.kernel, u, grid, asked["query"], centre)
     kinds = (
         (quadrature.MonteCarlo(64, per_query=True), GREY, "by mass"),
         (quadrature.MonteCarlo(64, proposal), BLUE, "learned"),

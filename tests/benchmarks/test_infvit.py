@@ -89,11 +89,11 @@ def test_every_model_has_its_rows():
 
 @pytest.mark.usefixtures("in_one_process")
 def test_softmax_that_differs_at_a_later_size_is_not_reported(monkeypatch):
-    right = WrittenSoftmax.integrate
+    right = WrittenSoftmax.compute
     monkeypatch.setattr(
         WrittenSoftmax,
-        "integrate",
-        lambda self, k, u, d, *more: (1.05 if len(d.pos) == 37 else 1) * right(self, k, u, d),
+        "compute",
+        lambda self, integral: (1.05 if integral.domain.num_points == 37 else 1) * right(self, integral),
     )
     with pytest.raises(GateError, match="softmax, SDPA against softmax, written out, n=36"):
         BENCHMARK.run(dataclasses.replace(SHORT, cases=(SDPA, PLAIN)))

@@ -83,7 +83,7 @@ def queries_of(n: int, step: int, first: float) -> Grid:
     ("n", "step", "first"), [(9, 1, 0), (4, 2, 1), (5, 1, 3), (3, 4, -2), (13, 1, -3), (1, 1, 4), (2, 3, 5), (3, 1, 8)]
 )
 def test_queries_on_any_grid_of_the_lattice(route, n, step, first, mode):
-    problem = make(Sequence(9), natural=False, padding_mode=mode, dilation=2)
+    problem = make(Grid(9), natural=False, padding_mode=mode, dilation=2)
     problem = changed(problem, query_domain=queries_of(n, step, first))
     check_route(route, problem)
 
@@ -91,7 +91,7 @@ def test_queries_on_any_grid_of_the_lattice(route, n, step, first, mode):
 @each_route
 @pytest.mark.parametrize(("n", "first"), [(19, -0.5), (8, 3.0), (30, -3.0), (1, 2.5)])
 def test_transposed_results_on_any_part_of_the_finer_grid(route, n, first):
-    problem = make(Sequence(9), natural=False, transposed=True, stride=2)
+    problem = make(Grid(9), natural=False, transposed=True, stride=2)
     problem = changed(problem, query_domain=Grid(n, spacing=(0.5 / 9,), origin=((0.5 + first) / 9,)))
     check_route(route, problem)
 
@@ -99,7 +99,7 @@ def test_transposed_results_on_any_part_of_the_finer_grid(route, n, first):
 @pytest.mark.parametrize("first", [-20, 30])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_queries_that_see_no_key(transposed, first):
-    problem = make(Sequence(9), natural=False, transposed=transposed)
+    problem = make(Grid(9), natural=False, transposed=transposed)
     problem = changed(problem, query_domain=queries_of(3, 1, first))
     check_route(NativeConvolution(), problem)
     assert not results(NativeConvolution(), problem)["integral"].any()
@@ -109,10 +109,10 @@ def test_queries_that_see_no_key(transposed, first):
 
 @each_route
 def test_queries_that_do_not_exist_get_zero(route):
-    problem = make(Sequence(9), natural=False)
+    problem = make(Grid(9), natural=False)
     operator = IntegralOperator(problem.kernel, residual=False, evaluation=route).double()
-    every = operator(problem.u, query_domain=Grid(9))
-    out = operator(problem.u, query_domain=Grid(9, mask=torch.arange(9) % 2 == 0))
+    every = operator(problem.u, problem.domain, query_domain=Grid(9))
+    out = operator(problem.u, problem.domain, query_domain=Grid(9, mask=torch.arange(9) % 2 == 0))
     assert not out[:, 1::2].any()
     assert torch.equal(out[:, ::2], every[:, ::2])
 
@@ -126,7 +126,7 @@ def test_any_convolution(n, kernel_size, stride, dilation, padding, transposed, 
     options = {"kernel_size": kernel_size, "stride": stride, "dilation": dilation, "padding": (padding,)}
     options |= {"groups": groups, "transposed": transposed, "padding_mode": "zeros" if transposed else mode}
     try:
-        problem = make(Sequence(n), **options)
+        problem = make(Grid(n), **options)
     except ValueError:
         hypothesis.reject()
     for route in ROUTES:
@@ -218,11 +218,11 @@ def test_routes_ask_for_the_marker_only(route, domain):
     [
         (Points(torch.rand(9, 1)), None, "the points of the signal are not one whole regular grid"),
         (Union(Grid(8), Points(torch.rand(1, 1).double())), None, "are not one whole regular grid"),
-        (Sequence(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
-        (Sequence(9), Grid(3, spacing=(0.15,)), "centres of the filter's windows"),
-        (Sequence(9), Grid(3, spacing=(1 / 9,), origin=(0.3,)), "centres of the filter's windows"),
+        (Grid(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
+        (Grid(9), Grid(3, spacing=(0.15,)), "centres of the filter's windows"),
+        (Grid(9), Grid(3, spacing=(1 / 9,), origin=(0.3,)), "centres of the filter's windows"),
         (
-            Sequence(9),
+            Grid(9),
             Grid(30, spacing=(1 / 9,), origin=(0.5 / 9,)),
             "continued by 22 cells, more than once over its 9",
         ),

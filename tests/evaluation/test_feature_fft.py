@@ -79,14 +79,14 @@ def test_equals_dense(domain, options):
     [(9, 1, 0), (4, 2, 1), (5, 1, 3), (3, 4, -2), (13, 1, -3), (1, 1, 4), (2, 3, 5), (4, 1, 0.3)],
 )
 def test_queries_on_any_grid_of_the_lattice(options, n, step, first):
-    problem = make(Sequence(9), **options)
+    problem = make(Grid(9), **options)
     problem = changed(problem, query_domain=Grid(n, spacing=(step / 9,), origin=((0.5 + first) / 9,)))
     check_route(ROUTE, problem)
 
 
 @pytest.mark.parametrize("first", [-20, 40])
 def test_queries_that_see_no_key_get_exactly_zero(first):
-    problem = make(Sequence(9), horizon=0.3)
+    problem = make(Grid(9), horizon=0.3)
     problem = changed(problem, query_domain=Grid(3, spacing=(1 / 9,), origin=((0.5 + first) / 9,)))
     check_route(ROUTE, problem)
     assert not results(ROUTE, problem)["integral"].any()
@@ -102,7 +102,7 @@ def as_features(problem: Integral) -> tuple[list[torch.Tensor], Plan]:
     """The signal as an image, features and matrices, all leaves, and how the route cuts the signal."""
     kernel = problem.kernel
     assert isinstance(kernel, Waves)
-    found = as_filtering(kernel, problem.domain, problem.query_domain)
+    found = as_filtering(problem)
     assert isinstance(found, Filtering)
     image = problem.u.unflatten(1, found.keys.shape).movedim(-1, 1)
     features = kernel.lattice_features(found.keys, found.queries).movedim(-1, 0)
@@ -189,7 +189,7 @@ def test_the_operator_is_one_for_torch():
 
 
 def test_no_spectrum_of_the_filter_is_kept_and_only_inputs_are_saved():
-    problem, saved = make(Sequence(50)), []
+    problem, saved = make(Grid(50)), []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
         ROUTE.integrate(Integral(problem.kernel, problem.u.requires_grad_(), problem.domain))
     assert max(saved) <= max(problem.u.numel(), 99 * 3, 3 * 48)
@@ -197,13 +197,13 @@ def test_no_spectrum_of_the_filter_is_kept_and_only_inputs_are_saved():
 
 def test_nothing_to_integrate_gives_exactly_zero():
     for options in OPTIONS.values():
-        found = results(ROUTE, make(Sequence(20, mask=torch.zeros(2, 20, dtype=torch.bool)), **options))
+        found = results(ROUTE, make(Grid(20, mask=torch.zeros(2, 20, dtype=torch.bool)), **options))
         assert not any(value.any() for value in found.values())
 
 
 @pytest.mark.parametrize("options", [{}, {"groups": 4}, {"is_causal": True, "horizon": 0.3}])
 def test_low_precision_stays_near_the_float64_oracle(options):
-    problem = make(Sequence(211), **options)
+    problem = make(Grid(211), **options)
     expected = results(NativeConvolution(), problem)
     problem.kernel.float()
     problem = changed(problem, u=problem.u.detach().float())
@@ -213,7 +213,7 @@ def test_low_precision_stays_near_the_float64_oracle(options):
 
 
 def test_a_bfloat16_operator_computes_in_float32():
-    problem = make(Sequence(211))
+    problem = make(Grid(211))
     problem.kernel.bfloat16()
     problem = changed(problem, u=problem.u.detach().bfloat16())
     found = results(FeatureFFT(), problem)
@@ -226,12 +226,12 @@ def test_a_bfloat16_operator_computes_in_float32():
 @pytest.mark.parametrize(("in_dim", "out_dim", "groups"), [(4, 2, 2), (4, 1, 1), (1, 4, 1), (6, 4, 2), (1, 1, 1)])
 def test_groups_of_one_channel_on_either_side(in_dim, out_dim, groups):
     kernel = randomise(ContinuousConvolution(in_dim, out_dim, groups=groups).double())
-    check_route(ROUTE, Integral(kernel, torch.randn(3, 13, in_dim, dtype=torch.float64), Sequence(13)))
+    check_route(ROUTE, Integral(kernel, torch.randn(3, 13, in_dim, dtype=torch.float64), Grid(13)))
 
 
 def test_equals_direct_convolution_on_a_long_sequence():
     kernel = ContinuousConvolution(5, 7)
-    problem = Integral(kernel, torch.randn(1, 4001, 5), Sequence(4001))
+    problem = Integral(kernel, torch.randn(1, 4001, 5), Grid(4001))
     compare(results(FeatureFFT(), problem), results(NativeConvolution(), problem), 1e-5)
 
 
@@ -274,8 +274,8 @@ def test_compiles_in_one_graph_for_any_length():
     ("domain", "queries", "told"),
     [
         (Points(torch.rand(9, 1)), None, "the points of the signal are not one whole regular grid"),
-        (Sequence(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
-        (Sequence(9), Grid(18), "centres of the filter's windows"),
+        (Grid(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
+        (Grid(9), Grid(18), "centres of the filter's windows"),
         (Grid(9, periodic=True), None, "centres of the filter's windows"),
     ],
 )

@@ -55,7 +55,7 @@ def test_queries_off_a_periodic_grid_leave_the_oracle():
 
 def test_refuses_when_no_route_fits_and_says_why():
     u = torch.empty(1, 40_000, 4, device="meta")
-    with pytest.raises(ValueError, match=r"no evaluation can integrate Mean on .*Dense: κ would need 95\.4 GiB"):
+    with pytest.raises(ValueError, match=r"no route can integrate Mean on .*Dense: κ would need 95\.4 GiB"):
         AUTO.choose(Integral(Mean(4), u, Grid(200, 200)))
 
 

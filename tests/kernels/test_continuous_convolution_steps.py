@@ -94,7 +94,7 @@ def test_a_reset_starts_a_new_sequence():
 
 def test_a_state_that_grows_is_not_reset():
     op = operator(spacing=0.1)
-    with refused(ValueError, "StepLoop: the state of ContinuousConvolution holds every point", "reset"):
+    with refused(ValueError, "StepLoop: a state that holds every point cannot be cleared"):
         op.scan(torch.randn(2, 3, 4).double(), Sequence(3, spacing=0.1), reset=torch.ones(2, 3, dtype=torch.bool))
 
 

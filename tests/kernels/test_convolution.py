@@ -136,7 +136,7 @@ def test_a_perceptron_of_the_displacement_is_a_convolution_with_its_table():
     ],
 )
 def test_results_live_at_the_centres_of_their_windows(options, shape, spacing, origin):
-    (block,) = Convolution(1, 1, **options).output_domain(Sequence(6)).grid_blocks
+    (block,) = Convolution(1, 1, **options).output_domain(Grid(6)).grid_blocks
     assert block.shape == shape
     assert [6 * x for x in (*block.spacing, *block.origin)] == pytest.approx([spacing, origin])
 

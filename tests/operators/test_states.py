@@ -119,7 +119,7 @@ def test_refuses_kernels_that_carry_no_state():
     with refused(ValueError, "IntegralOperator.step: Attention looks ahead", "is_causal=True"):
         op.step(u[:, 0], (u, u))
     op = IntegralOperator(kernels.LSTM(4, 4), evaluation=Dense())
-    with refused(ValueError, "Dense carries no state", "evaluation='auto'"):
+    with refused(ValueError, "Dense carries no state", "evaluation=Auto()"):
         op.scan(u)
     op = IntegralOperator(kernels.Attention(4, 2, is_causal=True))
     with refused(ValueError, "keeps neither resets nor masks"):

@@ -175,7 +175,7 @@ class StatefulRoute(Route[K], StatefulEvaluation):
             if domain.pair_bias is not None:
                 reasons = [*reasons, "a state does not remember what pairs weigh"]
             if kernel.sees_simultaneous and not is_ordered_by_index(domain):
-                reasons = [*reasons, "points that share a time see each other, and a state leads from one to the next"]
+                reasons = [*reasons, "points that share a time see each other"]
             if reset is not None and kernel.has_growing_state:
                 reasons = [*reasons, "a state that holds every point cannot be cleared for some sequences of a batch"]
             reasons = [*reasons, *self.run_refusals(cast("Integral[K]", integral), state, reset)]

@@ -148,7 +148,8 @@ def test_gpus(monkeypatch, capability, cuda, dtype, told):
 def test_neither_importing_nor_refusing_imports_triton():
     program = (
         "import sys, torch; from fredholm import domains, evaluation, kernels; "
-        "evaluation.select(kernels.MLP(4, 2, 2), torch.zeros(1, 9, 4), domains.Grid(3, 3)); "
+        "asked = evaluation.Integral(kernels.MLP(4, 2, 2), torch.zeros(1, 9, 4), domains.Grid(3, 3)); "
+        "evaluation.AUTO.choose(asked); "
         "print([name for name in sys.modules if name.partition('.')[0] == 'triton'])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
