@@ -545,7 +545,7 @@ class Cell:
         return Generator().manual_seed(zlib.crc32(str(self).encode()))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def table_kernel(name: str, variant: str, pos_dim: int) -> Kernel:
     """A kernel of the table; variants that are drawn together are joined by " + ". Not to be changed."""
     return ROWS[name].kernel(pos_dim, *variant.split(" + "))

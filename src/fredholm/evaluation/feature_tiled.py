@@ -12,11 +12,11 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from fredholm.domains import Domain, whole_grid
 from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.recomputed import recomputed
 from fredholm.evaluation.strips import Reach, Strip, reach_of, strips
 from fredholm.evaluation.transforms import at_least_float32
 from fredholm.kernels import FeatureFilter
@@ -97,9 +97,7 @@ class FeatureSums:
 
     def integral(self, strip: Strip, values: Tensor, weight: Tensor) -> Tensor:
         """v at the queries of a strip, `(P, nq, E, d_out)`; only its inputs are kept for the backward pass."""
-        if not torch.is_grad_enabled():
-            return self._integral(strip, values, weight)
-        return checkpoint(self._integral, strip, values, weight, use_reentrant=False)
+        return recomputed(self.kernel, self._integral, strip, values, weight)
 
     def _integral(self, strip: Strip, values: Tensor, weight: Tensor) -> Tensor:
         features = self._features(strip).to(values.dtype)  # (P, nq, nk, w)

@@ -15,6 +15,7 @@ from fredholm.evaluation.point_blocks import blocks_of
 from fredholm.kernels import FactorisedNeumann, RowNorm
 from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.hop_norms import divided
+from fredholm.kernels.solve_each import solve
 
 
 @final
@@ -41,7 +42,7 @@ class Woodbury(Route[FactorisedNeumann]):
     def compute(self, integral: Integral[FactorisedNeumann]) -> Tensor:
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
-        blocks, dtype = blocks_of(u, self.block, self.kept), working_dtype(u)
+        blocks, dtype = blocks_of(u, self.block, self.kept, kernel), working_dtype(u)
         points = _Points(kernel, domain, torch.promote_types(dtype, torch.float32))
         mass = torch.atleast_2d(kernel.measure(domain)).to(points.dtype).expand(u.shape[:2])
         signal, mass = blocks.cut(u), blocks.cut(mass)
@@ -70,7 +71,7 @@ def _table(kernel: FactorisedNeumann, sums: list[Tensor]) -> Tensor:
         squares = (grams[0] * grams[1]).sum((-2, -1), keepdim=True)  # c²
         scale = divided(scale, torch.where(squares == 0, 0.0, torch.where(squares == 0, 1.0, squares).sqrt()))
     identity = torch.eye(moments.shape[-1], dtype=moments.dtype, device=moments.device)
-    return torch.linalg.solve(identity - scale * moments, scale * carried @ kernel.value_matrices().double().mT)
+    return solve(identity - scale * moments, scale * carried @ kernel.value_matrices().double().mT)
 
 
 def _over_rows(phi: Tensor, total: Tensor | None) -> Tensor:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from fredholm.domains import Domain
 from fredholm.kernels.kernel import State
 from fredholm.kernels.matrix_recurrence import MatrixForm, MatrixRecurrence
+from fredholm.kernels.solve_each import solve
 
 Rule = Literal["euler", "bilinear", "zoh"]
 
@@ -144,7 +145,7 @@ def discretise(rates: Tensor, input_weight: Tensor, steps: Tensor, rule: Rule) -
     if rule == "euler":
         return identity + a, b
     if rule == "bilinear":
-        solved = torch.linalg.solve(identity - 0.5 * a, torch.cat([identity + 0.5 * a, b], dim=-1))
+        solved = solve(identity - 0.5 * a, torch.cat([identity + 0.5 * a, b], dim=-1))
     else:
         both = torch.nn.functional.pad(torch.cat([a, b], dim=-1), (0, 0, 0, b.shape[-1]))
         solved = torch.linalg.matrix_exp(both)[..., :n, :]

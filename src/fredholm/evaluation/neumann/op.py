@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
 from fredholm.evaluation.neumann.backward import backward
 from fredholm.evaluation.neumann.forward import Found, forward
 from fredholm.evaluation.neumann.inputs import HopInputs, HopPlan
@@ -109,4 +110,5 @@ def _backward(ctx: Any, grad: Tensor, grad_norm: Tensor, *_: Tensor) -> tuple[li
     return [g if w else None for g, w in zip(grads, ctx.wanted, strict=True)], None, None, None
 
 
-hops.register_autograd(_backward, setup_context=_setup_context)
+differentiable(hops, _backward, setup_context=_setup_context)
+differentiable(hops_backward)

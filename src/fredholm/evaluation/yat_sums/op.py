@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
 from fredholm.evaluation.yat_sums.backward import Backward, Given
 from fredholm.evaluation.yat_sums.forward import forward
 from fredholm.evaluation.yat_sums.inputs import YatInputs, decoded
@@ -90,4 +91,5 @@ def _backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[list[Tensor | None], 
     return [g if w else None for g, w in zip(grads, ctx.wanted, strict=True)], None, None
 
 
-yat_sums.register_autograd(_backward, setup_context=_setup_context)
+differentiable(yat_sums, _backward, setup_context=_setup_context)
+differentiable(yat_sums_backward)
