@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import preceding_counts
+from fredholm.domains.checks import values_can_be_read
 from fredholm.quadrature.checks import check_count, check_number
 from fredholm.quadrature.nodes import Integrand, Nodes
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
@@ -77,8 +78,9 @@ class Neighbourhood(Quadrature):
         """Points near each query, and which of them are its neighbours, `(B', Nq, K)` each."""
         distances = _Distances(integrand)
         size = max(1, SEARCHED_PAIRS // max(1, distances.batch * integrand.domain.num_points))
-        flat = integrand.domain.pos.ndim == 2 and integrand.query_domain.pos.ndim == 2
-        strips = flat and not integrand.domain.is_periodic and not torch.compiler.is_compiling()
+        places = integrand.domain.pos, integrand.query_domain.pos
+        flat = all(pos.ndim == 2 for pos in places)
+        strips = flat and not integrand.domain.is_periodic and values_can_be_read(*places)
         rows, found = [], []
         for some, points in self._strips(integrand, distances, size) if strips else _blocks(integrand, size):
             local, near = self._nearest(distances.squared(some, points))
@@ -128,7 +130,8 @@ class Neighbourhood(Quadrature):
         near = squared < torch.inf
         if self.radius is not None:
             near = near & (squared <= self._edge(squared.dtype) ** 2)
-            count = int(near.sum(-1).max()) if near.numel() else 0
+            # nobody can tell how many are near where values cannot be read
+            count = count if not values_can_be_read(near) else int(near.sum(-1).max()) if near.numel() else 0
         if self.num_neighbours is not None:
             count = min(count, self.num_neighbours)
         distance, index = torch.where(near, squared, torch.inf).topk(
