@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch._C import _functorch
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import is_fake
 
 
@@ -16,10 +16,10 @@ def values_can_be_read(*tensors: Tensor | None) -> bool:
 
 
 def _holds_values(tensor: Tensor) -> bool:
-    while _functorch.is_functorch_wrapped_tensor(tensor):
-        if _functorch.is_batchedtensor(tensor):
+    while is_functorch_wrapped_tensor(tensor):
+        if is_batchedtensor(tensor):
             return False
-        tensor = _functorch.get_unwrapped(tensor)
+        tensor = get_unwrapped(tensor)
     return not (tensor.is_meta or is_fake(tensor))
 
 
