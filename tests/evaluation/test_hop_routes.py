@@ -243,6 +243,52 @@ def test_iteration_reaches_its_tolerance(normaliser, gamma):
     assert 1e-7 < error < 1e-2 / (1 - gamma)
 
 
+@pytest.mark.parametrize("options", [{}, {"normaliser": "rows"}, {"is_causal": True}], ids=str)
+def test_iteration_where_heads_need_unlike_numbers_of_hops(options):
+    """Two points are solved at once, sixty-four are not; the first head then waits for the others as it is."""
+    for seed in range(10):
+        torch.manual_seed(seed)
+        kernel = InfiniteAttention(16, 2, gamma=0.95, **options)
+        for parameter in kernel.parameters():
+            torch.nn.init.normal_(parameter)
+        mask = torch.arange(64) < torch.tensor([[2], [64], [0]])
+        u = torch.randn(3, 64, 16).where(mask[..., None], 0.0).requires_grad_()
+        out = HopIteration().integrate(kernel, u, Sequence(64, mask=mask))
+        (grad,) = torch.autograd.grad(out.sin().sum(), u)
+        assert bool(grad.isfinite().all())
+        alone = HopIteration().integrate(kernel, u[:1], Sequence(64, mask=mask[:1]))
+        assert torch.equal(out[:1], alone)
+        exact = Dense().integrate(kernel.double(), u.double(), Sequence(64, mask=mask))
+        torch.testing.assert_close(out.double(), exact, atol=2e-5 * exact.abs().max().item(), rtol=0)
+
+
+def test_points_without_mass_take_no_part_in_directions():
+    """Two of 64 points exist; directions go on being taken from what rounding leaves of their residual."""
+    mask = torch.arange(64) < 2
+    for seed in range(6):
+        torch.manual_seed(seed)
+        kernel = InfiniteAttention(16, 2)
+        for parameter in kernel.parameters():
+            torch.nn.init.normal_(parameter)
+        u = torch.randn(1, 64, 16).where(mask[:, None], 0.0)
+        try:
+            told = HopIteration(1e-30, max_hops=40).integrate(kernel, u, Sequence(64, mask=mask))
+        except ValueError as error:
+            told = str(error)
+        assert "nan" not in str(told)
+
+
+@pytest.mark.parametrize("size", [1e14, 1e18])
+@pytest.mark.parametrize("options", [{}, {"activation": "abs", "normaliser": "rows"}, {"form": "hop"}], ids=str)
+def test_the_size_of_a_point_without_mass_changes_nothing(options, size):
+    made = problem(options, Points(torch.rand(9, 2), weights=(torch.arange(9) != 3).float()), torch.float32)
+    kept = made.domain.weights > 0
+    for route in (HopSolve(), HopIteration()) if options.get("form") != "hop" else (HopTiled(),):
+        small = route.integrate(made.kernel, made.u, made.domain)
+        large = route.integrate(made.kernel, torch.where(kept[:, None], made.u, size), made.domain)
+        torch.testing.assert_close(large[:, kept], small[:, kept], atol=1e-5, rtol=1e-5)
+
+
 def test_an_iteration_that_stops_short_says_so():
     made = problem({"gamma": 0.99}, Sequence(7))
     with refused(ValueError, "HopIteration: after 3 hops a relative residual of", "above tolerance = 1e-12"):

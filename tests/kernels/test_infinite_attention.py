@@ -195,6 +195,18 @@ def test_step_by_step_is_the_whole(options, dtype):
     torch.testing.assert_close(stepped, whole, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
+def test_a_first_score_that_underflows_has_a_gradient(normaliser):
+    kernel = InfiniteAttention(4, 2, activation="gelu", is_causal=True, normaliser=normaliser, bias=False)
+    with torch.no_grad():
+        kernel.projections.key_weight.copy_(-kernel.projections.query_weight)
+    u = (30 * torch.randn(1, 4)).requires_grad_()
+    out, (_, _, norm) = kernel.step(u, kernel.initial_state(1))
+    grads = torch.autograd.grad(out.sum() + norm.sum(), [u, *kernel.parameters()])
+    assert not norm.any()
+    assert all(not grad.any() for grad in grads)
+
+
 def test_the_future_reaches_nothing():
     kernel, u = kernel_of(is_causal=True), torch.randn(1, 8, 8, dtype=torch.float64)
     other = u.clone()

@@ -105,8 +105,6 @@ def test_golden_parameter_shapes():
     assert shapes == {
         "input_weight": (6, 128, 577),
         "input_bias": (6, 128),
-        "hidden_weight": (0, 6, 128, 128),
-        "hidden_bias": (0, 6, 128),
         "output_weight": (6, 128, 64, 64),
         "output_bias": (6, 64, 64),
     }

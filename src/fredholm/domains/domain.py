@@ -6,7 +6,15 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from fredholm.domains.checks import check_mask, check_one_batch, check_points, check_tensor, checked_weights, dropped
+from fredholm.domains.checks import (
+    check_mask,
+    check_one_batch,
+    check_points,
+    check_tensor,
+    checked_weights,
+    dropped,
+    values_can_be_read,
+)
 
 
 class GridBlock(NamedTuple):
@@ -88,8 +96,8 @@ class Domain(abc.ABC):
         check_one_batch(name, mask, weights)
         self.mask = mask
         self.pos = self._without_absent(pos, mask)
-        checked = self.is_generated or torch.compiler.is_compiling()
-        if not checked and not bool(torch.isfinite(self.pos).all()):
+        is_checked = not self.is_generated and values_can_be_read(self.pos)
+        if is_checked and not bool(torch.isfinite(self.pos).all()):
             raise ValueError(f"{name}: pos holds NaN or infinite values at points that exist; remove or mask them")
         self.uniform_parts = ((pos.shape[-2], 1.0),) if weights is None else None
         self.weights = self._weights_over(mask) if weights is None else checked_weights(name, weights, mask)
@@ -157,7 +165,7 @@ class Domain(abc.ABC):
             raise TypeError(f"{name}: bias must be bool (True = keep) or float (a log-density); got {bias.dtype}")
         if bias.device != self.device and not self.is_generated:
             raise ValueError(f"{name}: bias is on {bias.device} but the domain is on {self.device}")
-        if bias.dtype != torch.bool and not torch.compiler.is_compiling() and not bool((bias < torch.inf).all()):
+        if bias.dtype != torch.bool and values_can_be_read(bias) and not bool((bias < torch.inf).all()):
             raise ValueError(f"{name}: bias holds NaN or +inf; a log-density is below +inf, and -inf hides a pair")
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
         other.pair_bias = bias[(None,) * (3 - bias.ndim)][:, None] if bias.ndim < 4 else bias
@@ -278,5 +286,5 @@ def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
         return True
     if one is None or other is None or one.shape != other.shape:
         return False
-    comparable = one.dtype == other.dtype and one.device == other.device and not torch.compiler.is_compiling()
+    comparable = one.dtype == other.dtype and one.device == other.device and values_can_be_read(one, other)
     return comparable and torch.equal(one, other)

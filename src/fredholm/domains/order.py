@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import Domain
 
 
@@ -41,9 +42,14 @@ def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
 
 
 def is_ordered_by_index(domain: Domain) -> bool:
-    """Whether each point of a domain may see just the points up to its own index: no two share a time."""
+    """Whether each point of a domain may see just the points up to its own index: no two share a time.
+
+    False where times cannot be read.
+    """
     if domain.times is None or domain.is_generated:
         return True
+    if not values_can_be_read(domain.times):
+        return False
     up_to_itself = torch.arange(1, domain.num_points + 1, device=domain.device)
     return bool((preceding_counts(domain, domain) == up_to_itself).all())
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fredholm.domains import Domain
+from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import DotProduct, DotProductForm, Kernel, State
@@ -98,7 +99,7 @@ def _mask(kernel: DotProduct, domain: Domain, query_domain: Domain, dtype: torch
     """
     visible = kernel.visible(domain, query_domain)
     some = visible.any(-1, keepdim=True)
-    if not torch.compiler.is_compiling() and bool(some.all()):
+    if values_can_be_read(some) and bool(some.all()):
         some = None
     else:
         visible = visible | ~some

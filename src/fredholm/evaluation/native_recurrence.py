@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.cells.fused import fused_recurrence
 from fredholm.evaluation.cells.op import fused_recurrence_op
 from fredholm.evaluation.cells.runs import Runs
@@ -56,7 +57,7 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
             kernel.check_state(state, batch)
         u = u.to(kernel.weight_ih.dtype)
         mask = None if domain.mask is None else domain.mask.expand(batch, length)
-        if torch.compiler.is_compiling():
+        if not values_can_be_read(mask, reset):
             out, *ended = fused_recurrence_op([u, *state, *kernel.weights], len(state), kernel.mode, mask, reset)
             return out, tuple(ended)
         with torch.autocast(u.device.type, enabled=False):

@@ -89,8 +89,8 @@ def integrate_pairwise(
         sin_weight=_or_empty(form.sin_weight, u),
         cos_weight=_or_empty(form.cos_weight, u),
         distance_weight=_or_empty(form.distance_weight, u),
-        hidden_weight=form.hidden_weight,
-        hidden_bias=form.hidden_bias,
+        hidden_weight=_or_empty(form.hidden_weight, u),
+        hidden_bias=_or_empty(form.hidden_bias, u),
         output_weight=form.output_weight,
     )
     # of positions, differences are taken

@@ -168,8 +168,8 @@ class PairwiseForm(NamedTuple):
     distance_weight: Tensor | None  # r: (G, w)
     query_pos: Tensor  # (B', Nq, s)
     key_pos: Tensor  # (B', N, s)
-    hidden_weight: Tensor  # M: (m, G, w, w)
-    hidden_bias: Tensor  # (m, G, w)
+    hidden_weight: Tensor | None  # M: (m, G, w, w)
+    hidden_bias: Tensor | None  # (m, G, w)
     output_weight: Tensor  # W: (G, w, d, d_out)
     output_bias: Tensor  # b: (G, d_out, d)
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
+from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.kernel import State
 from fredholm.kernels.matrix_recurrence import MatrixForm, MatrixRecurrence
 from fredholm.kernels.solve_each import solve
@@ -179,7 +180,7 @@ def _steps(
     )
     # not torch.where, which would round the number to float32
     steps = (times - before).masked_fill(torch.isinf(before), first_step).masked_fill(~exists, 0.0)
-    if not torch.compiler.is_compiling() and bool((steps < 0).any()):
+    if values_can_be_read(steps) and bool((steps < 0).any()):
         raise ValueError(
             f"kernels.LinearSystem: time runs backwards by {-steps.min().item():.4g} from the point before; give times "
             "that do not decrease, also from one chunk or step to the next"

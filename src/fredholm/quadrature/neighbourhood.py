@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import preceding_counts
+from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation import Integral
 from fredholm.quadrature.checks import check_count, check_number
 from fredholm.quadrature.nodes import Nodes, mass_of
@@ -78,8 +79,9 @@ class Neighbourhood(Quadrature):
         """Points near each query, and which of them are its neighbours, `(B', Nq, K)` each."""
         distances = _Distances(integral)
         size = max(1, SEARCHED_PAIRS // max(1, distances.batch * integral.domain.num_points))
-        flat = integral.domain.pos.ndim == 2 and integral.query_domain.pos.ndim == 2
-        strips = flat and not integral.domain.is_periodic and not torch.compiler.is_compiling()
+        places = integral.domain.pos, integral.query_domain.pos
+        flat = all(pos.ndim == 2 for pos in places)
+        strips = flat and not integral.domain.is_periodic and values_can_be_read(*places)
         rows, found = [], []
         for some, points in self._strips(integral, distances, size) if strips else _blocks(integral, size):
             local, near = self._nearest(distances.squared(some, points))
@@ -129,7 +131,8 @@ class Neighbourhood(Quadrature):
         near = squared < torch.inf
         if self.radius is not None:
             near = near & (squared <= self._edge(squared.dtype) ** 2)
-            count = int(near.sum(-1).max()) if near.numel() else 0
+            # nobody can tell how many are near where values cannot be read
+            count = count if not values_can_be_read(near) else int(near.sum(-1).max()) if near.numel() else 0
         if self.num_neighbours is not None:
             count = min(count, self.num_neighbours)
         distance, index = torch.where(near, squared, torch.inf).topk(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Grid
+from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation import AUTO, Auto, Evaluation, Filtering, FilterRoute, Integral, as_filtering
 from fredholm.kernels import Convolution
 from fredholm.operators.integral import IntegralOperator
@@ -72,7 +73,7 @@ class ConvolutionLayer(nn.Module):
         output_size = None if output_size is None else tuple(output_size)
         asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device, _is_watched(operator))
         plan = self._plan
-        if torch.compiler.is_compiling() or plan is None or plan.asked != asked or not plan.serves(operator):
+        if not values_can_be_read(x) or plan is None or plan.asked != asked or not plan.serves(operator):
             plan = self._planned(x, output_size, asked)
         images = x if x.ndim == axes + 2 else x[None]
         if plan.filtering is not None:
@@ -107,7 +108,7 @@ class ConvolutionLayer(nn.Module):
         found = integral.once(as_filtering) if fits else None
         filtering = (route, found) if isinstance(route, FilterRoute) and isinstance(found, Filtering) else None
         plan = _Plan(asked, kernel, operator.evaluation, domain, query_domain, cells, filtering)
-        if not torch.compiler.is_compiling():
+        if values_can_be_read(x):
             self._plan = plan
         return plan
 
