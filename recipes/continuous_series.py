@@ -106,7 +106,8 @@ class Job(NamedTuple):
             model = dataclasses.replace(model, omega_0=RATES[self.name])
         elif self.part == "kernels":
             activation: Any = self.name
-            model = dataclasses.replace(model, activation=activation)
+            sines = {} if activation == "sine" else {"omega_0": CKCNN.Config.omega_0}  # which others do not have
+            model = dataclasses.replace(model, activation=activation, **sines)
         elif self.part == "depth":
             blocks, channels = (int(word) for word in self.name.split()[::2])
             model = dataclasses.replace(model, depth=blocks, embed_dim=channels)

@@ -90,15 +90,16 @@ def fit(variant: Variant, target: Tensor, config: Config, learning_rate: float, 
     """Fits ψ, the kernel of one channel to one, to its target."""
     torch.manual_seed(config.seed)
     activation, spread_bias, layer_norm = variant
+    sines = {"omega_0": omega_0} if activation == "sine" else {}
     kernel = ContinuousConvolution(
         1,
         1,
         is_causal=False,
         num_samples=1,
         activation=activation,
-        omega_0=omega_0,
         spread_bias=spread_bias,
         layer_norm=layer_norm,
+        **sines,
     )
     x = torch.linspace(-1, 1, len(target))[:, None]
     optimizer = torch.optim.Adam(kernel.parameters(), lr=learning_rate)

@@ -52,7 +52,8 @@ def test_operators_and_blocks() -> None:
 
     def operator_of(**read: bool) -> IntegralOperator:
         inputs = kernels.KernelInputs(query_position=False, key_position=False, **read)
-        kernel = kernels.MLP(6, 2, 2, inputs=inputs, width=5, num_frequencies=3, epsilon=1.0, sigma=1.0)
+        frequencies = {"num_frequencies": 3, "sigma": 1.0} if inputs.has_frequencies else {}
+        kernel = kernels.MLP(6, 2, 2, inputs=inputs, width=5, epsilon=1.0, **frequencies)
         return IntegralOperator(kernel, evaluation=Dense()).double()
 
     relative, distances = operator_of(), operator_of(relative_position=False)

@@ -21,10 +21,10 @@ from fredholm.evaluation import (
 )
 from fredholm.kernels import Kernel, LowRankMLP, PointInputs, SeparableMLP
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.small_perceptron import small_perceptron
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
-SMALL = {"width": 5, "num_frequencies": 3, "sigma": 1.0}
 ANYWHERE = PointInputs(query_position=False, key_position=False)
 KERNELS = {
     "low rank": (LowRankMLP, {"rank": 3}),
@@ -84,7 +84,7 @@ def kernel_named(
 ) -> LowRankMLP | SeparableMLP:
     torch.manual_seed(1)
     made, options = KERNELS[name]
-    return randomise(made(8, 4, 1, is_causal=is_causal, **(SMALL | options)).to(dtype))
+    return randomise(made(8, 4, 1, is_causal=is_causal, **small_perceptron(**options)).to(dtype))
 
 
 def problem(name: str, where: Domain, *, is_causal: bool = False, dtype: torch.dtype = torch.float64) -> Integral:
@@ -177,7 +177,7 @@ def test_autocast_takes_signals_of_either_precision(name, is_causal):
 
 def test_sums_keep_float32_under_autocast():
     """A thousand and one terms of 1: bfloat16 would stop counting at 256."""
-    kernel = LowRankMLP(4, 2, 1, rank=1, epsilon=0.0, **SMALL)
+    kernel = LowRankMLP(4, 2, 1, rank=1, epsilon=0.0, **small_perceptron())
     with torch.autocast("cpu", torch.bfloat16):
         out = FactorisedSum(50).integrate(
             Integral(kernel, torch.ones(1, 1001, 4), Sequence(1001, weights=torch.ones(1001)))

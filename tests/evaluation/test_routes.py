@@ -9,13 +9,14 @@ from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import Dense, Evaluation, Integral, Tiled, Toeplitz
 from fredholm.kernels import MLP, KernelInputs
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.small_perceptron import small_perceptron
 
 GROUPS = tuple(KernelInputs.__dataclass_fields__)
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
 
 def make(domain: Domain, batch: int = 2, dtype: torch.dtype = torch.float64, **options) -> Integral:
-    options = {"width": 5, "num_frequencies": 3, "sigma": 1.0, "num_heads": 3} | options
+    options = {"num_heads": 3} | small_perceptron(**options)
     kernel = randomise(MLP(2 * options.pop("num_heads"), options.pop("heads", 3), domain.pos_dim, **options).to(dtype))
     u = torch.randn(batch, domain.num_points, kernel.in_dim, dtype=dtype)
     if domain.mask is not None:

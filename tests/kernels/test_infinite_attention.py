@@ -242,7 +242,9 @@ def test_refuses_what_it_cannot_be():
         ({"form": "depth"}, "form must be 'resolvent' or 'hop'; got 'depth'"),
         ({"activation": "exp"}, "activation must be 'relu' or 'gelu' or 'abs'"),
         ({"normaliser": "l1"}, "normaliser must be 'frobenius' or 'rows'"),
-        ({"form": "hop", "learn_gamma": True}, "one hop has no gamma to learn"),
+        ({"form": "hop", "learn_gamma": True}, "learn_gamma=True has no effect with form='hop'"),
+        ({"form": "hop", "gamma": 0.5}, "gamma=0.5 has no effect with form='hop'"),
+        ({"scale": 0.3}, "scale=0.3 has no effect with activation='relu'"),
     ]
     for options, told in cases:
         with refused(ValueError, told):

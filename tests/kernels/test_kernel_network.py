@@ -35,10 +35,15 @@ def normalised(network: KernelNetwork, h: Tensor) -> Tensor:
     return (h - h.mean(-1, keepdim=True)) / (h.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
 
 
+def frequency(activation: KernelActivation, omega_0: float) -> dict[str, Any]:
+    """The setting of ω0 where something reads it."""
+    return {"omega_0": omega_0} if activation == "sine" else {}
+
+
 @each_activation
 @pytest.mark.parametrize("pos_dim", [1, 2, 3])
 def test_is_its_formula(activation: KernelActivation, pos_dim: int):
-    network = KernelNetwork(pos_dim, width=6, activation=activation, omega_0=1.0).double()
+    network = KernelNetwork(pos_dim, width=6, activation=activation, **frequency(activation, 1.0)).double()
     x = 2 * torch.rand(3, 4, pos_dim, dtype=torch.float64) - 1
     expected = normalised(network, ACTIVATIONS[activation](before_activation(network, x)[1]))
     torch.testing.assert_close(network(x), expected, rtol=1e-9, atol=1e-10)
@@ -118,12 +123,12 @@ def test_a_fixed_omega_0_is_kept_in_the_checkpoint():
 
 @each_activation
 def test_phases_keep_float32_under_autocast_and_in_low_precision(activation):
-    network = KernelNetwork(width=5, activation=activation, omega_0=300.0)
+    network = KernelNetwork(width=5, activation=activation, **frequency(activation, 300.0))
     x = torch.linspace(-1, 1, 50)[:, None]
     expected = network(x)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(network(x), expected)
-    low = KernelNetwork(width=5, activation=activation, omega_0=300.0).bfloat16()
+    low = KernelNetwork(width=5, activation=activation, **frequency(activation, 300.0)).bfloat16()
     wide = KernelNetwork(width=5, activation=activation)
     wide.load_state_dict(low.state_dict())
     assert low(x).dtype == torch.float32
@@ -144,7 +149,11 @@ def test_bad_input_is_told():
         ({"omega_0": math.inf}, "got inf"),
         ({"omega_0": math.nan}, "got nan"),
         ({"width": 0}, "width must be an integer >= 1; got 0"),
-        ({"activation": "relu", "learn_omega_0": True}, "'relu' has none to learn"),
+        ({"activation": "relu", "learn_omega_0": True}, "learn_omega_0=True has no effect with activation='relu'"),
+        (
+            {"activation": "swish", "omega_0": 5.0},
+            "omega_0=5.0 has no effect with activation='swish'; leave it at",
+        ),
     ]
     for options, told in cases:
         with refused(ValueError, "kernels.KernelNetwork", told):

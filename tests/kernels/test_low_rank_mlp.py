@@ -39,7 +39,7 @@ def full_and_causal() -> tuple[LowRankMLP, LowRankMLP]:
 def test_matrix_is_the_formula_entry_by_entry(activation, head_shared, num_frequencies, constant):
     kernel = LowRankMLP(
         6, 3, 2, rank=4, width=5, activation=activation, head_shared=head_shared, num_frequencies=num_frequencies,
-        sigma=1.0, constant=constant,
+        sigma=1.0 if num_frequencies else 10.0, constant=constant,
     ).double()  # fmt: skip
     randomise(kernel)
     u, query = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
@@ -90,7 +90,7 @@ def test_at_the_last_point_the_mean_over_the_past_is_the_mean():
 def test_without_inputs_and_factors_it_is_the_constant_mlp_kernel():
     off = KernelInputs(**dict.fromkeys(KernelInputs.__dataclass_fields__, False))
     constant = randomise(MLP(4, 2, 2, inputs=off, epsilon=0.0, width=3))
-    kernel = LowRankMLP(4, 2, 2, inputs=NOTHING, epsilon=0.0, **SMALL)
+    kernel = LowRankMLP(4, 2, 2, inputs=NOTHING, epsilon=0.0, rank=2, width=5)
     assert kernel.constant is not None
     with torch.no_grad():
         kernel.constant.copy_(constant.output_bias)

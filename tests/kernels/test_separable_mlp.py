@@ -12,7 +12,8 @@ SMALL = {"width": 5, "num_frequencies": 3, "sigma": 1.0}
 
 @pytest.mark.parametrize(("head_shared", "num_frequencies"), [(False, 3), (True, 0)])
 def test_matrix_is_the_formula_entry_by_entry(head_shared, num_frequencies):
-    options = SMALL | {"num_frequencies": num_frequencies, "head_shared": head_shared}
+    sigma = 1.0 if num_frequencies else 10.0
+    options = SMALL | {"num_frequencies": num_frequencies, "sigma": sigma, "head_shared": head_shared}
     kernel = randomise(SeparableMLP(6, 3, 2, **options).double())
     u, query = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
     domain, query_domain = Points(torch.rand(4, 2).double()), Points(torch.rand(2, 3, 2).double())

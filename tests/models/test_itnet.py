@@ -72,8 +72,20 @@ def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
     assert len(losses) == len(sampled.blocks)
     both = model(rank=3, num_samples=2)
     both(x)
-    with refused(ValueError, "low-rank kernels have two linear layers", "kernel_depth 3"):
+
+
+def test_low_rank_kernels_read_the_inputs_of_one_point_and_refuse_the_others() -> None:
+    inputs = kernels.KernelInputs(query_position=False, key_content=False)
+    kernel = model(rank=3, inputs=inputs).blocks[0].operator.kernel  # pyright: ignore[reportAttributeAccessIssue]
+    assert not kernel.features.query.reads_position
+    assert not kernel.features.key.reads_content
+    assert kernel.features.key.reads_position
+    assert kernel.features.query.reads_content
+    with refused(ValueError, "models.ITNet: kernel_depth=3 has no effect with rank=3; leave it at 2, or take"):
         model(rank=3, kernel_depth=3)
+    for name in ("relative_position", "distance", "product"):
+        with refused(ValueError, f"models.ITNet: inputs: {name}=False has no effect with rank=3; leave it at True"):
+            model(rank=3, inputs=kernels.KernelInputs(**{name: False}))
 
 
 def test_pooling_weighs_by_the_measure() -> None:
@@ -178,7 +190,14 @@ def test_the_kernels_output_biases_are_exempt_from_decay() -> None:
 def test_the_configuration_reaches_the_kernels() -> None:
     inputs = kernels.KernelInputs(distance=False, product=False)
     net = model(
-        kernel_depth=3, head_shared=True, activation="relu", inputs=inputs, epsilon=0.0, expansion=3, num_frequencies=0
+        kernel_depth=3,
+        head_shared=True,
+        activation="relu",
+        inputs=inputs,
+        epsilon=0.0,
+        expansion=3,
+        num_frequencies=0,
+        sigma=10.0,
     )
     for block in net.blocks:
         kernel = block.operator.kernel  # pyright: ignore[reportAttributeAccessIssue]

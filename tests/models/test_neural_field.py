@@ -288,7 +288,10 @@ def test_refusals() -> None:
         ({"depth": 0}, ["depth", "got 0"]),
         ({"sigma": 0.0}, ["sigma", "got 0.0"]),
         ({"encoding": "none"}, ["relative", "'none'"]),
-        ({"attention": "linear", "temperature": 1.0}, ["temperature belongs to softmax"]),
+        (
+            {"attention": "linear", "temperature": 1.0},
+            ["temperature=1.0 has no effect", "leave it out"],
+        ),
     ]
     for settings, told in cases:
         with refused(ValueError, *told):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, domains, kernels
 from fredholm.evaluation import AUTO, Evaluation
+from tests.contracts.small_perceptron import small_perceptron
 
 CONTENT_FREE = kernels.KernelInputs(query_content=False, product=False)
 
@@ -21,7 +22,7 @@ def operator(
     **kernel: Any,
 ) -> IntegralOperator:
     """Six channels in two heads; every parameter is noise, so that nothing hides behind an initial zero."""
-    settings = {"width": 5, "num_frequencies": 3, "sigma": 1.0} | kernel
+    settings = small_perceptron(**kernel)
     op = IntegralOperator(
         kernels.MLP(6, 2, pos_dim, **settings), evaluation=evaluation, residual=residual, bias=bias
     ).to(dtype)

@@ -7,6 +7,7 @@ from torch import Tensor
 from fredholm import IntegralOperator, fit_low_rank, kernels
 from fredholm.domains import Grid, Points, Sequence
 from fredholm.operators import LowRankFit
+from tests.contracts.small_perceptron import small_perceptron
 from tests.refusals import refused
 
 NAMES = kernels.KernelInputs.__dataclass_fields__
@@ -19,7 +20,7 @@ def only(*names: str) -> kernels.KernelInputs:
 def trained(inputs: kernels.KernelInputs | None = None, pos_dim: int = 2, **options) -> IntegralOperator:
     """An operator whose kernel is far from its start, where it would be nearly constant."""
     torch.manual_seed(0)
-    settings = {"width": 6, "num_frequencies": 3, "sigma": 0.5, "epsilon": 1.0, "inputs": inputs} | options
+    settings = small_perceptron(**{"width": 6, "sigma": 0.5, "epsilon": 1.0, "inputs": inputs} | options)
     op = IntegralOperator(kernels.MLP(4, 2, pos_dim, **settings))
     with torch.no_grad():
         if inputs is None or any(vars(inputs).values()):

@@ -10,12 +10,12 @@ from fredholm.domains import Domain, Points
 from fredholm.kernels import Kernel
 from fredholm.quadrature import NodesPerQuery, Quadrature, SharedNodes
 from tests.contracts.routes import randomise
+from tests.contracts.small_perceptron import small_perceptron
 
 
 def mlp(pos_dim: int = 2, **settings: Any) -> kernels.MLP:
     """Six channels in two heads, every parameter noise."""
-    given = {"width": 5, "num_frequencies": 3, "sigma": 1.0} | settings
-    return randomise(kernels.MLP(6, 2, pos_dim, **given).double())
+    return randomise(kernels.MLP(6, 2, pos_dim, **small_perceptron(**settings)).double())
 
 
 def plain(kernel: Kernel, quadrature: Quadrature | None = None) -> IntegralOperator:

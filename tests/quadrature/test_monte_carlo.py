@@ -423,8 +423,9 @@ def test_bad_options_are_named() -> None:
         MonteCarlo(4, loss_weight=None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="draw is 'independent', 'stratified' or 'quasi_random'; got 'sobol'"):
         MonteCarlo(4, draw="sobol")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"uniform_share must be in \(0, 1\]"):
-        MonteCarlo(4, uniform_share=0.0)
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match=r"uniform_share must be in \(0, 1\)"):
+            MonteCarlo(4, KeyProposal(2, 2), uniform_share=share)
     with pytest.raises(ValueError, match="loss_weight must be >= 0"):
         MonteCarlo(4, loss_weight=-1.0)
     with pytest.raises(ValueError, match="num_targets must be at least 1"):

@@ -72,9 +72,10 @@ def test_what_is_shown_of_a_test_function_depends_on_nothing_but_it(tmp_path: Pa
     together, alone = task.test_batch(torch.arange(5)), task.test_batch(torch.tensor([3]))
     assert torch.equal(together["pos"][3:4], alone["pos"])
     assert together["wanted_pos"].shape[1] == 12
-    other = config(tmp_path, shown=7, split_seed=1)
-    with pytest.warns(UserWarning, match="have no effect"):
-        assert not torch.equal(other.build().test_batch(torch.tensor([3]))["pos"], alone["pos"])
+    other = config(tmp_path, shown=7, shown_seed=1)
+    assert not torch.equal(other.build().test_batch(torch.tensor([3]))["pos"], alone["pos"])
+    with refused(ValueError, "split_seed=1 has no effect", "which has its own split"):
+        config(tmp_path, split_seed=1).build()
 
 
 def test_the_loss_is_the_mean_square_at_samples_that_exist(tmp_path: Path) -> None:
@@ -239,7 +240,11 @@ def test_pictures_have_a_panel_a_field(tmp_path: Path) -> None:
         ({"field": "mlp"}, "field is 'mlp'; expected one of siren"),
         ({"shown": 0}, "shown is 0; expected at least one sample"),
         ({"refine_steps": -1}, "refine_steps is -1"),
-        ({"proper": True}, "proper and average are of the frames affine and rotational; frame is isotropic"),
+        ({"proper": True}, "proper=True has no effect with frame='isotropic'; leave it at False, or take the frame"),
+        ({"frame": "identity", "weigh_frame": True}, "weigh_frame=True has no effect with frame='identity'"),
+        ({"field": "sinusoidal", "depth": 4}, "depth=4 has no effect with field='sinusoidal'"),
+        ({"refine_rate": 0.1}, "refine_rate=0.1 has no effect with refine_steps=0"),
+        ({"shown_seed": 1}, "shown_seed=1 has no effect with shown=None"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:

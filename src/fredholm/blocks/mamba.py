@@ -13,6 +13,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.blocks.short_convolution import ShortConvolution
 from fredholm.domains import Domain, Sequence
 from fredholm.kernels import SelectiveStateSpace, State
@@ -26,7 +27,7 @@ class MambaBlock(nn.Module):
     Args:
         embed_dim: channels of the signal, in and out.
         expand: inner channels as a multiple of `embed_dim`.
-        state_dim: state variables an inner channel.
+        state_dim: state variables an inner channel; refused with a kernel, which has its own.
         conv_width: taps of the short convolution.
         kernel: the selective kernel, to set what is not set here; None: `SelectiveStateSpace(expand * embed_dim,
             state_dim, rank=ceil(embed_dim / 16))`, the rank as in the paper, of the block's own channels.
@@ -52,6 +53,8 @@ class MambaBlock(nn.Module):
         inner = expand * embed_dim
         if kernel is None:
             kernel = SelectiveStateSpace(inner, state_dim, rank=math.ceil(embed_dim / 16))
+        else:
+            refuse_idle("MambaBlock", MambaBlock, "a kernel of its own", "give it to the kernel", state_dim=state_dim)
         if kernel.in_dim != inner:
             raise ValueError(
                 f"MambaBlock: the kernel has {kernel.in_dim} channels, the block expand * embed_dim = {inner}"

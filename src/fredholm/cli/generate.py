@@ -8,6 +8,7 @@ from typing import Any
 
 import tyro
 
+from fredholm._settings import refuse_idle
 from fredholm.cli.command import Command
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
@@ -62,6 +63,8 @@ def _generate(argv: list[str]) -> None:
         raise ValueError("a prompt and a prompt file are given; pass one of them")
     if arguments.num_samples < 1:
         raise ValueError(f"num_samples is {arguments.num_samples}; expected at least 1")
+    if arguments.temperature == 0:
+        refuse_idle("", GenerateArguments, "temperature=0", "raise the temperature", seed=arguments.seed)
     sampling = Sampling(temperature=arguments.temperature, top_k=arguments.top_k, top_p=arguments.top_p)
     prompt = read_text(arguments.prompt_file) if arguments.prompt_file else arguments.prompt
     generator = seeded_generator(arguments.seed)

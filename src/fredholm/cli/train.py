@@ -40,6 +40,8 @@ def _train(argv: list[str]) -> None:
     if options and not options[0].startswith("-") and recipe.name in {task.command for task in TASKS}:
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, data=options.pop(0)))
     arguments = parse(TrainArguments, f"train {argv[0]}", options, TrainArguments(run=config))
+    if arguments.seeds and arguments.run.seed != config.seed:
+        raise ValueError(f"--seed {arguments.run.seed} has no effect with --seeds; pass one of them")
     seeds = arguments.seeds or (arguments.run.seed,)
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"--seeds names a seed twice: {' '.join(map(str, seeds))}")

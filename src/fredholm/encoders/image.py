@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, Grid
 from fredholm.encoders.encoder import Encoder
 from fredholm.kernels import fourier_features, sample_frequencies
@@ -40,7 +41,7 @@ class Image(Encoder):
         num_frequencies: int = 64
         """Fourier frequencies of the position features."""
         sigma: float = 10.0
-        """Standard deviation of the frequencies, in cycles per image side."""
+        """Standard deviation of the frequencies, in cycles per image side; refused where there are none."""
 
         def __post_init__(self) -> None:
             for name, size in (("image height", self.image_size[0]), ("image width", self.image_size[1])):
@@ -51,6 +52,8 @@ class Image(Encoder):
                     "encoders.Image: needs channels >= 1 and num_frequencies >= 0; "
                     f"got {self.channels}, {self.num_frequencies}"
                 )
+            if self.num_frequencies == 0:
+                refuse_idle("encoders.Image", type(self), "num_frequencies=0", "give num_frequencies", sigma=self.sigma)
             if min(self.patch) < 1 or any(n % p for n, p in zip(self.image_size, self.patch, strict=True)):
                 fitting = [_divisors(n) for n in self.image_size]
                 raise ValueError(

@@ -5,6 +5,7 @@ from typing import final
 
 from torch import Tensor
 
+from fredholm._settings import refuse_idle
 from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.integrate import common_refusals, integrate_hops, plan_of
@@ -42,6 +43,10 @@ class HopSeries(Route[Neumann]):
             raise ValueError(f"HopSeries: tolerance must be in (0, 1); got {self.tolerance}")
         if self.terms is not None and self.terms < 1:
             raise ValueError(f"HopSeries: terms must be at least 1; got {self.terms}")
+        if self.terms is not None:
+            refuse_idle(
+                "HopSeries", HopSeries, f"terms={self.terms}", "give the tolerance alone", tolerance=self.tolerance
+            )
 
     def num_terms(self, gamma: float) -> int:
         """T for a discount γ, the largest of all heads."""

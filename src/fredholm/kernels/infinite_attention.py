@@ -16,6 +16,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
+from fredholm._settings import refuse_idle
 from fredholm.kernels.discount import Discount
 from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.head_projections import HeadProjections, check_heads
@@ -39,15 +40,16 @@ class InfiniteAttention(Neumann, Stateful):
         activation: φ; "gelu" has negative scores too.
         normaliser: "frobenius": c is the Hilbert-Schmidt norm of the hop; rows of A may then sum to more than 1.
             "rows": c_i is the integral of ``|φ|`` over the row: γA is substochastic. Or a `HopNorm` of one's own.
-        gamma: γ, a number for all heads or one for each; not read by a hop.
+        gamma: γ, a number for all heads or one for each; refused with a hop, which has none.
         learn_gamma: whether γ is learned, as a sigmoid, starting there.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: a = 0 where y comes after x, and the norm of a row is that of the points up to x. Such a kernel can
             go step by step, its state being all keys, all v + y (of a hop: v), and the norm.
-        scale: σ; None: 1/√d. It cancels unless φ is gelu.
+        scale: σ; None: 1/√d. It cancels in a hop of relu or abs under a norm of the library's, and is refused there.
 
     Raises:
-        ValueError: on heads that do not divide, sizes below 1, γ outside (0, 1), or options that do not exist.
+        ValueError: on heads that do not divide, sizes below 1, γ outside (0, 1), options that do not exist, or those
+            without effect.
     """
 
     pos_dim = None
@@ -77,10 +79,13 @@ class InfiniteAttention(Neumann, Stateful):
         if not isinstance(normaliser, HopNorm):
             _check_choice("normaliser", normaliser, ("frobenius", "rows"))
             normaliser = FrobeniusNorm() if normaliser == "frobenius" else RowNorm()
-        if form == "hop" and learn_gamma:
-            raise ValueError(
-                "kernels.InfiniteAttention: one hop has no gamma to learn; use form='resolvent', or learn_gamma=False"
-            )
+        name = "kernels.InfiniteAttention"
+        if form == "hop":
+            hop = "form='hop', which is not discounted"
+            refuse_idle(name, InfiniteAttention, hop, "take form='resolvent'", gamma=gamma, learn_gamma=learn_gamma)
+        if activation != "gelu" and isinstance(normaliser, FrobeniusNorm | RowNorm):
+            cancels = f"activation={activation!r}, where the norm divides it out"
+            refuse_idle(name, InfiniteAttention, cancels, "take activation='gelu'", scale=scale)
         head_dim = embed_dim // num_heads
         self.projections = HeadProjections(
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, head_dim, bias=bias

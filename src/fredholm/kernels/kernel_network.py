@@ -25,6 +25,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.kernels.weight_normalised import WeightNormalised
 
 KernelActivation = Literal["sine", "relu", "leaky_relu", "swish"]
@@ -41,8 +42,8 @@ class KernelNetwork(nn.Module):
         pos_dim: coordinates s of a position.
         width: units of each layer.
         activation: "sine", "relu", "leaky_relu" or "swish".
-        omega_0: ω0 at the start, in radians per unit of position, > 0; read by sines only.
-        learn_omega_0: whether ω0 is learned, as its logarithm.
+        omega_0: ω0 at the start, in radians per unit of position, > 0; refused without sines.
+        learn_omega_0: whether ω0 is learned, as its logarithm; likewise.
         spread_bias: whether biases start as the formulas on top of this file say, else at 0.
         layer_norm: whether there is layer normalisation; None: for all but sines.
 
@@ -50,7 +51,8 @@ class KernelNetwork(nn.Module):
         log_omega_0: log ω0, a parameter if learned, else a buffer.
 
     Raises:
-        ValueError: on an unknown activation, a width below 1, or an ω0 that is not positive and finite.
+        ValueError: on an unknown activation, a width below 1, or an ω0 that is not positive and finite, or that nothing
+            reads.
     """
 
     def __init__(
@@ -127,8 +129,12 @@ def _check_options(width: int, activation: str, omega_0: float, learn_omega_0: b
         )
     if not 0 < omega_0 < math.inf:
         raise ValueError(f"kernels.KernelNetwork: omega_0 must be positive and finite; got {omega_0!r}")
-    if learn_omega_0 and activation != "sine":
-        raise ValueError(
-            f"kernels.KernelNetwork: omega_0 is the frequency of sines, and {activation!r} has none to learn; leave "
-            "learn_omega_0 out"
+    if activation != "sine":
+        refuse_idle(
+            "kernels.KernelNetwork",
+            KernelNetwork,
+            f"activation={activation!r}",
+            "take activation='sine'",
+            omega_0=omega_0,
+            learn_omega_0=learn_omega_0,
         )

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fredholm.kernels.factorised import LowRank, LowRankForm
 from fredholm.kernels.kernel import State
-from fredholm.kernels.mlp import Activation
+from fredholm.kernels.mlp import Activation, check_frequencies
 from fredholm.kernels.point_features import FeaturePair, PointInputs
 
 
@@ -48,7 +48,8 @@ class LowRankMLP(LowRank):
     that with a measure of total mass 1 the operator starts as mean + identity. Without B it starts near the identity.
 
     Raises:
-        ValueError: on heads that do not divide the channels, sizes below 1, or a rank that is out of range.
+        ValueError: on heads that do not divide the channels, sizes below 1, a rank that is out of range, or frequencies
+            that nothing reads.
     """
 
     no_weight_decay = frozenset({"constant"})
@@ -72,6 +73,7 @@ class LowRankMLP(LowRank):
     ) -> None:
         super().__init__()
         inputs = PointInputs() if inputs is None else inputs
+        check_frequencies("kernels.LowRankMLP", LowRankMLP, inputs.has_frequencies, num_frequencies, sigma)
         self.features = FeaturePair(
             "kernels.LowRankMLP",
             embed_dim,

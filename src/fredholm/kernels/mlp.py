@@ -13,11 +13,13 @@ Source: ITNet (arXiv 2606.19538), eq. 2-4, 196-199 and H.3.1.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Literal, Self, final
 
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, GridBlock, preceding_counts
 from fredholm.kernels.features import fourier_features, sample_frequencies
 from fredholm.kernels.head_blocks import block_diagonal, split_heads
@@ -45,6 +47,11 @@ class KernelInputs:
     query_content: bool = True
     key_content: bool = True
     product: bool = True
+
+    @property
+    def has_frequencies(self) -> bool:
+        """Whether a group is read through Fourier features."""
+        return self.query_position or self.key_position or self.relative_position
 
 
 @final
@@ -74,7 +81,8 @@ class MLP(PairwiseMLP, MultiHead):
     N(0, 2/w), b = 0. A causal mean is one over the past, which the paper does not specify either.
 
     Raises:
-        ValueError: on heads that do not divide the channels, a depth below 2, or sizes below 1.
+        ValueError: on heads that do not divide the channels, a depth below 2, sizes below 1, or frequencies that
+            nothing reads.
     """
 
     no_weight_decay = frozenset({"output_bias"})
@@ -107,11 +115,12 @@ class MLP(PairwiseMLP, MultiHead):
                 f"kernels.MLP: causal_measure={causal_measure!r} has no effect without is_causal=True; leave it out"
             )
         self.averages_past = is_causal and causal_measure != "total"
+        self.inputs = inputs if inputs is not None else KernelInputs()
+        check_frequencies("kernels.MLP", MLP, self.inputs.has_frequencies, num_frequencies, sigma)
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.pos_dim, self.width, self.depth = num_heads, pos_dim, width, depth
         self.head_dim = embed_dim // num_heads
         self.activation, self.head_shared, self.is_causal = activation, head_shared, is_causal
-        self.inputs = inputs if inputs is not None else KernelInputs()
         self.reads_query = self.inputs.query_content or self.inputs.product
         self.num_frequencies = num_frequencies
         self.register_buffer("frequencies", sample_frequencies(num_frequencies, pos_dim, sigma))
@@ -302,3 +311,28 @@ def check_sizes(
         raise ValueError(f"{name}: num_frequencies must be >= 0 (0 = raw coordinates); got {num_frequencies}")
     if activation not in ("gelu", "gelu_tanh", "relu"):
         raise ValueError(f"{name}: activation is 'gelu', 'gelu_tanh' or 'relu'; got {activation!r}")
+
+
+def check_frequencies(
+    name: str, owner: Callable[..., object], has_frequencies: bool, num_frequencies: int, sigma: float
+) -> None:
+    """Raises ValueError, in the name of a kernel, on settings of frequencies that nothing reads.
+
+    Args:
+        name: who refuses.
+        owner: whose defaults count.
+        has_frequencies: whether an input is read through Fourier features.
+        num_frequencies: L.
+        sigma: their deviation.
+    """
+    if not has_frequencies:
+        refuse_idle(
+            name,
+            owner,
+            "inputs that have no position",
+            "switch one on",
+            num_frequencies=num_frequencies,
+            sigma=sigma,
+        )
+    elif num_frequencies == 0:
+        refuse_idle(name, owner, "num_frequencies=0, raw coordinates", "give num_frequencies", sigma=sigma)

@@ -30,6 +30,11 @@ class PointInputs:
     query_content: bool = True
     key_content: bool = True
 
+    @property
+    def has_frequencies(self) -> bool:
+        """Whether a position is read, through Fourier features."""
+        return self.query_position or self.key_position
+
 
 @final
 class PointFeatures(nn.Module):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fredholm.kernels.factorised import FeatureProduct, ProductForm
 from fredholm.kernels.kernel import State
-from fredholm.kernels.mlp import Activation
+from fredholm.kernels.mlp import Activation, check_frequencies
 from fredholm.kernels.point_features import FeaturePair, PointInputs
 
 
@@ -47,7 +47,7 @@ class SeparableMLP(FeatureProduct):
     constant, so that with a measure of total mass 1 the operator starts as mean + identity.
 
     Raises:
-        ValueError: on heads that do not divide the channels, or sizes below 1.
+        ValueError: on heads that do not divide the channels, sizes below 1, or frequencies that nothing reads.
     """
 
     no_weight_decay = frozenset({"score_weight", "value_weight"})
@@ -69,6 +69,7 @@ class SeparableMLP(FeatureProduct):
     ) -> None:
         super().__init__()
         inputs = PointInputs() if inputs is None else inputs
+        check_frequencies("kernels.SeparableMLP", SeparableMLP, inputs.has_frequencies, num_frequencies, sigma)
         self.features = FeaturePair(
             "kernels.SeparableMLP",
             embed_dim,

@@ -7,6 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.blocks import BlockState, PostNormBlock
 from fredholm.domains import Domain, Sequence
 from fredholm.encoders import Encoder, SeriesBatch
@@ -47,7 +48,8 @@ class ContinuousStack(nn.Module):
         """Units of both hidden layers of each kernel's network."""
         activation: KernelActivation = "sine"
         omega_0: float = 30.0
-        """Frequency of the sines; the paper's best lie from 1 to 70, and much depends on it."""
+        """Frequency of the sines, refused where there are none; the paper's best lie from 1 to 70, and much depends on
+        it."""
         learn_omega_0: bool = False
         """Whether each kernel learns its own, starting there."""
         horizon: float | None = None
@@ -76,6 +78,10 @@ class ContinuousStack(nn.Module):
                 value = getattr(self, name)
                 if value is not None and not value > 0:
                     raise ValueError(f"models.CKCNN: {name} must be above 0; got {value}")
+            if self.activation != "sine":
+                sines = {"omega_0": self.omega_0, "learn_omega_0": self.learn_omega_0}
+                own = f"activation={self.activation!r}"
+                refuse_idle("models.CKCNN", type(self), own, "take activation='sine'", **sines)
             if self.pool not in ("last", "mean", "none"):
                 raise ValueError(f"models.CKCNN: pool is 'last', 'mean' or 'none'; got {self.pool!r}")
 

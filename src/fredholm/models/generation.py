@@ -8,6 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._settings import refuse_idle
 from fredholm.models.language_model import LanguageModel
 
 
@@ -17,7 +18,8 @@ class Sampling:
     """How a token is drawn from logits: p = softmax(logits / temperature), cut off, and scaled to 1 again.
 
     Args:
-        temperature: below 1 prefers likely tokens; 0 takes the likeliest (the first of equals).
+        temperature: below 1 prefers likely tokens; 0 takes the likeliest (the first of equals), whatever the next two
+            would say, which are then refused.
         top_k: only so many of the likeliest tokens; None: all.
         top_p: only the likeliest tokens whose probabilities first reach this sum, in (0, 1]; after `top_k`.
 
@@ -36,6 +38,9 @@ class Sampling:
             raise ValueError(f"top_k is {self.top_k}; expected at least 1")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; expected a number above 0 and at most 1")
+        if self.temperature == 0:
+            likeliest = "temperature=0, which takes the likeliest token"
+            refuse_idle("", Sampling, likeliest, "raise the temperature", top_k=self.top_k, top_p=self.top_p)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """The distribution `(..., V)`, float64, that tokens are drawn from; one-hot at temperature 0."""

@@ -6,6 +6,7 @@ from typing import Literal, Self, final
 
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.blocks import DiscountedBlock, PreNormBlock, linear_schedule
 from fredholm.encoders import Encoder
 from fredholm.kernels import (
@@ -22,6 +23,18 @@ from fredholm.operators import IntegralOperator
 AttentionKind = Literal["softmax", "pure", "resolvent", "factorised", "linear"]
 """Softmax; one hop a layer; the whole series of hops in each layer, of dot products, or of features in linear time; the
 pooled context of linear infinite attention."""
+
+_READ_BY: dict[str, tuple[AttentionKind, ...]] = {
+    "activation": ("pure", "resolvent"),
+    "normaliser": ("pure", "resolvent", "factorised"),
+    "gamma": ("pure", "resolvent", "factorised", "linear"),
+    "learn_gamma": ("pure", "resolvent", "factorised", "linear"),
+    "accumulation": ("pure", "linear"),
+    "decay": ("pure", "linear"),
+    "num_central": ("linear",),
+    "power_steps": ("linear",),
+}
+"""The kinds of attention that read a setting; elsewhere it is refused."""
 
 
 @final
@@ -55,7 +68,10 @@ class InfViT(SignalModel):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SignalModel.Config):
-        """Sizes and regularisation of the stack; the defaults are 4L-64H at 1,024 channels, linear."""
+        """Sizes and regularisation of the stack; the defaults are 4L-64H at 1,024 channels, linear.
+
+        A setting that the kind of attention does not read is refused, unless it is at its default.
+        """
 
         embed_dim: int = 1024
         depth: int = 4
@@ -67,7 +83,7 @@ class InfViT(SignalModel):
         normaliser: Literal["frobenius", "rows"] = "frobenius"
         """Norm of a hop in "pure", "resolvent" and "factorised"; with "rows" it is a random walk that may end."""
         gamma: float = 0.7
-        """Discount of a hop, in (0, 1)."""
+        """Discount of a hop, in (0, 1), but in "softmax"."""
         learn_gamma: bool = False
         accumulation: Literal["stream", "running"] = "stream"
         """What "pure" and "linear" layers add: their own hop, or the sum of all so far."""
@@ -103,6 +119,11 @@ class InfViT(SignalModel):
             ):
                 if getattr(self, name) not in allowed:
                     raise ValueError(f"models.InfViT: {name} must be one of {allowed}; got {getattr(self, name)!r}")
+            for name, kinds in _READ_BY.items():
+                if self.attention not in kinds:
+                    readers, given = " or ".join(map(repr, kinds)), {name: getattr(self, name)}
+                    own = f"attention={self.attention!r}"
+                    refuse_idle("models.InfViT", type(self), own, f"take attention {readers}", **given)
 
         @classmethod
         def four_layers_64_heads(

@@ -6,10 +6,11 @@ from typing import Literal, Self, final
 
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.blocks import PreNormBlock, linear_schedule
 from fredholm.encoders import Encoder
-from fredholm.kernels import MLP, Kernel, KernelInputs, LowRankMLP
-from fredholm.kernels.mlp import Activation
+from fredholm.kernels import MLP, Kernel, KernelInputs, LowRankMLP, PointInputs
+from fredholm.kernels.mlp import Activation, check_frequencies
 from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
 from fredholm.quadrature import KeyProposal, MonteCarlo, Quadrature
@@ -43,12 +44,12 @@ class ITNet(SignalModel):
         num_frequencies: int = 64
         """Fourier frequencies of each kernel; 0 reads raw coordinates."""
         sigma: float = 10.0
-        """Standard deviation of the frequencies, in cycles per unit length."""
+        """Standard deviation of the frequencies, in cycles per unit length; refused where there are none."""
         head_shared: bool = False
         """One kernel for all heads of a layer instead of one a head."""
         activation: Activation = "gelu"
         inputs: KernelInputs = dataclasses.field(default_factory=KernelInputs)
-        """Which of the seven input groups the kernels read."""
+        """Which of the seven input groups the kernels read; low-rank ones have but the four of one point."""
         rank: int | None = None
         """Rank a head of low-rank kernels (ITNet, 3.3), of linear cost in the points; None: the exact perceptron."""
         num_samples: int | None = None
@@ -72,11 +73,14 @@ class ITNet(SignalModel):
             for name in ("dropout", "drop_path"):
                 if not 0 <= getattr(self, name) < 1:
                     raise ValueError(f"models.ITNet: {name} must be in [0, 1); got {getattr(self, name)}")
-            if self.rank is not None and self.kernel_depth != 2:
-                raise ValueError(
-                    f"models.ITNet: low-rank kernels have two linear layers; got rank {self.rank} with "
-                    f"kernel_depth {self.kernel_depth}"
-                )
+            has_frequencies = self.inputs.has_frequencies
+            if self.rank is not None:
+                own, exact = f"rank={self.rank}", "take the exact perceptron, rank=None"
+                refuse_idle("models.ITNet", type(self), own, exact, kernel_depth=self.kernel_depth)
+                pairs = {name: getattr(self.inputs, name) for name in ("relative_position", "distance", "product")}
+                refuse_idle("models.ITNet: inputs", KernelInputs, own, exact, **pairs)
+                has_frequencies = self.point_inputs.has_frequencies
+            check_frequencies("models.ITNet", type(self), has_frequencies, self.num_frequencies, self.sigma)
             if self.pool not in ("cls", "mean"):
                 raise ValueError(f"models.ITNet: pool is 'cls' or 'mean'; got {self.pool!r}")
 
@@ -99,6 +103,12 @@ class ITNet(SignalModel):
         def point_cloud(cls) -> Self:
             """ITNet-PC: 6 layers, 128 channels, 4 heads, no dropout. Stochastic depth is not stated; S's is used."""
             return cls(embed_dim=128, depth=6, num_heads=4, dropout=0.0)
+
+        @property
+        def point_inputs(self) -> PointInputs:
+            """What low-rank kernels read of each point."""
+            names = [field.name for field in dataclasses.fields(PointInputs)]
+            return PointInputs(**{name: getattr(self.inputs, name) for name in names})
 
         def build(self, encoder: Encoder, num_outputs: int) -> "ITNet":
             """See `SignalModel.Config.build`."""
@@ -133,6 +143,7 @@ class ITNet(SignalModel):
                 rank=c.rank,
                 width=c.kernel_width,
                 activation=c.activation,
+                inputs=c.point_inputs,
                 num_frequencies=c.num_frequencies,
                 sigma=c.sigma,
                 head_shared=c.head_shared,

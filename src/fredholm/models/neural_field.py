@@ -7,6 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.blocks import PreNormBlock
 from fredholm.domains import Domain, Sequence
 from fredholm.fields import Field, Frame, PlacedField
@@ -78,7 +79,7 @@ class FieldOperator(nn.Module):
         num_frequencies: int = 32
         """Fourier features of z, beside z itself; 0: none."""
         sigma: float = 0.5
-        """Standard deviation of their frequencies, in cycles per unit of z."""
+        """Standard deviation of their frequencies, in cycles per unit of z; refused where there are none."""
         margin: float = 1.5
         """How many times the furthest sample's ‖z‖ a query may be away without being flagged."""
 
@@ -97,10 +98,12 @@ class FieldOperator(nn.Module):
                     raise ValueError(
                         f"models.FieldOperator: {name} must be one of {allowed}; got {getattr(self, name)!r}"
                     )
-            if self.temperature is not None and self.attention == "linear":
-                raise ValueError(
-                    "models.FieldOperator: temperature belongs to softmax; leave it out with linear attention"
-                )
+            name = "models.FieldOperator"
+            if self.attention == "linear":
+                own = "attention='linear'"
+                refuse_idle(name, type(self), own, "take attention='softmax'", temperature=self.temperature)
+            if self.num_frequencies == 0:
+                refuse_idle(name, type(self), "num_frequencies=0", "give num_frequencies", sigma=self.sigma)
 
     def __init__(
         self, pos_dim: int, field: Field, frame: Frame, config: Config | None = None, *, in_dim: int | None = None

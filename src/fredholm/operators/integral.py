@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.domains import Domain
 from fredholm.evaluation import AUTO, Evaluation, Integral, StatefulEvaluation
 from fredholm.kernels import Kernel, State, Stateful
@@ -27,7 +28,8 @@ class IntegralOperator(nn.Module):
         residual: whether the term W u(x) is there; W starts as the identity. Needs `kernel.in_dim == kernel.out_dim`.
         bias: whether the constant b is there; it starts at 0.
         output_projection: whether W^O is there; without it, it is the identity.
-        output_gain: the Xavier-uniform start of W^O is scaled by this; deep models use 1 / sqrt(2 depth).
+        output_gain: the Xavier-uniform start of W^O is scaled by this; deep models use 1 / sqrt(2 depth). Refused
+            without W^O.
 
     Attributes:
         output_weight: W^O, `(d_out, d_out)` or None.
@@ -58,6 +60,14 @@ class IntegralOperator(nn.Module):
             raise ValueError(
                 f"IntegralOperator: a residual needs as many channels out as in; the kernel maps {kernel.in_dim} to "
                 f"{kernel.out_dim}; pass residual=False"
+            )
+        if not output_projection:
+            refuse_idle(
+                "IntegralOperator",
+                IntegralOperator,
+                "output_projection=False",
+                "give the operator its W^O",
+                output_gain=output_gain,
             )
         self.kernel = kernel
         self.evaluation = evaluation

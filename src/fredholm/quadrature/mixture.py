@@ -17,7 +17,5 @@ def log_mixture(logits: Tensor, mass: Tensor, uniform_share: float) -> Tensor:
     log_mass = torch.where(mass > 0, mass, 1.0).log().to(dtype)
     log_mass = torch.where(mass > 0, log_mass, floor)
     measure = torch.log_softmax(log_mass, dim=-1) + math.log(uniform_share)
-    if uniform_share == 1:
-        return measure.expand(torch.broadcast_shapes(logits.shape, measure.shape))
     proposed = torch.log_softmax((logits.to(dtype) + log_mass).clamp_min(floor), dim=-1) + math.log1p(-uniform_share)
     return torch.logaddexp(proposed, measure)

@@ -16,6 +16,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from fredholm._settings import refuse_idle
 from fredholm.domains import preceding_counts
 from fredholm.evaluation import Integral
 from fredholm.quadrature.anchors import Anchors
@@ -49,7 +50,7 @@ class MonteCarlo(Quadrature):
         draw: "independent"; "stratified", one node in each of M runs of equal probability along a curve through the
             points; or "quasi_random", a lattice on that curve with a random shift. The curve of a causal kernel is the
             order of its points.
-        uniform_share: ε, in (0, 1].
+        uniform_share: ε, in (0, 1), of a proposal.
         at_evaluation: what is summed in eval mode: another quadrature, "draws" as in training, or "anchors" as in the
             paper, `Anchors(num_samples)`; all points instead of anchors where the kernel is causal.
         loss_weight: λ >= 0, the weight of the proposal's loss beside the task's. That loss sees one pair at a time: of
@@ -57,7 +58,8 @@ class MonteCarlo(Quadrature):
         num_targets: queries a batch entry at which that loss looks, >= 1.
 
     Raises:
-        ValueError, TypeError: on numbers out of range, or a proposal for the other kind of nodes.
+        ValueError, TypeError: on numbers out of range, a proposal for the other kind of nodes, or settings of one where
+            there is none.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class MonteCarlo(Quadrature):
     ) -> None:
         super().__init__()
         _check_options(num_samples, draw, uniform_share, loss_weight, num_targets)
+        _refuse_without_learning(proposal is not None, uniform_share, loss_weight, num_targets)
         self.per_query = _checked_kind(proposal, per_query)
         self.num_samples, self.uniform_share = num_samples, uniform_share
         self.draw: Draw = draw
@@ -216,13 +219,30 @@ def _check_options(num_samples: int, draw: str, uniform_share: float, loss_weigh
         check_number("quadrature.MonteCarlo", what, number)
     if draw not in ("independent", "stratified", "quasi_random"):
         raise ValueError(f"quadrature.MonteCarlo: draw is 'independent', 'stratified' or 'quasi_random'; got {draw!r}")
-    if not 0 < uniform_share <= 1:
+    if not 0 < uniform_share < 1:
         raise ValueError(
-            f"quadrature.MonteCarlo: uniform_share must be in (0, 1], so that every point can be drawn; "
-            f"got {uniform_share}"
+            f"quadrature.MonteCarlo: uniform_share must be in (0, 1), so that every point can be drawn; got "
+            f"{uniform_share}; to draw by mass, leave the proposal out"
         )
     if not 0 <= loss_weight < float("inf"):
         raise ValueError(f"quadrature.MonteCarlo: loss_weight must be >= 0 and finite; got {loss_weight}")
+
+
+def _refuse_without_learning(has_proposal: bool, uniform_share: float, loss_weight: float, num_targets: int) -> None:
+    """Raises ValueError on settings of a proposal that nothing reads."""
+    name = "quadrature.MonteCarlo"
+    if not has_proposal:
+        refuse_idle(
+            name,
+            MonteCarlo,
+            "proposal=None, which draws by mass",
+            "give a proposal",
+            uniform_share=uniform_share,
+            loss_weight=loss_weight,
+            num_targets=num_targets,
+        )
+    elif loss_weight == 0:
+        refuse_idle(name, MonteCarlo, "loss_weight=0", "give the loss a weight", num_targets=num_targets)
 
 
 def _checked_kind(proposal: KeyProposal | PairProposal | None, per_query: bool | None) -> bool:

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fredholm._settings import refuse_idle
+
 from .mixing import mix
 from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 
@@ -41,14 +43,14 @@ class Augmentation:
             horizontal_flip: probability of mirroring left and right.
             crop_padding: pixels of 0 added on all sides before a crop of the original size is cut out at random.
             rand_augment_ops: operations of RandAugment an image goes through, 0 to 11; 0 turns it off.
-            rand_augment_magnitude: strength of these operations, 1 to 29.
+            rand_augment_magnitude: strength of these operations, 1 to 29; refused without any.
             random_erasing: probability of blanking a box of 2 to 33 % of the image.
             mixup_alpha: parameter of Mixup's Beta distribution; 0 turns it off.
             cutmix_alpha: parameter of CutMix's Beta distribution; 0 turns it off.
             label_smoothing: share of every target spread evenly over all classes, below 1.
 
         Raises:
-            ValueError: a setting is out of its range.
+            ValueError: a setting is out of its range, or has no effect.
         """
 
         shift: float = 0.0
@@ -80,6 +82,9 @@ class Augmentation:
             ):
                 if not is_valid:
                     raise ValueError(f"{name} is {getattr(self, name)}; expected {range_text}")
+            if self.rand_augment_ops == 0:
+                none, given = "rand_augment_ops=0", {"rand_augment_magnitude": self.rand_augment_magnitude}
+                refuse_idle("", type(self), none, "give rand_augment_ops", **given)
 
         @property
         def changes_images(self) -> bool:

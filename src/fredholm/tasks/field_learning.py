@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, final, get_args
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.domains import Points
 from fredholm.fields import Field, Frame, PlacedField, refine
 from fredholm.models import FieldOperator
@@ -67,24 +68,26 @@ class FieldLearning(Task):
         Args:
             data: a .csv or .npz file of samples, or images, which are functions of the plane; see `open_fields`.
             test_fraction: share of the test split where the data bring none.
-            split_seed: picks that split, and the samples that are shown of test functions.
+            split_seed: picks that split.
             coordinates: columns of a table that are coordinates; none: those of x, y and z that are there.
             shown: samples of each function that the operator sees, drawn anew in every training batch; None: all.
+            shown_seed: picks those of test functions, once and for all; refused where all are shown.
             wanted: samples of each function that a training step is measured on, drawn likewise; None: all.
             frame: how samples give themselves coordinates: what the fields are equivariant to.
             proper: of frames with axes: whether mirror images are no motions.
             average: of frames with axes: whether a field is the mean over their signs, for symmetric samples.
             weigh_frame: whether the frame weighs a sample by the size of its values, and so follows what the samples
-                show and not where they lie; on regular grids nothing else tells a rotation.
+                show and not where they lie; on regular grids nothing else tells a rotation. Refused with the frame
+                identity, which looks at nothing.
             field: what the operator predicts: the weights of a SIREN, or sums of sinusoids whose frequencies are given
                 or are predicted too.
             width: units of each layer of the SIREN, or terms of the sum.
-            depth: linear layers of the SIREN, the output counted.
+            depth: linear layers of the SIREN, the output counted; refused with a sum.
             omega_0: frequency of the SIREN's sines, or deviation of the sum's frequencies, in radians per unit of the
                 frame.
             refine_steps: steps of Adam that fit each field to what is shown of it before it is measured or answers; in
                 training there are none.
-            refine_rate: of these steps.
+            refine_rate: of these steps; refused without any.
             model: the operator.
             answer: what `predict` tells.
         """
@@ -94,6 +97,7 @@ class FieldLearning(Task):
         split_seed: int = 0
         coordinates: tuple[str, ...] = ()
         shown: int | None = None
+        shown_seed: int = 0
         wanted: int | None = None
         frame: FrameName = "isotropic"
         proper: bool = False
@@ -120,8 +124,21 @@ class FieldLearning(Task):
                     f"refine_steps is {self.refine_steps} and refine_rate {self.refine_rate}; expected at least 0 and "
                     "a finite number above 0"
                 )
-            if (self.proper or self.average) and self.frame not in ("affine", "rotational"):
-                raise ValueError(f"proper and average are of the frames affine and rotational; frame is {self.frame}")
+            own, siren = f"frame={self.frame!r}", {"depth": self.depth}
+            for idle, because, instead, given in (
+                (self.shown is None, "shown=None", "show some samples", {"shown_seed": self.shown_seed}),
+                (
+                    self.frame not in ("affine", "rotational"),
+                    own,
+                    "take the frame 'affine' or 'rotational'",
+                    {"proper": self.proper, "average": self.average},
+                ),
+                (self.frame == "identity", own, "take another frame", {"weigh_frame": self.weigh_frame}),
+                (self.field != "siren", f"field={self.field!r}", "take the field 'siren'", siren),
+                (self.refine_steps == 0, "refine_steps=0", "give steps", {"refine_rate": self.refine_rate}),
+            ):
+                if idle:
+                    refuse_idle("", type(self), because, instead, **given)
 
         def build(self, facts: Task.Facts | None = None) -> "FieldLearning":
             """The task; see `FieldLearning`."""
@@ -206,7 +223,7 @@ class FieldLearning(Task):
         part, shown = self.splits.test.select(indices), self.config.shown
         if shown is None or shown >= part.given.pos.shape[1]:
             return self._batch(part.given, part.targets)
-        seeds = [1_000_003 * self.config.split_seed + index for index in indices.tolist()]
+        seeds = [1_000_003 * self.config.shown_seed + index for index in indices.tolist()]
         drawn = [
             draw_samples(part.given.select(torch.tensor([i])), shown, torch.Generator().manual_seed(seed))
             for i, seed in enumerate(seeds)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.encoders import Image
 from fredholm.models import InfViT, ITNet, SignalModel
 from fredholm.tasks.augmentation import Augmentation
@@ -67,7 +68,8 @@ class ImageClassification(Task):
             patch_size: side of a square patch, or height and width; it divides the image.
             position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
                 0 keeps positions out of it.
-            position_sigma: standard deviation of these frequencies, in cycles per image side.
+            position_sigma: standard deviation of these frequencies, in cycles per image side; refused where there are
+                none.
             model: the model on the patches; a recipe chooses its kind.
             augmentation: random changes to the training images and labels.
         """
@@ -81,6 +83,11 @@ class ImageClassification(Task):
         position_sigma: float = 10.0
         model: SignalModel.Config = field(default_factory=ITNet.Config.small)
         augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
+
+        def __post_init__(self) -> None:
+            if self.position_frequencies == 0:
+                none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
+                refuse_idle("", type(self), none, "give position_frequencies", **given)
 
         def build(self, facts: Task.Facts | None = None) -> "ImageClassification":
             """The task; see `ImageClassification`."""

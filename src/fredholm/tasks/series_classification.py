@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.encoders import Series, SeriesBatch
 from fredholm.models import CKCNN, ContinuousStack
 from fredholm.tasks.series import (
@@ -81,8 +82,9 @@ class SeriesClassification(Task):
             test_every: likewise of the test series.
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
             test_drop: likewise from each test series.
-            drop_seed: of these draws.
-            dropped: what becomes of dropped samples: missing values, or no samples, so that times are irregular.
+            drop_seed: of these draws; refused where nothing is dropped.
+            dropped: what becomes of dropped samples: missing values, or no samples, so that times are irregular;
+                likewise.
             permute_seed: brings the samples of every series into one order drawn from it, as permuted MNIST; None: not.
             bin: duration over which values are averaged, so that irregular samples become regular ones, with missing
                 values where a bin is empty; None: samples are left as they are.
@@ -120,6 +122,9 @@ class SeriesClassification(Task):
             for name, allowed in (("dropped", get_args(Dropped)), ("fill", get_args(Fill))):
                 if getattr(self, name) not in allowed:
                     raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
+            if self.train_drop == self.test_drop == 0:
+                none, given = "train_drop=0 and test_drop=0", {"drop_seed": self.drop_seed, "dropped": self.dropped}
+                refuse_idle("", type(self), none, "give one of these shares", **given)
             if self.permute_seed is not None and (self.train_every > 1 or self.bin is not None):
                 raise ValueError("permute_seed orders whole series; leave train_every and bin out")
             if self.limit is not None and not self.limit > 0:

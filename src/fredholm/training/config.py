@@ -15,8 +15,8 @@ class TrainingConfig:
     Args:
         epochs: passes over the training data.
         batch_size: examples an optimiser step.
-        accumulation: parts in which a batch is computed, one after the other, to save memory; the result is
-            that of the whole batch up to rounding.
+        accumulation: parts in which a batch is computed, one after the other, to save memory, at most as many as it has
+            examples; the result is that of the whole batch up to rounding.
         learning_rate: the schedule's peak.
         final_learning_rate: where the cosine ends.
         warmup_fraction: share of all steps in which the rate rises linearly.
@@ -59,6 +59,11 @@ class TrainingConfig:
         for name in ("epochs", "batch_size", "accumulation", "test_batch_size", "evaluate_every", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.accumulation > self.batch_size:
+            raise ValueError(
+                f"accumulation is {self.accumulation}; a batch of {self.batch_size} has no more than {self.batch_size} "
+                "parts"
+            )
         for name in ("num_workers", "checkpoint_every", "final_learning_rate", "weight_decay", "adam_epsilon"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a finite number of at least 0")

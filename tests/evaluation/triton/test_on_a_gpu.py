@@ -7,6 +7,7 @@ from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, TritonFactorisedSum, TritonTiled, TritonYat
 from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
 from tests.contracts.routes import TOLERANCE, compare, randomise, results
+from tests.contracts.small_perceptron import small_perceptron
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -19,7 +20,7 @@ DOMAINS: dict[str, Domain] = {
 
 
 def make(domain: Domain, dtype: torch.dtype, **options) -> Integral:
-    options = {"width": 48, "num_frequencies": 20, "sigma": 1.0} | options
+    options = small_perceptron(**{"width": 48, "num_frequencies": 20} | options)
     kernel = randomise(MLP(48, 2, domain.pos_dim, **options)).to("cuda", dtype)
     return Integral(kernel, torch.randn(2, domain.num_points, 48, dtype=dtype).cuda(), domain.to("cuda"))
 

@@ -5,6 +5,7 @@ import torch
 from PIL import Image
 
 from fredholm.tasks.images import ImageDataset, ImageFolder, image_folder
+from tests.refusals import refused
 
 
 def write(path: Path, value: int = 0, size: tuple[int, int] = (4, 6), mode: str = "L") -> Path:
@@ -66,15 +67,16 @@ def test_given_split_is_kept(tmp_path: Path, test_name: str) -> None:
     assert splits.test.classes == ("a", "b", "c")
 
 
-def test_settings_without_effect_warn(tmp_path: Path) -> None:
+def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
     for split in ("train", "test", "val"):
         write_classes(tmp_path / split, {"a": 1, "b": 1})
     with pytest.warns(UserWarning, match=r"val is not used: .*test is the test set"):
         splits = image_folder(tmp_path)
     assert splits.test.name(0) == "test/a/0.png"
     (tmp_path / "val").rename(tmp_path / ".val")
-    with pytest.warns(UserWarning, match=r"test_fraction has no effect: .*test is the test set"):
-        image_folder(tmp_path, test_fraction=0.3)
+    for test_fraction, split_seed in ((0.3, 0), (0.2, 1)):
+        with refused(ValueError, f"has no effect with the test set {tmp_path / 'test'}; leave it at"):
+            image_folder(tmp_path, test_fraction=test_fraction, split_seed=split_seed)
 
 
 def test_train_alone_is_split(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 from PIL import Image
 
 from fredholm.tasks.images import open_images
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -56,9 +57,9 @@ def test_home_is_expanded(animals: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(("test_fraction", "split_seed"), [(0.3, 0), (0.2, 1)])
-def test_a_fixed_split_says_what_has_no_effect(tmp_path: Path, test_fraction: float, split_seed: int) -> None:
+def test_a_fixed_split_leaves_nothing_to_choose(tmp_path: Path, test_fraction: float, split_seed: int) -> None:
     for data in ("digits", write_idx(tmp_path / "idx")):
-        with pytest.warns(UserWarning, match="test_fraction and split_seed have no effect"):
+        with refused(ValueError, "has no effect", str(data), "which has a fixed split; leave it at"):
             open_images(data, test_fraction=test_fraction, split_seed=split_seed)
 
 

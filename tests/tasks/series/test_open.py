@@ -35,7 +35,7 @@ def test_one_file_is_split_by_its_labels(tmp_path: Path) -> None:
 
 
 def test_a_split_of_its_own_leaves_nothing_to_choose(folder: Path) -> None:
-    with pytest.warns(UserWarning, match="test_fraction and split_seed have no effect"):
+    with refused(ValueError, "split_seed=3 has no effect", "which has its own split; leave it at 0, or pass series"):
         open_series(folder, split_seed=3)
 
 

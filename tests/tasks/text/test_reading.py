@@ -120,7 +120,7 @@ def test_what_has_no_effect_or_is_left_out_is_told(tmp_path: Path) -> None:
     (tmp_path / "readme.txt").unlink()
     changes: list[dict[str, Any]] = [{"test_fraction": 0.2}, {"valid_fraction": 0.2}]
     for settings in changes:
-        with pytest.warns(UserWarning, match="have no effect"):
+        with refused(ValueError, f"{next(iter(settings))}=0.2 has no effect", "which has splits; leave it at"):
             open_text(tmp_path, **settings)
 
 

@@ -1,12 +1,12 @@
 """One entry for every source of sampled functions."""
 
-import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm._settings import refuse_idle
 from fredholm.tasks.images import open_images
 from fredholm.tasks.npz_arrays import array_names, load_arrays
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
@@ -32,14 +32,17 @@ def open_fields(
     Args:
         data: a .csv (`read_csv`, also gzipped) or .npz file (`read_npz`), the .npz file of `darcy`, or any source of
             `tasks.images.open_images`, whose images become functions (`image_fields`).
-        coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there.
+        coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there. Refused of
+            what is no table.
         test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
         split_seed: picks one of many such splits.
 
     Raises:
-        ValueError: nothing of that name, or the source is broken.
+        ValueError: nothing of that name, the source is broken, or settings that it does not read.
     """
     path = Path(data).expanduser()
+    if not path.name.endswith(_TABLES):
+        refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
         return _fixed(path, darcy(path), test_fraction, split_seed)
     if not path.is_file() or not path.name.endswith((*_TABLES, ".npz")) or _holds_images(path):
@@ -116,6 +119,6 @@ def _holds_images(path: Path) -> bool:
 
 
 def _fixed(path: Path, splits: FieldSplits, test_fraction: float, split_seed: int) -> FieldSplits:
-    if (test_fraction, split_seed) != (DEFAULT_TEST_FRACTION, 0):
-        warnings.warn(f"test_fraction and split_seed have no effect: {path} has its own split", stacklevel=3)
+    fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction, "split_seed": split_seed}
+    refuse_idle("", open_fields, fixed, "pass samples without a split", **given)
     return splits

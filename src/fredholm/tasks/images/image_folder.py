@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fredholm._settings import refuse_idle
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
 from .dataset import ImageDataset, ImageSplits
@@ -109,8 +110,8 @@ def image_folder(
     Args:
         folder: the folder.
         image_size: height and width to deliver; default: the size all images share.
-        test_fraction: share of the test set; without effect where the folder has one.
-        split_seed: picks one of many such splits; without effect where the folder has a test set.
+        test_fraction: share of the test set; refused where the folder has one.
+        split_seed: picks one of many such splits; likewise.
 
     Raises:
         ValueError: no class folder, only one, or one without images; a test class unknown in training; an unreadable
@@ -129,8 +130,9 @@ def image_folder(
         test_files, test_labels = [train_files[i] for i in test], [train_labels[i] for i in test]
         train_files, train_labels = [train_files[i] for i in train], [train_labels[i] for i in train]
     else:
-        if test_fraction != DEFAULT_TEST_FRACTION:
-            warnings.warn(f"test_fraction has no effect: {test_root} is the test set", stacklevel=2)
+        fixed = f"the test set {test_root}"
+        split = {"test_fraction": test_fraction, "split_seed": split_seed}
+        refuse_idle("", image_folder, fixed, "move its images into the class folders", **split)
         test_files, test_labels = _files_and_labels(test_root, classes)
 
     channels, image_size = _inspect(train_files + test_files, image_size)

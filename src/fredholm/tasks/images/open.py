@@ -1,9 +1,9 @@
 """One entry for every source of images, by name or by path."""
 
 import difflib
-import warnings
 from pathlib import Path
 
+from fredholm._settings import refuse_idle
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION
 
 from .dataset import ImageSplits
@@ -31,11 +31,12 @@ def open_images(
         split_seed: picks one of many such splits.
 
     Raises:
-        ValueError: nothing of that name, or the source is broken or of another kind.
+        ValueError: nothing of that name, the source is broken or of another kind, or settings of a split where it has
+            its own.
         ImportError: the source needs a package that is not installed.
     """
     if str(data) == "digits":
-        _warn_fixed(test_fraction, split_seed, "the digits")
+        _refuse_split(test_fraction, split_seed, "'digits'")
         return digits(image_size)
     folder = Path(data).expanduser()
     try:
@@ -44,21 +45,21 @@ def open_images(
                 f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder or an .npz file"
             )
         if folder.suffix == ".npz" and folder.is_file():
-            _warn_fixed(test_fraction, split_seed, str(folder))
+            _refuse_split(test_fraction, split_seed, str(folder))
             return npz_images(folder, image_size)
         if not folder.is_dir():
             raise ValueError(f"{folder} is a file; pass an .npz file, or the folder that holds it")
         if is_idx_folder(folder):
-            _warn_fixed(test_fraction, split_seed, str(folder))
+            _refuse_split(test_fraction, split_seed, str(folder))
             return idx_folder(folder, image_size)
         return image_folder(folder, image_size, test_fraction, split_seed)
     except PermissionError as error:
         raise ValueError(f"{error.filename}: may not be read ({error.strerror}); change its permissions") from error
 
 
-def _warn_fixed(test_fraction: float, split_seed: int, source: str) -> None:
-    if (test_fraction, split_seed) != (DEFAULT_TEST_FRACTION, 0):
-        warnings.warn(f"test_fraction and split_seed have no effect: {source} come with a fixed split", stacklevel=3)
+def _refuse_split(test_fraction: float, split_seed: int, source: str) -> None:
+    fixed, given = f"{source}, which has a fixed split", {"test_fraction": test_fraction, "split_seed": split_seed}
+    refuse_idle("", open_images, fixed, "pass images without a split", **given)
 
 
 def _hint(folder: Path) -> str:

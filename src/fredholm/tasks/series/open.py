@@ -1,11 +1,11 @@
 """One entry for every source of series: a file, a pair of files, or a folder with one."""
 
 import re
-import warnings
 from pathlib import Path
 
 import torch
 
+from fredholm._settings import refuse_idle
 from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
@@ -34,7 +34,8 @@ def open_series(data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTIO
         split_seed: picks one of many such splits.
 
     Raises:
-        ValueError: nothing of that name, or the source is broken or without labels.
+        ValueError: nothing of that name, the source is broken or without labels, or settings of a split where it has
+            one.
     """
     path = Path(data).expanduser()
     if is_physionet_2012(path):
@@ -122,6 +123,6 @@ def _stem(file: Path) -> str:
 
 
 def _fixed(path: Path, splits: SeriesSplits, test_fraction: float, split_seed: int) -> SeriesSplits:
-    if (test_fraction, split_seed) != (DEFAULT_TEST_FRACTION, 0):
-        warnings.warn(f"test_fraction and split_seed have no effect: {path} has its own split", stacklevel=3)
+    fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction, "split_seed": split_seed}
+    refuse_idle("", open_series, fixed, "pass series without a split", **given)
     return splits

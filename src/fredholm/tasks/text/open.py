@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fredholm._settings import refuse_idle
+
 from .documents import Separator, cut_documents, split_documents
 from .read import TEXT_SUFFIXES, read_text
 
@@ -53,15 +55,15 @@ def open_text(
         valid_fraction: share in the validation split, likewise; 0: there is none.
 
     Raises:
-        ValueError: there is nothing of that name, or a file is empty, unreadable or no UTF-8.
+        ValueError: there is nothing of that name, a file is empty, unreadable or no UTF-8, or shares of splits where
+            the files have theirs.
     """
     path = Path(data).expanduser()
     given = _files(path)
     named: dict[Path, Split] = {file: split for file in given if (split := _split_of(file)) is not None}
     if named and not path.is_file():
-        fixed = (test_fraction, valid_fraction) != (DEFAULT_TEST_FRACTION, 0.0)
-        if fixed:
-            warnings.warn(f"test_fraction and valid_fraction have no effect: {path} has splits", stacklevel=2)
+        shares = {"test_fraction": test_fraction, "valid_fraction": valid_fraction}
+        refuse_idle("", open_text, f"{path}, which has splits", "pass text without splits", **shares)
         return _named_splits(path, given, named, documents)
     texts = _documents(given, documents)
     if not 0 <= valid_fraction < 1 or not 0 < test_fraction < 1 or valid_fraction + test_fraction >= 1:

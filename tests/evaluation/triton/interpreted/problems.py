@@ -6,11 +6,12 @@ from fredholm.domains import Domain
 from fredholm.evaluation import Integral
 from fredholm.kernels import MLP
 from tests.contracts.routes import changed, randomise
+from tests.contracts.small_perceptron import small_perceptron
 
 
 def make(domain: Domain, batch: int = 1, head_dim: int = 2, **options) -> Integral:
     """A kernel of noise in float32 on a domain; what does not exist carries no signal."""
-    options = {"width": 5, "num_frequencies": 3, "sigma": 1.0, "num_heads": 2} | options
+    options = {"num_heads": 2} | small_perceptron(**options)
     heads = options.pop("num_heads")
     kernel = randomise(MLP(head_dim * heads, heads, domain.pos_dim, **options))
     u = torch.randn(batch, domain.num_points, kernel.in_dim)

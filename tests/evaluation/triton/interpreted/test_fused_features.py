@@ -9,13 +9,14 @@ from fredholm.evaluation import AUTO, Integral, TritonFactorisedSum
 from fredholm.evaluation.triton import feature_op, features
 from fredholm.kernels import LowRankMLP, PointInputs, SeparableMLP
 from tests.contracts.routes import changed, check_route, randomise, results
+from tests.contracts.small_perceptron import small_perceptron
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 LOW_RANK, SEPARABLE = "low rank", "separable"
 
 
 def make(kind: str, domain: Domain, batch: int = 2, head_dim: int = 3, heads: int = 2, **options) -> Integral:
-    options = {"width": 5, "num_frequencies": 3, "sigma": 1.0} | options
+    options = small_perceptron(**options)
     kernel = (
         LowRankMLP(heads * head_dim, heads, domain.pos_dim, rank=2, **options)
         if kind == LOW_RANK
