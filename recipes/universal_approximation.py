@@ -179,6 +179,8 @@ def _operator(model: Model, channels: int, width: int) -> fredholm.IntegralOpera
         inputs=inputs,
         num_frequencies=6 if on_torus else 0,
         is_causal=model == CAUSAL,
+        # an antiderivative is a share of the whole measure, not a mean over the past
+        causal_measure="total" if model == CAUSAL else None,
         epsilon=0.3 if channels > 1 else 1.0,
     )
     with torch.no_grad():

@@ -92,7 +92,9 @@ def test_a_causal_sum_to_the_end_of_a_cell_is_the_midpoint_rule() -> None:
     """With κ = 1 the operator is ∫_0^x u: exact to M^-2 at the ends of cells, to M^-1 at nodes."""
     some = fields()
     k = 2 * math.pi * torch.arange(1, study.NUM_MODES + 1, dtype=torch.float64)
-    kernel = kernels.MLP(1, width=1, is_causal=True, epsilon=0.0)  # κ = 1 where y comes before x
+    kernel = kernels.MLP(
+        1, width=1, is_causal=True, causal_measure="total", epsilon=0.0
+    )  # κ = 1 where y comes before x
     op = fredholm.IntegralOperator(kernel, residual=False, bias=False, output_projection=False).double()
     errors: dict[tuple[bool, int], float] = {}
     for at_nodes in (False, True):
