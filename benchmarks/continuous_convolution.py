@@ -99,7 +99,7 @@ class Problem(Instance):
             times = torch.rand(batch, n, dtype=torch.float64).sort().values
             self.domain = domains.Sequence(times=times, weights=n * domains.trapezoid_weights(times)).to(self.device)
         else:
-            self.domain = domains.Sequence(n).to(self.device)
+            self.domain = domains.Grid(n).to(self.device)
 
     def step(self, name: str, direction: Direction) -> Step:
         """One side, forward or with the gradients of the signal and of all parameters."""

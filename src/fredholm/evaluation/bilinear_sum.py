@@ -59,7 +59,10 @@ def _pieces(integral: Integral[Bilinear]) -> tuple[Tensor, Tensor, Tensor, torch
     form = kernel.bilinear_form(integral.u, integral.query)
     dtype = torch.promote_types(form.value.dtype, torch.float32)
     phi, psi, value = (part.to(dtype) for part in form)
-    return phi, psi, value * kernel.mass(integral.domain).to(dtype).mT, form.value.dtype
+    mass, domain = kernel.mass(integral.domain).to(dtype).mT, integral.domain
+    if domain.mask is not None or domain.uniform_parts is None:
+        psi = torch.where(mass > 0, psi, 0.0)  # a point without mass is hidden
+    return phi, psi, value * mass, form.value.dtype
 
 
 def _by_channel(heads: Tensor) -> Tensor:

@@ -103,7 +103,26 @@ def _misses(filtering: Filtering[Stationary]) -> bool:
         first, last, end = (lo, lo + m, (n - 1) * r + w) if geometry.transposed else (-lo, (m - 1) * r - lo + w, n)
         if geometry.mode == "zeros" and (last <= 0 or first >= end):
             return True
-    return False
+    return not geometry.transposed and geometry.mode == "zeros" and _falls_between_taps(filtering)
+
+
+def _falls_between_taps(filtering: Filtering[Stationary]) -> bool:
+    """Whether along some axis no tap of a dilated window ever meets a key."""
+    geometry = filtering.geometry
+    axes = zip(
+        filtering.keys.shape,
+        filtering.queries.shape,
+        geometry.size,
+        geometry.dilation,
+        geometry.stride,
+        geometry.padding,
+        strict=True,
+    )
+    # query i reads the key at r i - lo + d t
+    return any(
+        d > 1 and not any(max(0, -((d * t - lo) // r)) <= min(m - 1, (n - 1 + lo - d * t) // r) for t in range(k))
+        for n, m, k, d, r, (lo, _) in axes
+    )
 
 
 def direct_operations(filtering: Filtering[Stationary]) -> int:

@@ -44,8 +44,10 @@ class LongConvolution(Route[DiagonalRecurrence]):
         length = u.shape[1]
         with torch.autocast(u.device.type, enabled=False):
             value = u.to(form.steps.dtype)
+            some = None
             if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
-                value = value * kernel.measure(domain).to(value.dtype)[..., None]
+                mass = kernel.measure(domain).to(value.dtype)[..., None]
+                value, some = value * mass, mass.cumsum(-2) > 0
             if u.numel() == 0:
                 return torch.zeros_like(u) * value
             # twice the length, so that the end does not wrap round onto the start
@@ -54,6 +56,8 @@ class LongConvolution(Route[DiagonalRecurrence]):
             out = torch.fft.irfft(spectrum, size, dim=1)[:, :length]
             if form.feedthrough is not None:
                 out = out + form.feedthrough * value
+            if some is not None:
+                out = torch.where(some, out, 0.0)  # exactly, where nothing came before
         return out.to(u.dtype)
 
 

@@ -70,8 +70,8 @@ class Sum(Kernel):
             if self.is_affine and not term.is_affine:
                 kappa = nn.functional.pad(kappa, (0, 1))
             if self.counts_points and not term.counts_points:
-                ratio = domain.weights / torch.where(domain.counts > 0, domain.counts, 1.0)
-                kappa = kappa * (ratio if ratio.ndim == 2 else ratio[None])[:, None, :, None, None].to(kappa.dtype)
+                scale = torch.atleast_2d(torch.where(domain.counts_per_mass > 0, domain.counts_per_mass, 1.0))
+                kappa = kappa / scale[:, None, :, None, None].to(kappa.dtype)
             if self.holds_pair_weights and not term.holds_pair_weights and domain.pair_weights is not None:
                 kappa = weigh_by_head(kappa, domain.pair_weights)
             total = kappa if total is None else total + kappa

@@ -102,6 +102,8 @@ class Neumann(ValueMixing):
             if form.own is not None:
                 first = gamma * hop
                 series = first + (first * mass) @ series
+            # exactly 0 where no hop leads on, whatever a factorisation leaves there
+            series = torch.where((hop != 0).any(-1, keepdim=True), series, 0.0)
             return series.to(form.value.dtype)
 
     def _series(self, hop: Tensor, mass: Tensor) -> Tensor:
