@@ -87,7 +87,7 @@ def test_without_any_reference_costs_are_told_without_errors() -> None:
 
 
 def test_a_wrong_route_shows_however_large_the_residual_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    op, right = operator(), Toeplitz.integrate
+    op, right = operator(), Toeplitz.compute
     assert op.residual_weight is not None
     with torch.no_grad():
         op.residual_weight.mul_(1e6)
@@ -109,7 +109,7 @@ def test_a_wrong_gradient_shows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_not_a_number_is_an_infinite_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Toeplitz.integrate
+    right = Toeplitz.compute
     monkeypatch.setattr(Toeplitz, "compute", lambda *given: right(*given) * float("nan"))
     assert compare_routes(operator(), signal(N), GRID, repeats=1).rows[1].error == float("inf")
 

@@ -1,7 +1,5 @@
 """What an operator asks of the arguments of a call."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -10,29 +8,27 @@ from fredholm.evaluation import Integral
 from fredholm.kernels import Kernel, State, Stateful
 
 
-class Given(NamedTuple):
-    """The arguments of an operator, as the caller gave them; see `IntegralOperator.forward`."""
-
-    u: Tensor
-    domain: Domain | None = None
-    query: Tensor | None = None
-    query_domain: Domain | None = None
-    key_padding_mask: Tensor | None = None
-
-
-def prepare(kernel: Kernel, like: Tensor | None, needs_query: bool, given: Given) -> Integral[Kernel]:
+def prepare(
+    kernel: Kernel,
+    like: Tensor | None,
+    needs_query: bool,
+    u: Tensor,
+    domain: Domain | None,
+    query: Tensor | None,
+    query_domain: Domain | None,
+    key_padding_mask: Tensor | None,
+) -> Integral[Kernel]:
     """Checks and completes the arguments of an operator, and blanks what lies at points that do not exist.
 
     Args:
         kernel: the operator's kernel.
         like: a tensor with the operator's dtype and device; None when it holds no number at all.
         needs_query: whether u(x) is read, by the kernel or by the residual.
-        given: the arguments.
+        u, domain, query, query_domain, key_padding_mask: as in `IntegralOperator.forward`.
 
     Raises:
         ValueError, TypeError: on shapes, devices or dtypes that do not fit.
     """
-    u, domain, query, query_domain, key_padding_mask = given
     _check_signal("u", u, kernel.in_dim, like)
     domain = _checked_domain("u", u, Sequence(u.shape[1]) if domain is None else domain, kernel)
     if query is not None:

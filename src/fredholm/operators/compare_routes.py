@@ -15,7 +15,6 @@ from fredholm.domains import Domain
 from fredholm.evaluation import AUTO, ROUTES, Dense, Integral, Route
 from fredholm.evaluation.cost import PeakMemory, synchronize
 from fredholm.kernels import Kernel
-from fredholm.operators.arguments import Given
 from fredholm.operators.integral import IntegralOperator
 from fredholm.operators.route_comparison import RouteComparison, RouteCost
 from fredholm.quadrature import Quadrature
@@ -60,7 +59,10 @@ def compare_routes(
         TypeError, ValueError: on arguments that are none, or that the operator would not take.
     """
     _check(operator, quadratures, repeats, budget_s)
-    trial = _Trial(operator, Given(u, domain, query, query_domain, key_padding_mask), gradients)
+    u = u.detach().requires_grad_(gradients)
+    query = None if query is None else query.detach().requires_grad_(gradients)
+    given = functools.partial(operator.prepare, u, domain, query, query_domain, key_padding_mask)
+    trial = _Trial(operator, given, [u] if query is None else [u, query], gradients)
     candidates = [*_exact(operator, trial.prepared, dense_bytes), *_sampled(operator, trial.prepared, quadratures)]
     gc.collect()
     with torch.random.fork_rng(devices=[u.device] if u.device.type == "cuda" else []):
@@ -142,24 +144,28 @@ def _sampled(
 
 @final
 class _Trial:
-    """The arguments of every pass, and the results of those that were run."""
+    """The integral of every pass, and how it is run.
 
-    def __init__(self, operator: IntegralOperator, given: Given, gradients: bool) -> None:
-        self.operator, self.gradients = operator, gradients
-        u, query = (
-            None if part is None else part.detach().requires_grad_(gradients) for part in (given.u, given.query)
-        )
-        assert u is not None
-        self.given = given._replace(u=u, query=query)
-        self.prepared = operator.prepare(*given)
-        parameters = [*operator.kernel.parameters(), *operator.parameters(recurse=False)]
-        self.leaves = [p for p in [u, query, *parameters] if p is not None and p.requires_grad and p.numel()]
+    Args:
+        operator: whose integral it is.
+        given: makes the integral anew, so that each pass has a graph of its own.
+        signals: what it is made of.
+        gradients: whether gradients are wanted.
+    """
+
+    def __init__(
+        self, operator: IntegralOperator, given: Callable[[], Integral[Kernel]], signals: list[Tensor], gradients: bool
+    ) -> None:
+        self.operator, self.given, self.gradients = operator, given, gradients
+        with torch.no_grad():
+            self.prepared = given()
+        parameters = [*signals, *operator.kernel.parameters(), *operator.parameters(recurse=False)]
+        self.leaves = [p for p in parameters if p.requires_grad and p.numel()]
 
     def run(self, operator: IntegralOperator) -> list[Tensor]:
         """The output, and with gradients those of all leaves against a fixed cotangent."""
-        u, domain, query, query_domain, mask = self.given
         with torch.set_grad_enabled(self.gradients):
-            out = operator.forward(u, domain, query=query, query_domain=query_domain, key_padding_mask=mask)
+            out = operator.answer(self.given())
             if not self.gradients:
                 return [out]
             generator = torch.Generator().manual_seed(0)

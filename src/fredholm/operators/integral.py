@@ -11,7 +11,7 @@ from fredholm._settings import refuse_idle
 from fredholm.domains import Domain
 from fredholm.evaluation import AUTO, Evaluation, Integral, StatefulEvaluation
 from fredholm.kernels import Kernel, State, Stateful
-from fredholm.operators.arguments import Given, check_state, prepare
+from fredholm.operators.arguments import check_state, prepare
 from fredholm.operators.auxiliary_loss import is_collecting, offer
 from fredholm.quadrature import Nodes, Quadrature
 
@@ -107,7 +107,10 @@ class IntegralOperator(nn.Module):
         Raises:
             ValueError, TypeError: on shapes, devices or dtypes that do not fit, or a route that refuses.
         """
-        integral = self.prepare(u, domain, query, query_domain, key_padding_mask)
+        return self.answer(self.prepare(u, domain, query, query_domain, key_padding_mask))
+
+    def answer(self, integral: Integral[Kernel]) -> Tensor:
+        """What `forward` gives, of the integral that `prepare` made of its arguments."""
         out, asked = self.around(self._integrate(integral), integral.query), integral.query_domain
         return out if asked.mask is None else torch.where(asked.mask[..., None], out, 0.0)
 
@@ -264,7 +267,7 @@ class IntegralOperator(nn.Module):
         """Checks and completes the arguments of `forward`, and blanks what lies at points that do not exist."""
         like = self.output_weight if self.output_weight is not None else next(self.parameters(), None)
         needs_query = self.kernel.reads_query or self.residual_weight is not None
-        return prepare(self.kernel, like, needs_query, Given(u, domain, query, query_domain, key_padding_mask))
+        return prepare(self.kernel, like, needs_query, u, domain, query, query_domain, key_padding_mask)
 
 
 @final
