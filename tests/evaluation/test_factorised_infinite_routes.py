@@ -193,7 +193,9 @@ def test_nearly_every_share_kept():
 def test_the_gradient_of_states():
     torch.manual_seed(0)
     given = [torch.randn(2, *shape, dtype=torch.float64) for shape in ((3, 4, 4), (3, 4, 5), (4, 5))]
-    torch.autograd.gradcheck(chunk_states, [part.requires_grad_() for part in given])
+    leaves = [part.requires_grad_() for part in given]
+    assert torch.autograd.gradcheck(chunk_states, leaves, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(chunk_states, leaves, check_fwd_over_rev=True)
 
 
 def test_no_reset_in_a_scan():

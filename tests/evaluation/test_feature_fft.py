@@ -180,7 +180,12 @@ def test_gradcheck(groups, wanted):
         torch.randn(shape, dtype=torch.float64).requires_grad_(wants)
         for shape, wants in zip(shapes, wanted, strict=True)
     ]
-    assert torch.autograd.gradcheck(lambda *given: feature_convolution(*given, [-1], [3], [5], 3), tensors)
+
+    def convolve(*given):
+        return feature_convolution(*given, [-1], [3], [5], 3)
+
+    assert torch.autograd.gradcheck(convolve, tensors, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(convolve, tensors, check_fwd_over_rev=True)
 
 
 def test_the_operator_is_one_for_torch():

@@ -183,7 +183,10 @@ def test_gradcheck(name):
         out, final = Scan(chunk=2, window_elements=1).run(Integral(kernel, u, problem.domain), (h, *clock), reset)
         return out, torch.view_as_real(final[0]) if final[0].is_complex() else final[0]
 
-    assert torch.autograd.gradcheck(run, [problem.u.requires_grad_(), h, *kernel.parameters()])
+    signals = [problem.u.requires_grad_(), h]
+    assert torch.autograd.gradcheck(run, [*signals, *kernel.parameters()])
+    assert torch.autograd.gradcheck(run, signals, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, signals, check_fwd_over_rev=True, fast_mode=True)
 
 
 @pytest.mark.parametrize("varies", [False, True])
