@@ -1,7 +1,9 @@
 """The contract of a setting: another value of it gives another thing, or is refused by name."""
 
 import dataclasses
+import functools
 import inspect
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -84,38 +86,38 @@ class _Outcome:
             self._thing = (subject.make or subject.of)(**given)
         except (ValueError, TypeError) as error:
             self.refusal = str(error)
-            return
-        self._parts = list(_parts(self._thing))
-        self._values: list[object] | None = None
 
-    @property
-    def values(self) -> list[object]:
-        """What the thing does in evaluation and in training, once; parameters are noise, as a start hides much."""
-        if self._values is None:
-            self._values, thing = [], self._thing
+    @functools.cached_property
+    def all(self) -> list[object]:
+        """Everything that tells it from another."""
+        return list(self.found())
+
+    def found(self) -> Iterator[object]:
+        """What a module holds at its start, and what it does in evaluation and in training; or what another thing does.
+
+        Parameters are noise when it acts, as a start hides much.
+        """
+        thing = self._thing
+        if isinstance(thing, nn.Module):
+            for name, parameter in thing.named_parameters():
+                yield from (name, parameter.requires_grad, parameter.detach().clone())
+            for name, buffer in thing.named_buffers():
+                yield from (name, buffer.clone())
+            _add_noise(thing)
+        for is_training in (False, True) if isinstance(thing, nn.Module) else (False,):
             if isinstance(thing, nn.Module):
-                _add_noise(thing)
-            for is_training in (False, True):
-                if isinstance(thing, nn.Module):
-                    thing.train(is_training)
-                torch.manual_seed(1)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    self._values += _until_refused(self._probe(thing))
-        return self._values
+                thing.train(is_training)
+            torch.manual_seed(1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield from _until_refused(self._probe(thing))
 
     def equals(self, other: "_Outcome") -> bool:
-        """Whether nothing tells the two apart."""
-        return _same(self._parts, other._parts) and _same(self.values, other.values)
+        """Whether nothing tells the two apart; stops at the first that does."""
+        return all(_equal(a, b) for a, b in itertools.zip_longest(self.found(), other.all, fillvalue=_MISSING))
 
 
-def _parts(thing: object) -> Iterator[object]:
-    """Names, kinds and start of all that a module holds; of other things nothing."""
-    if isinstance(thing, nn.Module):
-        for name, parameter in thing.named_parameters():
-            yield from (name, parameter.requires_grad, parameter.detach().clone())
-        for name, buffer in thing.named_buffers():
-            yield from (name, buffer.clone())
+_MISSING = object()
 
 
 def _add_noise(module: nn.Module) -> None:
@@ -130,11 +132,6 @@ def _until_refused(values: Iterable[object]) -> Iterator[object]:
         yield from values
     except (ValueError, TypeError) as error:
         yield str(error)
-
-
-def _same(one: Iterable[object], other: Iterable[object]) -> bool:
-    one, other = list(one), list(other)
-    return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _equal(a: object, b: object) -> bool:
