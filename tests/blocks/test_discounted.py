@@ -66,5 +66,5 @@ def test_branches_start_scaled() -> None:
 
 
 def test_a_kernel_of_another_width() -> None:
-    with refused(ValueError, "the kernel maps 4 to 4 channels", "the block has 6"):
+    with refused(ValueError, "the kernel maps 4 to 4 channels", "the block has embed_dim 6"):
         DiscountedBlock(kernels.InfiniteAttention(4, 2, form="hop"), 6)

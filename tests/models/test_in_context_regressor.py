@@ -112,7 +112,7 @@ def test_refusals() -> None:
         ({"temperature": 0.0}, "temperature"),
         ({"margin": math.inf}, "margin"),
         ({"num_layers": 0}, "num_layers"),
-        ({"frame": fields.Periodic(), "pos_dim": 2}, "makes 4 coordinates of 2"),
+        ({"frame": fields.Periodic(), "pos_dim": 2}, "makes 4 coordinates of pos_dim 2"),
         ({"num_terms": 1, "temperature": 1.0}, "1 channels of a query"),
     ]
     for options, told in cases:

@@ -282,7 +282,7 @@ def test_refusals() -> None:
         op(u, Points(broken))
     with refused(ValueError, "weighs pairs"):
         op(u, Points(x).weigh_pairs(torch.zeros(11, 11)))
-    with refused(ValueError, "makes 4 coordinates of 2", "takes 2"):
+    with refused(ValueError, "makes 4 coordinates of pos_dim 2", "takes 2"):
         models.FieldOperator(2, fields.SIREN(2), fields.Periodic())
     cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"depth": 0}, ["depth", "got 0"]),

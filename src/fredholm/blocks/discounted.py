@@ -39,7 +39,7 @@ class DiscountedBlock(nn.Module):
         if kernel.in_dim != embed_dim or kernel.out_dim != embed_dim:
             raise ValueError(
                 f"DiscountedBlock: the kernel maps {kernel.in_dim} to {kernel.out_dim} channels, "
-                f"the block has {embed_dim}"
+                f"the block has embed_dim {embed_dim}"
             )
         self.operator_norm = nn.LayerNorm(embed_dim)
         self.operator = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)

@@ -37,7 +37,7 @@ class PreNormBlock(nn.Module):
         if operator.kernel.in_dim != embed_dim or operator.kernel.out_dim != embed_dim:
             raise ValueError(
                 f"PreNormBlock: the operator maps {operator.kernel.in_dim} to {operator.kernel.out_dim} channels, "
-                f"the block has {embed_dim}"
+                f"the block has embed_dim {embed_dim}"
             )
         self.operator_norm = nn.LayerNorm(embed_dim)
         self.operator = operator

@@ -75,7 +75,7 @@ class InContextRegressor(nn.Module):
         if field.pos_dim != self.pos_dim * self.frame.coordinates_per_axis:
             raise ValueError(
                 f"{NAME}: the frame {self.frame} makes {self.pos_dim * self.frame.coordinates_per_axis} coordinates of "
-                f"{self.pos_dim}; the field takes {field.pos_dim}"
+                f"pos_dim {self.pos_dim}; the field takes {field.pos_dim}"
             )
         if temperature is not None and field.out_dim > field.num_terms:
             raise ValueError(

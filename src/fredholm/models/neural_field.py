@@ -113,7 +113,7 @@ class FieldOperator(nn.Module):
         if field.pos_dim != pos_dim * frame.coordinates_per_axis:
             raise ValueError(
                 f"models.FieldOperator: the frame {frame} makes {pos_dim * frame.coordinates_per_axis} coordinates of "
-                f"{pos_dim}; the field takes {field.pos_dim}"
+                f"pos_dim {pos_dim}; the field takes {field.pos_dim}"
             )
         if in_dim is not None and in_dim < 1:
             raise ValueError(f"models.FieldOperator: in_dim must be at least 1; got {in_dim}")

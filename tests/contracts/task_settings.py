@@ -1,0 +1,290 @@
+"""Tasks, augmentation and the training engine, whose settings are walked over on small data in a folder."""
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fredholm.kernels import KernelInputs
+from fredholm.models import CKCNN, GPT2, FieldOperator, ITNet
+from fredholm.tasks import FieldLearning, ImageClassification, LanguageModelling, SeriesClassification, Task
+from fredholm.tasks.augmentation import Augmentation
+from fredholm.tasks.fields.answer import Answer
+from fredholm.tasks.series.thinning import Dropped
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.checkpoint import Checkpoints
+from tests.contracts.settings import Subject
+from tests.training.toy_task import ToyTask
+
+SWITCH = (False, True)
+CPU = torch.device("cpu")
+CONFIGS_OF_TASKS: tuple[type, ...] = (
+    Augmentation.Config,
+    FieldLearning.Config,
+    ImageClassification.Config,
+    LanguageModelling.Config,
+    Run.Config,
+    SeriesClassification.Config,
+    TrainingConfig,
+)
+
+
+def task_subjects(folder: Path) -> list[Subject]:
+    """Of all configs above, with their data in an empty folder."""
+    return [
+        _augmentation(),
+        _images(folder / "images"),
+        _text(folder / "text"),
+        _series(folder / "series"),
+        _fields(folder / "fields"),
+        *_runs(),
+    ]
+
+
+def _task(built: Task) -> Iterator[object]:
+    """What it learnt from its data, its batches, and its model."""
+    yield built.facts
+    yield from (built.num_train, built.num_test)
+    batch = built.train_batch(torch.arange(3), torch.Generator().manual_seed(0))
+    for found in (batch, built.test_batch(torch.arange(2))):
+        yield list(found)
+        yield from found.values()
+    torch.manual_seed(0)
+    model = built.model()
+    yield from model.state_dict().values()
+    with torch.no_grad():
+        yield built.loss(model, batch)
+
+
+def _augmentation() -> Subject:
+    def augmented(built: Augmentation) -> Iterator[object]:
+        images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(2))
+        yield from built(images, torch.tensor([0, 1, 2, 0]), torch.Generator().manual_seed(5))
+
+    return Subject(
+        Augmentation.Config,
+        {},
+        {"shift": (0.2,), "rotation": (20.0,), "scale": ((0.7, 1.3),), "horizontal_flip": (1.0,), "crop_padding": (2,)}
+        | {"rand_augment_ops": (2,), "rand_augment_magnitude": (20,), "random_erasing": (1.0,), "mixup_alpha": (1.0,)}
+        | {"cutmix_alpha": (1.0,), "label_smoothing": (0.1,)},
+        augmented,
+        make=lambda **settings: Augmentation(Augmentation.Config(**settings), 3),
+        modes={"operations": {"rand_augment_ops": 2}},
+    )
+
+
+def _images(folder: Path) -> Subject:
+    pixels = np.random.default_rng(0).integers(0, 255, (2, 20, 8, 8), dtype=np.uint8)
+    for name, count in (("few", 10), ("many", 20)):
+        for label in range(2):
+            path = folder / name / f"class {label}"
+            path.mkdir(parents=True)
+            for index in range(count):
+                Image.fromarray(pixels[label, index]).save(path / f"{index}.png")
+    own, labels = folder / "own.npz", np.array([0, 1] * 5)
+    np.savez(own, x_train=pixels[0, :10], y_train=labels, x_test=pixels[1, :10], y_test=labels)
+    model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel_width=3, num_frequencies=2, sigma=1.0)
+    return Subject(
+        ImageClassification.Config,
+        {
+            "data": str(folder / "few"),
+            "patch_size": 4,
+            "position_frequencies": 2,
+            "position_sigma": 1.0,
+            "model": model,
+        },
+        {"data": (str(folder / "many"),), "image_size": ((4, 4),), "test_fraction": (0.5,), "split_seed": (1,)}
+        | {"patch_size": (2, (2, 4)), "position_frequencies": (3,), "position_sigma": (2.0,)}
+        | {
+            "model": (
+                dataclasses.replace(model, depth=2),
+                dataclasses.replace(model, inputs=KernelInputs(product=False)),
+            )
+        }
+        | {"augmentation": (Augmentation.Config(label_smoothing=0.1),)},
+        _task,
+        make=lambda **settings: ImageClassification.Config(**settings).build(),
+        modes={
+            "a split of its own": {"data": str(own)},
+            "no positions": {"position_frequencies": 0, "position_sigma": 10.0},
+        },
+    )
+
+
+def _text(folder: Path) -> Subject:
+    folder.mkdir()
+    words = ["the cat\nsat on", "a mat\n\nand the", "dog sat\non a", "log and\n\nthen both", "went home\nto eat"]
+    text = " ".join(words[i % 5] + f" {i}" for i in range(40))
+    (folder / "one.txt").write_text(text)
+    (folder / "two.txt").write_text(text.upper())
+    own = folder / "own"
+    own.mkdir()
+    for split in ("train", "valid", "test"):
+        (own / f"{split}.txt").write_text(f"{split} {text}")
+    model = GPT2.Config(embed_dim=4, depth=1, num_heads=1, dropout=0.0)
+
+    def task(built: LanguageModelling) -> Iterator[object]:
+        yield from _task(built)
+        yield from (
+            built.for_epoch(torch.Generator().manual_seed(1)).train_batch(torch.arange(2), torch.Generator()).values()
+        )
+        yield built.test_stream.num_targets
+
+    return Subject(
+        LanguageModelling.Config,
+        {"data": str(folder / "one.txt"), "valid_fraction": 0.2, "context": 8, "model": model},
+        {"data": (str(folder / "two.txt"),), "documents": ("line", "blank line"), "test_fraction": (0.3,)}
+        | {"valid_fraction": (0.3,), "evaluated": ("valid",), "vocab_size": (270,), "context": (6,), "stride": (4,)}
+        | {"model": (dataclasses.replace(model, depth=2),)},
+        task,
+        make=lambda **settings: LanguageModelling.Config(**settings).build(),
+        modes={"splits of its own": {"data": str(own), "valid_fraction": 0.0}},
+    )
+
+
+def _series(folder: Path) -> Subject:
+    folder.mkdir()
+    drawn = np.random.default_rng(0)
+    values = drawn.normal(size=(24, 12, 2)).astype(np.float32)
+    values[:, 3:5, 0] = np.nan
+    arrays: dict[str, Any] = {"values": values, "labels": np.arange(24) % 2, "spacing": 0.5}
+    np.savez(folder / "one.npz", **arrays)
+    np.savez(folder / "two.npz", **arrays | {"values": values + 1})
+    np.savez(folder / "own.npz", **arrays, is_test=np.arange(24) >= 16)
+    model = CKCNN.Config(embed_dim=3, depth=1, kernel_width=3, dropout=0.0)
+    dropped: Dropped = "absent"
+    return Subject(
+        SeriesClassification.Config,
+        {"data": str(folder / "one.npz"), "model": model},
+        {"data": (str(folder / "two.npz"),), "test_fraction": (0.5,), "split_seed": (1,), "train_every": (2,)}
+        | {"test_every": (2,), "train_drop": (0.5,), "test_drop": (0.5,), "drop_seed": (1,), "dropped": (dropped,)}
+        | {"permute_seed": (0,), "bin": (1.0,), "fill": ("last",), "limit": (0.5,), "embed_dim": (2,)}
+        | {"model": (dataclasses.replace(model, depth=2),)},
+        _task,
+        make=lambda **settings: SeriesClassification.Config(**settings).build(),
+        modes={
+            "dropped in training": {"train_drop": 0.3},
+            "dropped in test": {"test_drop": 0.3},
+            "a split of its own": {"data": str(folder / "own.npz")},
+        },
+    )
+
+
+def _fields(folder: Path) -> Subject:
+    folder.mkdir()
+    drawn = np.random.default_rng(0)
+    pos, values = drawn.uniform(0, 2, (12, 6, 2)), drawn.normal(size=(12, 6))
+    for name, shift in (("one", 0.0), ("two", 1.0)):
+        rows = [
+            f"{i},{x},{y},{value + shift}" for i in range(12) for (x, y), value in zip(pos[i], values[i], strict=True)
+        ]
+        (folder / f"{name}.csv").write_text("\n".join(["field,x,y,height", *rows]))
+    np.savez(folder / "own.npz", pos=pos, values=values, is_test=np.arange(12) >= 8)
+    np.savez(folder / "asked.npz", pos=pos[:2], values=values[:2])
+    model = FieldOperator.Config(embed_dim=4, depth=1, num_heads=1, num_seeds=2, head_dim=4, num_frequencies=2)
+
+    def task(built: FieldLearning) -> Iterator[object]:
+        """Its score and answers too, which refine."""
+        yield from _task(built)
+        torch.manual_seed(0)
+        model, metrics = built.model(), built.metrics()
+        built.score(model, built.test_batch(torch.arange(2)), metrics)
+        yield from (metric.compute() for metric in metrics.values())
+        if len(built.facts.coordinates) == 2:
+            yield built.predict(model, [folder / "asked.npz"], CPU)
+
+    return Subject(
+        FieldLearning.Config,
+        {"data": str(folder / "one.csv"), "width": 4, "omega_0": 4.0, "model": model},
+        {"data": (str(folder / "two.csv"),), "test_fraction": (0.5,), "split_seed": (1,), "coordinates": (("x",),)}
+        | {
+            "shown": (3,),
+            "shown_seed": (1,),
+            "wanted": (3,),
+            "proper": SWITCH,
+            "average": SWITCH,
+            "weigh_frame": SWITCH,
+        }
+        | {"frame": ("identity", "isotropic", "diagonal", "affine", "rotational", "periodic")}
+        | {"field": ("siren", "sinusoidal", "free_sinusoidal"), "width": (5,), "depth": (2,), "omega_0": (5.0,)}
+        | {"refine_steps": (2,), "refine_rate": (0.1,), "model": (dataclasses.replace(model, depth=2),)}
+        | {"answer": (Answer(grid=(2, 2)), Answer(at=str(folder / "one.csv")))},
+        task,
+        make=lambda **settings: FieldLearning.Config(**settings).build(),
+        modes={
+            "axes": {"frame": "rotational"},
+            "no frame": {"frame": "identity"},
+            "sum": {"field": "sinusoidal"},
+            "some shown": {"shown": 3},
+            "refined": {"refine_steps": 2},
+            "a split of its own": {"data": str(folder / "own.npz")},
+        },
+    )
+
+
+def _trained(config: Run.Config) -> Iterator[object]:
+    """Everything that a run does but how long it takes: its log, checkpoints, weights, and what it measured on."""
+    saved, measured = [], []
+    save, test_batch = Checkpoints.save, ToyTask.test_batch
+
+    def saving(self: Checkpoints, step: int, *parts: Any) -> None:
+        saved.append(step)
+        save(self, step, *parts)
+
+    def measuring(self: ToyTask, indices: Tensor) -> dict[str, Tensor]:
+        measured.append(len(indices))
+        return test_batch(self, indices)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        with patch.object(Checkpoints, "save", saving), patch.object(ToyTask, "test_batch", measuring):
+            train(config, path, tasks=(ToyTask,))
+        yield from (saved, measured, sum("events" in file.name for file in path.rglob("*")))
+        for line in (path / "metrics.jsonl").read_text().splitlines():
+            yield {name: value for name, value in json.loads(line).items() if name != "examples_per_second"}
+        for name in ("weights", "ema"):
+            yield (path / "checkpoints" / f"step-{saved[-1]:08}" / f"{name}.safetensors").read_bytes()
+
+
+def _runs() -> list[Subject]:
+    toy = ToyTask.Config(num_examples=16, width=4)
+    training = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"} | {
+        "tensorboard": False
+    }
+
+    def run(**settings: Any) -> Run.Config:
+        return Run.Config(task=toy, training=TrainingConfig(**settings))
+
+    return [
+        Subject(
+            TrainingConfig,
+            training,
+            {"epochs": (3,), "batch_size": (4,), "accumulation": (2, 9), "learning_rate": (1e-3,), "log_every": (2,)}
+            | {
+                "final_learning_rate": (1e-3,),
+                "warmup_fraction": (0.5,),
+                "weight_decay": (0.5,),
+                "betas": ((0.8, 0.9),),
+            }
+            | {"adam_epsilon": (1e-2,), "gradient_clip": (0.1,), "ema_decay": (0.05,), "precision": ("bfloat16",)}
+            | {"device": ("cuda:99",), "num_workers": (1,), "test_batch_size": (5,), "evaluate_every": (2,)}
+            | {"checkpoint_every": (1,), "tensorboard": SWITCH},
+            _trained,
+            make=run,
+        ),
+        Subject(
+            Run.Config,
+            {"task": toy, "training": TrainingConfig(**training)},
+            {"task": (dataclasses.replace(toy, width=5),), "seed": (1,)}
+            | {"training": (TrainingConfig(**training | {"epochs": 1}),)},
+            _trained,
+        ),
+    ]

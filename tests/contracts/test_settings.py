@@ -1,0 +1,867 @@
+"""All settings of every kernel, quadrature, encoder, block, operator, field and model do something, or are refused."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fredholm
+from fredholm import blocks, encoders, fields, kernels, models, operators, quadrature
+from fredholm.domains import Domain, Grid, Points, Sequence
+from fredholm.encoders import SeriesBatch
+from fredholm.evaluation import Dense
+from fredholm.kernels import KernelInputs, PointInputs
+from fredholm.operators import IntegralOperator, collect_auxiliary_losses
+from tests.contracts.settings import Made, Subject, settings_of, unread
+from tests.contracts.task_settings import CONFIGS_OF_TASKS
+
+SWITCH = (False, True)
+RAW = {"num_frequencies": 0, "sigma": 10.0}
+TIMES = torch.tensor([0.0, 0.1, 0.5, 0.7, 1.5, 1.6], dtype=torch.float64)
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(2))
+
+
+def where(pos_dim: int | None) -> list[Domain]:
+    if pos_dim in (None, 1):
+        return [Sequence(6, spacing=0.2), Sequence(times=TIMES)]
+    return [Grid(2, 3) if pos_dim == 2 else Grid(2, 3, 1)]
+
+
+def kernel(built: kernels.Kernel) -> Iterator[object]:
+    """κ, where its results are, and two steps of it."""
+    u, elsewhere = noise(2, 6, built.in_dim), built.query_dim != built.in_dim
+    yield from (built.in_dim, built.out_dim, built.is_affine)
+    for domain in where(built.pos_dim):
+        asked = (noise(2, 4, built.query_dim), Sequence(4)) if elsewhere else ()
+        try:
+            yield built.matrix(u, domain, *asked)
+            yield built.output_domain(domain).pos
+        except ValueError as error:
+            yield str(error)
+    if not isinstance(built, kernels.Stateful) or not built.is_causal:
+        return
+    state = built.initial_state(2)
+    for index in range(3):
+        out, state = built.step(u[:, index], state, TIMES[index].expand(2) if built.reads_time else None)
+        yield out
+        yield from state
+
+
+def lattice(built: kernels.Convolution) -> Iterator[object]:
+    domain = Sequence(6) if built.pos_dim == 1 else Grid(4, 5)
+    u = noise(2, domain.num_points, built.in_dim)
+    yield built.matrix(u, domain)
+    yield built.output_domain(domain).pos
+
+
+def continuous(built: kernels.ContinuousConvolution) -> Iterator[object]:
+    """A grid finer than in training too, and steps without a time."""
+    yield from kernel(built)
+    yield built.matrix(noise(2, 6, built.in_dim), Sequence(6, spacing=0.01) if built.pos_dim == 1 else Grid(2, 3))
+    if built.is_causal:
+        yield built.step(noise(2, built.in_dim), built.step(noise(2, built.in_dim), built.initial_state(2))[1])[0]
+
+
+def linear_system(built: kernels.LinearSystem) -> Iterator[object]:
+    yield from kernel(built)
+    yield built.step(noise(2, built.in_dim), built.initial_state(2))
+
+
+def network(built: kernels.KernelNetwork) -> Iterator[object]:
+    yield built(noise(5, built.layers[0].weight.shape[1]))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def normaliser(built: kernels.Normaliser) -> Iterator[object]:
+    yield built.density(noise(3, 5).abs(), torch.ones(()))
+
+
+def at_no_input(built: Any) -> Iterator[object]:
+    yield built()
+
+
+def on_features(built: kernels.PointFeatures) -> Iterator[object]:
+    yield built(noise(1, 4, built.position_weight.shape[-1]), noise(1, 2, 4, built.content_weight.shape[-1]))
+
+
+def lifted(built: kernels.FeaturePair) -> Iterator[object]:
+    grid = Grid(2, 3) if built.frequencies.shape[1] == 2 else Sequence(6)
+    lifted = built.lift(grid)
+    for side in (built.query, built.key):
+        yield side(*built.inputs(side, noise(1, 6, 4), lifted))
+
+
+def integral(built: quadrature.Quadrature) -> Iterator[object]:
+    """A sum over the nodes, what a proposal learns from, and what is said of it."""
+    torch.manual_seed(3)
+    operator = IntegralOperator(kernels.MLP(4, 2, 2, width=3, num_frequencies=2, epsilon=1.0), quadrature=built)
+    operator.train(built.training)
+    with collect_auxiliary_losses() as losses:
+        yield operator(noise(2, 12, 4), Grid(3, 4))
+    yield from losses
+    yield built.describe(12)
+
+
+def logits(built: quadrature.KeyProposal | quadrature.PairProposal) -> Iterator[object]:
+    domain = Grid(2, 3) if built.pos_dim == 2 else Sequence(6)
+    u = noise(2, 6, built.embed_dim)
+    if isinstance(built, quadrature.KeyProposal):
+        yield built.logits(u, domain)
+        return
+    yield built.logits(u, domain, noise(2, 6, built.query_dim), domain, torch.arange(6))
+
+
+def image_encoder(built: encoders.Image) -> Iterator[object]:
+    yield built.grid_shape
+    for shape in ((4, 6), (8, 6)):
+        try:
+            yield built(noise(2, built.config.channels, *shape))[0]
+        except ValueError as error:
+            yield str(error)
+
+
+def series_encoder(built: encoders.Series) -> Iterator[object]:
+    for given in (SeriesBatch(noise(2, 5, built.channels), times=TIMES[:5].expand(2, 5)), noise(2, 5, built.channels)):
+        u, domain = built(given)
+        yield from (u, domain.weights, domain.pos)
+
+
+def text_encoder(built: encoders.Text) -> Iterator[object]:
+    yield built(torch.arange(4)[None])[0]
+
+
+def on_signal(built: Any) -> Iterator[object]:
+    yield built(noise(2, 6, 4), Sequence(6))
+
+
+def pointwise(built: Any) -> Iterator[object]:
+    yield built(noise(2, 6, 4))
+
+
+def discounted(built: blocks.DiscountedBlock) -> Iterator[object]:
+    yield from built(noise(2, 6, 4), Sequence(6), torch.tensor([0.5, 0.7]))
+
+
+def short(built: blocks.ShortConvolution) -> Iterator[object]:
+    yield built(noise(2, 6, built.channels), built.initial_buffer(2))[0]
+
+
+def yat_image(built: Any) -> Iterator[object]:
+    yield built(noise(2, 4, *(5,) * getattr(built, "num_axes", 1)))
+
+
+def classifier(built: operators.YatClassifier) -> Iterator[object]:
+    yield from (built.prototypes, built(noise(2, *built.shape)))
+
+
+def field(built: fields.Field) -> Iterator[object]:
+    torch.manual_seed(3)
+    parameters = built.draw()
+    yield from (parameters, built.sizes(), built(parameters, noise(5, built.pos_dim)))
+
+
+def frame(built: fields.Frame) -> Iterator[object]:
+    """Of a skewed set, a symmetric one and a flat one."""
+    symmetric = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.5], [0.0, -0.5]])
+    for pos in (noise(6, 2), symmetric, noise(6, 2) * torch.tensor([1.0, 1e-4])):
+        found = built.coordinates(Points(pos))
+        yield from (found.normalise(pos[None]), found.is_periodic)
+
+
+def on_image(built: Any) -> Iterator[object]:
+    yield built(noise(2, 1, 4, 6))
+
+
+def language(built: models.LanguageModel) -> Iterator[object]:
+    yield built(torch.tensor([[3, 1, 4, 1, 5, 0]]))
+
+
+def stack(built: models.ContinuousStack) -> Iterator[object]:
+    yield built(noise(2, 6, 2), Sequence(6, spacing=0.01))
+
+
+def series_model(built: models.CKCNN) -> Iterator[object]:
+    yield built(SeriesBatch(noise(2, 6, 2), spacing=torch.full((2,), 0.005)))
+
+
+def field_model(built: models.FieldOperator | models.InContextRegressor) -> Iterator[object]:
+    m = built.in_dim if isinstance(built, models.FieldOperator) else built.field.out_dim
+    torch.manual_seed(3)
+    placed = built(noise(2, 6, m), Points(noise(6, built.pos_dim)))
+    yield from placed.sample(noise(5, built.pos_dim) * torch.linspace(0.5, 4, 5)[:, None])
+
+
+def sampling(built: models.Sampling) -> Iterator[object]:
+    yield built.probabilities(noise(2, 7))
+
+
+def itnet(**settings: Any) -> models.ITNet:
+    encoder = encoders.Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2)
+    return models.ITNet(encoders.Image(encoder, settings["embed_dim"]), 3, models.ITNet.Config(**settings))
+
+
+def infvit(**settings: Any) -> models.InfViT:
+    encoder = encoders.Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2)
+    return models.InfViT(encoders.Image(encoder, settings["embed_dim"]), 3, models.InfViT.Config(**settings))
+
+
+def ckcnn(**settings: Any) -> models.CKCNN:
+    return models.CKCNN(encoders.Series(2, spacing=0.01), 3, models.CKCNN.Config(**settings), extent=0.05)
+
+
+def field_operator(**settings: Any) -> models.FieldOperator:
+    config = models.FieldOperator.Config(**settings)
+    return models.FieldOperator(2, fields.SIREN(2, width=4, omega_0=3.0), fields.Rotational(), config)
+
+
+def off(kind: type[KernelInputs] | type[PointInputs], *names: str) -> Any:
+    return kind(**dict.fromkeys(names, False))
+
+
+ATTENTION = {"embed_dim": 8, "num_heads": 2}
+ATTENTIONS: dict[str, tuple[Any, ...]] = {
+    "embed_dim": (4,),
+    "num_heads": (4,),
+    "num_kv_heads": (1,),
+    "bias": SWITCH,
+    "is_causal": SWITCH,
+}
+DISCOUNTED: dict[str, tuple[Any, ...]] = {"gamma": (0.3, (0.2, 0.4)), "learn_gamma": SWITCH}
+PERCEPTRON: dict[str, Any] = {
+    "embed_dim": 4,
+    "num_heads": 2,
+    "pos_dim": 1,
+    "width": 3,
+    "num_frequencies": 2,
+    "sigma": 1.0,
+}
+PERCEPTRONS: dict[str, tuple[Any, ...]] = {
+    "embed_dim": (8,),
+    "num_heads": (1,),
+    "pos_dim": (2,),
+    "width": (4,),
+    "activation": ("gelu", "gelu_tanh", "relu"),
+    "num_frequencies": (3, 5),
+    "sigma": (2.0,),
+    "head_shared": SWITCH,
+    "is_causal": SWITCH,
+    "epsilon": (0.5,),
+}
+OF_POINTS = tuple(off(PointInputs, field.name) for field in dataclasses.fields(PointInputs))
+CELL = {"in_dim": 3, "state_dim": 2}
+CELLS: dict[str, tuple[Any, ...]] = {"in_dim": (2,), "state_dim": (3,), "bias": SWITCH}
+STEPS: dict[str, tuple[Any, ...]] = {"min_step": (1e-2,), "max_step": (0.2,), "feedthrough": SWITCH}
+
+KERNELS = [
+    Subject(
+        kernels.MLP,
+        PERCEPTRON,
+        PERCEPTRONS
+        | {"depth": (3,), "inputs": tuple(off(KernelInputs, field.name) for field in dataclasses.fields(KernelInputs))},
+        kernel,
+        modes={
+            "raw coordinates": RAW,
+            "no positions": {
+                "inputs": off(KernelInputs, "query_position", "key_position", "relative_position"),
+                "num_frequencies": 64,
+                "sigma": 10.0,
+            },
+        },
+    ),
+    *(
+        Subject(
+            of,
+            PERCEPTRON | more,
+            PERCEPTRONS | {"inputs": OF_POINTS} | others,
+            kernel,
+            modes={
+                "raw coordinates": RAW,
+                "no positions": {
+                    "inputs": off(PointInputs, "query_position", "key_position"),
+                    "num_frequencies": 64,
+                    "sigma": 10.0,
+                },
+            },
+        )
+        for of, more, others in (
+            (kernels.LowRankMLP, {"rank": 2}, {"rank": (3,), "constant": SWITCH}),
+            (kernels.SeparableMLP, {}, {}),
+        )
+    ),
+    Subject(
+        kernels.FeaturePair,
+        PERCEPTRON | {"name": "one", "activation": "gelu", "inputs": PointInputs(), "head_shared": False},
+        {name: values for name, values in PERCEPTRONS.items() if name not in ("embed_dim", "is_causal", "epsilon")}
+        | {"name": ("two",), "inputs": OF_POINTS, "embed_dim": (8,)},
+        lifted,
+    ),
+    Subject(
+        kernels.PointFeatures,
+        {"kernels": 2, "width": 3, "lifted_dim": 4, "content_dim": 2, "activation": "gelu"},
+        {"kernels": (1,), "width": (2,), "lifted_dim": (0,), "content_dim": (0,), "activation": ("relu",)},
+        on_features,
+    ),
+    Subject(kernels.Attention, ATTENTION, ATTENTIONS | {"kdim": (3,), "vdim": (3,), "scale": (0.3,)}, kernel),
+    Subject(kernels.LinearAttention, ATTENTION, ATTENTIONS | {"feature_map": (torch.relu,)}, kernel),
+    Subject(
+        kernels.UnnormalisedAttention,
+        ATTENTION,
+        {"embed_dim": (8,), "num_heads": (4,), "kdim": (3,), "vdim": (3,), "head_dim": (3,), "value_head_dim": (3,)}
+        | {"is_causal": SWITCH},
+        kernel,
+    ),
+    Subject(
+        kernels.InfiniteAttention,
+        ATTENTION,
+        ATTENTIONS
+        | DISCOUNTED
+        | {"form": ("hop",), "activation": ("relu", "gelu", "abs"), "normaliser": ("rows",), "scale": (0.3,)},
+        kernel,
+        modes={
+            "hop": {"form": "hop"},
+            "gelu": {"activation": "gelu"},
+            "causal hop of rows": {"form": "hop", "is_causal": True, "normaliser": "rows"},
+        },
+    ),
+    Subject(
+        kernels.FactorisedInfiniteAttention,
+        ATTENTION,
+        ATTENTIONS | DISCOUNTED | {"feature_map": (torch.relu,), "normaliser": ("rows",)},
+        kernel,
+        modes={"causal": {"is_causal": True}},
+    ),
+    Subject(
+        kernels.LinearInfiniteAttention,
+        ATTENTION,
+        {name: values for name, values in ATTENTIONS.items() if name != "num_kv_heads"}
+        | {"num_central": (2,), "power_steps": (2,), "gamma": (0.3, 0.5), "learn_gamma": SWITCH},
+        kernel,
+        modes={"discounted": {"gamma": 0.5}},
+    ),
+    Subject(
+        kernels.Yat,
+        {"dim": 3, "value_dim": 2},
+        {"dim": (2,), "value_dim": (3,), "reads_bias": SWITCH, "num_units": (5,), "epsilon": (0.5,)}
+        | {"learn_epsilon": SWITCH, "normaliser": (kernels.Softmax(), kernels.Softermax(power=2.0))},
+        kernel,
+    ),
+    Subject(
+        kernels.YatAttention,
+        ATTENTION,
+        ATTENTIONS
+        | {"normaliser": (kernels.Softermax(), kernels.SoftTanh()), "epsilon": (0.5,), "learn_epsilon": SWITCH}
+        | {"rotary_base": (10.0,), "score_gain": (0.3,)},
+        kernel,
+        modes={"rotary": {"rotary_base": 100.0}},
+    ),
+    Subject(
+        kernels.Convolution,
+        {"in_dim": 4, "out_dim": 4, "kernel_size": 3, "padding": 1},
+        {"in_dim": (2,), "out_dim": (2,), "kernel_size": (2,), "pos_dim": (2,), "stride": (2,), "padding": (0, "valid")}
+        | {"dilation": (2,), "groups": (2,), "padding_mode": ("reflect", "circular"), "transposed": SWITCH}
+        | {"output_padding": (1,)},
+        lattice,
+        modes={"transposed": {"transposed": True, "stride": 2}},
+    ),
+    Subject(
+        kernels.ContinuousConvolution,
+        {"in_dim": 4, "out_dim": 4, "width": 3, "spacing": 0.05, "is_causal": True, "layer_norm": False},
+        {"in_dim": (2,), "out_dim": (2,), "pos_dim": (2,), "groups": (2,), "is_causal": SWITCH, "horizon": (0.5,)}
+        | {"scale": (2.0,), "spacing": (0.02, None), "num_samples": (50,), "width": (4,), "omega_0": (5.0,)}
+        | {"activation": ("sine", "relu", "leaky_relu", "swish"), "learn_omega_0": SWITCH, "spread_bias": SWITCH}
+        | {"layer_norm": SWITCH, "weight_dropout": (0.5,), "smoothing": SWITCH},
+        continuous,
+        modes={
+            "horizon": {"horizon": 0.5},
+            "centred": {"is_causal": False},
+            "plane": {"pos_dim": 2, "is_causal": False, "spacing": 0.9},
+            "relu": {"activation": "relu", "layer_norm": True},
+            "counted": {"num_samples": 100},
+            "smoothed": {"smoothing": True},
+        },
+    ),
+    Subject(
+        kernels.KernelNetwork,
+        {"width": 3, "layer_norm": False},
+        {"pos_dim": (2,), "width": (4,), "activation": ("sine", "relu", "leaky_relu", "swish"), "omega_0": (5.0,)}
+        | {"learn_omega_0": SWITCH, "spread_bias": SWITCH, "layer_norm": SWITCH},
+        network,
+        modes={"swish": {"activation": "swish", "layer_norm": True}},
+    ),
+    Subject(kernels.RNN, CELL, CELLS | {"nonlinearity": ("relu",)}, kernel),
+    Subject(kernels.LSTM, CELL, CELLS, kernel),
+    Subject(kernels.GRU, CELL, CELLS, kernel),
+    Subject(kernels.LinearRNN, CELL, CELLS | {"out_dim": (2,), "feedthrough": SWITCH}, kernel),
+    Subject(
+        kernels.LinearSystem,
+        CELL,
+        {"in_dim": (2,), "state_dim": (3,), "out_dim": (2,), "rule": ("euler", "bilinear"), "step_size": (0.5,)}
+        | {"first_step": (0.5,), "feedthrough": SWITCH},
+        linear_system,
+    ),
+    Subject(
+        kernels.DiagonalStateSpace,
+        {"in_dim": 2, "state_dim": 4},
+        STEPS | {"in_dim": (3,), "state_dim": (6,), "rule": ("bilinear",), "start": ("lin", "inv")},
+        kernel,
+    ),
+    Subject(
+        kernels.SelectiveStateSpace,
+        {"in_dim": 2, "state_dim": 4},
+        STEPS | {"in_dim": (3,), "state_dim": (6,), "rank": (2,), "input_rule": ("zoh",)},
+        kernel,
+    ),
+    Subject(kernels.Pointwise, {"in_dim": 2, "out_dim": 3}, {"in_dim": (3,), "out_dim": (2,)}, kernel),
+    Subject(
+        kernels.Scaled,
+        {"kernel": Made(lambda: kernels.RNN(3, 2))},
+        {"kernel": (Made(lambda: kernels.GRU(3, 2)),), "gate": (0.5,)},
+        kernel,
+    ),
+    Subject(
+        kernels.Sum,
+        {"terms": Made(lambda: [kernels.RNN(3, 2)])},
+        {"terms": (Made(lambda: [kernels.RNN(3, 2), kernels.GRU(3, 2)]),)},
+        kernel,
+    ),
+    Subject(
+        kernels.Discount,
+        {"gamma": 0.7, "num_heads": 2},
+        {"gamma": (0.3,), "num_heads": (3,), "learned": SWITCH},
+        at_no_input,
+    ),
+    Subject(kernels.Softening, {"epsilon": 0.1}, {"epsilon": (0.3,), "learned": SWITCH}, at_no_input),
+    Subject(kernels.UnitScale, {"num_units": 5}, {"num_units": (7,)}, at_no_input),
+    Subject(
+        kernels.WeightNormalised,
+        {"weight": noise(3, 2), "bias": torch.zeros(3)},
+        {"weight": (2 * noise(3, 2),), "bias": (torch.ones(3),)},
+        lambda built: [built(noise(4, 2))],
+    ),
+    Subject(kernels.Softermax, {}, {"power": (2.0,), "epsilon": (0.5,)}, normaliser),
+    Subject(kernels.SoftSigmoid, {}, {"power": (2.0,)}, normaliser),
+    Subject(kernels.SoftTanh, {}, {"power": (2.0,)}, normaliser),
+    Subject(
+        KernelInputs,
+        {},
+        {field.name: (False,) for field in dataclasses.fields(KernelInputs)},
+        kernel,
+        make=lambda **read: kernels.MLP(**PERCEPTRON, inputs=KernelInputs(**read)),
+    ),
+    Subject(
+        PointInputs,
+        {},
+        {field.name: (False,) for field in dataclasses.fields(PointInputs)},
+        kernel,
+        make=lambda **read: kernels.SeparableMLP(**PERCEPTRON, inputs=PointInputs(**read)),
+    ),
+]
+
+PROPOSAL = {"embed_dim": 4, "pos_dim": 2, "width": 3, "harmonics": 1}
+PROPOSALS: dict[str, tuple[Any, ...]] = {"embed_dim": (3,), "pos_dim": (1,), "width": (4,), "harmonics": (2,)}
+
+
+def key_proposal() -> quadrature.KeyProposal:
+    """One that has learned something."""
+    built = quadrature.KeyProposal(4, 2, 2)
+    torch.nn.init.normal_(built.readout.weight)
+    return built
+
+
+def pair_proposal() -> quadrature.PairProposal:
+    built = quadrature.PairProposal(4, 2)
+    torch.nn.init.normal_(built.query.weight)
+    return built
+
+
+QUADRATURES = [
+    Subject(quadrature.Anchors, {"num_nodes": 4}, {"num_nodes": (3,), "iterations": (0,)}, integral),
+    Subject(
+        quadrature.Neighbourhood,
+        {"radius": 0.4},
+        {"radius": (0.6, None), "num_neighbours": (2,), "normalise": SWITCH},
+        integral,
+        modes={"nearest": {"radius": None, "num_neighbours": 3}},
+    ),
+    Subject(
+        quadrature.MonteCarlo,
+        {"num_samples": 4},
+        {"num_samples": (3,), "proposal": (Made(key_proposal), Made(pair_proposal)), "per_query": SWITCH}
+        | {"draw": ("stratified", "quasi_random"), "uniform_share": (0.5,), "loss_weight": (0.0, 1.0)}
+        | {"at_evaluation": ("draws", quadrature.Full()), "num_targets": (2,)},
+        integral,
+        modes={
+            "key proposal": {"proposal": Made(key_proposal)},
+            "pair proposal": {"proposal": Made(pair_proposal)},
+            "nothing learned": {"proposal": Made(key_proposal), "loss_weight": 0.0},
+            "own nodes": {"per_query": True},
+        },
+    ),
+    Subject(quadrature.KeyProposal, PROPOSAL, PROPOSALS | {"num_heads": (2,)}, logits),
+    Subject(quadrature.PairProposal, PROPOSAL, PROPOSALS | {"query_dim": (3,), "rank": (4,)}, logits),
+]
+
+IMAGES = {"image_size": (4, 6), "patch_size": 2, "channels": 1, "num_frequencies": 2, "sigma": 1.0}
+ENCODERS = [
+    Subject(
+        encoders.Image.Config,
+        IMAGES,
+        {"image_size": ((8, 6),), "patch_size": ((2, 3),), "channels": (2,), "any_size": SWITCH}
+        | {"num_frequencies": (3,), "sigma": (2.0,)},
+        image_encoder,
+        make=lambda **settings: encoders.Image(encoders.Image.Config(**settings), 4),
+        modes={"any size": {"any_size": True}, "no frequencies": RAW},
+    ),
+    Subject(
+        encoders.Image,
+        {"config": encoders.Image.Config(**IMAGES), "embed_dim": 4},
+        {"config": (encoders.Image.Config(**IMAGES | {"sigma": 2.0}),), "embed_dim": (3,)},
+        image_encoder,
+    ),
+    Subject(encoders.Series, {"channels": 2}, {"channels": (3,), "embed_dim": (2,), "spacing": (0.5,)}, series_encoder),
+    Subject(
+        encoders.Text,
+        {"vocab_size": 5, "embed_dim": 3},
+        {"vocab_size": (6,), "embed_dim": (2,), "std": (1.0,)},
+        text_encoder,
+    ),
+]
+
+RATES: dict[str, tuple[Any, ...]] = {"dropout": (0.5,), "output_gain": (0.5,), "expansion": (2,)}
+YAT_UNITS: dict[str, tuple[Any, ...]] = {"bias": SWITCH, "epsilon": (0.5,), "learn_epsilon": SWITCH, "scale": SWITCH}
+
+
+def operator(size: int = 4) -> IntegralOperator:
+    return IntegralOperator(kernels.Attention(size, 2), residual=False)
+
+
+BLOCKS = [
+    Subject(
+        blocks.PreNormBlock,
+        {"operator": Made(operator), "embed_dim": 4},
+        RATES
+        | {"operator": (Made(lambda: IntegralOperator(kernels.LinearAttention(4, 2))),)}
+        | {"embed_dim": (8,), "drop_path": (0.5,)},
+        on_signal,
+    ),
+    Subject(
+        blocks.DiscountedBlock,
+        {"kernel": Made(lambda: kernels.Attention(4, 2)), "embed_dim": 4},
+        RATES | {"kernel": (Made(lambda: kernels.LinearAttention(4, 2)),), "embed_dim": (8,), "drop_path": (0.5,)},
+        discounted,
+    ),
+    Subject(
+        blocks.PostNormBlock,
+        {"first": Made(operator), "second": Made(operator)},
+        {"first": (Made(lambda: IntegralOperator(kernels.RNN(4, 4))),), "dropout": (0.5,)}
+        | {"second": (Made(lambda: IntegralOperator(kernels.RNN(4, 4))),)},
+        on_signal,
+    ),
+    Subject(blocks.FeedForward, {"embed_dim": 4}, RATES | {"embed_dim": (3,)}, pointwise),
+    Subject(blocks.YatFeedForward, {"embed_dim": 4}, RATES | YAT_UNITS | {"embed_dim": (3,)}, pointwise),
+    Subject(
+        blocks.MambaBlock,
+        {"embed_dim": 4, "state_dim": 3},
+        {"embed_dim": (2,), "expand": (1,), "state_dim": (2,), "conv_width": (2,)}
+        | {"kernel": (Made(lambda: kernels.SelectiveStateSpace(8, 16)),)},
+        on_signal,
+        modes={"kernel": {"kernel": Made(lambda: kernels.SelectiveStateSpace(8, 5)), "state_dim": 16}},
+    ),
+    Subject(blocks.ShortConvolution, {"channels": 2, "width": 3}, {"channels": (3,), "width": (2,)}, short),
+    Subject(blocks.StochasticDepth, {"probability": 0.5}, {"probability": (0.1,)}, pointwise),
+    Subject(
+        blocks.YatConvBlock,
+        {"conv": Made(lambda: operators.YatConv1d(4, 3, 3, padding=1)), "out_channels": 4},
+        {"conv": (Made(lambda: operators.YatConv1d(4, 2, 3, padding=1)),), "out_channels": (3,), "residual": SWITCH}
+        | {"output_gain": (0.5,), "bias": SWITCH},
+        yat_image,
+    ),
+]
+
+OPERATORS = [
+    Subject(
+        IntegralOperator,
+        {"kernel": Made(lambda: kernels.Attention(4, 2))},
+        {"kernel": (Made(lambda: kernels.LinearAttention(4, 2)),), "evaluation": (Dense(max_bytes=1),)}
+        | {"quadrature": (Made(lambda: quadrature.MonteCarlo(2)),), "residual": SWITCH, "bias": SWITCH}
+        | {"output_projection": SWITCH, "output_gain": (0.5,)},
+        on_signal,
+        modes={"no projection": {"output_projection": False}},
+    ),
+    Subject(
+        operators.YatDense,
+        {"in_features": 4, "out_features": 3},
+        YAT_UNITS | {"in_features": (3,), "out_features": (2,)},
+        pointwise,
+    ),
+    Subject(
+        operators.YatClassifier,
+        {"in_features": (2, 3), "num_classes": 3},
+        YAT_UNITS | {"in_features": (6,), "num_classes": (2,)},
+        classifier,
+    ),
+    *(
+        Subject(
+            of,
+            {"in_channels": 4, "out_channels": 2, "kernel_size": 3},
+            YAT_UNITS
+            | {"in_channels": (2,), "out_channels": (4,), "kernel_size": (2,), "stride": (2,)}
+            | {"padding": (1, "same"), "dilation": (2,), "groups": (2,)},
+            yat_image,
+        )
+        for of in (operators.YatConv1d, operators.YatConv2d, operators.YatConv3d)
+    ),
+]
+
+SUM_OF_SINES: dict[str, tuple[Any, ...]] = {"pos_dim": (1,), "out_dim": (2,), "num_terms": (5,), "sigma": (2.0,)}
+SIGNS: dict[str, tuple[Any, ...]] = {"proper": SWITCH, "average": SWITCH, "tolerance": (0.9,)}
+FIELDS = [
+    Subject(
+        fields.SIREN,
+        {"pos_dim": 2, "width": 4},
+        {"pos_dim": (1,), "out_dim": (2,), "width": (3,), "depth": (2,), "omega_0": (5.0,)},
+        field,
+    ),
+    Subject(fields.SinusoidalField, {"pos_dim": 2, "num_terms": 4}, SUM_OF_SINES, field),
+    Subject(fields.FreeSinusoidalField, {"pos_dim": 2, "num_terms": 4}, SUM_OF_SINES, field),
+    Subject(fields.Rotational, {}, SIGNS, frame, modes={"averaged": {"average": True}}),
+    Subject(fields.Affine, {}, SIGNS, frame, modes={"averaged": {"average": True}}),
+    Subject(fields.Diagonal, {}, {"tolerance": (0.5,)}, frame),
+    Subject(fields.Periodic, {}, {"tolerance": (0.9,)}, frame),
+]
+
+STACK = {"embed_dim": 3, "depth": 1, "kernel_width": 3}
+STACKS: dict[str, tuple[Any, ...]] = {
+    "embed_dim": (4,),
+    "depth": (2,),
+    "kernel_width": (4,),
+    "activation": ("sine", "relu", "leaky_relu", "swish"),
+    "omega_0": (5.0,),
+    "learn_omega_0": SWITCH,
+    "horizon": (0.03,),
+    "is_causal": SWITCH,
+    "smoothing": SWITCH,
+    "dropout": (0.5,),
+    "input_dropout": (0.5,),
+    "weight_dropout": (0.5,),
+    "pool": ("last", "mean", "none"),
+}
+STACK_MODES = {"relu": {"activation": "relu"}, "horizon": {"horizon": 0.05}}
+LANGUAGE = {"embed_dim": 8, "depth": 1, "num_heads": 2}
+LANGUAGES: dict[str, tuple[Any, ...]] = {
+    "embed_dim": (16,),
+    "depth": (2,),
+    "num_heads": (4,),
+    "expansion": (2,),
+    "positions": ("rotary",),
+    "dropout": (0.5,),
+}
+VISION: dict[str, tuple[Any, ...]] = {
+    "embed_dim": (8,),
+    "depth": (1,),
+    "num_heads": (1,),
+    "expansion": (2,),
+    "dropout": (0.5,),
+    "drop_path": (0.5,),
+    "pool": ("cls", "mean"),
+}
+SOME_STACK = models.ContinuousStack.Config(embed_dim=3, depth=1, kernel_width=3, pool="none")
+MODELS = [
+    Subject(
+        models.ITNet.Config,
+        {"embed_dim": 4, "depth": 2, "num_heads": 2, "kernel_width": 3, "num_frequencies": 2, "sigma": 1.0}
+        | {"dropout": 0.0, "drop_path": 0.0},
+        VISION
+        | {"kernel_width": (4,), "kernel_depth": (3,), "num_frequencies": (3,), "sigma": (2.0,), "head_shared": SWITCH}
+        | {"activation": ("gelu_tanh", "relu"), "rank": (2, None), "num_samples": (2,), "epsilon": (0.5,)}
+        | {"inputs": tuple(off(KernelInputs, field.name) for field in dataclasses.fields(KernelInputs))},
+        on_image,
+        make=itnet,
+        modes={
+            "low rank": {"rank": 3},
+            "raw coordinates": RAW,
+            "no positions": {
+                "inputs": off(KernelInputs, "query_position", "key_position", "relative_position"),
+                "num_frequencies": 64,
+                "sigma": 10.0,
+            },
+        },
+    ),
+    Subject(
+        models.InfViT.Config,
+        {"embed_dim": 4, "depth": 2, "num_heads": 2},
+        VISION
+        | {"attention": ("softmax", "pure", "resolvent", "factorised", "linear"), "activation": ("gelu", "abs")}
+        | {"normaliser": ("rows",), "gamma": (0.3,), "learn_gamma": SWITCH, "accumulation": ("running",)}
+        | {"decay": ("constant",), "num_central": (2,), "power_steps": (2,)},
+        on_image,
+        make=infvit,
+        modes={kind: {"attention": kind} for kind in ("softmax", "pure", "resolvent", "factorised")},
+    ),
+    Subject(
+        models.Aether.Config,
+        LANGUAGE,
+        LANGUAGES | {"num_kv_heads": (1,), "epsilon": (1.0,), "learn_epsilon": SWITCH, "layer_norm": ("pre", "post")},
+        language,
+        make=lambda **settings: models.Aether.Config(**settings).build(7, 6),
+    ),
+    Subject(
+        models.GPT2.Config,
+        LANGUAGE,
+        LANGUAGES | {"bias": SWITCH},
+        language,
+        make=lambda **settings: models.GPT2.Config(**settings).build(7, 6),
+    ),
+    Subject(models.ContinuousStack.Config, STACK, STACKS, series_model, make=ckcnn, modes=STACK_MODES),
+    Subject(
+        models.CKCNNText.Config,
+        {"stack": SOME_STACK},
+        {"stack": (dataclasses.replace(SOME_STACK, omega_0=5.0),), "embedding_dropout": (0.5,)},
+        language,
+        make=lambda **settings: models.CKCNNText.Config(**settings).build(7, 6),
+    ),
+    Subject(
+        models.ContinuousStack,
+        {"in_dim": 2, "config": SOME_STACK, "extent": 0.05},
+        {"in_dim": (3,), "config": (dataclasses.replace(SOME_STACK, omega_0=5.0),), "pos_dim": (2,)}
+        | {"extent": (0.1,), "spacing": (0.02,)},
+        stack,
+    ),
+    Subject(
+        models.FieldOperator.Config,
+        {"embed_dim": 4, "depth": 1, "num_heads": 2, "num_seeds": 2, "head_dim": 4, "num_frequencies": 2},
+        {"embed_dim": (8,), "depth": (2,), "num_heads": (4,), "expansion": (2,), "dropout": (0.5,), "num_seeds": (3,)}
+        | {"head_dim": (3,), "epsilon": (0.5,), "attention": ("softmax", "linear"), "temperature": (0.5,)}
+        | {"encoding": ("absolute",), "num_frequencies": (3,), "sigma": (2.0,), "margin": (0.1,)},
+        field_model,
+        make=field_operator,
+        modes={"linear": {"attention": "linear"}, "no frequencies": {"num_frequencies": 0}},
+    ),
+    Subject(
+        models.InContextRegressor,
+        {"field": Made(lambda: fields.SinusoidalField(2, num_terms=4)), "num_layers": 1, "step_size": 0.1},
+        {"field": (Made(lambda: fields.SinusoidalField(2, num_terms=3)),), "num_layers": (2,), "step_size": (0.2,)}
+        | {"temperature": (5.0,), "frame": (fields.Isotropic(),), "pos_dim": (1,), "margin": (0.1,)},
+        field_model,
+    ),
+    Subject(
+        models.Sampling,
+        {},
+        {"temperature": (0.0, 0.5), "top_k": (2,), "top_p": (0.5,)},
+        sampling,
+        modes={"likeliest": {"temperature": 0.0}},
+    ),
+]
+
+SUBJECTS = {
+    subject.name: subject for subject in (*KERNELS, *QUADRATURES, *ENCODERS, *BLOCKS, *OPERATORS, *FIELDS, *MODELS)
+}
+
+SAID = "what None stands for"
+ALIKE: dict[tuple[str, str], dict[str, str]] = {
+    ("FeaturePair", "base"): {"name='two'": "names the kernel in errors"},
+    ("MonteCarlo", "base"): {"per_query=False": SAID},
+    ("MonteCarlo", "key proposal"): {"per_query=False": SAID},
+    ("MonteCarlo", "nothing learned"): {"per_query=False": SAID},
+    ("MonteCarlo", "pair proposal"): {"per_query=True": SAID},
+}
+"""Other values that change nothing, by class and mode, and why."""
+
+NO_SETTINGS = {
+    "kernels.FrobeniusNorm": "takes nothing",
+    "kernels.RowNorm": "takes nothing",
+    "kernels.Softmax": "takes nothing",
+    "kernels.Unnormalised": "takes nothing",
+    "quadrature.Full": "takes nothing",
+    "fields.Identity": "takes nothing",
+    "fields.Isotropic": "takes nothing",
+    "quadrature.NodesPerQuery": "nodes, which a quadrature makes",
+    "quadrature.SharedNodes": "nodes, which a quadrature makes",
+    "operators.LowRankFit": "a report",
+    "operators.RouteComparison": "a report",
+    "operators.RouteCost": "a report",
+    "operators.YatConvolution": "the base of YatConv1d, YatConv2d and YatConv3d, which are here",
+    "fields.PlacedField": "what a FieldOperator makes; margin is a setting of its Config",
+    "models.Aether": "takes the size of a text and its Config",
+    "models.CKCNN": "hands all to ContinuousStack, which is here",
+    "models.CKCNNText": "takes the size of a text and its Config",
+    "models.FieldOperator": "takes a field, a frame and its Config",
+    "models.GPT2": "takes the size of a text and its Config",
+    "models.ITNet": "takes an encoder and its Config",
+    "models.InfViT": "takes an encoder and its Config",
+}
+"""Public classes that are not walked over, and why."""
+
+
+def public_classes() -> Iterator[tuple[str, type]]:
+    """Concrete classes that are exported, but for tuples of tensors, by package and name."""
+    for package in (kernels, quadrature, encoders, blocks, operators, fields, models):
+        for name in package.__all__:
+            value = getattr(package, name)
+            if inspect.isclass(value) and not inspect.isabstract(value) and not issubclass(value, tuple):
+                yield f"{package.__name__.rpartition('.')[2]}.{name}", value
+
+
+def configs() -> Iterator[type]:
+    """Every concrete dataclass of the library whose name ends in Config, also within a class."""
+    found: dict[type, None] = {}
+    for info in pkgutil.walk_packages(fredholm.__path__, "fredholm."):
+        if "triton" in info.name or info.name.endswith("__main__"):
+            continue
+        for value in vars(importlib.import_module(info.name)).values():
+            if inspect.isclass(value) and value.__module__.startswith("fredholm"):
+                found |= dict.fromkeys([value, *(part for part in vars(value).values() if inspect.isclass(part))])
+    for value in found:
+        if value.__name__.endswith("Config") and dataclasses.is_dataclass(value) and not inspect.isabstract(value):
+            yield value
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_every_setting_does_something_or_is_refused(name: str) -> None:
+    subject = SUBJECTS[name]
+    for mode, start in subject.starts().items():
+        found = unread(subject, start)
+        allowed = ALIKE.get((name, mode), {})
+        assert {setting: told for setting, told in found.items() if setting not in allowed} == {}, mode
+        assert allowed.keys() <= found.keys(), f"{mode}: listed as alike, but not"
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_the_walk_leaves_out_no_setting(name: str) -> None:
+    assert SUBJECTS[name].others.keys() == settings_of(SUBJECTS[name].of).keys()
+
+
+def test_every_public_class_is_walked_over() -> None:
+    walked = {subject.of for subject in SUBJECTS.values()}
+    missing = [name for name, value in public_classes() if value not in walked and name not in NO_SETTINGS]
+    assert missing == []
+    known = dict(public_classes())
+    assert [name for name in NO_SETTINGS if name not in known or known[name] in walked] == []
+
+
+def test_every_config_is_walked_over() -> None:
+    walked = {subject.of for subject in SUBJECTS.values()} | set(CONFIGS_OF_TASKS)
+    assert [config.__qualname__ for config in configs() if config not in walked] == []
+
+
+def test_the_walk_catches() -> None:
+    """A setting that is dropped, one that is refused without its name, and one that only another one reads."""
+
+    def made(used: int = 0, dropped: int = 0, refused: int = 0, guarded: int = 0) -> list[int]:
+        if refused:
+            raise ValueError("no")
+        if guarded and not used:
+            raise ValueError("guarded=1 has no effect with used=0")
+        return [used, guarded]
+
+    others = {"used": (1,), "dropped": (1,), "refused": (1,), "guarded": (1,)}
+    subject = Subject(made, {}, others, lambda built: built)
+    assert unread(subject, {}).keys() == unread(subject, {"used": 1}).keys() == {"dropped=1", "refused=1"}

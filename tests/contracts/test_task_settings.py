@@ -1,0 +1,30 @@
+"""Every setting of every task, of augmentation and of the training engine does something, or is refused."""
+
+import pytest
+
+from tests.contracts.settings import Subject, settings_of, unread
+from tests.contracts.task_settings import CONFIGS_OF_TASKS, task_subjects
+
+pytest.importorskip("kornia")
+pytest.importorskip("tokenizers")
+
+ALIKE: dict[tuple[str, str], dict[str, str]] = {
+    ("TrainingConfig", "base"): {"num_workers=1": "the same batches, made in another process"},
+}
+"""Other values that change nothing, by class and mode, and why."""
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
+    return {subject.name: subject for subject in task_subjects(tmp_path_factory.mktemp("data"))}
+
+
+@pytest.mark.parametrize("config", CONFIGS_OF_TASKS, ids=lambda config: config.__qualname__)
+def test_every_setting_does_something_or_is_refused(config: type, subjects: dict[str, Subject]) -> None:
+    subject = subjects[config.__qualname__]
+    assert subject.others.keys() == settings_of(config).keys()
+    for mode, start in subject.starts().items():
+        found = unread(subject, start)
+        allowed = ALIKE.get((subject.name, mode), {})
+        assert {setting: told for setting, told in found.items() if setting not in allowed} == {}, mode
+        assert allowed.keys() <= found.keys(), f"{mode}: listed as alike, but not"
