@@ -10,7 +10,7 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import AUTO, FFT, Dense, Evaluation, Integral, NativeConvolution
-from fredholm.kernels import MLP, Convolution, FilterGeometry, Stationary
+from fredholm.kernels import MLP, ContinuousConvolution, Convolution, FilterGeometry, Stationary
 from tests.contracts.routes import changed, check_route, compare, randomise, results
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
@@ -131,6 +131,16 @@ def test_any_convolution(n, kernel_size, stride, dilation, padding, transposed, 
         hypothesis.reject()
     for route in ROUTES:
         check_route(route, problem)
+
+
+@each_route
+@pytest.mark.parametrize("out_dim", [1, 2])
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (1, 5), (2, 3, 2)], ids=str)
+def test_a_drawn_filter_of_few_channels(route, shape, out_dim):
+    spacing = tuple(1 / n for n in shape)
+    kernel = ContinuousConvolution(3, out_dim, len(shape), spacing=spacing, width=4).double()
+    domain = Grid(*shape)
+    check_route(route, Problem(kernel, torch.randn(2, domain.num_points, 3, dtype=torch.float64), domain))
 
 
 @each_route

@@ -20,6 +20,8 @@ from fredholm.evaluation import (
     Integral,
     StepLoop,
 )
+from fredholm.evaluation.neumann import gathered
+from fredholm.evaluation.neumann.tiles import HopTiles
 from fredholm.kernels import FactorisedInfiniteAttention, InfiniteAttention
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
@@ -430,3 +432,18 @@ def test_refusals():
             route.integrate(made)
     with refused(ValueError, "keeps neither resets nor masks"):
         HopSubstitution().run(Integral(causal.kernel, causal.u, Sequence(5, mask=torch.tensor([True] * 4 + [False]))))
+
+
+def test_the_order_of_points_is_read_once_a_call(monkeypatch):
+    """A host that asks a device for every block of rows waits for it every time."""
+    made = problem({"is_causal": True}, Sequence(12))
+    assert isinstance(made.kernel, InfiniteAttention)
+    inputs = gathered(made.kernel, made.kernel.hop_form(made.u, None), made.domain, made.domain)
+    read = []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: read.append(self.shape) or tolist(self))
+    monkeypatch.setattr(torch.Tensor, "__int__", lambda self: read.append(self.shape) or self.item())
+    tiles = HopTiles(inputs.query, inputs.key, inputs.mass, inputs.pairs, inputs.seen, 0, ROWS)
+    blocks = [(rows.rows, rows.seen, rows.seen_by_all) for rows in tiles.rows_of(slice(0, 4))]
+    assert blocks == [(slice(k, k + 3), k + 3, k + 1) for k in range(0, 12, 3)]
+    assert read == [(2, 12)]

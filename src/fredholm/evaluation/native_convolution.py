@@ -43,8 +43,11 @@ def _convolved(image: Tensor, filtering: Filtering[Stationary], bias: Tensor | N
         padding = tuple(lo for lo, _ in geometry.padding)
     else:
         image, padding = extend(image, geometry.padding, geometry.mode), 0
-    convolve = CONVOLUTIONS[len(cells) - 1]
-    return convolve(image, filtering.weight, bias, geometry.stride, padding, geometry.dilation, filtering.kernel.groups)
+    convolve, weight = CONVOLUTIONS[len(cells) - 1], filtering.weight
+    if len(weight) == 1:
+        # by the strides of a lone output channel torch mistakes the layout, and its gradient then fails
+        weight = weight.contiguous()
+    return convolve(image, weight, bias, geometry.stride, padding, geometry.dilation, filtering.kernel.groups)
 
 
 def _transposed(image: Tensor, filtering: Filtering[Stationary], bias: Tensor | None) -> Tensor:

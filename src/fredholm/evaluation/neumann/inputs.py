@@ -35,7 +35,7 @@ class HopInputs(NamedTuple):
 
 
 class HopPlan(NamedTuple):
-    """How the integral is computed: places in `ACTIVATIONS`, `NORMS` and `SOLVERS`, and what the solver needs."""
+    """How the integral is computed: places in `ACTIVATIONS` and `NORMS`, a solver of `solvers.py`, what it needs."""
 
     activation: int
     norm: int
