@@ -127,8 +127,10 @@ def test_a_layer_in_a_plain_list_is_the_converted_one():
         def __init__(self) -> None:
             super().__init__()
             self.one, self.other = nn.Linear(3, 3), nn.Linear(3, 3)
-            self.order = [self.other, self.one]
+            self.order: list[Any] = [self.other, self.one]
             self.named = {"first": self.one, "none": None}
+            self.again = self.order
+            self.order.append(self.order)
             object.__setattr__(self, "last", self.other)
 
     ours = from_torch(Listed())
@@ -136,6 +138,7 @@ def test_a_layer_in_a_plain_list_is_the_converted_one():
     assert ours.order[1] is ours.one
     assert ours.named["first"] is ours.one
     assert ours.last is ours.other
+    assert ours.again is ours.order
     assert type(to_torch(ours).order[0]) is nn.Linear
 
 
@@ -194,6 +197,40 @@ def test_hooks_run_as_before(name, nested):
         torch.testing.assert_close(out, results[0][0], atol=1e-12, rtol=0)
         torch.testing.assert_close(grad, results[0][1], atol=1e-10, rtol=0)
         assert calls == results[0][2]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_was_put_on_a_parameter_stays_on_it(frozen):
+    theirs: Any = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.MultiheadAttention(3, 1))
+    theirs[0].weight.no_weight_decay = True
+    theirs[1].weight.role = "scale"
+    theirs[2].in_proj_weight.no_weight_decay = True
+    counted: list[int] = []
+    for layer in theirs[:2]:
+        layer.weight.register_hook(lambda grad: 0 * grad)
+        layer.bias.register_post_accumulate_grad_hook(lambda parameter: counted.append(1))
+    theirs[0].requires_grad_(not frozen)
+    ours = from_torch(theirs)
+    for model in (theirs, ours, to_torch(ours)):
+        model[:2].requires_grad_()
+        counted.clear()
+        model[1](model[0](torch.randn(2, 3))).square().sum().backward()
+        assert not model[0].weight.grad.any()
+        assert not model[1].weight.grad.any()
+        assert model[0].bias.grad.any()
+        assert len(counted) == 2
+        assert model[0].weight.no_weight_decay
+        assert model[1].weight.role == "scale"
+    assert all(p.no_weight_decay for p in (ours[2].q_proj_weight, ours[2].k_proj_weight, ours[2].v_proj_weight))
+    assert to_torch(ours)[2].in_proj_weight.no_weight_decay
+    theirs[2].in_proj_weight.register_hook(lambda grad: 0 * grad)
+    with refused(ValueError, "2 (", "hook on the gradient of in_proj_weight"):
+        from_torch(theirs)
+    alone = nn.Linear(2, 2)
+    alone.weight.register_hook(lambda grad: 0 * grad)
+    for layer in (from_torch(alone), to_torch(from_torch(alone))):
+        layer(torch.ones(2)).sum().backward()
+        assert not layer.weight.grad.any()
 
 
 def test_a_hook_that_always_runs_still_does():
@@ -362,6 +399,17 @@ def test_attention_frozen_in_part_does_not_fit_torchs_packed_weight():
     layer.q_proj_weight.requires_grad_(False)
     with refused(ValueError, "requires_grad", "in_proj_weight"):
         to_torch(layer)
+
+
+def test_attention_tied_in_part_does_not_fit_torchs_packed_weight():
+    pair = from_torch(nn.ModuleList([nn.MultiheadAttention(4, 2), nn.MultiheadAttention(4, 2)]))
+    pair[1].q_proj_weight = pair[0].q_proj_weight
+    with refused(ValueError, "1 (", "a part of in_proj_weight is shared"):
+        to_torch(pair)
+    alone = from_torch(nn.MultiheadAttention(4, 2))
+    alone.q_proj_weight = alone.k_proj_weight
+    with refused(ValueError, "a part of in_proj_weight is shared"):
+        to_torch(alone)
 
 
 def test_a_tie_made_after_the_conversion_holds():

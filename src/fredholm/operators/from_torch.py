@@ -1,6 +1,5 @@
 """Modules of torch.nn as operators, and back."""
 
-import copy
 import warnings
 from collections.abc import Callable
 from typing import Any, cast, final
@@ -9,7 +8,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from fredholm.operators.torch_layers import AttentionLayer, ConvolutionLayer, LinearLayer, RecurrentLayer
-from fredholm.operators.torch_layers.layer import TorchLayer, computed, why_not
+from fredholm.operators.torch_layers.layer import TorchLayer, computed, duplicate, why_not
 from fredholm.operators.torch_layers.relaid import Relaid
 
 Convert = Callable[[nn.Module], nn.Module]
@@ -47,7 +46,7 @@ def from_torch(module: nn.Module) -> nn.Module:
     refused = [f"{path} ({wrong})" for path, inner in module.named_modules() if (wrong := computed(inner))]
     if refused:
         raise ValueError(f"from_torch: cannot convert {'; '.join(refused)}")
-    converted = copy.deepcopy(module)
+    converted = duplicate(module)
     exchange = _Exchange(converted, _taking(Relaid()), MIXING)
     if exchange.refused:
         raise ValueError(f"from_torch: cannot convert {'; '.join(exchange.refused)}")
@@ -76,7 +75,7 @@ def to_torch(module: nn.Module) -> nn.Module:
         raise TypeError(f"to_torch: expected a torch.nn.Module; got {type(module).__name__}")
     if isinstance(module, TorchLayer):
         return module.to_torch()
-    converted, relaid = copy.deepcopy(module), Relaid()
+    converted, relaid = duplicate(module), Relaid()
     exchange = _Exchange(converted, lambda layer: layer.giving(relaid) if isinstance(layer, TorchLayer) else None)
     if exchange.refused:
         raise ValueError(f"to_torch: cannot convert {'; '.join(exchange.refused)}")
@@ -130,10 +129,11 @@ class _Exchange:
                 self.refused.append(f"{path} ({why_not(layer)})")
             settled = (*settled, f"{path}.")  # what lies inside belongs to the layer
         self._check_nothing_is_torn(root)
+        seen: set[int] = set()
         for inner in root.modules():
             for name, value in vars(inner).items():
                 if name not in ("_modules", "_parameters", "_buffers"):
-                    vars(inner)[name] = self._renewed(value)
+                    vars(inner)[name] = self._renewed(value, seen)
 
     def _replace(
         self, root: nn.Module, path: str, layer: nn.Module, convert: Callable[[nn.Module], nn.Module | None]
@@ -164,12 +164,14 @@ class _Exchange:
                     f"{path} (its {name} is also {left[parameter]}, and is held here in another layout; untie them)"
                 )
 
-    def _renewed(self, value: Any) -> Any:
+    def _renewed(self, value: Any, seen: set[int]) -> Any:
         """What a module holds besides its registered parts, with replaced layers for those that they replace."""
         if isinstance(value, nn.Module):
             return self.done.get(value, value)
-        if type(value) in (list, tuple):
-            return type(value)(self._renewed(part) for part in value)
-        if type(value) is dict:
-            return {key: self._renewed(part) for key, part in value.items()}
+        if type(value) is tuple:
+            return tuple(self._renewed(part, seen) for part in value)
+        if type(value) in (list, dict) and id(value) not in seen:  # changed where it is, since others may hold it too
+            seen.add(id(value))
+            for key, part in list(enumerate(value) if type(value) is list else value.items()):
+                value[key] = self._renewed(part, seen)
         return value

@@ -11,7 +11,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrize import is_parametrized
 
 from fredholm.operators.integral import IntegralOperator
-from fredholm.operators.torch_layers.relaid import Relaid
+from fredholm.operators.torch_layers.relaid import Relaid, has_gradient_hooks
 
 Native = TypeVar("Native", bound=nn.Module, covariant=True)
 
@@ -89,7 +89,7 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
         for inner in module.modules():
             if wrong := computed(inner):
                 raise ValueError(f"{cls.__name__}.from_torch: {wrong}")
-        return cls.taking(copy.deepcopy(module), Relaid())
+        return cls.taking(duplicate(module), Relaid())
 
     @classmethod
     @final
@@ -119,7 +119,7 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
         Raises:
             ValueError: for options that torch's layer lacks.
         """
-        return copy.deepcopy(self).giving(Relaid())
+        return duplicate(self).giving(Relaid())
 
     @final
     def giving(self, relaid: Relaid) -> Native:
@@ -202,6 +202,23 @@ def computed(module: nn.Module) -> str | None:
         if isinstance(value, Tensor) and (made_of or not value.is_leaf):
             return f"{name} is computed from other parameters before each call; {COMPUTED}"
     return None
+
+
+def duplicate(module: Native) -> Native:
+    """A copy whose parameters keep what was put on them, attributes and hooks on gradients, which deepcopy drops."""
+    twins: dict[int, Any] = {}
+    copied = copy.deepcopy(module, twins)
+    for parameter in module.parameters():
+        twin = twins[id(parameter)]
+        vars(twin).update(vars(parameter))
+        if has_gradient_hooks(parameter):
+            twin.requires_grad_()  # without which no hook is taken
+            for hook in (parameter._backward_hooks or {}).values():
+                twin.register_hook(hook)
+            for hook in (parameter._post_accumulate_grad_hooks or {}).values():
+                twin.register_post_accumulate_grad_hook(hook)
+            twin.requires_grad_(parameter.requires_grad)
+    return copied
 
 
 def hand_over(names: Iterable[str], source: nn.Module, target: nn.Module) -> None:
