@@ -17,13 +17,7 @@ from torch.func import functional_call, grad, jacrev, jvp, linearize, vmap
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence
-from fredholm.evaluation import (
-    ROUTES,
-    CentralPooling,
-    Evaluation,
-    FeatureTiled,
-    Woodbury,
-)
+from fredholm.evaluation import AUTO, ROUTES, CentralPooling, Evaluation, FeatureTiled, Woodbury
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:There is a performance drop"),  # PyTorch's own operators under vmap
@@ -318,7 +312,7 @@ def test_transforms(name: str, transform: Callable[[Case], tuple[Any, Any]]) -> 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_automatic_route_is_never_silently_wrong(name: str) -> None:
-    case = case_of(name, "auto")
+    case = case_of(name, AUTO)
     assert case is not None
     for transform in (by_jvp, by_forward_ad, by_vmap_of_entries, by_per_sample_gradients, by_double_backward):
         try:

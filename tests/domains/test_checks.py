@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Points, Sequence, trapezoid_weights
 from fredholm.domains.checks import values_can_be_read
-from fredholm.evaluation import Dense
+from fredholm.evaluation import AUTO, Dense
 from tests.refusals import refused
 
 
@@ -86,7 +86,7 @@ def test_domains_of_shapes(domain, samples):
     assert all(made.pos.shape == pos.shape and made.weights.shape == pos.shape[:2] for made in found)
 
 
-@pytest.mark.parametrize("evaluation", ["auto", Dense()], ids=["auto", "dense"])
+@pytest.mark.parametrize("evaluation", [AUTO, Dense()], ids=["auto", "dense"])
 @pytest.mark.parametrize("kernel", [*KERNELS.values(), lambda: kernels.LSTM(4, 4)], ids=[*KERNELS.keys(), "LSTM"])
 def test_an_operator_on_fake_tensors(kernel, evaluation, samples):
     with FakeTensorMode() as mode:

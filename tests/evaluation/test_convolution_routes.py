@@ -140,7 +140,7 @@ def test_a_drawn_filter_of_few_channels(route, shape, out_dim):
     spacing = tuple(1 / n for n in shape)
     kernel = ContinuousConvolution(3, out_dim, len(shape), spacing=spacing, width=4).double()
     domain = Grid(*shape)
-    check_route(route, Problem(kernel, torch.randn(2, domain.num_points, 3, dtype=torch.float64), domain))
+    check_route(route, Integral(kernel, torch.randn(2, domain.num_points, 3, dtype=torch.float64), domain))
 
 
 @each_route

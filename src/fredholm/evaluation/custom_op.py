@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
-from torch.library import CustomOpDef
+from torch.library import CustomOpDef  # pyright: ignore[reportPrivateImportUsage]
 
 _LIBRARY = torch.library.Library("fredholm", "FRAGMENT")  # registrations end with this object
 _HOLE = object()
@@ -100,7 +100,7 @@ class _Rule:
             call = _Call(self, keyset, args)
             with _this_level():
                 # `Function.apply` itself would begin anew, at the outermost transform
-                found = super(torch.autograd.Function, self.node).apply(call, *tensors)
+                found = super(torch.autograd.Function, self.node).apply(call, *tensors)  # pyright: ignore[reportAttributeAccessIssue]
             return _filled(call.results, found)[0]
         return self.below(keyset, args)
 

@@ -11,7 +11,7 @@ from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
 from fredholm.evaluation.integral import Integral
-from fredholm.kernels import DotProduct, DotProductForm, Kernel, State
+from fredholm.kernels import DotProduct, DotProductForm, State
 
 
 @final
@@ -38,26 +38,6 @@ class FusedAttention(StatefulRoute[DotProduct]):
         mask, some = _mask(kernel, domain, query_domain, form.query.dtype)
         out = _attend(form, mask, is_causal=False)
         return out if some is None else torch.where(_by_channel(some, out, kernel.num_heads), out, 0.0)
-
-    def with_coefficients(self, integral: Integral[Kernel]) -> tuple[Tensor, Tensor]:
-        """The integral, and `Normalised.coefficients` `(B, H, Nq, N)`, from which it is then computed.
-
-        Raises:
-            ValueError: where `integrate` would refuse.
-        """
-        kernel, domain, query_domain = self.accepted(integral).kernel, integral.domain, integral.query_domain
-        form = kernel.dot_product_form(integral.u, integral.query)
-        shared = kernel.num_heads // form.key.shape[1]
-        key, value = (part.repeat_interleave(shared, dim=1) for part in (form.key, form.value))
-        scores = (form.scale * form.query) @ key.mT
-        some = None
-        if kernel.is_causal or not domain.is_plain:
-            mask, some = _mask(kernel, domain, query_domain, scores.dtype)
-            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        coefficients = torch.softmax(scores, dim=-1)
-        if some is not None:
-            coefficients = torch.where(some, coefficients, 0.0)
-        return (coefficients @ value).transpose(1, 2).flatten(2), coefficients
 
     def run_refusals(self, integral: Integral[DotProduct], state: State | None, reset: Tensor | None) -> list[str]:
         """Refuses what a cache of keys does not remember."""

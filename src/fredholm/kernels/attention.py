@@ -123,22 +123,6 @@ class Attention(DotProduct, Stateful):
                     mine.copy_(theirs)
         return kernel
 
-    def with_separate_values(self) -> Self:
-        """The same kernel, with the same parameters, for keys and values that are two signals: u(y) = [key; value]."""
-        own = self.projections
-        with torch.device("meta"):
-            other = type(self)(
-                self.out_dim,
-                self.num_heads,
-                kdim=own.key_dim,
-                vdim=own.value_dim,
-                is_causal=self.is_causal,
-                scale=self.scale,
-                bias=self.is_affine,
-            )
-        other.projections = own.with_separate_values()
-        return other
-
     def value_matrices(self) -> Tensor:
         """See `Normalised.value_matrices`."""
         return self.projections.value_matrices()
