@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.func import functional_call, grad, jacrev, jvp, linearize, vmap
+from torch.func import functional_call, grad, jacfwd, jacrev, jvp, linearize, vmap
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence
@@ -261,10 +261,33 @@ def by_reverse_over_forward(case: Case) -> tuple[Any, Any]:
     return grad(lambda leaves: jvp(case.loss, (leaves,), (case.along,))[1])(case.at), curvature(case)
 
 
+def by_hessians(case: Case) -> tuple[Any, Any]:
+    """With `vmap` between the derivatives, in three orders, of two numbers that move all leaves."""
+    ways = [case.along, case.at]
+
+    def loss(steps: Tensor) -> Tensor:
+        return case.loss(
+            {
+                name: leaf + sum(s * way[name] for s, way in zip(steps, ways, strict=True))
+                for name, leaf in case.at.items()
+            }
+        )
+
+    start = torch.zeros(2, dtype=torch.float64)
+    slopes = [curvature(case._replace(along=way)) for way in ways]
+    expected = [[sum((slope[name] * way[name]).sum() for name in way) for way in ways] for slope in slopes]
+    found = [outer(inner(loss))(start) for outer, inner in ((jacfwd, jacrev), (jacrev, jacrev), (jacrev, jacfwd))]
+    return torch.stack(found), torch.tensor(expected).expand(3, -1, -1)
+
+
 FORWARD = [by_jvp, by_jvp_of_signal, by_linearize, by_forward_ad]
 BATCHED = [by_vmap_of_entries, by_vmap_of_parameters, by_two_vmaps, by_per_sample_gradients, by_gradient_of_vmap]
 REVERSE = [by_gradient, by_func_grad, by_jacrev]
-SECOND = [by_double_backward, by_reverse_over_reverse, by_forward_over_reverse, by_reverse_over_forward]
+SECOND = [by_double_backward, by_reverse_over_reverse, by_forward_over_reverse, by_reverse_over_forward, by_hessians]
+TRANSFORMS = [
+    pytest.param(t, id=t.__name__.removeprefix("by_"), marks=[pytest.mark.slow] if t is by_linearize else [])
+    for t in (*FORWARD, *BATCHED, *REVERSE, *SECOND)
+]
 OURS = r"^fredholm::\w+ has no (forward-mode|second) derivative .*: .*evaluation=(Dense|StepLoop)\(\)"
 HIGHER = [(transform, OURS) for transform in (*FORWARD, *SECOND)]
 FUSED = r"forward AD with _scaled_dot_product|derivative for aten::_scaled_dot_product\w+_backward is not implemented"
@@ -283,15 +306,17 @@ LACKING: dict[str, list[tuple[Callable[[Case], Any], str]]] = {
 
 
 def assert_near(got: Any, expected: Any) -> None:
-    for name in expected if isinstance(expected, dict) else [None]:
-        a, b = (got, expected) if name is None else (got[name], expected[name])
+    if isinstance(expected, Tensor):
+        got, expected = {"result": got}, {"result": expected}
+    for name, b in expected.items():
+        a = got[name]
         assert a.shape == b.shape, name
         if b.numel():
             error = (a.detach() - b).abs().max() / b.abs().max().clamp_min(1.0)
-            assert error <= 2e-6, f"{name or 'result'}: error {error:.1e}"
+            assert error <= 2e-6, f"{name}: error {error:.1e}"
 
 
-@pytest.mark.parametrize("transform", [*FORWARD, *BATCHED, *REVERSE, *SECOND], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_transforms(name: str, transform: Callable[[Case], tuple[Any, Any]]) -> None:
     found = 0

@@ -255,12 +255,12 @@ def test_iteration_where_heads_need_unlike_numbers_of_hops(options):
             torch.nn.init.normal_(parameter)
         mask = torch.arange(64) < torch.tensor([[2], [64], [0]])
         u = torch.randn(3, 64, 16).where(mask[..., None], 0.0).requires_grad_()
-        out = HopIteration().integrate(kernel, u, Sequence(64, mask=mask))
+        out = HopIteration().integrate(Integral(kernel, u, Sequence(64, mask=mask)))
         (grad,) = torch.autograd.grad(out.sin().sum(), u)
         assert bool(grad.isfinite().all())
-        alone = HopIteration().integrate(kernel, u[:1], Sequence(64, mask=mask[:1]))
+        alone = HopIteration().integrate(Integral(kernel, u[:1], Sequence(64, mask=mask[:1])))
         assert torch.equal(out[:1], alone)
-        exact = Dense().integrate(kernel.double(), u.double(), Sequence(64, mask=mask))
+        exact = Dense().integrate(Integral(kernel.double(), u.double(), Sequence(64, mask=mask)))
         torch.testing.assert_close(out.double(), exact, atol=2e-5 * exact.abs().max().item(), rtol=0)
 
 
@@ -274,7 +274,7 @@ def test_points_without_mass_take_no_part_in_directions():
             torch.nn.init.normal_(parameter)
         u = torch.randn(1, 64, 16).where(mask[:, None], 0.0)
         try:
-            told = HopIteration(1e-30, max_hops=40).integrate(kernel, u, Sequence(64, mask=mask))
+            told = HopIteration(1e-30, max_hops=40).integrate(Integral(kernel, u, Sequence(64, mask=mask)))
         except ValueError as error:
             told = str(error)
         assert "nan" not in str(told)
@@ -286,8 +286,8 @@ def test_the_size_of_a_point_without_mass_changes_nothing(options, size):
     made = problem(options, Points(torch.rand(9, 2), weights=(torch.arange(9) != 3).float()), torch.float32)
     kept = made.domain.weights > 0
     for route in (HopSolve(), HopIteration()) if options.get("form") != "hop" else (HopTiled(),):
-        small = route.integrate(made.kernel, made.u, made.domain)
-        large = route.integrate(made.kernel, torch.where(kept[:, None], made.u, size), made.domain)
+        small = route.integrate(Integral(made.kernel, made.u, made.domain))
+        large = route.integrate(Integral(made.kernel, torch.where(kept[:, None], made.u, size), made.domain))
         torch.testing.assert_close(large[:, kept], small[:, kept], atol=1e-5, rtol=1e-5)
 
 

@@ -1,4 +1,5 @@
 import itertools
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
 
 def make(domain: Domain, batch: int = 2, dtype: torch.dtype = torch.float64, **options) -> Integral:
-    options = {"num_heads": 3} | small_perceptron(**options)
+    options: dict[str, Any] = {"num_heads": 3} | small_perceptron(**options)
     kernel = randomise(MLP(2 * options.pop("num_heads"), options.pop("heads", 3), domain.pos_dim, **options).to(dtype))
     u = torch.randn(batch, domain.num_points, kernel.in_dim, dtype=dtype)
     if domain.mask is not None:

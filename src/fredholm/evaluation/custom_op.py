@@ -20,11 +20,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch._library.custom_ops import CustomOpDef
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
-from torch.library import CustomOpDef  # pyright: ignore[reportPrivateImportUsage]
 
-_LIBRARY = torch.library.Library("fredholm", "FRAGMENT")  # registrations end with this object
 _HOLE = object()
+_FORWARD = "forward-mode derivative (jvp, jacfwd, hessian, linearize, forward_ad)"
+_SECOND = "second derivative (create_graph=True, hessian, a gradient of a gradient)"
 
 DENSE = "the operations of IntegralOperator(kernel, evaluation=Dense()) have all derivatives, for few points"
 """What to do where the operator of a route lacks a derivative."""
@@ -50,7 +51,7 @@ def differentiable(
     with warnings.catch_warnings():
         # PyTorch's own rule came with the operator, and it tells of the first one that is replaced
         warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
-        _LIBRARY.impl(op._name, rule, "Autograd", with_keyset=True)
+        op._lib.impl(op._name, rule, "Autograd", with_keyset=True)
     op.register_vmap(_one_by_one(op))
 
 
@@ -64,15 +65,40 @@ def pullback(
 
     They are 0 for what is not differentiable, and empty where not `there`; None: all are there.
     """
+    there = [True] * len(tensors) if there is None else there
+    found = _pulled_back(plain, grads, tensors, there, create_graph=True)
+    return [
+        t.new_empty(0) if not kept else torch.zeros_like(t) if g is None else g
+        for g, t, kept in zip(found, tensors, there, strict=True)
+    ]
+
+
+def _pulled_back(
+    plain: Callable[[list[Tensor]], Sequence[Tensor]],
+    grads: Sequence[Tensor | None],
+    tensors: Sequence[Tensor],
+    wanted: Sequence[bool],
+    *,
+    create_graph: bool,
+) -> list[Tensor | None]:
+    """The gradients of the wanted tensors from those of `plain(tensors)`; None for the others, and where there is none.
+
+    Whether a tensor requires a gradient is not asked: that of a transform that is done is not seen any more.
+    """
     with torch.enable_grad():
         # leaves are added, so that a tensor keeps what it brings along, history or tangent
-        leaves = [torch.zeros_like(t, requires_grad=t.is_floating_point() or t.is_complex()) for t in tensors]
-        moved = [t + leaf if leaf.requires_grad else t for t, leaf in zip(tensors, leaves, strict=True)]
-        wanted = [leaf for leaf in leaves if leaf.requires_grad]
-        found = torch.autograd.grad(plain(moved), wanted, grads, create_graph=True, materialize_grads=True)
-    following = iter(found)
-    complete = [next(following) if leaf.requires_grad else leaf for leaf in leaves]
-    return [g if kept else g.new_empty(0) for g, kept in zip(complete, there or [True] * len(complete), strict=True)]
+        leaves = [
+            torch.zeros_like(t, requires_grad=True) if want and (t.is_floating_point() or t.is_complex()) else None
+            for t, want in zip(tensors, wanted, strict=True)
+        ]
+        results = plain([t if leaf is None else t + leaf for t, leaf in zip(tensors, leaves, strict=True)])
+    pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None and r.requires_grad]
+    if not pairs:
+        return [None] * len(tensors)
+    ends, given = zip(*pairs, strict=True)
+    starts = [leaf for leaf in leaves if leaf is not None]
+    found = iter(torch.autograd.grad(ends, starts, given, create_graph=create_graph, allow_unused=True))
+    return [None if leaf is None else next(found) for leaf in leaves]
 
 
 @final
@@ -95,7 +121,7 @@ class _Rule:
         """The results of the operator."""
         tensors = list(_tensors(args))
         if any(unpack_dual(t).tangent is not None for t in tensors):
-            return self.differentiated("forward-mode derivative (jvp, jacfwd, hessian, linearize, forward_ad)", args)
+            return self.differentiated(_FORWARD, args)
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             call = _Call(self, keyset, args)
             with _this_level():
@@ -146,7 +172,13 @@ class _Node(torch.autograd.Function):
         """The gradients of the call, which has none, and of the tensors."""
         call: _Call = ctx.call
         if call.rule.backward is None:
-            return None, *_through_plain_form(call, ctx.saved_tensors, grads)
+            return None, *_pulled_back(
+                lambda tensors: list(_tensors([call.rule.differentiated(_SECOND, _filled(call.args, tensors))])),
+                grads,
+                ctx.saved_tensors,
+                ctx.needs_input_grad[1:],
+                create_graph=torch.is_grad_enabled(),
+            )
         flat, ctx.needs_input_grad = ctx.needs_input_grad, tuple(_filled(call.args, ctx.needs_input_grad[1:]))
         try:
             results = _filled(call.results, grads)[0]
@@ -154,29 +186,6 @@ class _Node(torch.autograd.Function):
         finally:
             ctx.needs_input_grad = flat
         return None, *_by_tensor(call.args, found if isinstance(found, tuple) else (found,))
-
-
-def _through_plain_form(call: _Call, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The gradients of the tensors of a call."""
-    is_differentiated = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # views, so that the way back ends at them
-        moved = [t.view_as(t) if t.requires_grad else t for t in tensors]
-        results = call.rule.differentiated(
-            "second derivative (create_graph=True, hessian, a gradient of a gradient)", _filled(call.args, moved)
-        )
-        pairs = zip(_tensors([results]), grads, strict=True)
-        there = [(result, grad) for result, grad in pairs if grad is not None and result.requires_grad]
-        wanted = [t for t in moved if t.requires_grad]
-    found = torch.autograd.grad(
-        [result for result, _ in there],
-        wanted,
-        [grad for _, grad in there],
-        create_graph=is_differentiated,
-        allow_unused=True,
-    )
-    gradients = iter(found)
-    return [next(gradients) if t.requires_grad else None for t in moved]
 
 
 def _one_by_one(op: CustomOpDef) -> Callable[..., tuple[Any, int]]:

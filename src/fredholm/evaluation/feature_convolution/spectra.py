@@ -77,7 +77,7 @@ class FeatureSpectra:
         """v in differentiable operations, one feature's share after the other."""
         signal = self._transformed(self.image).unflatten(1, (self.groups, self.inner))  # (B, groups, i, F)
         matrices = self.weight.unflatten(1, (self.groups, self.outer)).to(signal.dtype)
-        out = torch.zeros((), dtype=signal.dtype, device=signal.device)
+        out = torch.zeros_like(signal[:, :, :1])
         for matrix, response in zip(matrices, self.response, strict=True):
             out = out + torch.einsum("goi,bgif->bgof", matrix, response.conj() * signal)
         return self._wanted(self._restored(out.flatten(1, 2)))

@@ -1,5 +1,7 @@
 """Problems small enough for the interpreter, which takes milliseconds for one tile of one owner."""
 
+from typing import Any
+
 import torch
 
 from fredholm.domains import Domain
@@ -11,7 +13,7 @@ from tests.contracts.small_perceptron import small_perceptron
 
 def make(domain: Domain, batch: int = 1, head_dim: int = 2, **options) -> Integral:
     """A kernel of noise in float32 on a domain; what does not exist carries no signal."""
-    options = {"num_heads": 2} | small_perceptron(**options)
+    options: dict[str, Any] = {"num_heads": 2} | small_perceptron(**options)
     heads = options.pop("num_heads")
     kernel = randomise(MLP(head_dim * heads, heads, domain.pos_dim, **options))
     u = torch.randn(batch, domain.num_points, kernel.in_dim)
