@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
 
 def make(domain: Domain, batch: int = 2, dtype: torch.dtype = torch.float64, **options) -> Integral:
-    options: dict[str, Any] = {"num_heads": 3} | small_perceptron(**options)
-    kernel = randomise(MLP(2 * options.pop("num_heads"), options.pop("heads", 3), domain.pos_dim, **options).to(dtype))
+    given: dict[str, Any] = {"num_heads": 3} | small_perceptron(**options)
+    kernel = randomise(MLP(2 * given.pop("num_heads"), given.pop("heads", 3), domain.pos_dim, **given).to(dtype))
     u = torch.randn(batch, domain.num_points, kernel.in_dim, dtype=dtype)
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)

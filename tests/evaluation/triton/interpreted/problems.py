@@ -13,9 +13,9 @@ from tests.contracts.small_perceptron import small_perceptron
 
 def make(domain: Domain, batch: int = 1, head_dim: int = 2, **options) -> Integral:
     """A kernel of noise in float32 on a domain; what does not exist carries no signal."""
-    options: dict[str, Any] = {"num_heads": 2} | small_perceptron(**options)
-    heads = options.pop("num_heads")
-    kernel = randomise(MLP(head_dim * heads, heads, domain.pos_dim, **options))
+    given: dict[str, Any] = {"num_heads": 2} | small_perceptron(**options)
+    heads = given.pop("num_heads")
+    kernel = randomise(MLP(head_dim * heads, heads, domain.pos_dim, **given))
     u = torch.randn(batch, domain.num_points, kernel.in_dim)
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
