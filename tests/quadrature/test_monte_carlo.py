@@ -445,3 +445,18 @@ def test_bad_options_are_named() -> None:
             plain(mlp(), MonteCarlo(4, proposal.double()))(signal(N), scattered(N))
     with pytest.raises(ValueError, match="rank must be at least 1; got 0"):
         PairProposal(6, 2, rank=0)
+
+
+def test_nodes_of_each_query_read_the_parameters_of_now_backward() -> None:
+    """Chunks are gathered again in the backward pass, when `functional_call` has given the parameters back."""
+    op, u, domain = plain(mlp(), Neighbourhood(num_neighbours=3)), signal(9), scattered(9)
+    state = {name: 1.5 * value.detach() for name, value in op.named_parameters()}
+    leaves = {name: value.clone().requires_grad_() for name, value in state.items()}
+    out = torch.func.functional_call(op, leaves, (u, domain)).square().sum()
+    got = torch.autograd.grad(out, list(leaves.values()), allow_unused=True, materialize_grads=True)
+    op.load_state_dict(state, strict=False)
+    expected = torch.autograd.grad(
+        op(u, domain).square().sum(), list(op.parameters()), allow_unused=True, materialize_grads=True
+    )
+    for mine, theirs in zip(got, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)

@@ -5,10 +5,10 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from fredholm.domains import Points
+from fredholm.domains import Domain, Points
 from fredholm.evaluation import Evaluation, Integral
+from fredholm.evaluation.recomputed import recomputed
 from fredholm.quadrature.nodes import Nodes, mass_of, ordered_queries
 from fredholm.quadrature.pairs import Learning, batched, cross_entropy, pair_norms, take
 
@@ -48,19 +48,16 @@ class NodesPerQuery(Nodes):
         """See `Nodes.integrate`."""
         batch, _, channels = integral.u.shape
         num_queries, samples = self.index.shape[1:]
+        query_domain = ordered_queries(integral)[0]
         size = max(1, GATHERED_ELEMENTS // max(1, batch * samples * channels))
         out = []
         for start in range(0, max(num_queries, 1), size):
             rows = slice(start, min(start + size, num_queries))
-            if torch.is_grad_enabled():
-                out.append(checkpoint(self._chunk, evaluation, integral, rows, use_reentrant=False))
-            else:
-                out.append(self._chunk(evaluation, integral, rows))
+            out.append(recomputed(integral.kernel, self._chunk, evaluation, integral, query_domain, rows))
         return torch.cat(out, dim=1)
 
-    def _chunk(self, evaluation: Evaluation, integral: Integral[Any], rows: slice) -> Tensor:
+    def _chunk(self, evaluation: Evaluation, integral: Integral[Any], query_domain: Domain, rows: slice) -> Tensor:
         u, batch, queries = integral.u, len(integral.u), rows.stop - rows.start
-        query_domain = ordered_queries(integral)[0]
         index, weights = (part[:, rows].expand(batch, -1, -1) for part in (self.index, self.weights))
         pos = take(batched(integral.domain.pos), index).flatten(0, 1)
         nodes = Points.derived(integral.domain, pos, weights.flatten(0, 1))
