@@ -1,0 +1,72 @@
+"""Which integrals no route takes at the size of one layer of a vision transformer: 196 points, 384 channels, 6 heads.
+
+A small signal of any kernel goes through `Dense`. A larger one needs a route of its kind; where there is none, the hole
+stands here by name. Whoever fills one takes it off the list.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from fredholm import kernels
+from fredholm.domains import Domain, Grid, Points, Sequence
+from fredholm.evaluation import AUTO, Integral
+from fredholm.kernels import Kernel
+
+POINTS, CHANNELS, HEADS = 196, 384, 6
+
+
+class RationalQuadratic(Kernel):
+    """A content kernel of one's own, with nothing but its definition."""
+
+    in_dim = out_dim = CHANNELS
+    pos_dim, is_causal, reads_query = None, False, True
+
+    def matrix(self, u, domain, query=None, query_domain=None):
+        squared = torch.cdist(u if query is None else query, u).square()
+        return (1 / (1 + squared))[..., None, None] * torch.eye(CHANNELS)
+
+
+DOMAINS: dict[str, Callable[[], Domain]] = {
+    "grid": lambda: Grid(14, 14),
+    "torus": lambda: Grid(14, 14, periodic=True),
+    "points": lambda: Points(torch.rand(POINTS, 2)),
+    "periodic points": lambda: Points(torch.rand(POINTS, 2), periodic=True),
+    "pair weights": lambda: Points(torch.rand(POINTS, 2)).weigh_pairs(torch.randn(POINTS, POINTS)),
+}
+IN_THE_PLANE: dict[str, Callable[[], Kernel]] = {
+    "MLP": functools.partial(kernels.MLP, CHANNELS, HEADS, 2),
+    "LowRankMLP": functools.partial(kernels.LowRankMLP, CHANNELS, HEADS, 2, rank=8),
+    "SeparableMLP": functools.partial(kernels.SeparableMLP, CHANNELS, HEADS, 2),
+    "Attention": functools.partial(kernels.Attention, CHANNELS, HEADS),
+    "LinearAttention": functools.partial(kernels.LinearAttention, CHANNELS, HEADS),
+    "UnnormalisedAttention": functools.partial(kernels.UnnormalisedAttention, CHANNELS, HEADS),
+    "YatAttention": functools.partial(kernels.YatAttention, CHANNELS, HEADS),
+    "InfiniteAttention": functools.partial(kernels.InfiniteAttention, CHANNELS, HEADS),
+    "FactorisedInfiniteAttention": functools.partial(kernels.FactorisedInfiniteAttention, CHANNELS, HEADS),
+    "LinearInfiniteAttention": functools.partial(kernels.LinearInfiniteAttention, CHANNELS, HEADS),
+    "ContinuousConvolution": functools.partial(kernels.ContinuousConvolution, CHANNELS, CHANNELS, 2),
+    "one's own": RationalQuadratic,
+}
+HOLES = {
+    *((name, "pair weights") for name in ("MLP", "LowRankMLP", "SeparableMLP")),
+    *((name, "pair weights") for name in ("LinearAttention", "UnnormalisedAttention", "LinearInfiniteAttention")),
+    ("MLP", "periodic points"),
+    *(("one's own", where) for where in DOMAINS),
+}
+
+
+@pytest.mark.parametrize(("name", "where"), list(itertools.product(IN_THE_PLANE, DOMAINS)))
+def test_an_integral_of_one_layer_has_a_route_or_is_listed(name: str, where: str) -> None:
+    u = torch.empty(1, 1, 1).expand(8, POINTS, CHANNELS)
+    reasons = AUTO.unsupported_reasons(Integral(IN_THE_PLANE[name](), u, DOMAINS[where]()))
+    assert bool(reasons) == ((name, where) in HOLES), reasons
+
+
+def test_the_wall_stands_where_the_definition_no_longer_fits() -> None:
+    for points, fits in ((85, True), (86, False)):
+        u = torch.empty(1, 1, 1).expand(1, points, CHANNELS)
+        assert (not AUTO.unsupported_reasons(Integral(RationalQuadratic(), u, Sequence(points)))) == fits
