@@ -90,7 +90,7 @@ def fit(variant: Variant, target: Tensor, config: Config, learning_rate: float, 
     """Fits ψ, the kernel of one channel to one, to its target."""
     torch.manual_seed(config.seed)
     activation, spread_bias, layer_norm = variant
-    sines = {"omega_0": omega_0} if activation == "sine" else {}
+    sines: dict[str, Any] = {"omega_0": omega_0} if activation == "sine" else {}
     kernel = ContinuousConvolution(
         1,
         1,

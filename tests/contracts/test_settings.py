@@ -41,9 +41,9 @@ def kernel(built: kernels.Kernel) -> Iterator[object]:
     u, elsewhere = noise(2, 6, built.in_dim), built.query_dim != built.in_dim
     yield from (built.in_dim, built.out_dim, built.is_affine)
     for domain in where(built.pos_dim):
-        asked = (noise(2, 4, built.query_dim), Sequence(4)) if elsewhere else ()
+        query, asked = (noise(2, 4, built.query_dim), Sequence(4)) if elsewhere else (None, None)
         try:
-            yield built.matrix(u, domain, *asked)
+            yield built.matrix(u, domain, query, asked)
             yield built.output_domain(domain).pos
         except ValueError as error:
             yield str(error)
@@ -77,7 +77,8 @@ def linear_system(built: kernels.LinearSystem) -> Iterator[object]:
 
 
 def network(built: kernels.KernelNetwork) -> Iterator[object]:
-    yield built(noise(5, built.layers[0].weight.shape[1]))  # pyright: ignore[reportAttributeAccessIssue]
+    first = next(part for part in built.modules() if isinstance(part, kernels.WeightNormalised))
+    yield built(noise(5, first.weight.shape[1]))
 
 
 def normaliser(built: kernels.Normaliser) -> Iterator[object]:
@@ -509,7 +510,7 @@ QUADRATURES = [
     Subject(quadrature.PairProposal, PROPOSAL, PROPOSALS | {"query_dim": (3,), "rank": (4,)}, logits),
 ]
 
-IMAGES = {"image_size": (4, 6), "patch_size": 2, "channels": 1, "num_frequencies": 2, "sigma": 1.0}
+IMAGES: dict[str, Any] = {"image_size": (4, 6), "patch_size": 2, "channels": 1, "num_frequencies": 2, "sigma": 1.0}
 ENCODERS = [
     Subject(
         encoders.Image.Config,
@@ -523,7 +524,7 @@ ENCODERS = [
     Subject(
         encoders.Image,
         {"config": encoders.Image.Config(**IMAGES), "embed_dim": 4},
-        {"config": (encoders.Image.Config(**IMAGES | {"sigma": 2.0}),), "embed_dim": (3,)},
+        {"config": (dataclasses.replace(encoders.Image.Config(**IMAGES), sigma=2.0),), "embed_dim": (3,)},
         image_encoder,
     ),
     Subject(encoders.Series, {"channels": 2}, {"channels": (3,), "embed_dim": (2,), "spacing": (0.5,)}, series_encoder),

@@ -95,7 +95,7 @@ def test_on_a_grid_it_is_one_filter(domain, options):
 
 @pytest.mark.parametrize("activation", ["sine", "relu", "leaky_relu", "swish"])
 def test_in_float32_every_gradient_is_that_of_the_formula(activation: KernelActivation):
-    sines = {"omega_0": 5.0} if activation == "sine" else {}
+    sines: dict[str, Any] = {"omega_0": 5.0} if activation == "sine" else {}
     kernel = ContinuousConvolution(4, 6, groups=2, activation=activation, width=5, **sines)
     check_route(NativeConvolution(), Problem(kernel, torch.randn(2, 11, 4), Sequence(11)), tolerance=5e-5)
 

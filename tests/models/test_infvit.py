@@ -165,7 +165,7 @@ def test_autocast_trains(kind: AttentionKind) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pure", "factorised", "linear"])
 def test_one_graph(kind: AttentionKind) -> None:
-    running = {} if kind == "factorised" else {"accumulation": "running"}
+    running: dict[str, Any] = {} if kind == "factorised" else {"accumulation": "running"}
     net, x = model(attention=kind, depth=2, **running).eval(), images()
     torch.compiler.reset()
     got, expected = torch.compile(net, fullgraph=True, backend="aot_eager")(x), net(x)
