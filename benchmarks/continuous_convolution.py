@@ -33,7 +33,7 @@ from benchmarks.harness import (
 )
 from benchmarks.peers.full_spectra import full_spectra
 from fredholm import domains
-from fredholm.evaluation import Dense, NativeConvolution, select
+from fredholm.evaluation import AUTO, Dense, Integral, NativeConvolution
 from fredholm.kernels import ContinuousConvolution
 
 REGULAR, LONG, IRREGULAR = "regular", "long", "irregular"
@@ -99,7 +99,7 @@ class Problem(Instance):
             times = torch.rand(batch, n, dtype=torch.float64).sort().values
             self.domain = domains.Sequence(times=times, weights=n * domains.trapezoid_weights(times)).to(self.device)
         else:
-            self.domain = domains.Sequence(n).to(self.device)
+            self.domain = domains.Grid(n).to(self.device)
 
     def step(self, name: str, direction: Direction) -> Step:
         """One side, forward or with the gradients of the signal and of all parameters."""
@@ -123,16 +123,16 @@ class Problem(Instance):
         return torch.einsum("bki,koi->bo", sums, self.kernel.feature_weight().double())
 
     def _ours(self) -> Tensor:
-        return select(self.kernel, self.u, self.domain).evaluation.integrate(self.kernel, self.u, self.domain)
+        return AUTO.integrate(Integral(self.kernel, self.u, self.domain))
 
     def _straight(self) -> Tensor:
         return full_spectra(self.u, self._sampled())
 
     def _direct(self) -> Tensor:
-        return NativeConvolution().integrate(self.kernel, self.u, self.domain)
+        return NativeConvolution().integrate(Integral(self.kernel, self.u, self.domain))
 
     def _literal(self) -> Tensor:
-        return Dense().integrate(self.kernel, self.u, self.domain)
+        return Dense().integrate(Integral(self.kernel, self.u, self.domain))
 
     def _sampled(self) -> Tensor:
         (grid,) = self.domain.grid_blocks

@@ -28,7 +28,7 @@ from benchmarks.harness import (
     require_agreement,
 )
 from fredholm import domains
-from fredholm.evaluation import Evaluation, HopIteration, HopSeries, HopSolve, HopSubstitution, HopTiled
+from fredholm.evaluation import Evaluation, HopIteration, HopSeries, HopSolve, HopSubstitution, HopTiled, Integral
 from fredholm.kernels import Discount, FrobeniusNorm, HopForm, Neumann
 from fredholm.kernels.solve_each import solve_each
 
@@ -125,7 +125,7 @@ class Problem(Instance):
 
     def _ours(self, name: str) -> Tensor:
         kernel = {"one hop": self.hop, "causal substitution": self.causal}.get(name, self.series)
-        return ROUTES[name].integrate(kernel, self.u, self.domain)
+        return ROUTES[name].integrate(Integral(kernel, self.u, self.domain))
 
     def _hop(self) -> tuple[Tensor, Tensor]:
         """A and v, `(1, H, n, n)` and `(1, H, n, d)`."""

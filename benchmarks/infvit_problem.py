@@ -14,9 +14,8 @@ from benchmarks.itnet_problem import TOLERANCE, Precision
 from benchmarks.written_weights import WrittenWeights
 from fredholm import encoders
 from fredholm.blocks import DiscountedBlock, PreNormBlock
-from fredholm.domains import Domain
-from fredholm.evaluation import Evaluation
-from fredholm.kernels import Attention, Kernel, LinearInfiniteAttention
+from fredholm.evaluation import Evaluation, Integral, Queries, Route
+from fredholm.kernels import Attention, LinearInfiniteAttention
 from fredholm.models import InfViT
 from fredholm.models.infvit import AttentionKind
 
@@ -53,25 +52,22 @@ class ModelConfig:
 
 @final
 @dataclass(frozen=True)
-class WrittenSoftmax(Evaluation):
+class WrittenSoftmax(Route[Attention]):
     """Plain attention: scores, softmax and weighted sum, as many heads at a time as `max_bytes` hold scores of."""
 
     marker = Attention
+    queries = Queries.OWN
     max_bytes: int = 1 << 30
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses what plain attention has not; see `Evaluation.unsupported_reasons`."""
-        return [] if domain.is_plain else ["plain attention knows neither masks nor weights"]
+    def refusals(self, integral: Integral[Attention]) -> list[str]:
+        """Refuses what plain attention has not; see `Route.refusals`."""
+        return [] if integral.domain.is_plain else ["plain attention knows neither masks nor weights"]
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, Attention)
+    def compute(self, integral: Integral[Attention]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u = integral.kernel, integral.u
         q, k, v, scale = kernel.dot_product_form(u, u)
-        together = max(1, self.max_bytes // max(1, 4 * len(u) * domain.num_points**2))
+        together = max(1, self.max_bytes // max(1, 4 * len(u) * u.shape[1] ** 2))
         groups = zip(*(part.split(together, dim=1) for part in (q, k, v)), strict=True)
         out = [torch.softmax(scale * q @ k.mT, dim=-1) @ v for q, k, v in groups]
         return torch.cat(out, dim=1).transpose(1, 2).flatten(2)
@@ -79,22 +75,19 @@ class WrittenSoftmax(Evaluation):
 
 @final
 @dataclass(frozen=True)
-class WrittenLinear(Evaluation):
+class WrittenLinear(Route[LinearInfiniteAttention]):
     """Eq. 16-21 of the paper, line by line, without the discount, which a block of InfViT applies."""
 
     marker = LinearInfiniteAttention
+    queries = Queries.OWN
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses what the paper's equations have not; see `Evaluation.unsupported_reasons`."""
-        return [] if domain.is_plain else ["eq. 16-21 know neither masks nor weights"]
+    def refusals(self, integral: Integral[LinearInfiniteAttention]) -> list[str]:
+        """Refuses what the paper's equations have not; see `Route.refusals`."""
+        return [] if integral.domain.is_plain else ["eq. 16-21 know neither masks nor weights"]
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, LinearInfiniteAttention)
+    def compute(self, integral: Integral[LinearInfiniteAttention]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u = integral.kernel, integral.u
         q, v = (
             linear(u, weight, bias).unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2)
             for weight, bias in ((kernel.query_weight, kernel.query_bias), (kernel.value_weight, kernel.value_bias))

@@ -29,7 +29,7 @@ from benchmarks.harness import (
 )
 from benchmarks.itnet_problem import PEER, ModelConfig, ModelProblem, Variant, compare, variants
 from fredholm import domains, kernels
-from fredholm.evaluation import select
+from fredholm.evaluation import AUTO, Integral
 
 EXACT, INTEGRAL, MATRIX_PRODUCT = "exact", "exact integral", "the same flops in torch.mm"
 
@@ -116,8 +116,7 @@ class IntegralProblem(Instance):
 
         def apply() -> torch.Tensor:
             with self.config.autocast(self.device):
-                route = select(self.kernel, self.u, self.grid).evaluation
-                return route.integrate(self.kernel, self.u, self.grid)
+                return AUTO.integrate(Integral(self.kernel, self.u, self.grid))
 
         return directed(apply, direction, [self.u, *self.kernel.parameters()], None)
 

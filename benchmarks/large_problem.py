@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from benchmarks.harness import Direction, Instance, Options, Step, directed, require_agreement
 from benchmarks.problem import ORACLE_ROWS, TOLERANCE, Problem, ProblemConfig
 from fredholm import IntegralOperator, domains, evaluation, kernels, quadrature
+from fredholm.evaluation import AUTO
 
 GRID, POINTS = EXACT = ("grid", "points")
 SHARED, LEARNED, PER_QUERY, ANCHORS, NEIGHBOURHOOD = APPROXIMATE = (
@@ -118,7 +119,7 @@ class LargeProblem(Instance):
         fast = self.step(name, "forward+backward")()
         operator.evaluation = evaluation.Dense()
         expected = self.step(name, "forward+backward")()
-        operator.evaluation = "auto"
+        operator.evaluation = AUTO
         return require_agreement(f"{name} against its κ in full, n={self.n}", fast, expected, TOLERANCE[GRID])
 
     @torch.no_grad()

@@ -28,7 +28,7 @@ from benchmarks.harness import (
     require_agreement,
 )
 from fredholm import domains
-from fredholm.evaluation import select
+from fredholm.evaluation import AUTO, Integral
 from fredholm.kernels import (
     Attention,
     FactorisedInfiniteAttention,
@@ -104,7 +104,7 @@ class Problem(Instance):
         """Checked beforehand, at a size where dense forms are small."""
 
     def _selected(self, kernel: Kernel) -> Tensor:
-        return select(kernel, self.u, self.domain).evaluation.integrate(kernel, self.u, self.domain)
+        return AUTO.integrate(Integral(kernel, self.u, self.domain))
 
     def _written(self) -> Tensor:
         own = self.linear

@@ -29,7 +29,7 @@ from benchmarks.harness import (
 )
 from benchmarks.written_weights import WrittenWeights
 from fredholm import IntegralOperator, domains, fields
-from fredholm.evaluation import Evaluation, select
+from fredholm.evaluation import AUTO, Evaluation, Integral
 from fredholm.kernels import UnnormalisedAttention
 from fredholm.models import FieldOperator
 
@@ -133,7 +133,7 @@ class SumProblem(Instance):
         """Checked beforehand, at a size where all products are few."""
 
     def _selected(self) -> Tensor:
-        return select(self.kernel, self.u, self.domain).evaluation.integrate(self.kernel, self.u, self.domain)
+        return AUTO.integrate(Integral(self.kernel, self.u, self.domain))
 
     def _written(self) -> Tensor:
         q, k, v = self.kernel.bilinear_form(self.u, self.u)

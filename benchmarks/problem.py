@@ -123,6 +123,7 @@ class Problem(Instance):
     def weights(self) -> KernelWeights:
         """The kernel's parameters in the peers' layout, differentiable with respect to them."""
         kernel = self.kernel
+        assert kernel.input_weight is not None
         return KernelWeights(
             hidden=kernel.input_weight,
             hidden_bias=kernel.input_bias,

@@ -5,28 +5,24 @@ from typing import final
 
 from torch import Tensor
 
-from fredholm.domains import Domain
-from fredholm.evaluation import Evaluation
-from fredholm.kernels import Kernel, ValueMixing
+from fredholm.evaluation import Integral, Route
+from fredholm.kernels import ValueMixing
 
 
 @final
 @dataclass(frozen=True)
-class WrittenWeights(Evaluation):
+class WrittenWeights(Route[ValueMixing]):
     """What every point contributes to every head, N x N numbers by the kernel's definition, times the values."""
 
     marker = ValueMixing
+    weighs_pairs = True
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses nothing; see `Evaluation.unsupported_reasons`."""
+    def refusals(self, integral: Integral[ValueMixing]) -> list[str]:
+        """Refuses nothing; see `Route.refusals`."""
         return []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, ValueMixing)
-        values = kernel.multiplicand(u)[:, None] @ kernel.value_matrices().mT
-        return (kernel.coefficients(u, domain, query, query_domain) @ values).transpose(1, 2).flatten(2)
+    def compute(self, integral: Integral[ValueMixing]) -> Tensor:
+        """See `Route.compute`."""
+        kernel = integral.kernel
+        values = kernel.multiplicand(integral.u)[:, None] @ kernel.value_matrices().mT
+        return (kernel.coefficients(*integral.arguments) @ values).transpose(1, 2).flatten(2)

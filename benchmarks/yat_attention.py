@@ -28,7 +28,7 @@ from benchmarks.harness import (
     require_agreement,
 )
 from fredholm import domains
-from fredholm.evaluation import select
+from fredholm.evaluation import AUTO, Integral
 from fredholm.kernels import Softmax, YatForm, YatScored
 
 OURS, DENSE, SOFTMAX = "Yat attention", "dense form", "softmax attention"
@@ -101,7 +101,7 @@ class Problem(Instance):
         """Checked beforehand, at a size where the dense form is small."""
 
     def _ours(self) -> Tensor:
-        return select(self.kernel, self.u, self.domain).evaluation.integrate(self.kernel, self.u, self.domain)
+        return AUTO.integrate(Integral(self.kernel, self.u, self.domain))
 
     def _dense(self) -> Tensor:
         shares = self.kernel.coefficients(self.u, self.domain)

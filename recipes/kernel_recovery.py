@@ -127,6 +127,7 @@ def perceptron(
     """
     dim, num_frequencies = len(shape), 4
     kernel = kernels.MLP(1, pos_dim=dim, width=32, num_frequencies=num_frequencies, epsilon=1.0).double()
+    assert kernel.input_weight is not None
     with torch.no_grad():
         for parameter in (kernel.input_weight, kernel.output_weight):
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))

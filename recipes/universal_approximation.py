@@ -179,8 +179,11 @@ def _operator(model: Model, channels: int, width: int) -> fredholm.IntegralOpera
         inputs=inputs,
         num_frequencies=6 if on_torus else 0,
         is_causal=model == CAUSAL,
+        # an antiderivative is a share of the whole measure, not a mean over the past
+        causal_measure="total" if model == CAUSAL else None,
         epsilon=0.3 if channels > 1 else 1.0,
     )
+    assert kernel.input_weight is not None
     with torch.no_grad():
         kernel.input_weight.mul_(5)  # 0.1 a weight instead of 0.02: nearer to the nonlinear range
         kernel.input_bias.uniform_(-1, 1)

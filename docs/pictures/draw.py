@@ -12,7 +12,7 @@ from torch import Tensor
 
 import fredholm
 from fredholm import analysis, domains, encoders, kernels, models, quadrature
-from fredholm.evaluation import FeatureTiled, HopSeries, HopSolve
+from fredholm.evaluation import FeatureTiled, HopSeries, HopSolve, Integral
 from fredholm.evaluation.neumann import remainder
 from fredholm.kernels.central_queries import CentralForm, central_weights
 from fredholm.operators import collect_auxiliary_losses
@@ -168,7 +168,7 @@ def draw_quadrature() -> None:
     asked = {"query": u[:, :1], "query_domain": centre}
     figure, places = plt.subplots(1, 4, figsize=(14, 3.7), layout="constrained", width_ratios=[1, 1, 1, 1.4])
     torch.manual_seed(1)
-    given = quadrature.Integrand(u, grid, asked["query"], centre, grid.weights[None], 1, is_causal=False)
+    given = Integral(op.kernel, u, grid, asked["query"], centre)
     kinds = (
         (quadrature.MonteCarlo(64, per_query=True), GREY, "by mass"),
         (quadrature.MonteCarlo(64, proposal), BLUE, "learned"),
@@ -252,7 +252,7 @@ def irregular_errors(sizes: list[int], *, weighed: bool) -> list[float]:
     def value(times: Tensor, weights: Tensor) -> Tensor:
         domain = domains.Sequence(times=times, weights=weights / kernel.spacing[0])
         u = torch.stack([torch.sin(3 * times) + 0.3 * times, torch.cos(5 * times)], -1)[None]
-        return FeatureTiled().integrate(kernel, u, domain, None, end)
+        return FeatureTiled().integrate(Integral(kernel, u, domain, None, end))
 
     fine = torch.linspace(0, 1, 4001, dtype=torch.float64)
     exact = value(fine, domains.trapezoid_weights(fine))
@@ -396,12 +396,12 @@ def draw_infinite_attention() -> None:
     places[2].legend(frameon=False, fontsize=8)
     kernel = kernels.InfiniteAttention(64).double()
     exact, value = (
-        HopSolve().integrate(kernel, u.double(), domains.Sequence(256)),
+        HopSolve().integrate(Integral(kernel, u.double(), domains.Sequence(256))),
         kernel.projections.values(u.double()),
     )
     terms, errors = range(1, 41), []
     for count in terms:
-        cut = HopSeries(terms=count).integrate(kernel, u.double(), domains.Sequence(256))
+        cut = HopSeries(terms=count).integrate(Integral(kernel, u.double(), domains.Sequence(256)))
         errors.append(((cut - exact).norm() / value.norm()).item())
     print("cut after 1, 10, 40 hops:", *(f"{errors[t]:.1e} of at most {remainder(0.7, t + 1):.1e}" for t in (0, 9, 39)))
     places[3].semilogy(terms, [remainder(0.7, count) for count in terms], "--", color=GREY, label="bound")

@@ -8,7 +8,7 @@ import torch
 from benchmarks import continuous_convolution as benchmark
 from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.peers.full_spectra import full_spectra
-from fredholm.evaluation import FeatureFFT, FeatureTiled, select
+from fredholm.evaluation import AUTO, FeatureFFT, FeatureTiled, Integral
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = dataclasses.replace(
@@ -41,7 +41,7 @@ def test_a_quick_run_has_every_row():
 def test_a_wrong_sum_is_not_timed(monkeypatch, case, peer, route):
     right = route.integrate
     monkeypatch.setattr(
-        benchmark.Problem, "_ours", lambda self: 1.001 * right(route(), self.kernel, self.u, self.domain)
+        benchmark.Problem, "_ours", lambda self: 1.001 * right(route(), Integral(self.kernel, self.u, self.domain))
     )
     with pytest.raises(GateError, match=f"{case} against {peer}"):
         benchmark.compare(benchmark.Build(QUICK, case), 17, (peer,))
@@ -67,4 +67,4 @@ def test_full_sizes_take_the_routes_that_are_measured():
         ("irregular", 100, FeatureTiled),
     ):
         problem = benchmark.Problem(config, case, n)
-        assert isinstance(select(problem.kernel, problem.u, problem.domain).evaluation, route)
+        assert isinstance(AUTO.choose(Integral(problem.kernel, problem.u, problem.domain)).route, route)

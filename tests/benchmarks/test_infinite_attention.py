@@ -27,8 +27,8 @@ def test_a_quick_run_has_every_row():
 
 
 def test_a_wrong_series_is_not_timed(monkeypatch):
-    right = HopIteration.integrate
-    monkeypatch.setattr(HopIteration, "integrate", lambda *given: 1.001 * right(*given))
+    right = HopIteration.compute
+    monkeypatch.setattr(HopIteration, "compute", lambda *given: 1.001 * right(*given))
     with pytest.raises(GateError, match=r"iteration against torch\.linalg\.solve"):
         infinite_attention.compare(infinite_attention.Build(QUICK))
 

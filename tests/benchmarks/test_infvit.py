@@ -10,6 +10,7 @@ from benchmarks.harness import Alone, GateError, Options, Row
 from benchmarks.infvit import BENCHMARK, Config, notes
 from benchmarks.infvit_problem import LINEAR, PLAIN, SDPA, SIDES, ModelConfig, ModelProblem, WrittenSoftmax, compare
 from fredholm import IntegralOperator, evaluation
+from fredholm.evaluation import AUTO
 from fredholm.models import InfViT
 from tests.refusals import refused
 
@@ -43,8 +44,8 @@ ROUTES = {
 
 @pytest.mark.parametrize("name", SIDES)
 def test_a_route_that_is_off_by_little_is_not_timed(monkeypatch, name):
-    right = ROUTES[name].integrate
-    monkeypatch.setattr(ROUTES[name], "integrate", lambda *given: 1.05 * right(*given))
+    right = ROUTES[name].compute
+    monkeypatch.setattr(ROUTES[name], "compute", lambda *given: 1.05 * right(*given))
     monkeypatch.setattr(infvit, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))
     with pytest.raises(GateError, match=f"{name} against Written"):
         BENCHMARK.run(dataclasses.replace(SHORT, cases=(name,)))
@@ -66,7 +67,7 @@ def test_softmax_has_the_same_weights_both_ways_and_all_operators_the_route():
     routes = [
         [part.evaluation for part in model.modules() if isinstance(part, IntegralOperator)] for model in (fused, plain)
     ]
-    assert routes == [["auto"] * 2, [WrittenSoftmax()] * 2]
+    assert routes == [[AUTO] * 2, [WrittenSoftmax()] * 2]
 
 
 @pytest.mark.usefixtures("in_one_process")
@@ -88,11 +89,11 @@ def test_every_model_has_its_rows():
 
 @pytest.mark.usefixtures("in_one_process")
 def test_softmax_that_differs_at_a_later_size_is_not_reported(monkeypatch):
-    right = WrittenSoftmax.integrate
+    right = WrittenSoftmax.compute
     monkeypatch.setattr(
         WrittenSoftmax,
-        "integrate",
-        lambda self, k, u, d, *more: (1.05 if len(d.pos) == 37 else 1) * right(self, k, u, d),
+        "compute",
+        lambda self, integral: (1.05 if integral.domain.num_points == 37 else 1) * right(self, integral),
     )
     with pytest.raises(GateError, match="softmax, SDPA against softmax, written out, n=36"):
         BENCHMARK.run(dataclasses.replace(SHORT, cases=(SDPA, PLAIN)))

@@ -10,6 +10,7 @@ from benchmarks.harness import DIRECTIONS, GateError, Options, Row
 from benchmarks.itnet import BENCHMARK, INTEGRAL, MATRIX_PRODUCT, Config, IntegralProblem, notes
 from benchmarks.itnet_problem import PEER, ModelConfig, ModelProblem, blocks, compare, variants
 from fredholm import IntegralOperator, kernels, quadrature
+from fredholm.evaluation import AUTO
 from tests.refusals import refused
 
 QUICK = Config(options=Options(quick=True)).sized()
@@ -53,7 +54,7 @@ def test_gate_stops_a_route_that_is_off_by_little_before_anything_is_timed(monke
 
 
 def _off(operator: IntegralOperator) -> float:
-    return 1.05 if operator.evaluation == "auto" else 1.0
+    return 1.05 if operator.evaluation == AUTO else 1.0
 
 
 def test_a_training_step_reaches_every_parameter_the_proposals_too():

@@ -28,7 +28,7 @@ def test_a_quick_run_has_every_row():
     ("route", "named"), [(FusedAttention, "field operator"), (BilinearSum, "without a normaliser")]
 )
 def test_a_wrong_route_is_not_timed(monkeypatch, route, named):
-    right = route.integrate
-    monkeypatch.setattr(route, "integrate", lambda *given: 1.01 * right(*given))
+    right = route.compute
+    monkeypatch.setattr(route, "compute", lambda *given: 1.01 * right(*given))
     with pytest.raises(GateError, match=named):
         benchmark.compare(QUICK)

@@ -25,8 +25,8 @@ def test_a_quick_run_has_every_row():
 
 
 def test_a_wrong_sum_is_not_timed(monkeypatch):
-    right = YatTiled.integrate
-    monkeypatch.setattr(YatTiled, "integrate", lambda *given: 1.001 * right(*given))
+    right = YatTiled.compute
+    monkeypatch.setattr(YatTiled, "compute", lambda *given: 1.001 * right(*given))
     with pytest.raises(GateError, match="Yat attention against dense form"):
         yat_attention.compare(yat_attention.Build(QUICK, 2))
 

@@ -33,6 +33,13 @@ def test_equals_the_figure():
     assert torch.allclose(made(u), expected, atol=1e-12)
 
 
+@pytest.mark.parametrize(("embed_dim", "expand", "rank"), [(3, 2, 1), (16, 2, 1), (17, 2, 2), (64, 2, 4), (64, 3, 4)])
+def test_the_rank_of_steps_follows_the_block_not_its_inner_channels(embed_dim, expand, rank):
+    kernel = MambaBlock(embed_dim, expand).operator.kernel
+    assert isinstance(kernel, SelectiveStateSpace)
+    assert kernel.rank == rank
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
 @pytest.mark.parametrize("with_mask", [False, True])
 def test_steps_and_chunks_equal_the_whole_at_every_split(dtype, tolerance, with_mask):

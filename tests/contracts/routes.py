@@ -1,28 +1,24 @@
 """The contract of an evaluation: the dense oracle's number, forward and in every gradient."""
 
-import dataclasses
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, Points
-from fredholm.evaluation import Dense, Evaluation
+from fredholm.domains import Points
+from fredholm.evaluation import Dense, Evaluation, Integral
 from fredholm.kernels import Kernel
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
-@dataclasses.dataclass
-class Problem:
-    """One integral: the kernel, the signal and where it lives, and perhaps other queries."""
-
-    kernel: Kernel
-    u: Tensor
-    domain: Domain
-    query: Tensor | None = None
-    query_domain: Domain | None = None
+def changed(integral: Integral[Any], **fields: Any) -> Integral[Any]:
+    """The same integral but for the arguments that are named."""
+    u, domain, query, query_domain = integral.arguments
+    query = query if integral.has_query_signal else None
+    given = {"kernel": integral.kernel, "u": u, "domain": domain, "query": query, "query_domain": query_domain}
+    return Integral(**(given | fields))
 
 
 def randomise(kernel: AnyKernel, scale: float = 0.5) -> AnyKernel:
@@ -34,13 +30,14 @@ def randomise(kernel: AnyKernel, scale: float = 0.5) -> AnyKernel:
     return kernel
 
 
-def results(route: Evaluation, problem: Problem) -> dict[str, Tensor]:
+def results(route: Evaluation, problem: Integral[Any]) -> dict[str, Tensor]:
     """The integral and the gradient of a fixed functional of it with respect to everything that it depends on."""
     kernel = problem.kernel
     leaves = {"u": problem.u}
-    if problem.query is not None:
-        leaves["query"] = problem.query
-    for side, domain in (("key", problem.domain), ("query", problem.query_domain)):
+    _, _, query, query_domain = problem.arguments
+    if query is not None and problem.has_query_signal:
+        leaves["query"] = query
+    for side, domain in (("key", problem.domain), ("query", query_domain)):
         if isinstance(domain, Points):
             leaves[f"{side} pos"] = domain.pos
             if side == "key" and domain.uniform_parts is None:
@@ -48,16 +45,16 @@ def results(route: Evaluation, problem: Problem) -> dict[str, Tensor]:
     leaves |= dict(kernel.named_parameters())
     for leaf in leaves.values():
         leaf.requires_grad_()
-    out = route.integrate(kernel, problem.u, problem.domain, problem.query, problem.query_domain)
+    out = route.integrate(Integral(kernel, problem.u, problem.domain, problem.query, problem.query_domain))
     cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(out)
     grads = torch.autograd.grad(out, list(leaves.values()), cotangent, allow_unused=True)
     found = {f"d/d {name}": grad for name, grad in zip(leaves, grads, strict=True) if grad is not None}
     return {"integral": out.detach(), **found}
 
 
-def check_route(route: Evaluation, problem: Problem, tolerance: float | None = None) -> None:
+def check_route(route: Evaluation, problem: Integral[Any], tolerance: float | None = None) -> None:
     """Asserts that a route accepts a problem and agrees with the dense oracle in everything `results` lists."""
-    reasons = route.unsupported_reasons(problem.kernel, problem.u, problem.domain, problem.query, problem.query_domain)
+    reasons = route.unsupported_reasons(problem)
     assert not reasons, reasons
     expected, got = results(Dense(), problem), results(route, problem)
     tolerance = TOLERANCE[problem.u.dtype] if tolerance is None else tolerance

@@ -10,13 +10,24 @@ from tests.refusals import refused
 NAN, INF = float("nan"), float("inf")
 
 
-@given(st.integers(1, 9))
-def test_a_length_is_the_one_dimensional_grid(n: int) -> None:
-    sequence, grid = Sequence(n), Grid(n)
-    assert torch.equal(sequence.pos, grid.pos)
-    assert torch.equal(sequence.weights, grid.weights)
-    assert sequence.grid_blocks == grid.grid_blocks
+@given(st.integers(1, 9), st.integers(0, 5), st.integers(-3, 300))
+def test_a_sequence_extends_and_never_moves_its_points(n: int, more: int, first: int) -> None:
+    sequence, longer = Sequence(n, first=first), Sequence(n + more, first=first)
+    assert torch.equal(sequence.pos, longer.pos[:n])
+    assert torch.equal(sequence.pos[:, 0], torch.arange(first, first + n) / 256)
+    assert torch.equal(sequence.weights, Grid(n).weights)
+    (block,) = sequence.grid_blocks
+    assert (block.shape, block.spacing, block.origin) == ((n,), (1 / 256,), (first / 256,))
     assert (sequence.num_points, sequence.pos_dim, sequence.times) == (n, 1, None)
+
+
+def test_a_first_place_where_there_is_none() -> None:
+    with refused(ValueError, "first is the integer place of the first point", "first=0.5"):
+        Sequence(3, first=0.5)  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "first=2 and spacing=0.1", "give start="):
+        Sequence(3, spacing=0.1, first=2)
+    with refused(ValueError, "leave spacing, start and first out"):
+        Sequence(times=torch.rand(3).cumsum(0), first=1)
 
 
 def test_length_zero() -> None:
@@ -200,7 +211,7 @@ def test_starts_that_are_none(start: float) -> None:
 
 
 def test_a_spacing_without_a_length() -> None:
-    with refused(ValueError, "times say where the samples are", "leave spacing and start out"):
+    with refused(ValueError, "times say where the samples are", "leave spacing, start and first out"):
         Sequence(times=torch.rand(3).cumsum(0), spacing=1.0)
     with refused(ValueError, "start needs a spacing", "start=2.0"):
         Sequence(3, start=2.0)

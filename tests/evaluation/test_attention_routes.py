@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Sequence
-from fredholm.evaluation import Dense, FusedAttention, SeparableSum, StatefulEvaluation, StepLoop, select
+from fredholm.evaluation import AUTO, Dense, FusedAttention, Integral, SeparableSum, StatefulEvaluation, StepLoop
 from fredholm.kernels import Attention, Kernel, LinearAttention
-from tests.contracts.routes import TOLERANCE, Problem, check_route, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
@@ -23,11 +23,11 @@ OPTIONS = {
 }
 
 
-def problem(kernel_class: type[Kernel], options: dict, where: Domain, dtype: torch.dtype = torch.float64) -> Problem:
+def problem(kernel_class: type[Kernel], options: dict, where: Domain, dtype: torch.dtype = torch.float64) -> Integral:
     torch.manual_seed(1)
     kernel = randomise(kernel_class(8, 4, **options).to(dtype))  # pyright: ignore[reportCallIssue]
     u = torch.randn(2, where.num_points, 8, dtype=dtype)
-    return Problem(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
+    return Integral(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
 
 
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
@@ -41,7 +41,7 @@ def test_fused_attention_equals_dense(options, name):
 def test_separable_sum_equals_dense(options, name):
     made = problem(LinearAttention, options, domain(name))
     if options.get("is_causal") and name == "times that coincide":
-        assert isinstance(select(made.kernel, made.u, made.domain).evaluation, Dense)
+        assert isinstance(AUTO.choose(made).route, Dense)
     else:
         check_route(SeparableSum(chunk=3), made)
 
@@ -50,11 +50,12 @@ def test_separable_sum_equals_dense(options, name):
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_queries_elsewhere(kernel_class, is_causal):
     made = problem(kernel_class, {"is_causal": is_causal}, Sequence(times=uniform(6).sort().values))
-    made.query = torch.randn(2, 3, 8, dtype=torch.float64)
-    made.query_domain = Sequence(times=uniform(2, 3).sort().values)
+    made = changed(
+        made, query=torch.randn(2, 3, 8, dtype=torch.float64), query_domain=Sequence(times=uniform(2, 3).sort().values)
+    )
     route = ROUTES[kernel_class]
     if is_causal and kernel_class is LinearAttention:
-        assert route.unsupported_reasons(made.kernel, made.u, made.domain, made.query, made.query_domain)
+        assert route.unsupported_reasons(made)
     else:
         check_route(route, made)
 
@@ -62,7 +63,7 @@ def test_queries_elsewhere(kernel_class, is_causal):
 def test_keys_and_values_of_other_widths():
     made = problem(Attention, {"kdim": 3, "vdim": 5}, Sequence(6))
     assert made.kernel.in_dim == 8
-    made.query, made.query_domain = torch.randn(2, 4, 8, dtype=torch.float64), Sequence(4)
+    made = changed(made, query=torch.randn(2, 4, 8, dtype=torch.float64), query_domain=Sequence(4))
     check_route(FusedAttention(), made)
 
 
@@ -74,7 +75,7 @@ def test_low_precision(kernel_class, dtype, name):
     rough = problem(kernel_class, {"is_causal": True}, domain(name), dtype)
     rough.kernel.load_state_dict(exact.kernel.state_dict())
     exact.kernel.load_state_dict(rough.kernel.state_dict())
-    exact.u, rough.u = rough.u.double(), rough.u
+    exact = changed(exact, u=rough.u.double())
     got, expected = results(ROUTES[kernel_class], rough), results(Dense(), exact)
     compare({"integral": got["integral"]}, {"integral": expected["integral"]}, 2 * TOLERANCE[dtype])
 
@@ -84,10 +85,10 @@ def test_autocast_takes_signals_of_either_precision(kernel_class):
     kernel = randomise(kernel_class(8, 4, is_causal=True))
     where = Sequence(5, weights=torch.rand(5))
     u = torch.randn(2, 5, 8)
-    exact = Dense().integrate(kernel, u, where)
+    exact = Dense().integrate(Integral(kernel, u, where))
     with torch.autocast("cpu", torch.bfloat16):
         for signal in (u, u.bfloat16()):
-            out = ROUTES[kernel_class].integrate(kernel, signal, where)
+            out = ROUTES[kernel_class].integrate(Integral(kernel, signal, where))
             assert out.dtype == torch.bfloat16
             torch.testing.assert_close(out.float(), exact, atol=3e-2, rtol=3e-2)
 
@@ -99,13 +100,13 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(kernel_class, dtype):
     u, route = torch.randn(2, 7, 8, dtype=dtype), ROUTES[kernel_class]
     tolerance = 1e-6 if dtype == torch.float32 else 1e-12
     assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
-    whole, end = route.run(kernel, u, Sequence(7))
-    assert_close(whole, route.integrate(kernel, u, Sequence(7)))
-    stepped, stepped_end = StepLoop().run(kernel, u, Sequence(7))
+    whole, end = route.run(Integral(kernel, u, Sequence(7)))
+    assert_close(whole, route.integrate(Integral(kernel, u, Sequence(7))))
+    stepped, stepped_end = StepLoop().run(Integral(kernel, u, Sequence(7)))
     assert_close(stepped, whole)
     for split in range(8):
-        first, state = route.run(kernel, u[:, :split], Sequence(split))
-        second, last = route.run(kernel, u[:, split:], Sequence(7 - split), state)
+        first, state = route.run(Integral(kernel, u[:, :split], Sequence(split)))
+        second, last = route.run(Integral(kernel, u[:, split:], Sequence(7 - split)), state)
         assert_close(torch.cat([first, second], 1), whole)
         for one, other, third in zip(last, end, stepped_end, strict=True):
             assert_close(one, other)
@@ -115,9 +116,9 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(kernel_class, dtype):
 def test_a_state_hands_gradients_on():
     kernel = randomise(LinearAttention(4, 2, is_causal=True).double())
     u = torch.randn(1, 5, 4, dtype=torch.float64, requires_grad=True)
-    whole = SeparableSum(2).integrate(kernel, u, Sequence(5))
-    state = SeparableSum(2).run(kernel, u[:, :3], Sequence(3))[1]
-    second = SeparableSum(2).run(kernel, u[:, 3:], Sequence(2), state)[0]
+    whole = SeparableSum(2).integrate(Integral(kernel, u, Sequence(5)))
+    state = SeparableSum(2).run(Integral(kernel, u[:, :3], Sequence(3)))[1]
+    second = SeparableSum(2).run(Integral(kernel, u[:, 3:], Sequence(2)), state)[0]
     torch.testing.assert_close(second, whole[:, 3:])
     expected = torch.autograd.grad(whole[:, 3:].square().sum(), u)[0]
     torch.testing.assert_close(torch.autograd.grad(second.square().sum(), u)[0], expected)
@@ -127,7 +128,7 @@ def test_a_row_with_nothing_to_see_is_zero_with_zero_gradient():
     made = problem(Attention, {}, Sequence(3).weigh_pairs(torch.tensor([[True] * 3, [False] * 3, [True] * 3])))
     made.u.requires_grad_()
     for route in (FusedAttention(), Dense()):
-        out = route.integrate(made.kernel, made.u, made.domain)
+        out = route.integrate(made)
         assert torch.equal(out[:, 1], torch.zeros(2, 8, dtype=torch.float64))
         grads = torch.autograd.grad(out[:, 1].sum(), [made.u, *made.kernel.parameters()], allow_unused=True)
         assert all(not grad.any() for grad in grads if grad is not None)
@@ -146,7 +147,7 @@ def test_refuses_pair_weights_for_other_heads():
     made = problem(Attention, {}, Sequence(5).weigh_pairs(torch.zeros(2, 3, 5, 5)))
     for route in (FusedAttention(), Dense()):
         with refused(ValueError, "pair weights must be for 1 or 4 heads", "for 3"):
-            route.integrate(made.kernel, made.u, made.domain)
+            route.integrate(made)
 
 
 def test_pair_weights_on_a_kernel_without_normalisation_multiply_it():
@@ -155,10 +156,10 @@ def test_pair_weights_on_a_kernel_without_normalisation_multiply_it():
     kernel = randomise(MLP(4, 2, 1, width=3, num_frequencies=2).double())
     u, bias = torch.randn(2, 5, 4, dtype=torch.float64), torch.randn(5, 5, dtype=torch.float64)
     weighed = Sequence(5).weigh_pairs(bias)
-    assert isinstance(select(kernel, u, weighed).evaluation, Dense)
-    assert "the measure differs from query to query" in select(kernel, u, weighed).refusals["Tiled"]
+    assert isinstance(AUTO.choose(Integral(kernel, u, weighed)).route, Dense)
+    assert "the measure differs from query to query" in AUTO.choose(Integral(kernel, u, weighed)).refusals["Tiled"]
     expected = torch.einsum("bqkoi,qk,bki->bqo", kernel.matrix(u, Sequence(5)), bias.exp() / 5, u)
-    torch.testing.assert_close(Dense().integrate(kernel, u, weighed), expected)
+    torch.testing.assert_close(Dense().integrate(Integral(kernel, u, weighed)), expected)
 
 
 @pytest.mark.parametrize("kernel_class", ROUTES)
@@ -167,6 +168,6 @@ def test_a_query_that_is_nan_stays_nan(kernel_class):
     query = made.u.clone()
     query[:, 1] = torch.nan
     for route in (Dense(), ROUTES[kernel_class]):
-        out = route.integrate(made.kernel, made.u, made.domain, query)
+        out = route.integrate(Integral(made.kernel, made.u, made.domain, query))
         assert bool(out[:, 1].isnan().all())
         assert bool(out[:, [0, 2, 3, 4]].isfinite().all())

@@ -5,9 +5,9 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Sequence
-from fredholm.evaluation import BilinearSum, Dense, StepLoop, select
+from fredholm.evaluation import AUTO, BilinearSum, Dense, Integral, StepLoop
 from fredholm.kernels import UnnormalisedAttention
-from tests.contracts.routes import TOLERANCE, Problem, check_route, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
@@ -19,11 +19,11 @@ OPTIONS = {
 }
 
 
-def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64) -> Problem:
+def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64) -> Integral:
     torch.manual_seed(1)
     kernel = randomise(UnnormalisedAttention(8, 4, **options).to(dtype))
     u = torch.randn(2, where.num_points, kernel.in_dim, dtype=dtype)
-    return Problem(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
+    return Integral(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -31,7 +31,7 @@ def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64) ->
 def test_bilinear_sum_equals_dense(options, name):
     made = problem(options, domain(name))
     if options.get("is_causal") and name == "times that coincide":
-        assert isinstance(select(made.kernel, made.u, made.domain).evaluation, Dense)
+        assert isinstance(AUTO.choose(made).route, Dense)
     else:
         check_route(BilinearSum(chunk=3), made)
 
@@ -39,7 +39,7 @@ def test_bilinear_sum_equals_dense(options, name):
 @pytest.mark.parametrize("name", PAIRS)
 def test_pair_weights_go_to_dense(name):
     made = problem({}, domain(name))
-    assert isinstance(select(made.kernel, made.u, made.domain).evaluation, Dense)
+    assert isinstance(AUTO.choose(made).route, Dense)
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -51,18 +51,18 @@ def test_queries_elsewhere_and_separate_values():
     made = problem({"kdim": 3, "vdim": 5, "value_head_dim": 3}, Sequence(6))
     assert made.kernel.in_dim == 8
     assert made.kernel.out_dim == 12
-    made.query, made.query_domain = torch.randn(2, 4, 8, dtype=torch.float64), Sequence(4)
+    made = changed(made, query=torch.randn(2, 4, 8, dtype=torch.float64), query_domain=Sequence(4))
     check_route(BilinearSum(), made)
     causal = problem({"is_causal": True}, Sequence(times=uniform(6).sort().values))
     later = Sequence(times=uniform(2, 3).sort().values)
-    assert BilinearSum().unsupported_reasons(causal.kernel, causal.u, causal.domain, made.query, later)
+    assert BilinearSum().unsupported_reasons(Integral(causal.kernel, causal.u, causal.domain, made.query, later))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_low_precision(dtype):
     exact, rough = (problem({"is_causal": True}, domain("weights"), kind) for kind in (torch.float64, dtype))
     exact.kernel.load_state_dict(rough.kernel.state_dict())
-    exact.u = rough.u.double()
+    exact = changed(exact, u=rough.u.double())
     got, expected = results(BilinearSum(), rough), results(Dense(), exact)
     compare({"integral": got["integral"]}, {"integral": expected["integral"]}, 2 * TOLERANCE[dtype])
 
@@ -70,17 +70,17 @@ def test_low_precision(dtype):
 def test_step_by_step_and_chunk_by_chunk_equal_the_whole():
     kernel = randomise(UnnormalisedAttention(8, 4, is_causal=True, value_head_dim=3).double())
     u, route = torch.randn(2, 7, 8, dtype=torch.float64), BilinearSum(chunk=3)
-    whole, (end,) = route.run(kernel, u, Sequence(7))
-    stepped, (stepped_end,) = StepLoop().run(kernel, u, Sequence(7))
+    whole, (end,) = route.run(Integral(kernel, u, Sequence(7)))
+    stepped, (stepped_end,) = StepLoop().run(Integral(kernel, u, Sequence(7)))
     torch.testing.assert_close(stepped, whole, atol=1e-12, rtol=1e-12)
     for split in range(8):
-        first, state = route.run(kernel, u[:, :split], Sequence(split))
-        second, (last,) = route.run(kernel, u[:, split:], Sequence(7 - split), state)
+        first, state = route.run(Integral(kernel, u[:, :split], Sequence(split)))
+        second, (last,) = route.run(Integral(kernel, u[:, split:], Sequence(7 - split)), state)
         torch.testing.assert_close(torch.cat([first, second], 1), whole, atol=1e-12, rtol=1e-12)
         for other in (end, stepped_end):
             torch.testing.assert_close(last, other, atol=1e-12, rtol=1e-12)
     with refused(ValueError, "no reset"):
-        route.run(kernel, u, Sequence(7), reset=torch.ones(2, 7, dtype=torch.bool))
+        route.run(Integral(kernel, u, Sequence(7)), reset=torch.ones(2, 7, dtype=torch.bool))
 
 
 def test_matrix_is_the_formula():

@@ -9,23 +9,23 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import FFT, Dense, Evaluation, NativeConvolution, select
-from fredholm.kernels import MLP, Convolution, FilterGeometry, Stationary
-from tests.contracts.routes import Problem, check_route, compare, randomise, results
+from fredholm.evaluation import AUTO, FFT, Dense, Evaluation, Integral, NativeConvolution
+from fredholm.kernels import MLP, ContinuousConvolution, Convolution, FilterGeometry, Stationary
+from tests.contracts.routes import changed, check_route, compare, randomise, results
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 ROUTES = [NativeConvolution(), FFT()]
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 
 
-def make(domain: Domain, *, natural: bool = True, **options) -> Problem:
+def make(domain: Domain, *, natural: bool = True, **options) -> Integral:
     kernel = Convolution(4, 6, options.pop("kernel_size", 3), domain.pos_dim, **options)
     randomise(kernel.double())
     u = torch.randn(2, domain.num_points, 4, dtype=torch.float64)
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
     query_domain = kernel.output_domain(domain) if natural else None
-    return Problem(kernel, u, domain, None, None if query_domain is domain else query_domain)
+    return Integral(kernel, u, domain, None, None if query_domain is domain else query_domain)
 
 
 def keep(*shape: int) -> torch.Tensor:
@@ -83,36 +83,36 @@ def queries_of(n: int, step: int, first: float) -> Grid:
     ("n", "step", "first"), [(9, 1, 0), (4, 2, 1), (5, 1, 3), (3, 4, -2), (13, 1, -3), (1, 1, 4), (2, 3, 5), (3, 1, 8)]
 )
 def test_queries_on_any_grid_of_the_lattice(route, n, step, first, mode):
-    problem = make(Sequence(9), natural=False, padding_mode=mode, dilation=2)
-    problem.query_domain = queries_of(n, step, first)
+    problem = make(Grid(9), natural=False, padding_mode=mode, dilation=2)
+    problem = changed(problem, query_domain=queries_of(n, step, first))
     check_route(route, problem)
 
 
 @each_route
 @pytest.mark.parametrize(("n", "first"), [(19, -0.5), (8, 3.0), (30, -3.0), (1, 2.5)])
 def test_transposed_results_on_any_part_of_the_finer_grid(route, n, first):
-    problem = make(Sequence(9), natural=False, transposed=True, stride=2)
-    problem.query_domain = Grid(n, spacing=(0.5 / 9,), origin=((0.5 + first) / 9,))
+    problem = make(Grid(9), natural=False, transposed=True, stride=2)
+    problem = changed(problem, query_domain=Grid(n, spacing=(0.5 / 9,), origin=((0.5 + first) / 9,)))
     check_route(route, problem)
 
 
 @pytest.mark.parametrize("first", [-20, 30])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_queries_that_see_no_key(transposed, first):
-    problem = make(Sequence(9), natural=False, transposed=transposed)
-    problem.query_domain = queries_of(3, 1, first)
+    problem = make(Grid(9), natural=False, transposed=transposed)
+    problem = changed(problem, query_domain=queries_of(3, 1, first))
     check_route(NativeConvolution(), problem)
     assert not results(NativeConvolution(), problem)["integral"].any()
-    (reason,) = FFT().unsupported_reasons(problem.kernel, problem.u, problem.domain, None, problem.query_domain)
+    (reason,) = FFT().unsupported_reasons(problem)
     assert reason.startswith("no window of the filter meets a key")
 
 
 @each_route
 def test_queries_that_do_not_exist_get_zero(route):
-    problem = make(Sequence(9), natural=False)
+    problem = make(Grid(9), natural=False)
     operator = IntegralOperator(problem.kernel, residual=False, evaluation=route).double()
-    every = operator(problem.u, query_domain=Grid(9))
-    out = operator(problem.u, query_domain=Grid(9, mask=torch.arange(9) % 2 == 0))
+    every = operator(problem.u, problem.domain, query_domain=Grid(9))
+    out = operator(problem.u, problem.domain, query_domain=Grid(9, mask=torch.arange(9) % 2 == 0))
     assert not out[:, 1::2].any()
     assert torch.equal(out[:, ::2], every[:, ::2])
 
@@ -126,7 +126,7 @@ def test_any_convolution(n, kernel_size, stride, dilation, padding, transposed, 
     options = {"kernel_size": kernel_size, "stride": stride, "dilation": dilation, "padding": (padding,)}
     options |= {"groups": groups, "transposed": transposed, "padding_mode": "zeros" if transposed else mode}
     try:
-        problem = make(Sequence(n), **options)
+        problem = make(Grid(n), **options)
     except ValueError:
         hypothesis.reject()
     for route in ROUTES:
@@ -134,23 +134,30 @@ def test_any_convolution(n, kernel_size, stride, dilation, padding, transposed, 
 
 
 @each_route
+@pytest.mark.parametrize("out_dim", [1, 2])
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (1, 5), (2, 3, 2)], ids=str)
+def test_a_drawn_filter_of_few_channels(route, shape, out_dim):
+    spacing = tuple(1 / n for n in shape)
+    kernel = ContinuousConvolution(3, out_dim, len(shape), spacing=spacing, width=4).double()
+    domain = Grid(*shape)
+    check_route(route, Integral(kernel, torch.randn(2, domain.num_points, 3, dtype=torch.float64), domain))
+
+
+@each_route
 def test_the_gradient_of_given_weights(route):
     problem = make(Grid(4, 5, weights=mass(20)), padding=1)
     weights = problem.domain.weights.requires_grad_()
     cotangent = torch.randn(2, 20, 6, dtype=torch.float64)
-    expected, found = (
-        torch.autograd.grad(way.integrate(problem.kernel, problem.u, problem.domain), weights, cotangent)
-        for way in (Dense(), route)
-    )
+    expected, found = (torch.autograd.grad(way.integrate(problem), weights, cotangent) for way in (Dense(), route))
     torch.testing.assert_close(found, expected)
 
 
 def test_a_batch_without_signals():
     for options in OPTIONS.values():
         problem = make(Grid(4, 5, weights=mass(20)), **options)
-        problem.u = problem.u[:0].detach()
+        problem = changed(problem, u=problem.u[:0].detach())
         check_route(NativeConvolution(), problem)
-        (reason,) = FFT().unsupported_reasons(problem.kernel, problem.u, problem.domain, None, problem.query_domain)
+        (reason,) = FFT().unsupported_reasons(problem)
         assert "the batch is empty" in reason
 
 
@@ -166,7 +173,7 @@ def test_low_precision_stays_near_the_float64_oracle(route):
     problem = make(Grid(13, 17), padding=1)
     expected = results(Dense(), problem)
     problem.kernel.float()
-    problem.u = problem.u.detach().float()
+    problem = changed(problem, u=problem.u.detach().float())
     compare(results(route, problem), expected, 1e-5)
     with torch.autocast("cpu", torch.bfloat16):
         compare(results(route, problem), expected, 2e-2)
@@ -176,7 +183,7 @@ def test_low_precision_stays_near_the_float64_oracle(route):
 def test_the_signal_passes_to_torch_without_a_copy(options):
     problem, saved = make(Grid(5, 6), **options), []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
-        out = NativeConvolution().integrate(problem.kernel, problem.u.requires_grad_(), problem.domain)
+        out = NativeConvolution().integrate(Integral(problem.kernel, problem.u.requires_grad_(), problem.domain))
     assert problem.u.data_ptr() in saved
     assert out.is_contiguous()
 
@@ -212,7 +219,7 @@ class Everywhere(Stationary):
 @pytest.mark.parametrize("domain", [Sequence(7), Sequence(7, mask=keep(7)), Sequence(7, weights=mass(7))])
 def test_routes_ask_for_the_marker_only(route, domain):
     u = torch.randn(2, 7, 4, dtype=torch.float64)
-    check_route(route, Problem(Everywhere(), u if domain.mask is None else u * domain.mask[:, None], domain))
+    check_route(route, Integral(Everywhere(), u if domain.mask is None else u * domain.mask[:, None], domain))
 
 
 @each_route
@@ -221,11 +228,11 @@ def test_routes_ask_for_the_marker_only(route, domain):
     [
         (Points(torch.rand(9, 1)), None, "the points of the signal are not one whole regular grid"),
         (Union(Grid(8), Points(torch.rand(1, 1).double())), None, "are not one whole regular grid"),
-        (Sequence(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
-        (Sequence(9), Grid(3, spacing=(0.15,)), "centres of the filter's windows"),
-        (Sequence(9), Grid(3, spacing=(1 / 9,), origin=(0.3,)), "centres of the filter's windows"),
+        (Grid(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
+        (Grid(9), Grid(3, spacing=(0.15,)), "centres of the filter's windows"),
+        (Grid(9), Grid(3, spacing=(1 / 9,), origin=(0.3,)), "centres of the filter's windows"),
         (
-            Sequence(9),
+            Grid(9),
             Grid(30, spacing=(1 / 9,), origin=(0.5 / 9,)),
             "continued by 22 cells, more than once over its 9",
         ),
@@ -233,16 +240,16 @@ def test_routes_ask_for_the_marker_only(route, domain):
 )
 def test_refusals(route, domain, queries, told):
     kernel = Convolution(4, 6, 3, padding_mode="circular")
-    (reason,) = route.unsupported_reasons(kernel, torch.randn(1, 9, 4), domain, None, queries)
+    (reason,) = route.unsupported_reasons(Integral(kernel, torch.randn(1, 9, 4), domain, None, queries))
     assert told in reason
 
 
 @each_route
 def test_refuses_other_kernels_and_pair_weights(route):
-    (reason,) = route.unsupported_reasons(MLP(4), torch.randn(1, 9, 4), Sequence(9))
+    (reason,) = route.unsupported_reasons(Integral(MLP(4), torch.randn(1, 9, 4), Sequence(9)))
     assert reason == "MLP is not marked Stationary"
     weighed = Sequence(9).weigh_pairs(torch.ones(9, 9, dtype=torch.bool))
-    reasons = route.unsupported_reasons(Convolution(4, 4, 3, padding=1), torch.randn(1, 9, 4), weighed)
+    reasons = route.unsupported_reasons(Integral(Convolution(4, 4, 3, padding=1), torch.randn(1, 9, 4), weighed))
     assert reasons == ["the measure differs from query to query"]
 
 
@@ -260,8 +267,10 @@ def test_refuses_other_kernels_and_pair_weights(route):
 )
 def test_small_filters_are_summed_and_large_ones_transformed(options, fits):
     kernel, grid = Convolution(32, 32, pos_dim=2, padding=1, **options), Grid(64, 64)
-    choice = select(kernel, torch.empty(8, 64 * 64, 32, device="meta"), grid, None, kernel.output_domain(grid))
-    assert isinstance(choice.evaluation, fits)
+    choice = AUTO.choose(
+        Integral(kernel, torch.empty(8, 64 * 64, 32, device="meta"), grid, None, kernel.output_domain(grid))
+    )
+    assert isinstance(choice.route, fits)
     assert ("FFT" in choice.refusals) == (fits is NativeConvolution)
     if "FFT" in choice.refusals:
         (reason,) = choice.refusals["FFT"]
@@ -271,5 +280,5 @@ def test_small_filters_are_summed_and_large_ones_transformed(options, fits):
 def test_what_is_no_filter_between_grids_leaves_the_oracle():
     kernel = Convolution(4, 4, 3, 2, padding=1)
     u, grid = torch.randn(1, 16, 4), Grid(4, 4)
-    assert isinstance(select(kernel, u, grid, None, Points(torch.rand(3, 2))).evaluation, Dense)
-    assert isinstance(select(kernel, u, grid.weigh_pairs(torch.ones(16, 16).bool())).evaluation, Dense)
+    assert isinstance(AUTO.choose(Integral(kernel, u, grid, None, Points(torch.rand(3, 2)))).route, Dense)
+    assert isinstance(AUTO.choose(Integral(kernel, u, grid.weigh_pairs(torch.ones(16, 16).bool()))).route, Dense)

@@ -9,24 +9,24 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence
-from fredholm.evaluation import FFT, FeatureFFT, FeatureTiled, NativeConvolution, select
+from fredholm.evaluation import AUTO, FFT, FeatureFFT, FeatureTiled, Integral, NativeConvolution
 from fredholm.evaluation.feature_convolution import Axis, Plan, feature_convolution, filtered
 from fredholm.evaluation.feature_fft import plan_of
 from fredholm.evaluation.filtering import Filtering, as_filtering
 from fredholm.kernels import ContinuousConvolution, Convolution
-from tests.contracts.routes import Problem, check_route, compare, randomise, results
+from tests.contracts.routes import changed, check_route, compare, randomise, results
 from tests.evaluation.feature_kernels import Waves
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 ROUTE = FeatureFFT(chunk_elements=50)
 
 
-def make(domain: Domain, in_dim: int = 4, batch: int = 2, **options) -> Problem:
+def make(domain: Domain, in_dim: int = 4, batch: int = 2, **options) -> Integral:
     kernel = Waves(in_dim, 12, domain.pos_dim, **options).double()
     u = torch.randn(batch, domain.num_points, in_dim, dtype=torch.float64)
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
-    return Problem(kernel, u, domain)
+    return Integral(kernel, u, domain)
 
 
 def keep(*shape: int) -> torch.Tensor:
@@ -79,30 +79,30 @@ def test_equals_dense(domain, options):
     [(9, 1, 0), (4, 2, 1), (5, 1, 3), (3, 4, -2), (13, 1, -3), (1, 1, 4), (2, 3, 5), (4, 1, 0.3)],
 )
 def test_queries_on_any_grid_of_the_lattice(options, n, step, first):
-    problem = make(Sequence(9), **options)
-    problem.query_domain = Grid(n, spacing=(step / 9,), origin=((0.5 + first) / 9,))
+    problem = make(Grid(9), **options)
+    problem = changed(problem, query_domain=Grid(n, spacing=(step / 9,), origin=((0.5 + first) / 9,)))
     check_route(ROUTE, problem)
 
 
 @pytest.mark.parametrize("first", [-20, 40])
 def test_queries_that_see_no_key_get_exactly_zero(first):
-    problem = make(Sequence(9), horizon=0.3)
-    problem.query_domain = Grid(3, spacing=(1 / 9,), origin=((0.5 + first) / 9,))
+    problem = make(Grid(9), horizon=0.3)
+    problem = changed(problem, query_domain=Grid(3, spacing=(1 / 9,), origin=((0.5 + first) / 9,)))
     check_route(ROUTE, problem)
     assert not results(ROUTE, problem)["integral"].any()
 
 
 def test_queries_coarser_along_one_axis():
     problem = make(Grid(6, 5), horizon=0.6)
-    problem.query_domain = Grid(2, 5, spacing=(0.5, 0.2), origin=(1 / 12, 0.1))
+    problem = changed(problem, query_domain=Grid(2, 5, spacing=(0.5, 0.2), origin=(1 / 12, 0.1)))
     check_route(ROUTE, problem)
 
 
-def as_features(problem: Problem) -> tuple[list[torch.Tensor], Plan]:
+def as_features(problem: Integral) -> tuple[list[torch.Tensor], Plan]:
     """The signal as an image, features and matrices, all leaves, and how the route cuts the signal."""
     kernel = problem.kernel
     assert isinstance(kernel, Waves)
-    found = as_filtering(kernel, problem.domain, problem.query_domain)
+    found = as_filtering(problem)
     assert isinstance(found, Filtering)
     image = problem.u.unflatten(1, found.keys.shape).movedim(-1, 1)
     features = kernel.lattice_features(found.keys, found.queries).movedim(-1, 0)
@@ -127,7 +127,9 @@ def as_features(problem: Problem) -> tuple[list[torch.Tensor], Plan]:
 def test_blocks_give_the_numbers_of_the_whole(domain, horizon, lengths, shift):
     problem = make(domain, groups=2, horizon=horizon)
     (keys,) = domain.grid_blocks
-    problem.query_domain = Grid(*keys.shape, spacing=keys.spacing, origin=[x + shift for x in keys.origin])
+    problem = changed(
+        problem, query_domain=Grid(*keys.shape, spacing=keys.spacing, origin=[x + shift for x in keys.origin])
+    )
     tensors, plan = as_features(problem)
     plan = plan._replace(blocks=plan.axes)
     blocks = tuple(axis.block(length) if length else axis for axis, length in zip(plan.axes, lengths, strict=True))
@@ -178,7 +180,12 @@ def test_gradcheck(groups, wanted):
         torch.randn(shape, dtype=torch.float64).requires_grad_(wants)
         for shape, wants in zip(shapes, wanted, strict=True)
     ]
-    assert torch.autograd.gradcheck(lambda *given: feature_convolution(*given, [-1], [3], [5], 3), tensors)
+
+    def convolve(*given):
+        return feature_convolution(*given, [-1], [3], [5], 3)
+
+    assert torch.autograd.gradcheck(convolve, tensors, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(convolve, tensors, check_fwd_over_rev=True)
 
 
 def test_the_operator_is_one_for_torch():
@@ -187,49 +194,49 @@ def test_the_operator_is_one_for_torch():
 
 
 def test_no_spectrum_of_the_filter_is_kept_and_only_inputs_are_saved():
-    problem, saved = make(Sequence(50)), []
+    problem, saved = make(Grid(50)), []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
-        ROUTE.integrate(problem.kernel, problem.u.requires_grad_(), problem.domain)
+        ROUTE.integrate(Integral(problem.kernel, problem.u.requires_grad_(), problem.domain))
     assert max(saved) <= max(problem.u.numel(), 99 * 3, 3 * 48)
 
 
 def test_nothing_to_integrate_gives_exactly_zero():
     for options in OPTIONS.values():
-        found = results(ROUTE, make(Sequence(20, mask=torch.zeros(2, 20, dtype=torch.bool)), **options))
+        found = results(ROUTE, make(Grid(20, mask=torch.zeros(2, 20, dtype=torch.bool)), **options))
         assert not any(value.any() for value in found.values())
 
 
 @pytest.mark.parametrize("options", [{}, {"groups": 4}, {"is_causal": True, "horizon": 0.3}])
 def test_low_precision_stays_near_the_float64_oracle(options):
-    problem = make(Sequence(211), **options)
+    problem = make(Grid(211), **options)
     expected = results(NativeConvolution(), problem)
     problem.kernel.float()
-    problem.u = problem.u.detach().float()
+    problem = changed(problem, u=problem.u.detach().float())
     compare(results(FeatureFFT(), problem), expected, 1e-5)
     with torch.autocast("cpu", torch.bfloat16):
         compare(results(FeatureFFT(), problem), expected, 1e-5)
 
 
 def test_a_bfloat16_operator_computes_in_float32():
-    problem = make(Sequence(211))
+    problem = make(Grid(211))
     problem.kernel.bfloat16()
-    problem.u = problem.u.detach().bfloat16()
+    problem = changed(problem, u=problem.u.detach().bfloat16())
     found = results(FeatureFFT(), problem)
     assert {value.dtype for value in found.values()} == {torch.bfloat16}
     problem.kernel.double()
-    problem.u = problem.u.detach().double()
+    problem = changed(problem, u=problem.u.detach().double())
     compare(found, results(NativeConvolution(), problem), 2e-2)
 
 
 @pytest.mark.parametrize(("in_dim", "out_dim", "groups"), [(4, 2, 2), (4, 1, 1), (1, 4, 1), (6, 4, 2), (1, 1, 1)])
 def test_groups_of_one_channel_on_either_side(in_dim, out_dim, groups):
     kernel = randomise(ContinuousConvolution(in_dim, out_dim, groups=groups).double())
-    check_route(ROUTE, Problem(kernel, torch.randn(3, 13, in_dim, dtype=torch.float64), Sequence(13)))
+    check_route(ROUTE, Integral(kernel, torch.randn(3, 13, in_dim, dtype=torch.float64), Grid(13)))
 
 
 def test_equals_direct_convolution_on_a_long_sequence():
     kernel = ContinuousConvolution(5, 7)
-    problem = Problem(kernel, torch.randn(1, 4001, 5), Sequence(4001))
+    problem = Integral(kernel, torch.randn(1, 4001, 5), Grid(4001))
     compare(results(FeatureFFT(), problem), results(NativeConvolution(), problem), 1e-5)
 
 
@@ -237,7 +244,7 @@ def test_float32_keeps_to_the_direct_sum_over_16_000_samples():
     n, channels, places = 16_000, 30, [0, 1, 997, 8191, 15_999]
     kernel = ContinuousConvolution(channels, channels, omega_0=30.0, scale=n - 1.0, spacing=1.0)
     u = torch.randn(1, n, channels)
-    out = FeatureFFT().integrate(kernel, u, Sequence(n, spacing=1.0))[0, places].double()
+    out = FeatureFFT().integrate(Integral(kernel, u, Sequence(n, spacing=1.0)))[0, places].double()
     kernel.double()
     rows = []
     for place in places:
@@ -250,7 +257,7 @@ def test_float32_keeps_to_the_direct_sum_over_16_000_samples():
 
 def test_a_smoothed_kernel_is_the_same_on_every_route():
     kernel = randomise(ContinuousConvolution(3, 4, spacing=0.1, scale=3.1, smoothing=True).double())
-    problem = Problem(kernel, torch.randn(2, 31, 3, dtype=torch.float64), Sequence(31, spacing=0.05))
+    problem = Integral(kernel, torch.randn(2, 31, 3, dtype=torch.float64), Sequence(31, spacing=0.05))
     check_route(FeatureFFT(), problem)
     check_route(FeatureTiled(), problem)
 
@@ -272,23 +279,25 @@ def test_compiles_in_one_graph_for_any_length():
     ("domain", "queries", "told"),
     [
         (Points(torch.rand(9, 1)), None, "the points of the signal are not one whole regular grid"),
-        (Sequence(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
-        (Sequence(9), Grid(18), "centres of the filter's windows"),
+        (Grid(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
+        (Grid(9), Grid(18), "centres of the filter's windows"),
         (Grid(9, periodic=True), None, "centres of the filter's windows"),
     ],
 )
 def test_refusals(domain, queries, told):
-    (reason,) = ROUTE.unsupported_reasons(Waves(4, 4, horizon=0.3), torch.randn(1, 9, 4), domain, None, queries)
+    (reason,) = ROUTE.unsupported_reasons(
+        Integral(Waves(4, 4, horizon=0.3), torch.randn(1, 9, 4), domain, None, queries)
+    )
     assert told in reason
 
 
 def test_refuses_other_kernels_pair_weights_and_a_batch_without_signals():
     u = torch.randn(1, 9, 4)
-    (reason,) = ROUTE.unsupported_reasons(Convolution(4, 4, 3, padding=1), u, Sequence(9))
+    (reason,) = ROUTE.unsupported_reasons(Integral(Convolution(4, 4, 3, padding=1), u, Sequence(9)))
     assert reason == "Convolution is not marked FeatureFilter"
     weighed = Sequence(9).weigh_pairs(torch.ones(9, 9, dtype=torch.bool))
-    assert ROUTE.unsupported_reasons(Waves(4, 4), u, weighed) == ["the measure differs from query to query"]
-    (reason,) = ROUTE.unsupported_reasons(Waves(4, 4), u[:0], Sequence(9))
+    assert ROUTE.unsupported_reasons(Integral(Waves(4, 4), u, weighed)) == ["the measure differs from query to query"]
+    (reason,) = ROUTE.unsupported_reasons(Integral(Waves(4, 4), u[:0], Sequence(9)))
     assert "the batch is empty" in reason
 
 
@@ -305,8 +314,8 @@ def test_refuses_other_kernels_pair_weights_and_a_batch_without_signals():
 )
 def test_the_cheapest_route_is_taken(options, fits):
     kernel, domain = Waves(32, 32, width=9, is_causal=True, **options), Sequence(20_000, spacing=1.0)
-    choice = select(kernel, torch.empty(4, 20_000, 32, device="meta"), domain)
-    assert isinstance(choice.evaluation, fits)
+    choice = AUTO.choose(Integral(kernel, torch.empty(4, 20_000, 32, device="meta"), domain))
+    assert isinstance(choice.route, fits)
     if fits is NativeConvolution:
         (reason,) = choice.refusals["FeatureFFT"]
         assert re.fullmatch(r"the direct sum costs \d+, less than 3.0 times the \d+ of transforms", reason)

@@ -5,10 +5,10 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence, trapezoid_weights
-from fredholm.evaluation import Dense, FeatureTiled, StepLoop, select
+from fredholm.evaluation import AUTO, Dense, FeatureTiled, Integral, StepLoop
 from fredholm.evaluation.strips import Strip, reach_of, strips
 from fredholm.kernels import MLP, ContinuousConvolution
-from tests.contracts.routes import Problem, check_route, compare, randomise, results
+from tests.contracts.routes import changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, keep, uniform
 from tests.evaluation.feature_kernels import Waves
 
@@ -25,14 +25,14 @@ OPTIONS = {
 each_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 
 
-def make(points: Domain, in_dim: int = 4, query_domain: Domain | None = None, **options) -> Problem:
+def make(points: Domain, in_dim: int = 4, query_domain: Domain | None = None, **options) -> Integral:
     if points.pos_dim > 1:
         options["is_causal"] = False
     kernel = Waves(in_dim, 12, points.pos_dim, **options).double()
     u = torch.randn(2, points.num_points, in_dim, dtype=torch.float64)
     if points.mask is not None:
         u = torch.where(points.mask[..., None], u, 0.0)
-    return Problem(kernel, u, points, None, query_domain)
+    return Integral(kernel, u, points, None, query_domain)
 
 
 @each_size
@@ -75,7 +75,7 @@ def test_pairs_of_unordered_points():
 def test_gradients_reach_the_network():
     kernel = randomise(ContinuousConvolution(3, 4, width=5, learn_omega_0=True).double(), 0.3)
     times = Sequence(times=uniform(2, 13).sort().values)
-    check_route(FeatureTiled(60), Problem(kernel, torch.randn(2, 13, 3, dtype=torch.float64), times))
+    check_route(FeatureTiled(60), Integral(kernel, torch.randn(2, 13, 3, dtype=torch.float64), times))
 
 
 def test_nothing_to_integrate_gives_exactly_zero():
@@ -124,7 +124,7 @@ def test_only_inputs_are_kept_for_the_backward_pass():
     with torch.autograd.graph.saved_tensors_hooks(
         lambda t: saved.setdefault(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) and t, lambda t: t
     ):
-        FeatureTiled(600).integrate(problem.kernel, problem.u, problem.domain)
+        FeatureTiled(600).integrate(problem)
     assert sum(saved.values()) < 3 * 8 * (problem.u.numel() + 60 + 3 * 48)
 
 
@@ -134,18 +134,18 @@ def test_low_precision_stays_near_the_float64_oracle(options):
     problem = make(times, **options)
     expected = results(Dense(), problem)
     problem.kernel.float()
-    problem.u = problem.u.detach().float()
+    problem = changed(problem, u=problem.u.detach().float())
     compare(results(FeatureTiled(5000), problem), expected, 1e-5)
     with torch.autocast("cpu", torch.bfloat16):
         compare(results(FeatureTiled(5000), problem), expected, 2e-2)
-        out = FeatureTiled(5000).integrate(problem.kernel, problem.u, times)
+        out = FeatureTiled(5000).integrate(Integral(problem.kernel, problem.u, times))
     torch.testing.assert_close(out.double(), expected["integral"], rtol=1e-5, atol=1e-4)
     problem.kernel.bfloat16()
-    problem.u = problem.u.detach().bfloat16()
+    problem = changed(problem, u=problem.u.detach().bfloat16())
     found = results(FeatureTiled(5000), problem)
     assert {value.dtype for value in found.values()} == {torch.bfloat16}
     problem.kernel.double()
-    problem.u = problem.u.detach().double()
+    problem = changed(problem, u=problem.u.detach().double())
     compare(found, results(Dense(), problem), 2e-2)
 
 
@@ -164,21 +164,21 @@ def test_compiles_in_one_graph(elements):
 
 def test_what_it_refuses():
     u, route = torch.randn(2, 7, 4), FeatureTiled()
-    assert route.unsupported_reasons(MLP(4), u, Sequence(7)) == ["MLP is not marked FeatureFilter"]
-    (reason,) = route.unsupported_reasons(Waves(4, 4), u, domain("pairs weighed per head"))
+    assert route.unsupported_reasons(Integral(MLP(4), u, Sequence(7))) == ["MLP is not marked FeatureFilter"]
+    (reason,) = route.unsupported_reasons(Integral(Waves(4, 4), u, domain("pairs weighed per head")))
     assert "from head to head" in reason
 
 
 def test_is_the_route_of_what_is_no_grid():
     kernel, u = ContinuousConvolution(4, 4), torch.randn(2, 7, 4)
     for points in (Sequence(times=uniform(7).sort().values), domain("pairs kept")):
-        assert isinstance(select(kernel, u, points).evaluation, FeatureTiled)
-    assert isinstance(select(kernel, u, Sequence(7), None, Grid(14)).evaluation, FeatureTiled)
+        assert isinstance(AUTO.choose(Integral(kernel, u, points)).route, FeatureTiled)
+    assert isinstance(AUTO.choose(Integral(kernel, u, Sequence(7), None, Grid(14))).route, FeatureTiled)
 
 
 def test_equals_one_step_after_the_other():
     kernel = randomise(ContinuousConvolution(3, 4, width=5).double(), 0.3)
-    problem = Problem(kernel, torch.randn(2, 13, 3, dtype=torch.float64), Sequence(times=uniform(2, 13).sort().values))
+    problem = Integral(kernel, torch.randn(2, 13, 3, dtype=torch.float64), Sequence(times=uniform(2, 13).sort().values))
     compare(results(FeatureTiled(), problem), results(StepLoop(), problem), 1e-10)
 
 
@@ -197,7 +197,7 @@ def at_the_end(kernel: ContinuousConvolution, times: torch.Tensor, weights: torc
     """The integral over all samples, as the last query of a causal kernel sees it."""
     samples = Sequence(times=times, weights=weights)
     last = Sequence(times=times.new_ones(1))
-    return FeatureTiled().integrate(kernel, wave(times)[None], samples, None, last)[0, 0]
+    return FeatureTiled().integrate(Integral(kernel, wave(times)[None], samples, None, last))[0, 0]
 
 
 def smooth_kernel() -> ContinuousConvolution:

@@ -3,15 +3,15 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Sequence
-from fredholm.evaluation import Dense, LongConvolution, Scan
+from fredholm.evaluation import Dense, Integral, LongConvolution, Scan
 from fredholm.evaluation.long_convolution import impulse_response
 from fredholm.kernels import DiagonalForm, DiagonalStateSpace, LinearRNN, SelectiveStateSpace
-from tests.contracts.routes import TOLERANCE, Problem, check_route, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 
 
-def make(length: int, dtype: torch.dtype = torch.float64, **options) -> Problem:
+def make(length: int, dtype: torch.dtype = torch.float64, **options) -> Integral:
     kernel = randomise(DiagonalStateSpace(3, 6, **options), 0.4).to(dtype)
-    return Problem(kernel, torch.randn(2, length, 3, dtype=dtype), Sequence(length))
+    return Integral(kernel, torch.randn(2, length, 3, dtype=dtype), Sequence(length))
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 37, 64, 65])
@@ -23,7 +23,7 @@ def test_equals_dense_forward_and_in_every_gradient(rule, length):
 @pytest.mark.parametrize("weights", [torch.rand(9).double(), torch.rand(2, 9).double()], ids=["shared", "per entry"])
 def test_equals_dense_with_weights(weights):
     problem = make(9, feedthrough=False)
-    problem.domain = Sequence(9, weights=weights)
+    problem = changed(problem, domain=Sequence(9, weights=weights))
     check_route(LongConvolution(), problem)
 
 
@@ -45,7 +45,7 @@ def test_low_precision_stays_near_the_float64_oracle(dtype):
     problem = make(67)
     expected = results(Dense(), problem)
     problem.kernel.float()
-    problem.u = problem.u.detach().float()
+    problem = changed(problem, u=problem.u.detach().float())
     with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
         compare(results(LongConvolution(), problem), expected, TOLERANCE[dtype])
 
@@ -53,11 +53,11 @@ def test_low_precision_stays_near_the_float64_oracle(dtype):
 def test_what_it_refuses():
     kernel, u, route = DiagonalStateSpace(3, 2), torch.randn(1, 6, 3), LongConvolution()
     masked = Sequence(6, mask=torch.tensor([True] * 5 + [False]))
-    assert "not marked" in route.unsupported_reasons(LinearRNN(3, 2), u, Sequence(6))[0]
-    assert "varies" in route.unsupported_reasons(SelectiveStateSpace(3, 2), u, Sequence(6))[0]
-    assert "do not exist" in route.unsupported_reasons(kernel, u, masked)[0]
-    assert "queries" in route.unsupported_reasons(kernel, u, Sequence(6), None, Sequence(3))[0]
-    assert "order" in route.unsupported_reasons(kernel, u, Grid(2, 3))[0]
+    assert "not marked" in route.unsupported_reasons(Integral(LinearRNN(3, 2), u, Sequence(6)))[0]
+    assert "varies" in route.unsupported_reasons(Integral(SelectiveStateSpace(3, 2), u, Sequence(6)))[0]
+    assert "do not exist" in route.unsupported_reasons(Integral(kernel, u, masked))[0]
+    assert "queries" in route.unsupported_reasons(Integral(kernel, u, Sequence(6), None, Sequence(3)))[0]
+    assert "order" in route.unsupported_reasons(Integral(kernel, u, Grid(2, 3)))[0]
 
 
 def test_is_the_route_of_a_whole_sequence_and_the_scan_of_the_rest():

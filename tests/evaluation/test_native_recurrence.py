@@ -7,11 +7,11 @@ from torch import Tensor
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Sequence, Union
-from fredholm.evaluation import Dense, Evaluation, NativeRecurrence, StepLoop
+from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, NativeRecurrence, StepLoop
 from fredholm.evaluation.cells.op import fused_recurrence_op
 from fredholm.kernels import MLP, CellRecurrence
 from tests.contracts.cells import CELLS, assert_near, gradients, pair, state_of
-from tests.contracts.routes import Problem, check_route
+from tests.contracts.routes import check_route
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 names = pytest.mark.parametrize("name", CELLS)
@@ -33,7 +33,7 @@ RESETS = {
 }
 
 
-def operator(kernel: CellRecurrence, evaluation: Any = "auto") -> IntegralOperator:
+def operator(kernel: CellRecurrence, evaluation: Evaluation = AUTO) -> IntegralOperator:
     return IntegralOperator(kernel, evaluation=evaluation, residual=False, bias=False, output_projection=False)
 
 
@@ -61,7 +61,7 @@ def test_equals_the_step_loop_with_states_and_gradients(name, mask, reset, bias)
 @pytest.mark.parametrize("length", [0, 1, 8])
 def test_equals_the_dense_oracle(name, length):
     kernel, _ = pair(name)
-    check_route(NativeRecurrence(), Problem(kernel, torch.randn(2, length, 3).double(), Sequence(length)))
+    check_route(NativeRecurrence(), Integral(kernel, torch.randn(2, length, 3).double(), Sequence(length)))
 
 
 @names
@@ -187,14 +187,15 @@ def test_is_chosen_for_cells(name):
 def test_refusals(route: Evaluation):
     kernel, _ = pair("gru")
     u = torch.randn(2, 6, 3).double()
-    assert route.unsupported_reasons(MLP(3), u, Sequence(6))[0].startswith("MLP is not marked")
-    assert route.unsupported_reasons(kernel, u, Grid(2, 3)) == ["the domain does not order its points"]
+    assert route.unsupported_reasons(Integral(MLP(3), u, Sequence(6)))[0].startswith("MLP is not marked")
+    assert route.unsupported_reasons(Integral(kernel, u, Grid(2, 3))) == ["the domain does not order its points"]
     weighted = Sequence(6, weights=torch.ones(6))
-    assert "the measure was given" in route.unsupported_reasons(kernel, u, weighted)[0]
+    assert "the measure was given" in route.unsupported_reasons(Integral(kernel, u, weighted))[0]
     joined = Union(Sequence(2), Sequence(4), mass=(0.5, 0.5))
-    assert "the measure was given" in route.unsupported_reasons(kernel, u, joined)[0]
-    elsewhere = route.unsupported_reasons(kernel, u, Sequence(6), u, Sequence(6))
-    assert elsewhere == ["the queries are not the points of the signal"]
+    assert "the measure was given" in route.unsupported_reasons(Integral(kernel, u, joined))[0]
+    (elsewhere,) = route.unsupported_reasons(Integral(kernel, u, Sequence(6), u, Sequence(6, first=1)))
+    assert "not the points of the signal" in elsewhere
+    assert not route.unsupported_reasons(Integral(kernel, u, Sequence(6), 2 * u, Sequence(6)))  # equal, and u(x) unread
 
 
 @pytest.fixture

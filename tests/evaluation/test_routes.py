@@ -1,4 +1,5 @@
 import itertools
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -6,22 +7,22 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense, Evaluation, Tiled, Toeplitz
+from fredholm.evaluation import Dense, Evaluation, Integral, Tiled, Toeplitz
 from fredholm.kernels import MLP, KernelInputs
-from tests.contracts.routes import TOLERANCE, Problem, check_route, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
 
 GROUPS = tuple(KernelInputs.__dataclass_fields__)
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
 
-def make(domain: Domain, batch: int = 2, dtype: torch.dtype = torch.float64, **options) -> Problem:
-    options = {"num_heads": 3} | small_perceptron(**options)
-    kernel = randomise(MLP(2 * options.pop("num_heads"), options.pop("heads", 3), domain.pos_dim, **options).to(dtype))
+def make(domain: Domain, batch: int = 2, dtype: torch.dtype = torch.float64, **options) -> Integral:
+    given: dict[str, Any] = {"num_heads": 3} | small_perceptron(**options)
+    kernel = randomise(MLP(2 * given.pop("num_heads"), given.pop("heads", 3), domain.pos_dim, **given).to(dtype))
     u = torch.randn(batch, domain.num_points, kernel.in_dim, dtype=dtype)
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
-    return Problem(kernel, u, domain)
+    return Integral(kernel, u, domain)
 
 
 def points(*shape: int) -> torch.Tensor:
@@ -106,7 +107,7 @@ def test_every_subset_of_the_inputs(num_frequencies):
         inputs = KernelInputs(**dict(zip(GROUPS, bits, strict=True)))
         for route, domain in ((Tiled(), Points(points(2, 3, 2))), (Toeplitz(), Grid(2, 2)), (Tiled(), Grid(2, 2))):
             problem = make(domain, inputs=inputs, num_frequencies=num_frequencies, width=3, heads=1)
-            if not route.unsupported_reasons(problem.kernel, problem.u, domain):
+            if not route.unsupported_reasons(Integral(problem.kernel, problem.u, domain)):
                 check_route(route, problem)
 
 
@@ -125,15 +126,21 @@ def test_every_subset_of_the_inputs(num_frequencies):
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_queries_on_another_domain(query_domain, domain, is_causal):
     problem = make(domain, is_causal=is_causal)
-    problem.query_domain = query_domain
-    problem.query = torch.randn(2, query_domain.num_points, problem.kernel.in_dim, dtype=torch.float64)
+    problem = changed(
+        problem,
+        query_domain=query_domain,
+        query=torch.randn(2, query_domain.num_points, problem.kernel.in_dim, dtype=torch.float64),
+    )
     check_route(Tiled(SMALL_TILES), problem)
 
 
 def test_toeplitz_with_other_features_on_the_same_grid_and_a_token_on_one_side():
     problem = make(Grid(3, 4))
-    problem.query_domain = Union(token(), Grid(3, 4))
-    problem.query = torch.randn(2, 13, problem.kernel.in_dim, dtype=torch.float64)
+    problem = changed(
+        problem,
+        query_domain=Union(token(), Grid(3, 4)),
+        query=torch.randn(2, 13, problem.kernel.in_dim, dtype=torch.float64),
+    )
     check_route(Toeplitz(SMALL_TILES), problem)
     check_route(Toeplitz(), problem)
 
@@ -146,8 +153,11 @@ def test_any_tiling_of_any_size(n, queries, batch, width, elements, is_causal, h
     generator = torch.Generator().manual_seed(n)
     domain = Points(torch.rand(n, 2, generator=generator).double(), weights=torch.rand(batch, n).double())
     problem = make(domain, batch=batch, width=width, is_causal=is_causal, head_shared=head_shared)
-    problem.query_domain = Points(torch.rand(queries, 2).double())
-    problem.query = torch.randn(batch, queries, 6, dtype=torch.float64)
+    problem = changed(
+        problem,
+        query_domain=Points(torch.rand(queries, 2).double()),
+        query=torch.randn(batch, queries, 6, dtype=torch.float64),
+    )
     check_route(Tiled(elements), problem)
 
 
@@ -168,7 +178,7 @@ def test_low_precision_stays_near_the_float64_oracle(route, domain, dtype):
     problem = make(domain, width=16, num_frequencies=8)
     expected = results(Dense(), problem)
     problem.kernel.float()
-    problem.u = problem.u.detach().float()
+    problem = changed(problem, u=problem.u.detach().float())
     with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
         got = results(route, problem)
     for name in ("integral", "d/d u", "d/d input_weight", "d/d output_weight", "d/d output_bias", "d/d input_bias"):
@@ -199,7 +209,7 @@ def test_gradcheck(route, domain, depth):
     leaves = [problem.u.requires_grad_(), *problem.kernel.parameters()]
     if isinstance(domain, Points):
         leaves += [domain.pos.requires_grad_(), domain.weights.requires_grad_()]
-    assert torch.autograd.gradcheck(lambda *_: route.integrate(problem.kernel, problem.u, domain), leaves)
+    assert torch.autograd.gradcheck(lambda *_: route.integrate(Integral(problem.kernel, problem.u, domain)), leaves)
 
 
 @pytest.mark.parametrize(("route", "size"), [(Tiled(), 1), (Toeplitz(), 2)])
@@ -217,7 +227,7 @@ def test_saves_no_more_than_the_inputs(route, size):
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            route.integrate(problem.kernel, problem.u.requires_grad_(), domain)
+            route.integrate(Integral(problem.kernel, problem.u.requires_grad_(), domain))
         return total
 
     assert saved(32) < 4.5 * saved(16)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence
-from fredholm.evaluation import ROUTES, Dense
+from fredholm.evaluation import ROUTES, Dense, Integral
 from fredholm.kernels import (
     LSTM,
     MLP,
@@ -20,7 +20,7 @@ from fredholm.kernels import (
     SelectiveStateSpace,
     SeparableMLP,
 )
-from tests.contracts.routes import TOLERANCE, Problem, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, compare, randomise, results
 
 DEVICES = [
     "cpu",
@@ -59,14 +59,14 @@ def test_every_route_keeps_its_number(name: str, dtype: torch.dtype, device: str
     kernel, domain = cases()[name]
     randomise(kernel, 0.3)
     u = torch.randn(2, domain.num_points, 12)
-    oracle = Problem(copy.deepcopy(kernel).double(), u.double(), domain)
+    oracle = Integral(copy.deepcopy(kernel).double(), u.double(), domain)
     # rounded positions have other gradients, and that of a constant in all scores is nothing but rounding
     left_out = ("pos", "key_bias")
     expected = {what: value for what, value in results(Dense(), oracle).items() if not what.endswith(left_out)}
-    problem = Problem(kernel.to(device), u.to(device), domain.to(device))
+    problem = Integral(kernel.to(device), u.to(device), domain.to(device))
     ran = 0
     for route in ROUTES:
-        if isinstance(route, Dense) or route.unsupported_reasons(problem.kernel, problem.u, problem.domain):
+        if isinstance(route, Dense) or route.unsupported_reasons(problem):
             continue
         with torch.autocast(device, torch.bfloat16, enabled=dtype == torch.bfloat16):
             found = results(route, problem)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence
-from fredholm.evaluation import Dense, Scan, StepLoop
+from fredholm.evaluation import Dense, Integral, Scan, StepLoop
 from fredholm.evaluation.recurrence import diagonal_scan, matrix_scan
 from fredholm.kernels import (
     MLP,
@@ -19,7 +19,7 @@ from fredholm.kernels import (
     SelectiveStateSpace,
     Stateful,
 )
-from tests.contracts.routes import TOLERANCE, Problem, check_route, compare, results
+from tests.contracts.routes import TOLERANCE, check_route, compare, results
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
@@ -68,7 +68,7 @@ DOMAINS: dict[str, Domain] = {
 }
 
 
-def make(name: str, domain: Domain, dtype: torch.dtype = torch.float64, batch: int = 2) -> Problem:
+def make(name: str, domain: Domain, dtype: torch.dtype = torch.float64, batch: int = 2) -> Integral:
     torch.manual_seed(7)
     kernel = KERNELS[name]().to(dtype)
     with torch.no_grad():
@@ -77,7 +77,7 @@ def make(name: str, domain: Domain, dtype: torch.dtype = torch.float64, batch: i
     u = torch.randn(batch, domain.num_points, kernel.in_dim, dtype=dtype)
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
-    return Problem(kernel, u, domain)
+    return Integral(kernel, u, domain)
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -87,12 +87,12 @@ def test_equals_dense_forward_and_in_every_gradient(name, domain, route):
     check_route(ROUTES[route], make(name, DOMAINS[domain]))
 
 
-def carried(route: Scan | StepLoop, problem: Problem, state: tuple[Tensor, ...], reset: Tensor) -> dict[str, Tensor]:
+def carried(route: Scan | StepLoop, problem: Integral, state: tuple[Tensor, ...], reset: Tensor) -> dict[str, Tensor]:
     """Result, final state and the gradients of a functional of both, with respect to all that they depend on."""
     kernel = problem.kernel
     leaves = [part.detach().requires_grad_() for part in state]
     everything = [problem.u.requires_grad_(), leaves[0], *kernel.parameters()]
-    out, final = route.run(kernel, problem.u, problem.domain, tuple(leaves), reset)
+    out, final = route.run(Integral(kernel, problem.u, problem.domain), tuple(leaves), reset)
     if problem.domain.mask is not None:
         out = torch.where(problem.domain.mask[..., None], out, 0.0)
     functional = out.square().sum() + (final[0] * (1 + torch.arange(final[0].numel()).view_as(final[0]))).abs().sum()
@@ -165,9 +165,7 @@ def test_step_by_step_and_in_two_chunks_equals_the_whole_at_every_split(name, do
 def test_any_cut_of_any_length(name, length, batch, chunk, elements):
     problem = make(name, Sequence(length), batch=batch)
     with torch.no_grad():
-        (expected, end), (got, final) = (
-            route.run(problem.kernel, problem.u, problem.domain) for route in (StepLoop(), Scan(chunk, elements))
-        )
+        (expected, end), (got, final) = (route.run(problem) for route in (StepLoop(), Scan(chunk, elements)))
     assert torch.allclose(got, expected, rtol=1e-10, atol=1e-12)
     assert torch.allclose(final[0], end[0], rtol=1e-10, atol=1e-12)
 
@@ -182,10 +180,13 @@ def test_gradcheck(name):
     reset = torch.tensor([[False, False, False, True, False, False, False]])
 
     def run(u: Tensor, h: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-        out, final = Scan(chunk=2, window_elements=1).run(kernel, u, problem.domain, (h, *clock), reset)
+        out, final = Scan(chunk=2, window_elements=1).run(Integral(kernel, u, problem.domain), (h, *clock), reset)
         return out, torch.view_as_real(final[0]) if final[0].is_complex() else final[0]
 
-    assert torch.autograd.gradcheck(run, [problem.u.requires_grad_(), h, *kernel.parameters()])
+    signals = [problem.u.requires_grad_(), h]
+    assert torch.autograd.gradcheck(run, [*signals, *kernel.parameters()])
+    assert torch.autograd.gradcheck(run, signals, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, signals, check_fwd_over_rev=True, fast_mode=True)
 
 
 @pytest.mark.parametrize("varies", [False, True])
@@ -225,11 +226,11 @@ def test_low_precision_keeps_float32_states_near_the_float64_oracle(name):
     kernel = problem.kernel.float()
     assert isinstance(kernel, Stateful)
     u = problem.u.detach().float()
-    got = results(Scan(), Problem(kernel, u, problem.domain))
+    got = results(Scan(), Integral(kernel, u, problem.domain))
     compare({"integral": got["integral"]}, {"integral": expected["integral"]}, TOLERANCE[torch.float32])
     compare({"u": got["d/d u"]}, {"u": expected["d/d u"]}, TOLERANCE[torch.float32])
     with torch.autocast("cpu", torch.bfloat16):
-        out, state = Scan().run(kernel, u, problem.domain)
+        out, state = Scan().run(Integral(kernel, u, problem.domain))
         stepped, after = kernel.step(u[:, 0], kernel.initial_state(2))
     compare({"integral": out.detach()}, {"integral": expected["integral"]}, TOLERANCE[torch.bfloat16])
     assert (stepped - expected["integral"][:, 0]).abs().max() <= 2e-2 * expected["integral"].abs().max()
@@ -242,7 +243,7 @@ def test_a_module_in_bfloat16_works_and_keeps_float32_states(name):
     found = results(Scan(), problem)
     assert found["integral"].dtype == torch.bfloat16
     assert all(torch.isfinite(value).all() for value in found.values())
-    assert torch.finfo(Scan().run(problem.kernel, problem.u, problem.domain)[1][0].dtype).bits == 32
+    assert torch.finfo(Scan().run(problem)[1][0].dtype).bits == 32
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -266,7 +267,7 @@ def test_saves_the_inputs_and_a_few_states_and_never_all(name):
 
         u = torch.randn(1, n, 32, requires_grad=True)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            Scan(window_elements=1 << 15).run(kernel, u, Sequence(n))
+            Scan(window_elements=1 << 15).run(Integral(kernel, u, Sequence(n)))
         return total
 
     points = 128
@@ -277,7 +278,7 @@ def test_a_long_step_neither_overflows_nor_loses_the_gradient():
     kernel = SelectiveStateSpace(2, 3)
     with torch.no_grad():
         kernel.step_bias.fill_(60.0)
-    problem = Problem(kernel, torch.randn(1, 70, 2), Sequence(70))
+    problem = Integral(kernel, torch.randn(1, 70, 2), Sequence(70))
     found = results(Scan(), problem)
     assert all(torch.isfinite(value).all() for value in found.values())
 
@@ -291,10 +292,10 @@ def test_two_runs_are_identical():
 def test_what_it_refuses():
     u = torch.randn(1, 6, 3)
     mlp, rnn = MLP(3, pos_dim=1), LinearRNN(3, 2)
-    assert "not marked" in Scan().unsupported_reasons(mlp, u, Sequence(6))[0]
-    assert "does not order" in Scan().unsupported_reasons(rnn, u, Grid(2, 3))[0]
-    assert "queries" in Scan().unsupported_reasons(rnn, u, Sequence(6), None, Sequence(4))[0]
-    assert Scan().unsupported_reasons(rnn, u, Sequence(6)) == []
+    assert "not marked" in Scan().unsupported_reasons(Integral(mlp, u, Sequence(6)))[0]
+    assert "does not order" in Scan().unsupported_reasons(Integral(rnn, u, Grid(2, 3)))[0]
+    assert "queries" in Scan().unsupported_reasons(Integral(rnn, u, Sequence(6), None, Sequence(4)))[0]
+    assert Scan().unsupported_reasons(Integral(rnn, u, Sequence(6))) == []
     with pytest.raises(ValueError, match="chunk must be at least 1 or None; got 0"):
         Scan(chunk=0)
 

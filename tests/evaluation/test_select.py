@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fredholm.domains import Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense, TermByTerm, Tiled, Toeplitz, select
+from fredholm.evaluation import AUTO, Dense, Integral, TermByTerm, Tiled, Toeplitz
 from fredholm.kernels import MLP, KernelInputs
 from fredholm.kernels.kernel import Kernel
 
@@ -38,30 +38,33 @@ def mlp(pos_dim: int = 2, **options) -> MLP:
     ],
 )
 def test_the_fastest_route_that_fits_is_taken(kernel, domain, route):
-    choice = select(kernel, torch.randn(1, 9, 4), domain)
-    assert isinstance(choice.evaluation, route)
+    choice = AUTO.choose(Integral(kernel, torch.randn(1, 9, 4), domain))
+    assert isinstance(choice.route, route)
     assert all(reasons for reasons in choice.refusals.values())
-    assert choice.evaluation.name in str(choice)
+    assert choice.route.name in str(choice)
     assert all(name in str(choice) for name in choice.refusals)
 
 
 def test_queries_off_a_periodic_grid_leave_the_oracle():
-    choice = select(
-        mlp(), torch.randn(1, 9, 4), Grid(3, 3, periodic=True), torch.randn(1, 2, 4), Points(torch.rand(2, 2))
+    choice = AUTO.choose(
+        Integral(mlp(), torch.randn(1, 9, 4), Grid(3, 3, periodic=True), torch.randn(1, 2, 4), Points(torch.rand(2, 2)))
     )
-    assert isinstance(choice.evaluation, Dense)
+    assert isinstance(choice.route, Dense)
     assert choice.refusals["Tiled"] == ["displacements on a periodic domain do not split over the two points"]
 
 
 def test_refuses_when_no_route_fits_and_says_why():
     u = torch.empty(1, 40_000, 4, device="meta")
-    with pytest.raises(ValueError, match=r"no evaluation can integrate Mean on .*Dense: κ would need 95\.4 GiB"):
-        select(Mean(4), u, Grid(200, 200))
+    with pytest.raises(ValueError, match=r"no route can integrate Mean on .*Dense: κ would need 95\.4 GiB"):
+        AUTO.choose(Integral(Mean(4), u, Grid(200, 200)))
 
 
 def test_tells_only_of_routes_that_are_made_for_the_kernel():
     u = torch.randn(1, 9, 4)
-    assert set(select(mlp(1), u, Sequence(times=torch.rand(9).sort().values)).refusals) == {"TritonTiled", "Toeplitz"}
-    assert set(select(mlp(), u, Grid(3, 3)).refusals) == {"TritonTiled"}
-    assert Tiled().unsupported_reasons(Mean(4), u, Grid(3, 3)) == ["Mean is not marked PairwiseMLP"]
-    assert TermByTerm(select).unsupported_reasons(Mean(4), u, Grid(3, 3)) == ["Mean is not marked Sum or Scaled"]  # pyright: ignore[reportArgumentType]
+    assert set(AUTO.choose(Integral(mlp(1), u, Sequence(times=torch.rand(9).sort().values))).refusals) == {
+        "TritonTiled",
+        "Toeplitz",
+    }
+    assert set(AUTO.choose(Integral(mlp(), u, Grid(3, 3))).refusals) == {"TritonTiled"}
+    assert Tiled().unsupported_reasons(Integral(Mean(4), u, Grid(3, 3))) == ["Mean is not marked PairwiseMLP"]
+    assert TermByTerm().unsupported_reasons(Integral(Mean(4), u, Grid(3, 3))) == ["Mean is not marked Sum or Scaled"]  # pyright: ignore[reportArgumentType]

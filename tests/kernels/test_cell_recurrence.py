@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.evaluation import Dense
+from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import GRU, LSTM, RNN, CellRecurrence
 from fredholm.kernels.secant import tanh_secant, unit_response
 from fredholm.training import parameter_groups
@@ -21,7 +21,7 @@ def signal(*shape: int, scale: float = 1.0) -> Tensor:
 
 
 def quadrature(kernel: CellRecurrence, u: Tensor, domain: Sequence | None = None) -> Tensor:
-    return Dense().integrate(kernel, u, Sequence(u.shape[1]) if domain is None else domain)
+    return Dense().integrate(Integral(kernel, u, Sequence(u.shape[1]) if domain is None else domain))
 
 
 @names
@@ -123,6 +123,33 @@ def test_tangents_do_not_reproduce_the_lstm(literal):
         secant = max(secant, (ours - points[t]["h"]).abs().max().item())
     assert missed >= 1e-3
     assert secant <= 1e-15
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+def test_the_printed_elman_kernel_does_not_reproduce_the_cell(nonlinearity):
+    """ITNet's eq. 135 has φ' where the secant belongs, and at the point itself no slope and no constant."""
+    torch.manual_seed(0)
+    layer = nn.RNN(8, 16, nonlinearity=nonlinearity).double()
+    u = torch.randn(12, 8, dtype=torch.float64)
+    with torch.no_grad():
+        h = layer(u)[0]
+        w_ih, w_hh, b_ih, b_hh = layer.parameters()
+        constant = b_ih + b_hh
+        z = torch.cat([torch.zeros(1, 16).double(), h[:-1]]) @ w_hh.mT + u @ w_ih.mT + constant
+    slopes = 1 - h.square() if nonlinearity == "tanh" else (z > 0).double()
+
+    def missed(factors: torch.Tensor, read: torch.Tensor) -> float:
+        state, found = torch.zeros(16).double(), []
+        for factor, value in zip(factors, read, strict=True):
+            state = factor * (w_hh.detach() @ state) + value
+            found.append(state)
+        return ((torch.stack(found) - h).norm() / h.norm()).item()
+
+    read = u @ w_ih.detach().mT
+    assert missed(slopes, read) >= 0.3
+    mended = missed(slopes, slopes * (read + constant))
+    assert mended <= 1e-14 if nonlinearity == "relu" else mended >= 0.1
+    assert missed(h / z, h / z * (read + constant)) <= 1e-14
 
 
 def test_the_printed_gru_kernel_does_not_reproduce_the_gru():

@@ -3,18 +3,14 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.evaluation import Dense, TermByTerm, select
-from fredholm.kernels import MLP, Attention, LinearAttention, Scaled, Sum
-from tests.contracts.routes import Problem, check_route, randomise, results
+from fredholm.evaluation import AUTO, Dense, Integral, TermByTerm
+from fredholm.kernels import MLP, Attention, Convolution, LinearAttention, Scaled, Sum
+from tests.contracts.routes import check_route, randomise, results
 from tests.refusals import refused
 
 
 def mlp(**options) -> MLP:
     return MLP(4, 2, 1, width=3, num_frequencies=2, **options)
-
-
-def fastest(*arguments):
-    return select(*arguments).evaluation
 
 
 @pytest.mark.parametrize(
@@ -35,11 +31,22 @@ def test_a_sum_is_the_sum_of_the_integrals(domain, is_causal):
     assert len(kernel.terms) == 3
     u = torch.randn(2, 5, 4, dtype=torch.float64)
     u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
-    made = Problem(kernel, u, domain)
-    check_route(TermByTerm(fastest), made)
-    separate = sum(results(Dense(), Problem(term, u, domain))["integral"] for term in kernel.kernels)
+    made = Integral(kernel, u, domain)
+    check_route(TermByTerm(), made)
+    separate = sum(results(Dense(), Integral(term, u, domain))["integral"] for term in kernel.kernels)
     torch.testing.assert_close(results(Dense(), made)["integral"], separate)
-    assert isinstance(select(kernel, u, domain).evaluation, TermByTerm)
+    assert isinstance(AUTO.choose(Integral(kernel, u, domain)).route, TermByTerm)
+
+
+def test_terms_that_answer_at_other_points_are_refused():
+    grid = Grid(8, spacing=(0.1,))
+    narrow, wide = Convolution(4, 4, 3, stride=2, padding=1), Convolution(4, 4, 5, stride=2, padding=2)
+    assert torch.equal((narrow + wide).output_domain(grid).pos, narrow.output_domain(grid).pos)
+    shifted, coarse = Convolution(4, 4, 3, stride=2, padding=((2, 0),)), Convolution(4, 4, 5, stride=4, padding=2)
+    assert shifted.output_domain(grid).num_points == 4
+    for other in (shifted, coarse, Attention(4)):
+        with refused(ValueError, "kernels.Sum: the terms give their results at different points"):
+            (narrow + other).output_domain(grid)
 
 
 def test_a_gate_at_zero_starts_at_the_pretrained_layer_and_learns():

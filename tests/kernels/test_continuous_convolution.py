@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, quadrature
 from fredholm.domains import Domain, Grid, Points, Sequence, trapezoid_weights
-from fredholm.evaluation import FFT, Dense, FeatureFFT, FeatureTiled, NativeConvolution
+from fredholm.evaluation import FFT, Dense, FeatureFFT, FeatureTiled, Integral, NativeConvolution
 from fredholm.kernels import ContinuousConvolution, KernelActivation
-from tests.contracts.routes import Problem, check_route, compare, results
+from tests.contracts.routes import check_route, compare, results
 from tests.refusals import refused
 
 
@@ -58,7 +58,7 @@ def test_matrix_is_the_formula(options, domain, at):
     with torch.no_grad():
         kernel.output_layer.bias.normal_()
         expected = literal(kernel, u := torch.randn(2, domain.num_points, 4).double(), domain, at)
-        got = Dense().integrate(kernel, u, domain, None, at)
+        got = Dense().integrate(Integral(kernel, u, domain, None, at))
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -90,14 +90,14 @@ def test_on_a_grid_it_is_one_filter(domain, options):
     kernel = ContinuousConvolution(4, 6, domain.pos_dim, groups=2, width=5, omega_0=5.0, **options).double()
     u = torch.randn(2, domain.num_points, 4, dtype=torch.float64)
     for route in (NativeConvolution(), FFT(), FeatureFFT(), FeatureTiled()):
-        check_route(route, Problem(kernel, u, domain))
+        check_route(route, Integral(kernel, u, domain))
 
 
 @pytest.mark.parametrize("activation", ["sine", "relu", "leaky_relu", "swish"])
 def test_in_float32_every_gradient_is_that_of_the_formula(activation: KernelActivation):
     sines: dict[str, Any] = {"omega_0": 5.0} if activation == "sine" else {}
     kernel = ContinuousConvolution(4, 6, groups=2, activation=activation, width=5, **sines)
-    check_route(NativeConvolution(), Problem(kernel, torch.randn(2, 11, 4), Sequence(11)), tolerance=5e-5)
+    check_route(NativeConvolution(), Integral(kernel, torch.randn(2, 11, 4), Sequence(11)), tolerance=5e-5)
 
 
 def test_in_bfloat16_features_and_sums_keep_float32():
@@ -106,9 +106,9 @@ def test_in_bfloat16_features_and_sums_keep_float32():
     domain = Sequence(61, spacing=1.0)
     wide = ContinuousConvolution(4, 6, scale=60.0, spacing=1.0, omega_0=20.0)
     wide.load_state_dict(kernel.state_dict())
-    expected = Dense().integrate(wide, u.float(), domain)
+    expected = Dense().integrate(Integral(wide, u.float(), domain))
     for route in (Dense(), NativeConvolution()):
-        got = route.integrate(kernel, u, domain)
+        got = route.integrate(Integral(kernel, u, domain))
         assert got.dtype == torch.bfloat16
         assert (got.float() - expected).abs().max() < 2e-2 * expected.abs().max()
     assert kernel.features(domain.displacement(domain.pos)).dtype == torch.float32
@@ -143,12 +143,12 @@ def test_nothing_later_reaches_an_earlier_point():
     kernel = ContinuousConvolution(2, 3, width=5).double()
     u = torch.randn(1, 9, 2, dtype=torch.float64, requires_grad=True)
     for domain in (Sequence(9), Sequence(9, spacing=0.3), Sequence(times=torch.rand(9).cumsum(0))):
-        out = Dense().integrate(kernel, u, domain)
+        out = Dense().integrate(Integral(kernel, u, domain))
         (gradient,) = torch.autograd.grad(out[:, :5].sum(), u)
         assert not gradient[:, 5:].any()
         assert gradient[:, :5].any(-1).all()
     tied = Sequence(times=torch.tensor([0.0, 0.5, 0.5, 1.0]))
-    out = Dense().integrate(kernel, u[:, :4], tied)
+    out = Dense().integrate(Integral(kernel, u[:, :4], tied))
     (gradient,) = torch.autograd.grad(out[:, 1].sum(), u)
     assert gradient[:, :3].any(-1).all()  # two points at one time see each other
     assert not gradient[:, 3:].any()
@@ -192,7 +192,9 @@ def test_other_rates_of_one_signal_converge_by_their_weights_alone(smoothing):
         weights[[0, -1]] *= 0.5
         domain = Sequence(n, spacing=h, weights=weights)
         assert domain.times is not None
-        return Dense().integrate(kernel, smooth(domain.times), domain, None, Sequence(1, spacing=1.0, start=1.0))
+        return Dense().integrate(
+            Integral(kernel, smooth(domain.times), domain, None, Sequence(1, spacing=1.0, start=1.0))
+        )
 
     with torch.no_grad():
         exact = at_rate(321)
@@ -211,7 +213,7 @@ def test_irregular_times_converge_by_trapezoid_weights():
         inner = torch.rand(n - 2, generator=generator, dtype=torch.float64).sort().values
         times = torch.cat([torch.zeros(1).double(), inner, torch.ones(1).double()])
         weights = trapezoid_weights(times, total=None) / kernel.spacing[0]
-        return Dense().integrate(kernel, smooth(times), Sequence(times=times, weights=weights), None, end)
+        return Dense().integrate(Integral(kernel, smooth(times), Sequence(times=times, weights=weights), None, end))
 
     with torch.no_grad():
         exact = at(4000)
@@ -307,7 +309,7 @@ def test_lengths_are_not_rounded_with_the_weights():
 
 def test_dropped_weights_are_the_same_on_every_route_given_a_seed():
     kernel = ContinuousConvolution(4, 6, groups=2, width=200, weight_dropout=0.25).double()
-    problem = Problem(kernel, torch.randn(2, 11, 4, dtype=torch.float64), Sequence(11))
+    problem = Integral(kernel, torch.randn(2, 11, 4, dtype=torch.float64), Sequence(11))
     found = []
     for route in (Dense(), NativeConvolution()):
         torch.manual_seed(7)

@@ -7,9 +7,9 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Sequence
-from fredholm.evaluation import Dense, StepLoop
+from fredholm.evaluation import Dense, Integral, StepLoop
 from fredholm.kernels import ContinuousConvolution
-from tests.contracts.routes import Problem, check_route
+from tests.contracts.routes import check_route
 from tests.refusals import refused
 
 TIMES = torch.tensor([0.0, 0.1, 0.15, 0.4, 0.8, 0.85, 0.9, 1.6, 1.7], dtype=torch.float64)
@@ -28,9 +28,9 @@ def operator(**options) -> IntegralOperator:
 def test_the_loop_is_the_whole_sequence_in_every_gradient(horizon, dtype):
     kernel = ContinuousConvolution(4, 6, groups=2, horizon=horizon, num_samples=3, width=5).to(dtype)
     u = torch.randn(2, 9, 4, dtype=dtype)
-    check_route(StepLoop(), Problem(kernel, u, Sequence(9, spacing=kernel.spacing[0], start=-0.4)))
+    check_route(StepLoop(), Integral(kernel, u, Sequence(9, spacing=kernel.spacing[0], start=-0.4)))
     if horizon is None:
-        check_route(StepLoop(), Problem(kernel, u, Sequence(times=TIMES)))
+        check_route(StepLoop(), Integral(kernel, u, Sequence(times=TIMES)))
 
 
 @pytest.mark.parametrize("horizon", [None, 0.7])
@@ -94,7 +94,7 @@ def test_a_reset_starts_a_new_sequence():
 
 def test_a_state_that_grows_is_not_reset():
     op = operator(spacing=0.1)
-    with refused(ValueError, "StepLoop: the state of ContinuousConvolution holds every point", "reset"):
+    with refused(ValueError, "StepLoop: a state that holds every point cannot be cleared"):
         op.scan(torch.randn(2, 3, 4).double(), Sequence(3, spacing=0.1), reset=torch.ones(2, 3, dtype=torch.bool))
 
 
@@ -127,9 +127,9 @@ def test_low_precision_states_and_autocast():
     kernel = ContinuousConvolution(4, 4, horizon=0.5, spacing=0.1).bfloat16()
     u = torch.randn(2, 9, 4).bfloat16()
     domain = Sequence(9, spacing=0.1)
-    out, state = StepLoop().run(kernel, u, domain)
+    out, state = StepLoop().run(Integral(kernel, u, domain))
     assert (out.dtype, state[0].dtype, state[1].dtype) == (torch.bfloat16, torch.bfloat16, torch.float64)
-    expected = Dense().integrate(kernel, u, domain)
+    expected = Dense().integrate(Integral(kernel, u, domain))
     assert (out - expected).abs().max() < 2e-2 * expected.abs().max()
     op = IntegralOperator(
         ContinuousConvolution(4, 4, horizon=0.5, spacing=0.1), output_projection=False, residual=False
@@ -148,12 +148,12 @@ def test_what_a_step_cannot_see_is_refused():
             op.step(u, state, time)
     loop, kernel = StepLoop(), op.kernel
     signal = torch.randn(2, 3, 4)
-    reasons = loop.unsupported_reasons(kernel, signal, Sequence(3))
+    reasons = loop.unsupported_reasons(Integral(kernel, signal, Sequence(3)))
     assert reasons == ["a step must be told when its point is, and the domain has no times"]
     tied = Sequence(times=torch.tensor([0.0, 0.5, 0.5]))
-    assert loop.unsupported_reasons(kernel, signal, tied) == ["points that share a time see each other"]
+    assert loop.unsupported_reasons(Integral(kernel, signal, tied)) == ["points that share a time see each other"]
     weighed = Sequence(3, spacing=0.1, weights=torch.ones(3))
-    assert "the measure was given" in loop.unsupported_reasons(kernel, signal, weighed)[0]
+    assert "the measure was given" in loop.unsupported_reasons(Integral(kernel, signal, weighed))[0]
     with refused(ValueError, "ContinuousConvolution looks ahead"):
         operator(is_causal=False).initial_state(2)
 

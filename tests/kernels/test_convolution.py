@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense
+from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import MLP, Convolution, KernelInputs
 from tests.contracts.routes import randomise
 from tests.refusals import refused
@@ -117,7 +117,9 @@ def test_a_perceptron_of_the_displacement_is_a_convolution_with_its_table():
             for b in range(7):
                 i, j = max(2 - a, 0), max(3 - b, 0)
                 made.weight[:, :, a, b] = table[i, j, i + a - 2, j + b - 3] / grid.num_points
-    torch.testing.assert_close(Dense().integrate(made, u, grid), Dense().integrate(perceptron, u, grid))
+    torch.testing.assert_close(
+        Dense().integrate(Integral(made, u, grid)), Dense().integrate(Integral(perceptron, u, grid))
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_a_perceptron_of_the_displacement_is_a_convolution_with_its_table():
     ],
 )
 def test_results_live_at_the_centres_of_their_windows(options, shape, spacing, origin):
-    (block,) = Convolution(1, 1, **options).output_domain(Sequence(6)).grid_blocks
+    (block,) = Convolution(1, 1, **options).output_domain(Grid(6)).grid_blocks
     assert block.shape == shape
     assert [6 * x for x in (*block.spacing, *block.origin)] == pytest.approx([spacing, origin])
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fredholm.domains import Sequence
-from fredholm.evaluation import Scan
+from fredholm.evaluation import Integral, Scan
 from fredholm.kernels import DiagonalStateSpace, LinearSystem, start_frequencies
 from tests.contracts.routes import randomise
 from tests.refusals import refused
@@ -30,7 +30,7 @@ def test_equals_the_real_linear_system_that_holds_its_conjugate_pairs(rule):
         assert real.feedthrough is not None
         real.feedthrough.copy_(kernel.feedthrough)
     u = torch.randn(2, 17, 1, dtype=torch.float64)
-    got, expected = (Scan().integrate(k, u, Sequence(17)) for k in (kernel, real))
+    got, expected = (Scan().integrate(Integral(k, u, Sequence(17))) for k in (kernel, real))
     assert torch.allclose(got, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -62,7 +62,7 @@ def test_steps_start_in_their_range_and_rates_stay_stable():
     assert 0.0195 < steps.max() <= 0.02
     with torch.no_grad():
         kernel.log_decay.fill_(40.0)
-    out = Scan().integrate(kernel, torch.randn(1, 9, 500), Sequence(9))
+    out = Scan().integrate(Integral(kernel, torch.randn(1, 9, 500), Sequence(9)))
     assert torch.isfinite(out).all()
 
 
@@ -72,7 +72,7 @@ def test_a_mode_that_one_step_blots_out_has_finite_gradients():
         kernel.log_step.zero_()
         kernel.log_decay.fill_(math.log(2.0))
     assert kernel.rates()[0, 0].abs() == 2
-    out = Scan().integrate(kernel, torch.randn(1, 5, 1), Sequence(5))
+    out = Scan().integrate(Integral(kernel, torch.randn(1, 5, 1), Sequence(5)))
     grads = torch.autograd.grad(out.sum(), list(kernel.parameters()))
     assert all(torch.isfinite(value).all() for value in (out, *grads))
 

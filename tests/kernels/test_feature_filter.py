@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Grid, GridBlock, Points, Sequence, whole_grid
-from fredholm.evaluation import Dense, NativeConvolution
+from fredholm.evaluation import Dense, Integral, NativeConvolution
 from fredholm.kernels import FeatureFilter
-from tests.contracts.routes import Problem, check_route
+from tests.contracts.routes import check_route
 from tests.refusals import refused
 
 
@@ -84,7 +84,7 @@ def test_between_any_two_aligned_grids_it_is_one_filter(m, step, first, is_causa
     kernel = Cubic(groups=2, is_causal=is_causal, horizon=horizon)
     u = torch.randn(2, 7, 4, dtype=torch.float64)
     queries = Sequence(m, spacing=0.3 * step, start=first)
-    check_route(NativeConvolution(), Problem(kernel, u, Sequence(7, spacing=0.3), None, queries), 1e-9)
+    check_route(NativeConvolution(), Integral(kernel, u, Sequence(7, spacing=0.3), None, queries), 1e-9)
 
 
 def test_in_the_plane_with_masks_and_weights():
@@ -92,7 +92,7 @@ def test_in_the_plane_with_masks_and_weights():
     queries = Grid(2, 5, spacing=(1.0, 0.2), origin=(0.1, -0.3))
     for horizon in (None, 0.6):
         u = torch.randn(2, 12, 4, dtype=torch.float64)
-        check_route(NativeConvolution(), Problem(Cubic(2, horizon=horizon), u, keys, None, queries))
+        check_route(NativeConvolution(), Integral(Cubic(2, horizon=horizon), u, keys, None, queries))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_queries_that_see_nothing_get_exactly_zero():
     for kernel in (Cubic(is_causal=True), Cubic(horizon=0.5)):
         queries = Sequence(3, spacing=0.3, start=-30.0)
         u = torch.randn(1, 7, 4, dtype=torch.float64, requires_grad=True)
-        out = NativeConvolution().integrate(kernel, u, Sequence(7, spacing=0.3), None, queries)
+        out = NativeConvolution().integrate(Integral(kernel, u, Sequence(7, spacing=0.3), None, queries))
         (gradient,) = torch.autograd.grad(out.sum(), u)
         assert not out.any()
         assert not gradient.any()
@@ -144,7 +144,7 @@ def test_rounding_of_positions_moves_no_tap():
     # 0.1 k and 0.3 j differ in their last digits where they are one position
     kernel, u = Cubic(is_causal=True), torch.randn(1, 10, 4, dtype=torch.float64)
     keys, queries = Sequence(10, spacing=0.1), Sequence(4, spacing=0.3)
-    out = Dense().integrate(kernel, u, keys, None, queries)
+    out = Dense().integrate(Integral(kernel, u, keys, None, queries))
     kappa = kernel.matrix(u, keys, None, queries)
     assert kappa[0, 1, :4].any(-1).any(-1).all()  # the key at 0.3 is not after the query at 0.3
-    torch.testing.assert_close(NativeConvolution().integrate(kernel, u, keys, None, queries), out)
+    torch.testing.assert_close(NativeConvolution().integrate(Integral(kernel, u, keys, None, queries)), out)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator
 from fredholm.domains import Points, Sequence, preceding_counts
-from fredholm.evaluation import Dense, StepLoop
+from fredholm.evaluation import Dense, Integral, StepLoop
 from fredholm.kernels import Attention, FrobeniusNorm, HopNorm, InfiniteAttention
 from fredholm.kernels.solve_each import solve_each
 from tests.contracts.routes import randomise
@@ -85,7 +85,7 @@ def test_equal_masses_give_the_papers_layer():
     scores = (own.queries(u) @ own.keys(u).mT).relu()
     hop = scores / torch.linalg.matrix_norm(scores)[..., None, None]
     expected = (hop @ own.values(u)).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(Dense().integrate(kernel, u, Sequence(6)), expected)
+    torch.testing.assert_close(Dense().integrate(Integral(kernel, u, Sequence(6))), expected)
 
 
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
@@ -132,9 +132,9 @@ def test_other_queries_at_the_points_themselves_change_nothing(normaliser, form)
         kernel = kernel_of(normaliser=normaliser, form=form, is_causal=is_causal)
         times = uniform(6).sort().values
         where, u = Sequence(times=times), torch.randn(2, 6, 8, dtype=torch.float64)
-        here = Dense().integrate(kernel, u, where)
-        torch.testing.assert_close(Dense().integrate(kernel, u, where, u.clone()), here)
-        asked = Dense().integrate(kernel, u, where, u[:, 1:4].clone(), Sequence(times=times[1:4]))
+        here = Dense().integrate(Integral(kernel, u, where))
+        torch.testing.assert_close(Dense().integrate(Integral(kernel, u, where, u.clone())), here)
+        asked = Dense().integrate(Integral(kernel, u, where, u[:, 1:4].clone(), Sequence(times=times[1:4])))
         torch.testing.assert_close(asked, here[:, 1:4])
 
 
@@ -146,10 +146,10 @@ def test_a_query_elsewhere_is_one_more_hop():
     mass = where.weights
     norm = torch.einsum("i,j,bhij->bh", mass, mass, scores.square()).sqrt()
     value = own.values(u)
-    inner = Dense().integrate(kernel, u, where).unflatten(-1, (4, 2)).transpose(1, 2)
+    inner = Dense().integrate(Integral(kernel, u, where)).unflatten(-1, (4, 2)).transpose(1, 2)
     asked = ((kernel.scale * own.queries(query)) @ own.keys(u).mT).relu() / norm[..., None, None] * mass
     expected = (0.7 * asked @ (value + inner)).transpose(1, 2).flatten(2)
-    got = Dense().integrate(kernel, u, where, query, Points(uniform(3, 2)))
+    got = Dense().integrate(Integral(kernel, u, where, query, Points(uniform(3, 2))))
     torch.testing.assert_close(got, expected)
 
 
@@ -158,7 +158,7 @@ def test_gamma_learns_in_every_head(gamma):
     kernel, u = kernel_of(gamma=gamma, learn_gamma=True), torch.randn(2, 6, 8, dtype=torch.float64)
     assert kernel.discount is not None
     assert kernel.discount.raw is not None
-    out = Dense().integrate(kernel, u, Sequence(6))
+    out = Dense().integrate(Integral(kernel, u, Sequence(6)))
     cotangent = torch.randn_like(out)
     grad = torch.autograd.grad((out * cotangent).sum(), kernel.discount.raw)[0]
     step = 1e-6
@@ -167,7 +167,7 @@ def test_gamma_learns_in_every_head(gamma):
         for side in (step, -step):
             with torch.no_grad():
                 kernel.discount.raw[head] += side
-                ends.append((Dense().integrate(kernel, u, Sequence(6)) * cotangent).sum())
+                ends.append((Dense().integrate(Integral(kernel, u, Sequence(6))) * cotangent).sum())
                 kernel.discount.raw[head] -= side
         assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(grad[head].item(), rel=1e-5)
         assert grad[head] != 0
@@ -179,7 +179,7 @@ def test_no_scores_no_hops(normaliser, activation):
     """Zero scores everywhere: the integral is 0 with gradient 0, not NaN."""
     kernel = kernel_of(normaliser=normaliser, activation=activation, bias=False)
     u = torch.zeros(1, 4, 8, dtype=torch.float64, requires_grad=True)
-    out = Dense().integrate(kernel, u, Sequence(4))
+    out = Dense().integrate(Integral(kernel, u, Sequence(4)))
     grads = torch.autograd.grad(out.sum(), [u, *kernel.parameters()], allow_unused=True)
     assert not out.any()
     assert all(not grad.any() for grad in grads if grad is not None)
@@ -190,16 +190,28 @@ def test_no_scores_no_hops(normaliser, activation):
 def test_step_by_step_is_the_whole(options, dtype):
     kernel = kernel_of(dtype, is_causal=True, num_kv_heads=2, **options)
     u = torch.randn(2, 9, 8, dtype=dtype)
-    whole, stepped = (route.integrate(kernel, u, Sequence(9)) for route in (Dense(), StepLoop()))
+    whole, stepped = (route.integrate(Integral(kernel, u, Sequence(9))) for route in (Dense(), StepLoop()))
     tolerance = 1e-12 if dtype == torch.float64 else 1e-5
     torch.testing.assert_close(stepped, whole, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
+def test_a_first_score_that_underflows_has_a_gradient(normaliser):
+    kernel = InfiniteAttention(4, 2, activation="gelu", is_causal=True, normaliser=normaliser, bias=False)
+    with torch.no_grad():
+        kernel.projections.key_weight.copy_(-kernel.projections.query_weight)
+    u = (30 * torch.randn(1, 4)).requires_grad_()
+    out, (_, _, norm) = kernel.step(u, kernel.initial_state(1))
+    grads = torch.autograd.grad(out.sum() + norm.sum(), [u, *kernel.parameters()])
+    assert not norm.any()
+    assert all(not grad.any() for grad in grads)
 
 
 def test_the_future_reaches_nothing():
     kernel, u = kernel_of(is_causal=True), torch.randn(1, 8, 8, dtype=torch.float64)
     other = u.clone()
     other[:, 5:] = 10 * torch.randn(1, 3, 8, dtype=torch.float64)
-    here, there = (Dense().integrate(kernel, v, Sequence(8)) for v in (u, other))
+    here, there = (Dense().integrate(Integral(kernel, v, Sequence(8))) for v in (u, other))
     torch.testing.assert_close(here[:, :5], there[:, :5])
     assert not torch.allclose(here[:, 5:], there[:, 5:])
 
@@ -217,11 +229,11 @@ class Loose(HopNorm):
 def test_refuses_a_series_that_diverges():
     kernel = kernel_of(normaliser=Loose(), activation="abs", is_causal=True)
     u = torch.randn(1, 5, 8, dtype=torch.float64)
-    small = Dense().integrate(kernel, 0.1 * u, Sequence(5))
-    torch.testing.assert_close(StepLoop().integrate(kernel, 0.1 * u, Sequence(5)), small)
+    small = Dense().integrate(Integral(kernel, 0.1 * u, Sequence(5)))
+    torch.testing.assert_close(StepLoop().integrate(Integral(kernel, 0.1 * u, Sequence(5))), small)
     for route in (Dense(), StepLoop()):
         with refused(ValueError, "InfiniteAttention: the series of hops diverges, the spectral radius of γA is"):
-            route.integrate(kernel, 100 * u, Sequence(5))
+            route.integrate(Integral(kernel, 100 * u, Sequence(5)))
 
 
 def test_refuses_what_it_cannot_be():
@@ -244,7 +256,9 @@ def test_refuses_what_it_cannot_be():
 def test_refuses_pair_weights_for_queries_elsewhere():
     where = Sequence(5).weigh_pairs(torch.zeros(3, 5))
     with refused(ValueError, "pair weights are for other queries than the points", "as points of the signal"):
-        Dense().integrate(kernel_of(), signal(where), where, torch.randn(2, 3, 8, dtype=torch.float64), Sequence(3))
+        Dense().integrate(
+            Integral(kernel_of(), signal(where), where, torch.randn(2, 3, 8, dtype=torch.float64), Sequence(3))
+        )
 
 
 def test_sums_with_other_kernels_weigh_pairs_once():
@@ -252,8 +266,8 @@ def test_sums_with_other_kernels_weigh_pairs_once():
     total = terms[0] + terms[1]
     where = domain("pairs weighed")
     u = signal(where)
-    expected = Dense().integrate(terms[0], u, where) + Dense().integrate(terms[1], u, where)
-    torch.testing.assert_close(Dense().integrate(total, u, where), expected)
+    expected = Dense().integrate(Integral(terms[0], u, where)) + Dense().integrate(Integral(terms[1], u, where))
+    torch.testing.assert_close(Dense().integrate(Integral(total, u, where)), expected)
     torch.testing.assert_close(
         IntegralOperator(total, residual=False, output_projection=False).double()(u, where), expected
     )

@@ -3,7 +3,7 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.evaluation import Dense
+from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import LinearRNN
 from tests.contracts.routes import randomise
 from tests.refusals import refused
@@ -39,7 +39,7 @@ def test_equals_torchs_recurrence_where_its_nonlinearity_is_the_identity(bias):
             same |= {"bias_ih_l0": kernel.bias, "bias_hh_l0": torch.zeros(4)}
         rnn.load_state_dict(same)
     u = torch.rand(2, 7, 3).double()
-    assert torch.allclose(Dense().integrate(kernel, u, Sequence(7)), rnn(u)[0], atol=1e-13)
+    assert torch.allclose(Dense().integrate(Integral(kernel, u, Sequence(7))), rnn(u)[0], atol=1e-13)
 
 
 def test_distances_between_points_do_not_matter():

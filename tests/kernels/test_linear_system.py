@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Sequence
-from fredholm.evaluation import Scan
+from fredholm.evaluation import Integral, Scan
 from fredholm.kernels import LinearSystem, discretise
 from tests.refusals import refused
 
@@ -35,7 +35,7 @@ def error(rule: str, steps: int, sampled_at: float) -> float:
     kernel = system(rule, step_size=2.0 / steps)
     times = (torch.arange(steps, dtype=torch.float64) + sampled_at) * 2.0 / steps
     with torch.no_grad():
-        out = Scan().run(kernel, torch.sin(3.0 * times)[None, :, None], Sequence(steps))[0]
+        out = Scan().run(Integral(kernel, torch.sin(3.0 * times)[None, :, None], Sequence(steps)))[0]
         return (out[0, -1] - exact(kernel, 3.0, 2.0)).abs().item()
 
 
@@ -60,7 +60,7 @@ def test_zero_order_hold_is_exact_for_a_signal_that_is_held(is_singular):
     times = torch.tensor([0.3, 0.4, 1.7, 2.0], dtype=torch.float64)
     u = torch.randn(1, 4, 1, dtype=torch.float64)
     with torch.no_grad():
-        got = Scan().integrate(kernel, u, Sequence(times=times))[0, -1]
+        got = Scan().integrate(Integral(kernel, u, Sequence(times=times)))[0, -1]
         h, fine = torch.zeros(4, dtype=torch.float64), 20000
         for value, length in zip(u[0, :, 0], times.diff(prepend=times.new_zeros(1)), strict=True):
             advance = torch.eye(4, dtype=torch.float64) + length / fine * kernel.rates
@@ -96,8 +96,8 @@ def test_rules_are_the_formulas():
 def test_regular_times_are_the_steps_of_a_domain_without_times(rule):
     kernel = system(rule, step_size=0.25)
     u = torch.randn(2, 9, 1, dtype=torch.float64)
-    regular, state = Scan().run(kernel, u, Sequence(9))
-    timed, timed_state = Scan().run(kernel, u, Sequence(times=0.25 * torch.arange(9, dtype=torch.float64)))
+    regular, state = Scan().run(Integral(kernel, u, Sequence(9)))
+    timed, timed_state = Scan().run(Integral(kernel, u, Sequence(times=0.25 * torch.arange(9, dtype=torch.float64))))
     assert torch.allclose(regular, timed, atol=1e-13)
     assert torch.allclose(state[1], timed_state[1], atol=1e-13)
 
@@ -105,7 +105,7 @@ def test_regular_times_are_the_steps_of_a_domain_without_times(rule):
 def test_gradient_with_respect_to_times():
     kernel = system("zoh")
     u, times = torch.randn(1, 5, 1, dtype=torch.float64), torch.rand(5, dtype=torch.float64).cumsum(0).requires_grad_()
-    assert torch.autograd.gradcheck(lambda t: Scan().run(kernel, u, Sequence(times=t))[0], times)
+    assert torch.autograd.gradcheck(lambda t: Scan().run(Integral(kernel, u, Sequence(times=t)))[0], times)
 
 
 def test_first_step_is_what_leads_to_the_first_time_and_after_a_reset():
@@ -113,7 +113,7 @@ def test_first_step_is_what_leads_to_the_first_time_and_after_a_reset():
     u = torch.ones(1, 3, 1, dtype=torch.float64)
     reset = torch.tensor([[False, False, True]])
     with torch.no_grad():
-        out, _ = Scan().run(kernel, u, Sequence(times=torch.tensor([5.0, 6.0, 7.0]).double()), None, reset)
+        out, _ = Scan().run(Integral(kernel, u, Sequence(times=torch.tensor([5.0, 6.0, 7.0]).double())), None, reset)
         first = 0.1 * kernel.output_weight @ kernel.input_weight
     assert torch.allclose(out[0, [0, 2]], first[..., 0].expand(2, 1))
     assert not torch.allclose(out[0, 1], first[..., 0])
@@ -137,7 +137,7 @@ def test_a_step_without_a_time_comes_one_step_size_later():
     kernel = system("zoh", step_size=0.7)
     u = torch.randn(1, 4, 1, dtype=torch.float64)
     times = torch.tensor([1.0, 1.5, 4.0, 4.7], dtype=torch.float64)
-    _, state = Scan().run(kernel, u[:, :3], Sequence(times=times[:3]))
+    _, state = Scan().run(Integral(kernel, u[:, :3], Sequence(times=times[:3])))
     out, (_, clock) = kernel.step(u[:, 3], state)
-    assert torch.allclose(out, Scan().integrate(kernel, u, Sequence(times=times))[:, 3], atol=1e-14)
+    assert torch.allclose(out, Scan().integrate(Integral(kernel, u, Sequence(times=times)))[:, 3], atol=1e-14)
     assert torch.allclose(clock, times[3:])

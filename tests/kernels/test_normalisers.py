@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Sequence
-from fredholm.evaluation import Dense
+from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import (
     Competitive,
     Normaliser,
@@ -157,7 +157,9 @@ class SquaredDotProduct(Scored):
 def test_any_kernel_with_non_negative_scores_takes_any_normaliser(normaliser: Normaliser, where: Domain):
     u = torch.randn(2, 5, 3, dtype=torch.float64)
     kept = torch.ones(5, dtype=torch.bool) if where.mask is None else where.mask
-    out = Dense().integrate(SquaredDotProduct(normaliser), torch.where(kept[:, None], u, 0.0), where, u, Sequence(5))
+    out = Dense().integrate(
+        Integral(SquaredDotProduct(normaliser), torch.where(kept[:, None], u, 0.0), where, u, Sequence(5))
+    )
     s = (u @ u[:, kept].mT).square()
     expected = literal(normaliser, s, torch.ones(int(kept.sum()), dtype=torch.float64)) @ u[:, kept]
     torch.testing.assert_close(out, expected)

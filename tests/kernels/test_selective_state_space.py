@@ -6,7 +6,7 @@ from torch.nn.functional import linear, softplus
 
 from fredholm import IntegralOperator
 from fredholm.domains import Sequence
-from fredholm.evaluation import Dense, Scan
+from fredholm.evaluation import Dense, Integral, Scan
 from fredholm.kernels import SelectiveStateSpace
 from tests.contracts.routes import randomise
 from tests.refusals import refused
@@ -36,7 +36,7 @@ def test_equals_the_recurrence_as_it_is_written(input_rule):
     u = torch.randn(2, 9, 5, dtype=torch.float64)
     expected = recurrence(kernel, u)
     for route in (Dense(), Scan()):
-        assert torch.allclose(route.integrate(kernel, u, Sequence(9)), expected, rtol=1e-11, atol=1e-12)
+        assert torch.allclose(route.integrate(Integral(kernel, u, Sequence(9))), expected, rtol=1e-11, atol=1e-12)
 
 
 def test_the_two_input_rules_agree_for_short_steps_only():
@@ -50,7 +50,7 @@ def test_the_two_input_rules_agree_for_short_steps_only():
             with torch.no_grad():
                 kernel.step_bias.fill_(bias)
                 kernel.step_weight.zero_()
-            out.append(Scan().integrate(kernel, u, Sequence(9)))
+            out.append(Scan().integrate(Integral(kernel, u, Sequence(9))))
         return ((out[0] - out[1]).abs().max() / out[1].abs().max()).item()
 
     assert gap(-7.0) < 2e-3

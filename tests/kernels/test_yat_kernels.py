@@ -5,7 +5,7 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Points, Sequence
-from fredholm.evaluation import Dense
+from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import Attention, Softermax, SoftSigmoid, Yat, YatAttention
 from fredholm.kernels.rotary import rotate
 from tests.refusals import refused
@@ -23,7 +23,7 @@ def test_an_integral_over_prototypes_is_a_layer_and_a_linear_map(reads_bias, num
     w, b, v = torch.randn(6, 4), torch.randn(6, 1), torch.randn(6, 3)
     u = torch.cat([w, b, v] if reads_bias else [w, v], dim=-1).double()[None]
     x = torch.randn(1, 5, 4, dtype=torch.float64)
-    out = Dense().integrate(kernel, u, Points(torch.zeros(6, 1)), x, Sequence(5))
+    out = Dense().integrate(Integral(kernel, u, Points(torch.zeros(6, 1)), x, Sequence(5)))
     scale = 1.0 if num_units is None else 6 / torch.log(torch.tensor(7.0, dtype=torch.float64))
     expected = scale * literal(x[0], w.double(), b.double().mT if reads_bias else 0.0, 0.2) @ v.double()
     torch.testing.assert_close(out[0], expected)
@@ -46,7 +46,7 @@ def test_attention_equals_its_formula(normaliser):
             case _:
                 share = s / (1 + s)
         parts.append(share @ v)
-    torch.testing.assert_close(Dense().integrate(kernel, u, Sequence(4))[0], torch.cat(parts, -1))
+    torch.testing.assert_close(Dense().integrate(Integral(kernel, u, Sequence(4)))[0], torch.cat(parts, -1))
 
 
 def test_reduces_to_attention_where_distances_drown():
@@ -60,7 +60,7 @@ def test_reduces_to_attention_where_distances_drown():
     outer = [(t[..., :, None] * t[..., None, :]).flatten(-2) for t in (q, k)]
     share = torch.softmax(outer[0] @ outer[1].mT / 1e6, -1)
     torch.testing.assert_close(
-        Dense().integrate(kernel, u, Sequence(5)), share @ (u @ own.value_weight.mT), rtol=1e-2, atol=1e-3
+        Dense().integrate(Integral(kernel, u, Sequence(5))), share @ (u @ own.value_weight.mT), rtol=1e-2, atol=1e-3
     )
 
 
@@ -96,7 +96,7 @@ def test_rotation_keeps_length_and_sees_differences():
 def test_step_takes_the_time_it_is_told():
     kernel = YatAttention(4, 1, rotary_base=10.0, is_causal=True).double()
     u, times = torch.randn(1, 3, 4, dtype=torch.float64), torch.tensor([0.0, 0.7, 2.5], dtype=torch.float64)
-    whole = Dense().integrate(kernel, u, Sequence(times=times))
+    whole = Dense().integrate(Integral(kernel, u, Sequence(times=times)))
     state, rows = kernel.initial_state(1), []
     for t in range(3):
         out, state = kernel.step(u[:, t], state, times[t : t + 1])

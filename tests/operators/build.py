@@ -1,12 +1,12 @@
 """Small operators for tests, and what they must compute."""
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fredholm import IntegralOperator, domains, kernels
-from fredholm.evaluation import Evaluation
+from fredholm.evaluation import AUTO, Evaluation
 from tests.contracts.small_perceptron import small_perceptron
 
 CONTENT_FREE = kernels.KernelInputs(query_content=False, product=False)
@@ -16,7 +16,7 @@ def operator(
     pos_dim: int = 2,
     *,
     dtype: torch.dtype = torch.float64,
-    evaluation: Evaluation | Literal["auto"] = "auto",
+    evaluation: Evaluation = AUTO,
     residual: bool = True,
     bias: bool = True,
     **kernel: Any,

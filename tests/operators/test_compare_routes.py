@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import fredholm
 from fredholm import compare_routes, domains, evaluation, kernels, quadrature
 from fredholm.domains import Domain
-from fredholm.evaluation import Toeplitz
+from fredholm.evaluation import AUTO, Toeplitz
 from fredholm.kernels import Kernel
 from fredholm.operators import RouteComparison
 from tests.operators.build import operator, signal
@@ -87,30 +87,30 @@ def test_without_any_reference_costs_are_told_without_errors() -> None:
 
 
 def test_a_wrong_route_shows_however_large_the_residual_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    op, right = operator(), Toeplitz.integrate
+    op, right = operator(), Toeplitz.compute
     assert op.residual_weight is not None
     with torch.no_grad():
         op.residual_weight.mul_(1e6)
-    monkeypatch.setattr(Toeplitz, "integrate", lambda *given: 1.01 * right(*given))
+    monkeypatch.setattr(Toeplitz, "compute", lambda *given: 1.01 * right(*given))
     found = compare_routes(op, signal(N), GRID, repeats=1)
     assert found.rows[1].error == pytest.approx(0.01, rel=1e-4)
 
 
 def test_a_wrong_gradient_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Toeplitz.integrate
+    right = Toeplitz.compute
 
-    def detached(self, kernel, u, *where):
-        value = right(self, kernel, u, *where)
+    def detached(self, integral):
+        value = right(self, integral)
         return value.detach() + 0 * value
 
-    monkeypatch.setattr(Toeplitz, "integrate", detached)
+    monkeypatch.setattr(Toeplitz, "compute", detached)
     assert error(compare_routes(operator(), signal(N), GRID, repeats=1), 1) <= 1e-10
     assert error(compare_routes(operator(), signal(N), GRID, repeats=1, gradients=True), 1) >= 0.1
 
 
 def test_not_a_number_is_an_infinite_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Toeplitz.integrate
-    monkeypatch.setattr(Toeplitz, "integrate", lambda *given: right(*given) * float("nan"))
+    right = Toeplitz.compute
+    monkeypatch.setattr(Toeplitz, "compute", lambda *given: right(*given) * float("nan"))
     assert compare_routes(operator(), signal(N), GRID, repeats=1).rows[1].error == float("inf")
 
 
@@ -148,13 +148,13 @@ def test_the_operators_own_route_and_nodes_are_measured_too() -> None:
 
 
 def test_masks_and_other_queries_reach_every_route(monkeypatch: pytest.MonkeyPatch) -> None:
-    u, mask, right, seen = signal(N), torch.arange(N) < 11, Toeplitz.integrate, []
+    u, mask, right, seen = signal(N), torch.arange(N) < 11, Toeplitz.compute, []
 
-    def looking(self, kernel, u, domain, *asked):
-        seen.append(domain.mask)
-        return right(self, kernel, u, domain, *asked)
+    def looking(self, integral):
+        seen.append(integral.domain.mask)
+        return right(self, integral)
 
-    monkeypatch.setattr(Toeplitz, "integrate", looking)
+    monkeypatch.setattr(Toeplitz, "compute", looking)
     found = compare_routes(operator(), u, GRID, key_padding_mask=mask, gradients=True, repeats=1)
     assert largest_error(found) <= 1e-10
     assert all(torch.equal(each, mask) for each in seen)
@@ -181,7 +181,7 @@ def test_nothing_is_left_behind() -> None:
     assert torch.equal(torch.random.get_rng_state(), state)
     assert all(torch.equal(value, before[name]) for name, value in op.state_dict().items())
     assert all(parameter.grad is None for parameter in [u, *op.parameters()])
-    assert (op.evaluation, op.quadrature, ran, u.requires_grad, op.training) == ("auto", None, [], True, True)
+    assert (op.evaluation, op.quadrature, ran, u.requires_grad, op.training) == (AUTO, None, [], True, True)
 
 
 def test_gradients_that_are_only_rounding_are_no_error() -> None:
@@ -199,13 +199,13 @@ def test_frozen_parameters_are_no_mistake() -> None:
 def test_a_pass_that_fills_the_budget_is_measured_once(
     monkeypatch: pytest.MonkeyPatch, budget_s: float, passes: int
 ) -> None:
-    right, ran = Toeplitz.integrate, []
+    right, ran = Toeplitz.compute, []
 
     def counted(*given):
         ran.append(1)
         return right(*given)
 
-    monkeypatch.setattr(Toeplitz, "integrate", counted)
+    monkeypatch.setattr(Toeplitz, "compute", counted)
     compare_routes(operator(), signal(N), GRID, budget_s=budget_s)
     assert len(ran) == passes
 
@@ -236,7 +236,7 @@ def test_a_route_that_refuses_only_once_it_runs_has_its_reason_in_its_row(monkey
     def refuse(*_: object) -> None:
         raise ValueError("the points have no times")
 
-    monkeypatch.setattr(Toeplitz, "integrate", refuse)
+    monkeypatch.setattr(Toeplitz, "compute", refuse)
     found = compare_routes(operator(), signal(N), GRID, repeats=1)
     assert found.rows[1].refusals == ("the points have no times",)
     assert error(found, 2) <= 1e-10

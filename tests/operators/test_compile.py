@@ -88,6 +88,44 @@ def test_infinite_attention_in_linear_time(kernel: kernels.Kernel) -> None:
     compare(IntegralOperator(kernel).double(), signal(6), Sequence(6), key_padding_mask=MASK)
 
 
+SUMS: dict[str, tuple[kernels.Kernel, Domain | None]] = {
+    "a signal alone": (kernels.Attention(6, 2) + kernels.LinearRNN(6, 6), None),
+    "points of each entry": (
+        kernels.Attention(6, 2) + 0.5 * kernels.MLP(6, 2, 2, width=5, num_frequencies=3),
+        Points(POS, mask=MASK),
+    ),
+    "strided grids": (
+        kernels.Convolution(6, 6, 3, 2, stride=2, padding=1) + kernels.Convolution(6, 6, 5, 2, stride=2, padding=2),
+        Grid(2, 3),
+    ),
+    "points and a grid": (
+        kernels.Attention(6, 2) + kernels.Convolution(6, 6, 3, 2, padding=1),
+        Grid(2, 3),
+    ),
+}
+
+
+class OnDomain(torch.nn.Module):
+    """An operator on a fixed domain, as an exporter takes it."""
+
+    def __init__(self, op: IntegralOperator, domain: Domain | None) -> None:
+        super().__init__()
+        self.op, self.domain = op, domain
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.op(u, self.domain)
+
+
+@pytest.mark.parametrize(("kernel", "domain"), SUMS.values(), ids=SUMS.keys())
+def test_sums(kernel: kernels.Kernel, domain: Domain | None) -> None:
+    op = IntegralOperator(kernel, residual=False).double()
+    compare(op, signal(6), domain)
+    expected = op(signal(6), domain)
+    for strict in (False, True):
+        exported = torch.export.export(OnDomain(op, domain), (signal(6),), strict=strict)
+        torch.testing.assert_close(exported.module()(signal(6)), expected)
+
+
 def test_domains_made_inside_the_graph() -> None:
     op, u, pos = operator(), signal(6), POS[0, :1]
 

@@ -23,7 +23,8 @@ def trained(inputs: kernels.KernelInputs | None = None, pos_dim: int = 2, **opti
     settings = small_perceptron(**{"width": 6, "sigma": 0.5, "epsilon": 1.0, "inputs": inputs} | options)
     op = IntegralOperator(kernels.MLP(4, 2, pos_dim, **settings))
     with torch.no_grad():
-        op.kernel.get_parameter("input_weight").mul_(30)
+        if inputs is None or any(vars(inputs).values()):
+            op.kernel.get_parameter("input_weight").mul_(30)
         op.get_parameter("bias").normal_()
     return op
 

@@ -180,9 +180,9 @@ def test_names_all_that_it_cannot_convert():
     model = nn.Sequential(
         nn.Linear(2, 2), nn.Sequential(Special(2, 2, 1)), nn.LSTM(3, 4, proj_size=2), nn.Bilinear(2, 2, 2)
     )
-    with refused(ValueError, "1.0 (Special has no operator here", "2 (", "proj_size", "3 (Bilinear"):
+    with refused(ValueError, "1.0 (Special, which has no operator here", "2 (", "proj_size", "3 (Bilinear"):
         from_torch(model)
-    with refused(TypeError, "LSTMCell has no operator here"):
+    with refused(TypeError, "LSTMCell, which is one point of a recurrence"):
         from_torch(nn.LSTMCell(2, 2))
     with refused(ValueError, "Sequential holds none of Conv1d", "MultiheadAttention"):
         from_torch(nn.Sequential(nn.ReLU()))

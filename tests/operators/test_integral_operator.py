@@ -11,7 +11,7 @@ from torch import Tensor
 import fredholm
 from fredholm import kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
-from fredholm.evaluation import Dense, Evaluation, Tiled, Toeplitz
+from fredholm.evaluation import AUTO, Dense, Evaluation, Tiled, Toeplitz
 from tests.operators.build import CONTENT_FREE, formula, gradients, operator, signal
 
 
@@ -123,12 +123,12 @@ def test_a_part_of_the_queries_gives_a_part_of_the_result(is_causal: bool) -> No
 
 
 ROUTES = [
-    (DOMAINS["points"], "auto", "Tiled", ["not Toeplitz", "same regular grid"]),
-    (DOMAINS["grid"], "auto", "Toeplitz", []),
-    (DOMAINS["torus"], "auto", "Toeplitz", []),
-    (DOMAINS["sequence"], "auto", "Toeplitz", []),
-    (DOMAINS["times"], "auto", "Tiled", ["not Toeplitz"]),
-    (DOMAINS["token and grid"], "auto", "Toeplitz", []),
+    (DOMAINS["points"], AUTO, "Tiled", ["not Toeplitz", "same regular grid"]),
+    (DOMAINS["grid"], AUTO, "Toeplitz", []),
+    (DOMAINS["torus"], AUTO, "Toeplitz", []),
+    (DOMAINS["sequence"], AUTO, "Toeplitz", []),
+    (DOMAINS["times"], AUTO, "Tiled", ["not Toeplitz"]),
+    (DOMAINS["token and grid"], AUTO, "Toeplitz", []),
     (DOMAINS["grid"], Tiled(), "Tiled", ["as asked"]),
     (DOMAINS["grid"], Dense(), "Dense", ["as asked"]),
 ]
@@ -140,18 +140,18 @@ def test_explain_names_the_route_that_is_taken(
 ) -> None:
     op, u, taken = operator(domain.pos_dim, evaluation=asked), signal(domain.num_points), []
     explained = op.explain(u, domain)
-    assert explained.startswith(f"{route}:" if asked == "auto" else f"{route}")
+    assert explained.startswith(f"{route}:" if asked == AUTO else f"{route}")
     assert all(fragment in explained for fragment in told)
     refusals = [line for line in explained.split("\n")[1:] if "not TritonTiled" not in line]
     assert bool(refusals) == any(fragment.startswith("not ") for fragment in told)
     for kind in (Dense, Tiled, Toeplitz):
-        integrate = kind.integrate
+        compute = kind.compute
 
-        def spy(self: Any, *args: Any, integrate: Any = integrate) -> Tensor:
+        def spy(self: Any, *args: Any, compute: Any = compute) -> Tensor:
             taken.append(self.name)
-            return integrate(self, *args)
+            return compute(self, *args)
 
-        monkeypatch.setattr(kind, "integrate", spy)
+        monkeypatch.setattr(kind, "compute", spy)
     op(u, domain)
     assert taken == [route]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense
+from fredholm.evaluation import AUTO, Dense
 from tests.operators.build import CONTENT_FREE, gradients, operator, signal
 
 NAN, INF = float("nan"), float("inf")
@@ -51,7 +51,7 @@ def domains_with(value: float, mask: Tensor = MASK) -> dict[str, Domain]:
 
 @pytest.mark.parametrize("garbage", [NAN, INF, 1e30])
 @pytest.mark.parametrize("kind", ["points", "grid", "times", "sequence", "union"])
-@pytest.mark.parametrize("evaluation", ["auto", Dense()])
+@pytest.mark.parametrize("evaluation", [AUTO, Dense()])
 def test_what_a_missing_point_holds_reaches_nothing(kind: str, garbage: float, evaluation: Dense) -> None:
     clean, dirty = domains_with(0.0)[kind], domains_with(garbage)[kind]
     op = operator(clean.pos_dim, evaluation=evaluation)
@@ -99,7 +99,7 @@ def test_what_a_missing_query_holds_reaches_nothing(garbage: float) -> None:
 
 
 @pytest.mark.parametrize("domain", [Points(POS), Grid(2, 2), Sequence(4), Union(Grid(1, 2), Grid(2, 1))], ids=repr)
-@pytest.mark.parametrize("evaluation", ["auto", Dense()])
+@pytest.mark.parametrize("evaluation", [AUTO, Dense()])
 def test_where_nothing_exists_everything_is_exactly_zero(domain: Domain, evaluation: Dense) -> None:
     op, none = operator(domain.pos_dim, evaluation=evaluation), torch.zeros(4, dtype=torch.bool)
     u = torch.full((2, 4, 6), NAN, dtype=torch.float64)

@@ -97,7 +97,7 @@ def test_irregular_times_converge_with_trapezoid_weights_only() -> None:
     def times(n: int) -> Tensor:
         return torch.linspace(0, 1, n, dtype=torch.float64).square()  # crowded near 0
 
-    reference = at(op, Sequence(4000), smooth, asked)
+    reference = at(op, Grid(4000), smooth, asked)
     weighted = [
         (at(op, Sequence(times=t, weights=trapezoid_weights(t)), smooth, asked) - reference).abs().max().item()
         for t in map(times, (64, 128, 256))

@@ -134,9 +134,9 @@ def test_domains_that_are_none() -> None:
 def test_bad_construction() -> None:
     with refused(TypeError, "kernel must be a fredholm kernel", "Linear"):
         fredholm.IntegralOperator(torch.nn.Linear(6, 6))  # pyright: ignore[reportArgumentType]
-    with refused(TypeError, "evaluation must be 'auto' or an Evaluation", "'tiled'"):
+    with refused(TypeError, "evaluation must be an Evaluation, such as Auto() or one route", "'tiled'"):
         fredholm.IntegralOperator(kernels.MLP(6, 2, 2), evaluation="tiled")  # pyright: ignore[reportArgumentType]
-    with refused(TypeError, "evaluation must be 'auto' or an Evaluation"):
+    with refused(TypeError, "evaluation must be an Evaluation, such as Auto() or one route"):
         fredholm.IntegralOperator(kernels.MLP(6, 2, 2), evaluation=evaluation.Tiled)  # pyright: ignore[reportArgumentType]
 
 

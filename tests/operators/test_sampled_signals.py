@@ -46,5 +46,5 @@ def test_a_draw_takes_different_points_with_what_lies_there():
     assert u.shape == (5, 4, 2)
     for entry, pos in zip(u[..., 0] / 2, domain.pos[..., 0], strict=True):
         assert len(set(entry.tolist())) == 4
-        torch.testing.assert_close(pos.float(), (entry + 0.5) / 6)
+        torch.testing.assert_close(pos.float(), entry / 256)
     assert draw(signals, 20, 9, None)[0].shape == (20, 4, 2)  # as many points as the smaller has

@@ -5,7 +5,7 @@ import torch
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.evaluation import Dense, StepLoop
+from fredholm.evaluation import AUTO, Dense, Integral, StepLoop
 from tests.refusals import refused
 
 CONTENT = kernels.PointInputs(query_position=False, key_position=False)
@@ -65,7 +65,7 @@ def test_chunks_carry_their_state_and_its_gradient(name):
 
 SUMS_OVER_THE_PAST = ("attention", "linear attention", "factorised infinite attention", "low rank", "separable")
 RESETS = [(name, StepLoop()) for name in KERNELS if name != "attention"]
-RESETS += [(name, "auto") for name in KERNELS if name not in SUMS_OVER_THE_PAST]
+RESETS += [(name, AUTO) for name in KERNELS if name not in SUMS_OVER_THE_PAST]
 
 
 @pytest.mark.parametrize(("name", "route"), RESETS)
@@ -81,7 +81,7 @@ def test_a_reset_starts_a_new_sequence(name, route):
         torch.testing.assert_close(one[1:], other, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("route", ["auto", StepLoop()], ids=["auto", "loop"])
+@pytest.mark.parametrize("route", [AUTO, StepLoop()], ids=["auto", "loop"])
 @pytest.mark.parametrize("name", [name for name in KERNELS if name != "attention"])
 def test_points_that_do_not_exist_leave_the_state_as_it_is(name, route):
     op, u = operator(name, evaluation=route), torch.randn(1, 6, 4, dtype=torch.float64)
@@ -119,7 +119,7 @@ def test_refuses_kernels_that_carry_no_state():
     with refused(ValueError, "IntegralOperator.step: Attention looks ahead", "is_causal=True"):
         op.step(u[:, 0], (u, u))
     op = IntegralOperator(kernels.LSTM(4, 4), evaluation=Dense())
-    with refused(ValueError, "Dense carries no state", "evaluation='auto'"):
+    with refused(ValueError, "Dense carries no state", "evaluation=Auto()"):
         op.scan(u)
     op = IntegralOperator(kernels.Attention(4, 2, is_causal=True))
     with refused(ValueError, "keeps neither resets nor masks"):
@@ -141,8 +141,8 @@ def test_the_loop_refuses_what_a_step_cannot_see():
     loop = StepLoop()
     causal = kernels.LinearAttention(4, is_causal=True)
     tied = Sequence(times=torch.tensor([0.0, 0.5, 0.5]))
-    assert loop.unsupported_reasons(causal, u, tied) == ["points that share a time see each other"]
-    assert loop.unsupported_reasons(kernels.LinearRNN(4, 3), u, tied) == []
-    assert "looks ahead" in loop.unsupported_reasons(kernels.Attention(4), u, Sequence(3))[0]
+    assert loop.unsupported_reasons(Integral(causal, u, tied)) == ["points that share a time see each other"]
+    assert loop.unsupported_reasons(Integral(kernels.LinearRNN(4, 3), u, tied)) == []
+    assert "looks ahead" in loop.unsupported_reasons(Integral(kernels.Attention(4), u, Sequence(3)))[0]
     weighted = Points(torch.rand(3, 1), weights=torch.rand(3))
-    assert "the measure was given" in loop.unsupported_reasons(causal, u, weighted)[0]
+    assert "the measure was given" in loop.unsupported_reasons(Integral(causal, u, weighted))[0]

@@ -1,4 +1,5 @@
 import copy
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -187,3 +188,26 @@ def test_the_innermost_collector_collects() -> None:
             op(u, GRID)
     op(u, GRID)
     assert (len(outer), len(inner)) == (1, 2)
+
+
+def test_each_thread_collects_its_own() -> None:
+    op, u = operator().with_quadrature(sampled()["shared, learned"]), signal(12)
+    begun, counts = threading.Barrier(3), {}
+
+    def work(name: str, calls: int) -> None:
+        with collect_auxiliary_losses() as own:
+            begun.wait(timeout=60)
+            for _ in range(calls):
+                op(u, GRID)
+            begun.wait(timeout=60)
+        counts[name] = len(own)
+
+    threads = [threading.Thread(target=work, args=(str(calls), calls)) for calls in (1, 3)]
+    for thread in threads:
+        thread.start()
+    begun.wait(timeout=60)
+    op(u, GRID)  # nobody collects here
+    begun.wait(timeout=60)
+    for thread in threads:
+        thread.join()
+    assert counts == {"1": 1, "3": 3}

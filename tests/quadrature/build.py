@@ -8,7 +8,7 @@ from torch import Tensor
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Points
 from fredholm.kernels import Kernel
-from fredholm.quadrature import Integrand, NodesPerQuery, Quadrature, SharedNodes
+from fredholm.quadrature import NodesPerQuery, Quadrature, SharedNodes
 from tests.contracts.routes import randomise
 from tests.contracts.small_perceptron import small_perceptron
 
@@ -21,21 +21,6 @@ def mlp(pos_dim: int = 2, **settings: Any) -> kernels.MLP:
 def plain(kernel: Kernel, quadrature: Quadrature | None = None) -> IntegralOperator:
     """The integral alone."""
     return IntegralOperator(kernel, quadrature=quadrature, residual=False, bias=False, output_projection=False)
-
-
-def integrand(
-    kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-) -> Integrand:
-    """What an operator would show to a quadrature."""
-    return Integrand(
-        u=u,
-        domain=domain,
-        query=u if query is None and query_domain is None else query,
-        query_domain=domain if query_domain is None else query_domain,
-        mass=torch.atleast_2d(domain.weights),
-        num_heads=kernel.num_heads if isinstance(kernel, kernels.MultiHead) else 1,
-        is_causal=kernel.is_causal,
-    )
 
 
 def literal_sum(

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.evaluation import Integral
 from fredholm.kernels import Kernel
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature import (
@@ -22,7 +23,7 @@ from fredholm.quadrature import (
 )
 from fredholm.quadrature.pairs import cross_entropy
 from tests.contracts.routes import randomise
-from tests.quadrature.build import integrand, literal_sum, mlp, plain, scattered, signal
+from tests.quadrature.build import literal_sum, mlp, plain, scattered, signal
 
 MASK = torch.tensor([True] * 4 + [False, True, True, False, True, True, False])
 WEIGHTS = torch.tensor([0.0, 1.0, 0.2, 3.0, 0.5, 0.5, 0.1, 2.0, 1.0, 0.0, 0.7], dtype=torch.float64)
@@ -82,7 +83,7 @@ def test_the_sum_over_the_nodes_is_the_literal_one(kind: str, where: str) -> Non
     kernel, (u, domain, query, query_domain) = mlp(), case(where)
     quadrature = MonteCarlo(5, **proposals()[kind])
     torch.manual_seed(3)
-    nodes = quadrature.nodes(integrand(kernel, u, domain, query, query_domain))
+    nodes = quadrature.nodes(Integral(kernel, u, domain, query, query_domain))
     assert isinstance(nodes, SharedNodes | NodesPerQuery)
     torch.manual_seed(3)
     got = plain(kernel, quadrature)(u, domain, query=query, query_domain=query_domain)
@@ -104,7 +105,7 @@ def test_every_gradient_takes_nodes_and_weights_as_constants(kind: str, where: s
         plain(kernel, quadrature)(u, domain, query=query, query_domain=query_domain), leaves, cotangent
     )
     torch.manual_seed(3)
-    nodes = quadrature.nodes(integrand(kernel, u, domain, query, query_domain))
+    nodes = quadrature.nodes(Integral(kernel, u, domain, query, query_domain))
     assert isinstance(nodes, SharedNodes | NodesPerQuery)
     assert not nodes.weights.requires_grad
     out = existing(literal_sum(kernel, nodes, u, domain, query, query_domain), query_domain or domain)

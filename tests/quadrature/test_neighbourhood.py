@@ -6,12 +6,12 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, preceding_counts
-from fredholm.evaluation import Dense
+from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import Kernel
 from fredholm.quadrature import Neighbourhood, NodesPerQuery
 from fredholm.quadrature import neighbourhood as module
 from tests.contracts.routes import randomise
-from tests.quadrature.build import integrand, mlp, plain, scattered, signal
+from tests.quadrature.build import mlp, plain, scattered, signal
 
 N = 11
 MASK = torch.tensor([[True] * 7 + [False] * 4, [False, True] * 5 + [True]])
@@ -92,8 +92,8 @@ def test_small_blocks_of_queries_change_nothing(kind: str, monkeypatch: pytest.M
     monkeypatch.setattr(module, "TRIED_POINTS", 2)
     for where in ("points", "points of each entry", "masked", "weighted", "other queries"):
         compare(Neighbourhood(**KINDS[kind]), mlp(), places()[where])
-    for domain in (Sequence(N), Sequence(N, mask=MASK)):
-        compare(Neighbourhood(**KINDS[kind]), mlp(1, is_causal=True), (domain, None))
+    for domain in (Grid(N), Grid(N, mask=MASK)):
+        compare(Neighbourhood(**KINDS[kind]), causal(kind), (domain, None))
 
 
 @pytest.mark.parametrize("settings", [{"num_neighbours": 7}, {"radius": 0.09}, {"num_neighbours": 3, "radius": 0.05}])
@@ -101,7 +101,7 @@ def test_strips_find_what_all_pairs_find(settings: dict[str, Any], monkeypatch: 
     monkeypatch.setattr(module, "SEARCHED_PAIRS", 300 * 17)
     monkeypatch.setattr(module, "TRIED_POINTS", 9)
     kernel, domain, asked = mlp(), scattered(300), scattered(83, seed=8)
-    nodes = Neighbourhood(**settings).nodes(integrand(kernel, signal(300), domain, signal(83), asked))
+    nodes = Neighbourhood(**settings).nodes(Integral(kernel, signal(300), domain, signal(83), asked))
     assert isinstance(nodes, NodesPerQuery)
     distance = domain.displacement(asked.pos).norm(dim=-1)
     near = distance <= settings.get("radius", torch.inf)
@@ -115,8 +115,23 @@ def test_strips_find_what_all_pairs_find(settings: dict[str, Any], monkeypatch: 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("times", [False, True], ids=["indices", "times"])
 def test_causal_kernels_have_neighbours_in_the_past(kind: str, times: bool) -> None:
-    domain = Sequence(times=torch.linspace(0, 1, N, dtype=torch.float64).square()) if times else Sequence(N)
-    compare(Neighbourhood(**KINDS[kind]), mlp(1, is_causal=True), (domain, None))
+    domain = Sequence(times=torch.linspace(0, 1, N, dtype=torch.float64).square()) if times else Grid(N)
+    compare(Neighbourhood(**KINDS[kind]), causal(kind), (domain, None))
+
+
+def causal(kind: str) -> Kernel:
+    """A local mean is a mean already: κ is then not divided by the mass of all that comes before."""
+    return mlp(1, is_causal=True, causal_measure="total" if KINDS[kind].get("normalise") else "past")
+
+
+def test_a_local_mean_is_that_of_the_past_whatever_the_causal_measure() -> None:
+    u, domain = signal(N), Grid(N)
+    results = []
+    for measure in ("past", "total"):
+        torch.manual_seed(0)  # the same frequencies
+        kernel = mlp(1, is_causal=True, causal_measure=measure)
+        results.append(plain(kernel, Neighbourhood(radius=0.2, normalise=True)).double()(u, domain))
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("kernel", [kernels.Attention(6, 2), kernels.Attention(6, 2, bias=False)])

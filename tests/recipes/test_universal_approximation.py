@@ -76,6 +76,7 @@ def test_no_single_layer_has_a_defect_and_burgers_has_one() -> None:
     lift, project = torch.nn.Linear(1, 4).double(), torch.nn.Linear(4, 1).double()
     kernel = kernels.MLP(4, width=16, num_frequencies=3, sigma=1.0, epsilon=1.0).double()
     with torch.no_grad():
+        assert kernel.input_weight is not None
         kernel.input_weight.mul_(50)
     layers = [fredholm.IntegralOperator(kernel).double() for _ in range(2)]
     with torch.no_grad():
@@ -92,7 +93,9 @@ def test_a_causal_sum_to_the_end_of_a_cell_is_the_midpoint_rule() -> None:
     """With κ = 1 the operator is ∫_0^x u: exact to M^-2 at the ends of cells, to M^-1 at nodes."""
     some = fields()
     k = 2 * math.pi * torch.arange(1, study.NUM_MODES + 1, dtype=torch.float64)
-    kernel = kernels.MLP(1, width=1, is_causal=True, epsilon=0.0)  # κ = 1 where y comes before x
+    kernel = kernels.MLP(
+        1, width=1, is_causal=True, causal_measure="total", epsilon=0.0
+    )  # κ = 1 where y comes before x
     op = fredholm.IntegralOperator(kernel, residual=False, bias=False, output_projection=False).double()
     errors: dict[tuple[bool, int], float] = {}
     for at_nodes in (False, True):

@@ -60,7 +60,8 @@ def _recorder(name: str, found: dict[str, Alignment]) -> Any:
         assert isinstance(operator, IntegralOperator)
         kernel = operator.kernel
         assert isinstance(kernel, LinearInfiniteAttention)
-        u, domain, _, _ = operator.prepare(*args, **options)
+        integral = operator.prepare(*args, **options)
+        u, domain = integral.u, integral.domain
         found[name] = _aligned(kernel, u, domain)
 
     return record

@@ -129,7 +129,7 @@ def _recorder(name: str, recorded: dict[str, Tensor]) -> Any:
                 "those of all points; use with_quadrature(None)"
             )
         with torch.no_grad():
-            u, domain, query, query_domain = operator.prepare(*args, **options)
+            u, domain, query, query_domain = operator.prepare(*args, **options).arguments
             weights = attention_weights(operator.kernel, u, domain, query=query, query_domain=query_domain)
         recorded.pop(name, None)  # a later call comes later
         recorded[name] = weights

@@ -7,6 +7,7 @@ S is the integral operator with the kernel `SelectiveStateSpace`.
 Source: Gu and Dao, "Mamba" (arXiv 2312.00752), Figure 3.
 """
 
+import math
 from typing import final
 
 import torch
@@ -29,7 +30,7 @@ class MambaBlock(nn.Module):
         state_dim: state variables an inner channel; refused with a kernel, which has its own.
         conv_width: taps of the short convolution.
         kernel: the selective kernel, to set what is not set here; None: `SelectiveStateSpace(expand * embed_dim,
-            state_dim)`.
+            state_dim, rank=ceil(embed_dim / 16))`, the rank as in the paper, of the block's own channels.
 
     The state is (the last conv_width - 1 inner points, `(B, conv_width - 1, inner)`; the kernel's h, `(B, n, inner)`).
 
@@ -51,7 +52,7 @@ class MambaBlock(nn.Module):
             raise ValueError(f"MambaBlock: embed_dim and expand must be at least 1; got {embed_dim} and {expand}")
         inner = expand * embed_dim
         if kernel is None:
-            kernel = SelectiveStateSpace(inner, state_dim)
+            kernel = SelectiveStateSpace(inner, state_dim, rank=math.ceil(embed_dim / 16))
         else:
             refuse_idle("MambaBlock", MambaBlock, "a kernel of its own", "give it to the kernel", state_dim=state_dim)
         if kernel.in_dim != inner:

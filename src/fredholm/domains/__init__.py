@@ -2,7 +2,7 @@
 
 from fredholm.domains.domain import Domain, GridBlock
 from fredholm.domains.grid import Grid, whole_grid
-from fredholm.domains.order import is_ordered_by_index, order_times, preceding_counts
+from fredholm.domains.order import is_ordered_by_index, order_times, past_mass, preceding_counts
 from fredholm.domains.points import Points
 from fredholm.domains.sequence import Sequence, trapezoid_weights
 from fredholm.domains.subset import subset
@@ -17,6 +17,7 @@ __all__ = [
     "Union",
     "is_ordered_by_index",
     "order_times",
+    "past_mass",
     "preceding_counts",
     "subset",
     "trapezoid_weights",

@@ -2,6 +2,25 @@
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
+from torch._subclasses.fake_tensor import is_fake
+
+
+def values_can_be_read(*tensors: Tensor | None) -> bool:
+    """Whether a decision in Python may depend on what these tensors hold.
+
+    Not while a graph is traced, for tensors that are shapes only (meta and fake ones), nor under `torch.func.vmap`.
+    Checks of values are left out there, and routes take what holds for any values.
+    """
+    return not torch.compiler.is_compiling() and all(tensor is None or _holds_values(tensor) for tensor in tensors)
+
+
+def _holds_values(tensor: Tensor) -> bool:
+    while is_functorch_wrapped_tensor(tensor):
+        if is_batchedtensor(tensor):
+            return False
+        tensor = get_unwrapped(tensor)
+    return not (tensor.is_meta or is_fake(tensor))
 
 
 def check_tensor(name: str, what: str, value: object) -> None:
@@ -61,7 +80,7 @@ def checked_weights(name: str, weights: Tensor, mask: Tensor | None) -> Tensor:
     if not weights.dtype.is_floating_point:
         raise TypeError(f"{name}: weights must be a float tensor; got {weights.dtype}")
     weights = dropped(weights, mask)
-    if not torch.compiler.is_compiling():
+    if values_can_be_read(weights):
         if not bool(torch.isfinite(weights).all()):
             raise ValueError(f"{name}: weights hold NaN or infinite values at points that exist")
         if bool((weights < 0).any()):

@@ -6,7 +6,15 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from fredholm.domains.checks import check_mask, check_one_batch, check_points, check_tensor, checked_weights, dropped
+from fredholm.domains.checks import (
+    check_mask,
+    check_one_batch,
+    check_points,
+    check_tensor,
+    checked_weights,
+    dropped,
+    values_can_be_read,
+)
 
 
 class GridBlock(NamedTuple):
@@ -66,6 +74,8 @@ class Domain(abc.ABC):
     """(number of points, mass) of consecutive runs that share their mass evenly; None when weights were given."""
     given_counts_per_mass: Tensor | None = None
     """`counts_per_mass` of points that stand for those of another domain; None: it follows from the measure."""
+    given_past_mass: Tensor | None = None
+    """`past_mass` at points that stand for another integral's queries, `(B', N)`; None: it follows from the measure."""
     pair_bias: Tensor | None = None
     """What `weigh_pairs` was given, `(B', H', Nq, N)`: bool, or the logarithm of a density."""
 
@@ -86,8 +96,8 @@ class Domain(abc.ABC):
         check_one_batch(name, mask, weights)
         self.mask = mask
         self.pos = self._without_absent(pos, mask)
-        checked = self.is_generated or torch.compiler.is_compiling()
-        if not checked and not bool(torch.isfinite(self.pos).all()):
+        is_checked = not self.is_generated and values_can_be_read(self.pos)
+        if is_checked and not bool(torch.isfinite(self.pos).all()):
             raise ValueError(f"{name}: pos holds NaN or infinite values at points that exist; remove or mask them")
         self.uniform_parts = ((pos.shape[-2], 1.0),) if weights is None else None
         self.weights = self._weights_over(mask) if weights is None else checked_weights(name, weights, mask)
@@ -155,7 +165,7 @@ class Domain(abc.ABC):
             raise TypeError(f"{name}: bias must be bool (True = keep) or float (a log-density); got {bias.dtype}")
         if bias.device != self.device and not self.is_generated:
             raise ValueError(f"{name}: bias is on {bias.device} but the domain is on {self.device}")
-        if bias.dtype != torch.bool and not torch.compiler.is_compiling() and not bool((bias < torch.inf).all()):
+        if bias.dtype != torch.bool and values_can_be_read(bias) and not bool((bias < torch.inf).all()):
             raise ValueError(f"{name}: bias holds NaN or +inf; a log-density is below +inf, and -inf hides a pair")
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
         other.pair_bias = bias[(None,) * (3 - bias.ndim)][:, None] if bias.ndim < 4 else bias
@@ -181,6 +191,23 @@ class Domain(abc.ABC):
     def is_plain(self) -> bool:
         """Whether nothing is hidden and all points weigh the same."""
         return self.mask is None and self.pair_bias is None and self.is_even
+
+    def has_points_of(self, other: "Domain") -> bool:
+        """Whether both domains have the same points in the same order: the same positions, times and masks.
+
+        Generated ones are compared by their geometry, others value by value. Where values cannot be read, as by the
+        compiler, two tensors count as different.
+        """
+        if self is other:
+            return True
+        if (self.num_points, self.pos_dim, self.is_periodic) != (other.num_points, other.pos_dim, other.is_periodic):
+            return False
+        if not _are_equal(self.mask, other.mask):
+            return False
+        gridded = sum(block.num_points for block in self.grid_blocks) == self.num_points
+        if self.is_generated and other.is_generated and gridded and self.grid_blocks == other.grid_blocks:
+            return (self.times is None) == (other.times is None)
+        return _are_equal(self.pos, other.pos) and _are_equal(self.times, other.times)
 
     @property
     def device(self) -> torch.device:
@@ -252,3 +279,12 @@ class Domain(abc.ABC):
             shape = ", ".join(map(str, self.grid_blocks[0].shape))
             return f"{type(self).__name__}({shape}{', periodic=True' if self.is_periodic else ''})"
         return f"{type(self).__name__}(num_points={self.num_points}, pos_dim={self.pos_dim}{batch})"
+
+
+def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is other:
+        return True
+    if one is None or other is None or one.shape != other.shape:
+        return False
+    comparable = one.dtype == other.dtype and one.device == other.device and values_can_be_read(one, other)
+    return comparable and torch.equal(one, other)

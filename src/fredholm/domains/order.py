@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import Domain
 
 
@@ -27,10 +28,28 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
     return counts.clamp(0, num_points)[None]
 
 
+def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
+    """μ{y ≤ x}: the mass of the points that each query may see, itself included, `(1 or B, Nq)`.
+
+    At points that stand for queries of another integral it is what that integral's points weigh.
+    """
+    if query_domain.given_past_mass is not None:
+        return query_domain.given_past_mass
+    counts, weights = preceding_counts(query_domain, domain), torch.atleast_2d(domain.weights)
+    batch = max(len(counts), len(weights))
+    running = torch.nn.functional.pad(weights.cumsum(-1), (1, 0)).expand(batch, -1)
+    return running.gather(-1, counts.expand(batch, -1))
+
+
 def is_ordered_by_index(domain: Domain) -> bool:
-    """Whether each point of a domain may see just the points up to its own index: no two share a time."""
+    """Whether each point of a domain may see just the points up to its own index: no two share a time.
+
+    False where times cannot be read.
+    """
     if domain.times is None or domain.is_generated:
         return True
+    if not values_can_be_read(domain.times):
+        return False
     up_to_itself = torch.arange(1, domain.num_points + 1, device=domain.device)
     return bool((preceding_counts(domain, domain) == up_to_itself).all())
 

@@ -29,7 +29,9 @@ class Points(Domain):
         self._set(pos, weights, mask)
 
     @classmethod
-    def derived(cls, source: Domain, pos: Tensor, weights: Tensor, times: Tensor | None = None) -> Self:
+    def derived(
+        cls, source: Domain, pos: Tensor, weights: Tensor, times: Tensor | None = None, past_mass: Tensor | None = None
+    ) -> Self:
         """Points that stand for those of another domain and wrap round where it does; nothing is checked again.
 
         Args:
@@ -37,10 +39,12 @@ class Points(Domain):
             pos: `(B, N, s)`; B may be a multiple of the other domain's batch, whose entries then come in runs.
             weights: share of the other domain's mass, `(B, N)`.
             times: non-decreasing, `(B, N)`; None: without an order in time.
+            past_mass: what the points of the other integral weigh that each of these, as a query, may see, `(B', N)`.
         """
         points = cls.__new__(cls)
         points.pos, points.weights, points.mask, points.times = pos, weights, None, times
         points.is_periodic, points.uniform_parts = source.is_periodic, None
+        points.given_past_mass = past_mass
         scale = source.counts_per_mass
         if scale.ndim == 2 and len(scale) > 1:
             scale = scale.repeat_interleave(len(pos) // len(scale), dim=0)

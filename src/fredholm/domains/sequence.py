@@ -6,23 +6,30 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains.checks import check_mask, check_tensor, device_of
+from fredholm.domains.checks import check_mask, check_tensor, device_of, values_can_be_read
 from fredholm.domains.domain import Domain, GridBlock
+
+SPACING = 1 / 256
+"""Distance between neighbours of `Sequence(n)`, whatever n is."""
 
 
 @final
 class Sequence(Domain):
     """Points on a line in non-decreasing order.
 
-    `Sequence(n)` has n points at (k + 1/2) / n, the one-dimensional grid (the ITNet paper uses k / n: a shift of every
-    position by 1 / 2n, which no relative input sees). `Sequence(n, spacing=h, start=t)` has regular samples in a unit
-    of time, at t + k h. `Sequence(times=t)` has the points t, `(N,)` or `(B, N)`.
+    A sequence extends: where a point lies never depends on how many there are, so that padding and what comes later
+    change nothing. (`Grid(n)` refines instead: n cells of the unit interval.)
+
+    `Sequence(n)` has n points at k / 256, k = 0 … n - 1, with an order but no times: a unit of length is 256 points, so
+    that Fourier features of σ cycles per unit length have waves of about 256 / σ points (ITNet's k / n is that of a
+    sequence of 256). `Sequence(n, spacing=h, start=t)` has regular samples in a unit of time, at t + k h.
+    `Sequence(times=t)` has the points t, `(N,)` or `(B, N)`.
 
     Args:
         length: number of points n >= 0; give this or `times`.
-        spacing: distance between neighbouring samples, any unit, > 0; only with `length`. Without it the points lie in
-            [0, 1] and have an order but no times.
+        spacing: distance between neighbouring samples, any unit, > 0; only with `length`. The points then have times.
         start: time of the first sample; only with `spacing`, default 0.
+        first: place k of the first point, an integer, where these go on after others; not with `spacing` or `times`.
         times: non-decreasing finite times (over the points that exist), any unit.
         weights: mass of each point, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1. For irregular
             samples `trapezoid_weights(times, mask)` gives the inverse-density measure.
@@ -41,6 +48,7 @@ class Sequence(Domain):
         *,
         spacing: float | None = None,
         start: float | None = None,
+        first: int = 0,
         times: Tensor | None = None,
         weights: Tensor | None = None,
         mask: Tensor | None = None,
@@ -49,27 +57,32 @@ class Sequence(Domain):
             raise ValueError("Sequence: give either a length, Sequence(n), or times, Sequence(times=t)")
         if times is None:
             n = _checked_length(length)
+            if not isinstance(first, int) or isinstance(first, bool) or (first and spacing is not None):
+                raise ValueError(
+                    f"Sequence: first is the integer place of the first point, without a spacing; got first={first!r} "
+                    f"and spacing={spacing!r}; with a spacing give start="
+                )
             origin = _checked_start(n, spacing, start)
             points = torch.arange(n, dtype=torch.float64, device=device_of(weights, mask))
             self.is_generated = True
             if spacing is not None:
                 self.times = points = origin + points * spacing
             else:
-                points = (points + 0.5) / max(n, 1)
+                points = (first + points) * SPACING
             if n > 0:
-                h, x = (1.0 / n, 0.5 / n) if spacing is None else (float(spacing), origin)
+                h, x = (SPACING, first * SPACING) if spacing is None else (float(spacing), origin)
                 self.grid_blocks = (GridBlock(0, (n,), (h,), (x,), False),)
             self._set(points[:, None], weights, mask)
             return
-        if spacing is not None or start is not None:
-            raise ValueError("Sequence: times say where the samples are; leave spacing and start out")
+        if spacing is not None or start is not None or first:
+            raise ValueError("Sequence: times say where the samples are; leave spacing, start and first out")
         _check_times("Sequence", times, mask)
         if mask is not None and times.shape[-1]:
             times = _carry_forward(times, mask)
         self._set(times[..., None], weights, mask)
         # where a padded point stands, the order of time is kept by the last time before it
         self.times = times
-        if not torch.compiler.is_compiling() and bool((times.diff(dim=-1) < 0).any()):
+        if values_can_be_read(times) and bool((times.diff(dim=-1) < 0).any()):
             raise ValueError("Sequence: times must not decrease along a sequence; sort them (and the signal) first")
 
 
@@ -141,10 +154,11 @@ def trapezoid_weights(times: Tensor, mask: Tensor | None = None, *, total: float
     if times.shape[-1] == 0:
         return torch.zeros_like(times)
     kept = torch.where(exists, times, 0.0)
-    if not bool(torch.isfinite(kept).all()):
+    is_checked = values_can_be_read(kept)
+    if is_checked and not bool(torch.isfinite(kept).all()):
         raise ValueError("trapezoid_weights: times hold NaN or infinite values at samples that exist")
     forward = _carry_forward(times, exists)
-    if bool((forward.diff(dim=-1) < 0).any()):
+    if is_checked and bool((forward.diff(dim=-1) < 0).any()):
         raise ValueError("trapezoid_weights: times must not decrease along a sequence; sort them first")
     backward = -_carry_forward(-times.flip(-1), exists.flip(-1)).flip(-1)
     previous = torch.cat([forward[..., :1], forward[..., :-1]], dim=-1)

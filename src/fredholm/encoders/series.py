@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Sequence, trapezoid_weights
+from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.encoder import Encoder
 
 _SAME = 1e-6
@@ -78,7 +79,7 @@ class Series(Encoder):
         domain = self._domain(values, mask, times, spacing)
         if mask is not None:
             values = torch.where(mask[..., None], values, 0.0)
-        if not torch.compiler.is_compiling() and not bool(values.isfinite().all()):
+        if values_can_be_read(values) and not bool(values.isfinite().all()):
             raise ValueError(
                 "encoders.Series: values hold NaN or infinite numbers at samples that exist; put 0 where one is missing"
             )
@@ -87,9 +88,11 @@ class Series(Encoder):
 
     def _domain(self, values: Tensor, mask: Tensor | None, times: Tensor | None, spacing: Tensor | None) -> Domain:
         batch, num_samples = values.shape[:2]
-        rates = [self.spacing] if spacing is None else spacing.tolist()
-        if times is None and spacing is not None and any(rate != rates[0] for rate in rates):
-            if len(rates) != batch or not min(rates) > 0:
+        is_known = values_can_be_read(spacing)
+        rates = spacing.tolist() if spacing is not None and is_known else [self.spacing]
+        is_one_rate = is_known and all(rate == rates[0] for rate in rates)
+        if times is None and spacing is not None and not is_one_rate:
+            if len(spacing) != batch or not min(rates) > 0:
                 raise ValueError(f"encoders.Series: spacing must be ({batch},), above 0; got {tuple(spacing.shape)}")
             steps = torch.arange(num_samples, dtype=torch.float64, device=values.device)
             apart = spacing.double()[:, None]

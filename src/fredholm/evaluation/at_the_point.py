@@ -6,32 +6,26 @@ from typing import final
 from torch import Tensor
 from torch.nn.functional import linear
 
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
-from fredholm.kernels import Kernel, Pointwise
+from fredholm.evaluation.evaluation import Queries, Route
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import Pointwise
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class AtThePoint(Evaluation):
+class AtThePoint(Route[Pointwise]):
     """For `Pointwise`: one matrix product for all points."""
 
     marker = Pointwise
+    queries = Queries.AT_POINTS
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses queries that are not the points of the signal."""
-        assert isinstance(kernel, Pointwise)
-        if query_domain is not None and query_domain is not domain:
-            return ["the queries are not the points of the signal"]
+    def refusals(self, integral: Integral[Pointwise]) -> list[str]:
+        """Refuses nothing; see `Route.refusals`."""
         return []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, Pointwise)
+    def compute(self, integral: Integral[Pointwise]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
         if domain.mask is not None or domain.uniform_parts is None or len(domain.uniform_parts) > 1:
             u = u * kernel.measure(domain)[..., None].to(u.dtype)
         return linear(u, kernel.weight)

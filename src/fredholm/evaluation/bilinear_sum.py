@@ -6,15 +6,15 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, is_ordered_by_index
-from fredholm.evaluation.causal_sums import causal_sums
-from fredholm.evaluation.evaluation import StatefulEvaluation
-from fredholm.kernels import Bilinear, Kernel, State
+from fredholm.evaluation.causal_sums import causal_sums, order_refusals, reset_refusals
+from fredholm.evaluation.evaluation import StatefulRoute
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import Bilinear, State
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class BilinearSum(StatefulEvaluation):
+class BilinearSum(StatefulRoute[Bilinear]):
     """For `Bilinear` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ v_j being formed once, or chunk by chunk.
 
     Sums are kept in at least float32.
@@ -26,50 +26,43 @@ class BilinearSum(StatefulEvaluation):
     marker = Bilinear
     chunk: int = 64
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[Bilinear]) -> list[str]:
         """Refuses causal kernels whose i-th query does not see just the first i points."""
-        if kernel.is_causal and query_domain is not None and query_domain is not domain:
-            return ["the kernel is causal and the queries are not the points of the signal"]
-        if kernel.is_causal and not is_ordered_by_index(domain):
-            return ["points that share a time see each other"]
-        return []
+        return order_refusals(integral) if integral.kernel.is_causal else []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        if kernel.is_causal:
-            return self.run(kernel, u, domain)[0]
-        phi, psi, weighed, dtype = _pieces(kernel, u, u if query is None else query, domain)
-        with torch.autocast(u.device.type, enabled=False):
+    def compute(self, integral: Integral[Bilinear]) -> Tensor:
+        """See `Route.compute`."""
+        if integral.kernel.is_causal:
+            return self.advance(integral)[0]
+        phi, psi, weighed, dtype = _pieces(integral)
+        with torch.autocast(phi.device.type, enabled=False):
             return _by_channel(phi @ (psi.mT @ weighed)).to(dtype)
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`.
+    def run_refusals(self, integral: Integral[Bilinear], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses a reset, which a sum by chunks does not see."""
+        return reset_refusals(reset)
 
-        Raises:
-            ValueError: on a reset, which a sum by chunks does not see.
-        """
-        if reset is not None:
-            raise ValueError("BilinearSum: a sum by chunks sees no reset; use evaluation=StepLoop(), or split the u")
-        phi, psi, weighed, dtype = _pieces(kernel, u, u, domain)
-        with torch.autocast(u.device.type, enabled=False):
+    def advance(
+        self, integral: Integral[Bilinear], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`."""
+        phi, psi, weighed, dtype = _pieces(integral)
+        with torch.autocast(phi.device.type, enabled=False):
             before = None if state is None else state[0].to(psi.dtype)
             out, total = causal_sums(phi[:, :, None], psi, weighed, before, self.chunk)
             return _by_channel(out[:, :, 0]).to(dtype), (total,)
 
 
-def _pieces(kernel: Kernel, u: Tensor, query: Tensor, domain: Domain) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+def _pieces(integral: Integral[Bilinear]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
     """φ `(B, H, Nq, r)`, ψ `(B, H, N, r)`, ω v `(B, H, N, d)`, in the dtype of sums; and the dtype of the result."""
-    assert isinstance(kernel, Bilinear)
-    form = kernel.bilinear_form(u, query)
+    kernel = integral.kernel
+    form = kernel.bilinear_form(integral.u, integral.query)
     dtype = torch.promote_types(form.value.dtype, torch.float32)
     phi, psi, value = (part.to(dtype) for part in form)
-    return phi, psi, value * kernel.mass(domain).to(dtype).mT, form.value.dtype
+    mass, domain = kernel.mass(integral.domain).to(dtype).mT, integral.domain
+    if domain.mask is not None or domain.uniform_parts is None:
+        psi = torch.where(mass > 0, psi, 0.0)  # a point without mass is hidden
+    return phi, psi, value * mass, form.value.dtype
 
 
 def _by_channel(heads: Tensor) -> Tensor:

@@ -4,6 +4,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fredholm.domains import is_ordered_by_index
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import Kernel
+
+
+def order_refusals(integral: Integral[Kernel]) -> list[str]:
+    """Why the i-th query of a causal kernel does not see just the first i points, a sentence each."""
+    reasons = [] if integral.at_points else ["the kernel is causal and the queries are not the points of the signal"]
+    if not is_ordered_by_index(integral.domain):
+        reasons.append("points that share a time see each other")
+    return reasons
+
+
+def reset_refusals(reset: Tensor | None) -> list[str]:
+    """Why sums by chunks cannot begin anew within a sequence; empty where they need not."""
+    return [] if reset is None else ["running sums see no reset; use evaluation=StepLoop(), or split the signal"]
+
 
 def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None, chunk: int) -> tuple[Tensor, Tensor]:
     """Σ_{j ≤ i} (φ_i · ψ_j) v_j at every i: pair by pair inside a chunk, by Σ ψ ⊗ v over the chunks before.

@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.factors import working_dtype
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.point_blocks import blocks_of
-from fredholm.kernels import CentralForm, CentralQueries, Kernel
+from fredholm.kernels import CentralForm, CentralQueries
 from fredholm.kernels.central_queries import measured_energies, quotient
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class CentralPooling(Evaluation):
+class CentralPooling(Route[CentralQueries]):
     """For `CentralQueries` kernels: one pass over the points for energies and one a power step, O(N) time.
 
     Only energies need the queries of all points. Scores are (W_qᵀ q̄)·u(y) + q̄·b_q, and a context is W_V ∫ a u dμ + b_V,
@@ -33,23 +33,18 @@ class CentralPooling(Evaluation):
     block: int | None = None
     kept: int = 1 << 24
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses nothing; see `Evaluation.unsupported_reasons`."""
+    def refusals(self, integral: Integral[CentralQueries]) -> list[str]:
+        """Refuses nothing; see `Route.refusals`."""
         return []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`; all rows of the result are one, expanded."""
-        assert isinstance(kernel, CentralQueries)
-        num_queries = (domain if query_domain is None else query_domain).num_points
+    def compute(self, integral: Integral[CentralQueries]) -> Tensor:
+        """See `Route.compute`; all rows of the result are one, expanded."""
+        kernel, u = integral.kernel, integral.u
         dtype = working_dtype(u)
         wide = torch.promote_types(dtype, torch.float32)
-        mass = kernel.given_mass(domain, wide).expand(u.shape[:2])
+        mass = kernel.given_mass(integral.domain, wide).expand(u.shape[:2])
         context = self._context(kernel, u, mass).flatten(1)
-        return context.to(dtype)[:, None].expand(-1, num_queries, -1)
+        return context.to(dtype)[:, None].expand(-1, integral.num_queries, -1)
 
     def _context(self, kernel: CentralQueries, u: Tensor, mass: Tensor) -> Tensor:
         """γ ∫ a V ũ dμ, `(B, H, d)`, in the dtype of the masses."""

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
+
 
 @torch.library.custom_op("fredholm::chunk_states", mutates_args=())
 def chunk_states(transition: Tensor, driven: Tensor, start: Tensor) -> Tensor:
@@ -55,4 +57,21 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return chunk_states_backward(grad.contiguous(), *ctx.saved_tensors)
 
 
-chunk_states.register_autograd(_backward, setup_context=_setup_context)
+def _plain(transition: Tensor, driven: Tensor, start: Tensor) -> Tensor:
+    states = [start]
+    for e, f in zip(transition.unbind(1), driven.unbind(1), strict=True):
+        states.append(states[-1] + e @ states[-1] + f)
+    return torch.stack(states, dim=1)
+
+
+def _plain_backward(grad: Tensor, states: Tensor, transition: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    *received, last = grad.unbind(1)
+    found = [last]
+    for e, given in zip(reversed(transition.unbind(1)), reversed(received), strict=True):
+        found.append(given + found[-1] + e.mT @ found[-1])
+    total = torch.stack(found[::-1], dim=1)
+    return total[:, 1:] @ states[:, :-1].mT, total[:, 1:], total[:, 0]
+
+
+differentiable(chunk_states, _backward, setup_context=_setup_context, plain=_plain)
+differentiable(chunk_states_backward, plain=_plain_backward)

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from fredholm.evaluation.feature_convolution import Axis, Plan, filtered
 from fredholm.evaluation.fft import direct_operations
-from fredholm.evaluation.filtering import FilterEvaluation, Filtering
+from fredholm.evaluation.filtering import Filtering, FilterRoute
 from fredholm.evaluation.transforms import at_least_float32
 from fredholm.kernels import FeatureFilter
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FeatureFFT(FilterEvaluation):
+class FeatureFFT(FilterRoute[FeatureFilter]):
     """For `FeatureFilter` kernels between aligned regular grids: only the features are transformed, not the filter.
 
     κ has w features and d_out·d_in entries. Signal, features and result are transformed, O(N (d_in + d_out + w))
@@ -36,7 +36,7 @@ class FeatureFFT(FilterEvaluation):
     min_gain: float = 0.0
     chunk_elements: int | None = None
 
-    def filter_refusals(self, filtering: Filtering, batch_size: int) -> list[str]:
+    def filter_refusals(self, filtering: Filtering[FeatureFilter], batch_size: int) -> list[str]:
         """Refuses filters too small to pay, and an empty batch."""
         if batch_size == 0:
             return ["the batch is empty, which transforms do not take"]
@@ -50,10 +50,9 @@ class FeatureFFT(FilterEvaluation):
             return ["each group has one channel, so that the filter's own spectrum is no larger than the signal's"]
         return []
 
-    def filtered(self, image: Tensor, filtering: Filtering, bias: Tensor | None = None) -> Tensor:
-        """See `FilterEvaluation.filtered`."""
+    def filtered(self, image: Tensor, filtering: Filtering[FeatureFilter], bias: Tensor | None = None) -> Tensor:
+        """See `FilterRoute.filtered`."""
         kernel, dtype = filtering.kernel, image.dtype
-        assert isinstance(kernel, FeatureFilter)
         plan = plan_of(filtering, len(image))
         elements = self.chunk_elements or (1 << 18 if image.device.type == "cpu" else 1 << 24)
         with torch.autocast(image.device.type, enabled=False):
@@ -66,10 +65,9 @@ class FeatureFFT(FilterEvaluation):
         return out if bias is None else out + bias.unflatten(0, (-1, *(1,) * len(plan.axes)))
 
 
-def plan_of(filtering: Filtering, batch_size: int) -> Plan:
+def plan_of(filtering: Filtering[FeatureFilter], batch_size: int) -> Plan:
     """The cheapest way to cut this filtering; a filter of features is no transposed one and has no boundary mode."""
     kernel, geometry = filtering.kernel, filtering.geometry
-    assert isinstance(kernel, FeatureFilter)
     axes = tuple(
         Axis(n, k, -lo, (m - 1) * r + 1)
         for n, m, k, r, (lo, _) in zip(

@@ -6,17 +6,17 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, is_ordered_by_index
-from fredholm.evaluation.causal_sums import causal_sums
-from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.evaluation.causal_sums import causal_sums, order_refusals, reset_refusals
+from fredholm.evaluation.evaluation import StatefulRoute
 from fredholm.evaluation.factors import working_dtype
-from fredholm.evaluation.past import check_state_fits, mean_of
-from fredholm.kernels import FeatureProduct, Kernel, State
+from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.past import mean_of, state_refusals
+from fredholm.kernels import FeatureProduct, State
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FeatureProductScan(StatefulEvaluation):
+class FeatureProductScan(StatefulRoute[FeatureProduct]):
     """For causal `FeatureProduct` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ u_j being handed on from chunk to chunk.
 
     Sums are kept in at least float32.
@@ -28,45 +28,27 @@ class FeatureProductScan(StatefulEvaluation):
     marker = FeatureProduct
     chunk: int = 64
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[FeatureProduct]) -> list[str]:
         """Refuses kernels that look ahead, other queries, and points that share a time."""
-        reasons = [] if kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
-        if query_domain is not None and query_domain is not domain:
-            reasons.append("the queries are not the points of the signal")
-        if not is_ordered_by_index(domain):
-            reasons.append("points that share a time see each other")
-        return reasons
+        reasons = [] if integral.kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
+        return reasons + order_refusals(integral)
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, FeatureProduct)
-        return self._run(kernel, u, domain, None, u if query is None else query)[0]
+    def compute(self, integral: Integral[FeatureProduct]) -> Tensor:
+        """See `Route.compute`."""
+        return self.advance(integral)[0]
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    def run_refusals(self, integral: Integral[FeatureProduct], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses a reset, and a state with positions that start anew with every chunk."""
+        return reset_refusals(reset) + state_refusals(integral, state)
+
+    def advance(
+        self, integral: Integral[FeatureProduct], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`.
-
-        Raises:
-            ValueError: on a reset or points that share a time, which a sum by chunks does not see; on a state and
-                positions without times.
-        """
-        assert isinstance(kernel, FeatureProduct)
-        check_state_fits(kernel, domain, state, reset)
-        if not is_ordered_by_index(domain):
-            raise ValueError("FeatureProductScan: points that share a time see each other; a sum by chunks does not")
-        return self._run(kernel, u, domain, state, u)
-
-    def _run(
-        self, kernel: FeatureProduct, u: Tensor, domain: Domain, state: State | None, query: Tensor
-    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
         own, form, dtype = kernel.features, kernel.product_form(), working_dtype(u)
         lifted = own.lift(domain)
-        phi = own.query(*own.inputs(own.query, query, lifted)) @ form.scores
+        phi = own.query(*own.inputs(own.query, integral.query, lifted)) @ form.scores
         psi = own.key(*own.inputs(own.key, u, lifted))
         with torch.autocast(u.device.type, enabled=False):
             mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))

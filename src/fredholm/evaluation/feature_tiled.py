@@ -12,18 +12,19 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from fredholm.domains import Domain, whole_grid
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.recomputed import recomputed
 from fredholm.evaluation.strips import Reach, Strip, reach_of, strips
 from fredholm.evaluation.transforms import at_least_float32
-from fredholm.kernels import FeatureFilter, Kernel
+from fredholm.kernels import FeatureFilter
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FeatureTiled(Evaluation):
+class FeatureTiled(Route[FeatureFilter]):
     """For `FeatureFilter` kernels on any points: matrices after the integral, features computed anew backward.
 
     A pair costs its features, once for all batch entries that share their positions, and 2w d_in flops an entry:
@@ -40,20 +41,16 @@ class FeatureTiled(Evaluation):
     weighs_pairs = True
     strip_elements: int | None = None
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[FeatureFilter]) -> list[str]:
         """Refuses pairs that weigh differently from head to head, because these kernels have no heads."""
+        domain = integral.domain
         if domain.pair_bias is not None and domain.pair_bias.shape[1] > 1:
             return ["pairs weigh differently from head to head, and this kernel has no heads"]
         return []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, FeatureFilter)
-        asked = domain if query_domain is None else query_domain
+    def compute(self, integral: Integral[FeatureFilter]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
         elements = self.strip_elements or (1 << 20 if u.device.type == "cpu" else 1 << 25)
         with torch.autocast(u.device.type, enabled=False):
             values = at_least_float32(u)
@@ -100,9 +97,7 @@ class FeatureSums:
 
     def integral(self, strip: Strip, values: Tensor, weight: Tensor) -> Tensor:
         """v at the queries of a strip, `(P, nq, E, d_out)`; only its inputs are kept for the backward pass."""
-        if not torch.is_grad_enabled():
-            return self._integral(strip, values, weight)
-        return checkpoint(self._integral, strip, values, weight, use_reentrant=False)
+        return recomputed(self.kernel, self._integral, strip, values, weight)
 
     def _integral(self, strip: Strip, values: Tensor, weight: Tensor) -> Tensor:
         features = self._features(strip).to(values.dtype)  # (P, nq, nk, w)

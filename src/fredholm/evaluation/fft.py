@@ -7,13 +7,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.filtering import FilterEvaluation, Filtering, extend
+from fredholm.evaluation.filtering import Filtering, FilterRoute, extend
 from fredholm.evaluation.transforms import at_least_float32, fast_length
+from fredholm.kernels import Stationary
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FFT(FilterEvaluation):
+class FFT(FilterRoute[Stationary]):
     """For `Stationary` kernels between aligned regular grids: a product of spectra, whatever the filter's size.
 
     Signal and filter are transformed at a size at which the result does not wrap round onto itself; on a torus, at the
@@ -29,7 +30,7 @@ class FFT(FilterEvaluation):
 
     min_gain: float = 0.0
 
-    def filter_refusals(self, filtering: Filtering, batch_size: int) -> list[str]:
+    def filter_refusals(self, filtering: Filtering[Stationary], batch_size: int) -> list[str]:
         """Refuses windows that lie wholly beyond the signal, and filters too small to pay."""
         if batch_size == 0:
             return ["the batch is empty, which transforms do not take"]
@@ -42,8 +43,8 @@ class FFT(FilterEvaluation):
             return [f"the direct sum costs {direct}, less than {self.min_gain} times the {int(spectral)} of transforms"]
         return []
 
-    def filtered(self, image: Tensor, filtering: Filtering, bias: Tensor | None = None) -> Tensor:
-        """See `FilterEvaluation.filtered`."""
+    def filtered(self, image: Tensor, filtering: Filtering[Stationary], bias: Tensor | None = None) -> Tensor:
+        """See `FilterRoute.filtered`."""
         geometry, groups, dtype = filtering.geometry, filtering.kernel.groups, image.dtype
         image = at_least_float32(image)
         weight = at_least_float32(filtering.weight)
@@ -72,7 +73,7 @@ class FFT(FilterEvaluation):
         return out if bias is None else out + bias.unflatten(0, (-1, *(1,) * len(lengths)))
 
 
-def _lengths(filtering: Filtering) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+def _lengths(filtering: Filtering[Stationary]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
     """The padding that the filter's taps are shifted by (what `extend` has done is done), and points a transform."""
     geometry, keys, queries = filtering.geometry, filtering.keys.shape, filtering.queries.shape
     padding, lengths = geometry.padding, []
@@ -94,7 +95,7 @@ def _lengths(filtering: Filtering) -> tuple[tuple[tuple[int, int], ...], tuple[i
     return padding, tuple(lengths)
 
 
-def _misses(filtering: Filtering) -> bool:
+def _misses(filtering: Filtering[Stationary]) -> bool:
     """Whether all windows lie beyond the same end of an axis, where the signal is continued with zeros."""
     geometry, keys, queries = filtering.geometry, filtering.keys.shape, filtering.queries.shape
     for n, m, w, r, (lo, _) in zip(keys, queries, geometry.reach, geometry.stride, geometry.padding, strict=True):
@@ -102,10 +103,29 @@ def _misses(filtering: Filtering) -> bool:
         first, last, end = (lo, lo + m, (n - 1) * r + w) if geometry.transposed else (-lo, (m - 1) * r - lo + w, n)
         if geometry.mode == "zeros" and (last <= 0 or first >= end):
             return True
-    return False
+    return not geometry.transposed and geometry.mode == "zeros" and _falls_between_taps(filtering)
 
 
-def direct_operations(filtering: Filtering) -> int:
+def _falls_between_taps(filtering: Filtering[Stationary]) -> bool:
+    """Whether along some axis no tap of a dilated window ever meets a key."""
+    geometry = filtering.geometry
+    axes = zip(
+        filtering.keys.shape,
+        filtering.queries.shape,
+        geometry.size,
+        geometry.dilation,
+        geometry.stride,
+        geometry.padding,
+        strict=True,
+    )
+    # query i reads the key at r i - lo + d t
+    return any(
+        d > 1 and not any(max(0, -((d * t - lo) // r)) <= min(m - 1, (n - 1 + lo - d * t) // r) for t in range(k))
+        for n, m, k, d, r, (lo, _) in axes
+    )
+
+
+def direct_operations(filtering: Filtering[Stationary]) -> int:
     """Operations of the direct sum for one batch entry; see `FFT.min_gain`."""
     kernel, geometry = filtering.kernel, filtering.geometry
     windows = (filtering.keys if geometry.transposed else filtering.queries).num_points
@@ -113,7 +133,7 @@ def direct_operations(filtering: Filtering) -> int:
     return (2 if mixed else 8) * kernel.in_dim * (kernel.out_dim // kernel.groups) * math.prod(geometry.size) * windows
 
 
-def _spectral_cost(filtering: Filtering, batch_size: int) -> float:
+def _spectral_cost(filtering: Filtering[Stationary], batch_size: int) -> float:
     """Operations of the transforms and of the products between them."""
     kernel, (_, lengths) = filtering.kernel, _lengths(filtering)
     points = math.prod(lengths)

@@ -1,20 +1,23 @@
 """What the routes of stationary kernels share: the signal as an image, the filter, and the signal beyond its grid."""
 
 import abc
-from typing import NamedTuple, final
+from typing import Generic, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, GridBlock, whole_grid
-from fredholm.evaluation.evaluation import Evaluation
-from fredholm.kernels import FilterGeometry, Kernel, Stationary
+from fredholm.domains import GridBlock, whole_grid
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import FilterGeometry, Stationary
+
+S = TypeVar("S", bound=Stationary, covariant=True)
 
 
-class Filtering(NamedTuple):
+class Filtering(NamedTuple, Generic[S]):
     """A stationary integral between two whole grids."""
 
-    kernel: Stationary
+    kernel: S
     keys: GridBlock
     queries: GridBlock
     geometry: FilterGeometry
@@ -25,12 +28,11 @@ class Filtering(NamedTuple):
         return self.kernel.filter_weight(self.keys, self.queries)
 
 
-def as_filtering(kernel: Stationary, domain: Domain, query_domain: Domain | None) -> Filtering | str:
+def as_filtering(integral: Integral[S]) -> Filtering[S] | str:
     """The integral as a filter, or in a sentence why it is none."""
-    keys = whole_grid(domain)
+    kernel, keys, queries = integral.kernel, whole_grid(integral.domain), whole_grid(integral.query_domain)
     if keys is None:
         return "the points of the signal are not one whole regular grid"
-    queries = keys if query_domain is None else whole_grid(query_domain)
     if queries is None:
         return "the queries are not one whole regular grid"
     geometry = kernel.filter_geometry(keys, queries)
@@ -43,36 +45,32 @@ def as_filtering(kernel: Stationary, domain: Domain, query_domain: Domain | None
     return Filtering(kernel, keys, queries, geometry)
 
 
-class FilterEvaluation(Evaluation):
+class FilterRoute(Route[S]):
     """A route for `Stationary` kernels between aligned regular grids, which filters the signal as one image."""
 
     marker = Stationary
 
     @abc.abstractmethod
-    def filter_refusals(self, filtering: Filtering, batch_size: int) -> list[str]:
+    def filter_refusals(self, filtering: Filtering[S], batch_size: int) -> list[str]:
         """Why this route cannot compute this filter, a sentence each."""
 
     @abc.abstractmethod
-    def filtered(self, image: Tensor, filtering: Filtering, bias: Tensor | None = None) -> Tensor:
+    def filtered(self, image: Tensor, filtering: Filtering[S], bias: Tensor | None = None) -> Tensor:
         """The image, `(B, d_in, *n)`, filtered: `(B, d_out, *m)`, plus a constant `(d_out,)` if one is given."""
 
     @final
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[S]) -> list[str]:
         """Refuses other points, and what `filter_refusals` says."""
-        assert isinstance(kernel, Stationary)
-        filtering = as_filtering(kernel, domain, query_domain)
-        return [filtering] if isinstance(filtering, str) else self.filter_refusals(filtering, u.shape[0])
+        filtering = integral.once(as_filtering)
+        return [filtering] if isinstance(filtering, str) else self.filter_refusals(filtering, integral.u.shape[0])
 
     @final
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`; signal and image share their memory where every point counts once."""
-        assert isinstance(kernel, Stationary)
-        filtering = as_filtering(kernel, domain, query_domain)
-        assert isinstance(filtering, Filtering)
+    def compute(self, integral: Integral[S]) -> Tensor:
+        """See `Route.compute`; signal and image share their memory where every point counts once."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
+        filtering = integral.once(as_filtering)
+        if isinstance(filtering, str):
+            raise ValueError(f"{self.name} refuses this integral: {filtering}")
         uniform = domain.uniform_parts is not None and len(domain.uniform_parts) == 1
         if not (kernel.counts_points and uniform and domain.mask is None):
             u = u * kernel.measure(domain).to(u.dtype)[..., None]

@@ -8,13 +8,15 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import StatefulEvaluation
-from fredholm.kernels import DotProduct, DotProductForm, Kernel, State
+from fredholm.domains.checks import values_can_be_read
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import DotProduct, DotProductForm, State
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FusedAttention(StatefulEvaluation):
+class FusedAttention(StatefulRoute[DotProduct]):
     """For `DotProduct` kernels: `scaled_dot_product_attention`, with masses and pair weights as what it adds to scores.
 
     On hardware with a flash kernel memory is O(N·d) where no masses, masks or pair weights are given.
@@ -23,63 +25,35 @@ class FusedAttention(StatefulEvaluation):
     marker = DotProduct
     weighs_pairs = True
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses nothing; see `Evaluation.unsupported_reasons`."""
+    def refusals(self, integral: Integral[DotProduct]) -> list[str]:
+        """Refuses nothing; see `Route.refusals`."""
         return []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, DotProduct)
-        form = kernel.dot_product_form(u, u if query is None else query)
-        query_domain = domain if query_domain is None else query_domain
+    def compute(self, integral: Integral[DotProduct]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, domain, query_domain = integral.kernel, integral.domain, integral.query_domain
+        form = kernel.dot_product_form(integral.u, integral.query)
         if domain.is_plain and (not kernel.is_causal or _counts_indices(domain, query_domain)):
             return _attend(form, None, kernel.is_causal)
         mask, some = _mask(kernel, domain, query_domain, form.query.dtype)
         out = _attend(form, mask, is_causal=False)
         return out if some is None else torch.where(_by_channel(some, out, kernel.num_heads), out, 0.0)
 
-    def with_coefficients(
-        self, kernel: DotProduct, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain
-    ) -> tuple[Tensor, Tensor]:
-        """The integral, and `Normalised.coefficients` `(B, H, Nq, N)`, from which it is then computed."""
-        form = kernel.dot_product_form(u, query)
-        shared = kernel.num_heads // form.key.shape[1]
-        key, value = (part.repeat_interleave(shared, dim=1) for part in (form.key, form.value))
-        scores = (form.scale * form.query) @ key.mT
-        some = None
-        if kernel.is_causal or not domain.is_plain:
-            mask, some = _mask(kernel, domain, query_domain, scores.dtype)
-            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        coefficients = torch.softmax(scores, dim=-1)
-        if some is not None:
-            coefficients = torch.where(some, coefficients, 0.0)
-        return (coefficients @ value).transpose(1, 2).flatten(2), coefficients
+    def run_refusals(self, integral: Integral[DotProduct], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses what a cache of keys does not remember."""
+        return cache_refusals(integral, reset)
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    def advance(
+        self, integral: Integral[DotProduct], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`: the state is every key and value so far.
-
-        Raises:
-            ValueError: on a reset, masked points, or masses of their own, which the cache does not remember.
-        """
-        assert isinstance(kernel, DotProduct)
-        if reset is not None or not domain.is_plain:
-            raise ValueError(
-                "FusedAttention: a cache of keys keeps neither resets nor masks and weights; "
-                "run each sequence by itself, or call the operator on the whole signal"
-            )
-        query, key, value, scale = kernel.dot_product_form(u, u)
+        """See `StatefulRoute.advance`: the state is every key and value so far."""
+        query, key, value, scale = integral.kernel.dot_product_form(integral.u, integral.u)
         if state is not None:
             key, value = torch.cat([state[0], key], dim=2), torch.cat([state[1], value], dim=2)
         length, total = query.shape[2], key.shape[2]
         if length == total:
             return _attend(DotProductForm(query, key, value, scale), None, is_causal=True), (key, value)
-        ahead = torch.ones(length, total, dtype=torch.bool, device=u.device).tril(total - length)
+        ahead = torch.ones(length, total, dtype=torch.bool, device=key.device).tril(total - length)
         return _attend(DotProductForm(query, key, value, scale), ahead, is_causal=False), (key, value)
 
 
@@ -105,7 +79,7 @@ def _mask(kernel: DotProduct, domain: Domain, query_domain: Domain, dtype: torch
     """
     visible = kernel.visible(domain, query_domain)
     some = visible.any(-1, keepdim=True)
-    if not torch.compiler.is_compiling() and bool(some.all()):
+    if values_can_be_read(some) and bool(some.all()):
         some = None
     else:
         visible = visible | ~some

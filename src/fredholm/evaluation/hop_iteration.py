@@ -6,16 +6,16 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.integrate import common_refusals, integrate_hops, plan_of
 from fredholm.evaluation.neumann.solvers import ITERATION
-from fredholm.kernels import Kernel, Neumann
+from fredholm.kernels import Neumann
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class HopIteration(Evaluation):
+class HopIteration(Route[Neumann]):
     """For `Neumann` series: GMRES on hops in tiles, some heads at a time, in memory O(N·d) however many hops it takes.
 
     A head stops when its residual, in L²(μ), is small enough. The backward pass solves the transposed system in the
@@ -46,21 +46,16 @@ class HopIteration(Evaluation):
                 f"HopIteration: max_hops and restart must be at least 1; got {self.max_hops} and {self.restart}"
             )
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses single hops, and norms of one's own; see `Evaluation.unsupported_reasons`."""
-        assert isinstance(kernel, Neumann)
+    def refusals(self, integral: Integral[Neumann]) -> list[str]:
+        """Refuses single hops, and norms of one's own; see `Route.refusals`."""
+        kernel = integral.kernel
         reasons = ["the kernel is one hop, not a series"] if kernel.discount is None else []
-        return reasons + common_refusals(kernel, domain, query_domain)
+        return reasons + common_refusals(integral)
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, Neumann)
+    def compute(self, integral: Integral[Neumann]) -> Tensor:
+        """See `Route.compute`."""
         tolerance = self.tolerance
         if tolerance is None:
-            tolerance = 1e-12 if u.dtype == torch.float64 else 1e-6
-        plan = plan_of(kernel, ITERATION, tolerance, self.max_hops, self.restart)
-        return integrate_hops(kernel, u, domain, query, query_domain, plan, self.tile_elements)
+            tolerance = 1e-12 if integral.u.dtype == torch.float64 else 1e-6
+        plan = plan_of(integral.kernel, ITERATION, tolerance, self.max_hops, self.restart)
+        return integrate_hops(integral, plan, self.tile_elements)

@@ -6,17 +6,17 @@ from typing import final
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.integrate import common_refusals, integrate_hops, plan_of
 from fredholm.evaluation.neumann.series import num_terms, remainder
 from fredholm.evaluation.neumann.solvers import SERIES
-from fredholm.kernels import FrobeniusNorm, Kernel, Neumann
+from fredholm.kernels import FrobeniusNorm, Neumann
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class HopSeries(Evaluation):
+class HopSeries(Route[Neumann]):
     """For `Neumann` series: the first T powers, an approximation with a bound; T hops in tiles.
 
     What is left out is at most γ^{T+1} / (1 - γ) times the values v: in L²(μ) under the Frobenius norm, and in the
@@ -56,20 +56,15 @@ class HopSeries(Evaluation):
         """What is left out, over the size of v, at most."""
         return remainder(gamma, self.num_terms(gamma))
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[Neumann]) -> list[str]:
         """Refuses what the bound does not cover, single hops, and norms of one's own."""
-        assert isinstance(kernel, Neumann)
+        kernel = integral.kernel
         reasons = ["the kernel is one hop, not a series"] if kernel.discount is None else []
         if kernel.is_causal and isinstance(kernel.norm, FrobeniusNorm):
             reasons.append("the bound needs hops of norm 1 at most, and rows that grow by the norm so far exceed it")
-        return reasons + common_refusals(kernel, domain, query_domain)
+        return reasons + common_refusals(integral)
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, Neumann)
-        plan = plan_of(kernel, SERIES, self.tolerance, self.terms or 0)
-        return integrate_hops(kernel, u, domain, query, query_domain, plan, self.tile_elements)
+    def compute(self, integral: Integral[Neumann]) -> Tensor:
+        """See `Route.compute`."""
+        plan = plan_of(integral.kernel, SERIES, self.tolerance, self.terms or 0)
+        return integrate_hops(integral, plan, self.tile_elements)

@@ -5,16 +5,16 @@ from typing import final
 
 from torch import Tensor
 
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.integrate import common_refusals, integrate_hops, plan_of
 from fredholm.evaluation.neumann.solvers import DIRECT
-from fredholm.kernels import Kernel, Neumann
+from fredholm.kernels import Neumann
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class HopSolve(Evaluation):
+class HopSolve(Route[Neumann]):
     """For `Neumann` series: LU factors of I - γA, N x N a head, kept for the backward pass and for nothing else.
 
     Cost a head 2/3 N³ flops and two hops; the backward pass solves the transposed system with the same factors, then
@@ -32,13 +32,11 @@ class HopSolve(Evaluation):
     max_points: int = 2048
     tile_elements: int | None = None
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses for size, single hops, and norms of one's own; see `Evaluation.unsupported_reasons`."""
-        assert isinstance(kernel, Neumann)
+    def refusals(self, integral: Integral[Neumann]) -> list[str]:
+        """Refuses for size, single hops, and norms of one's own; see `Route.refusals`."""
+        kernel = integral.kernel
         reasons = ["the kernel is one hop, not a series"] if kernel.discount is None else []
-        points = domain.num_points
+        u, points = integral.u, integral.domain.num_points
         size = u.shape[0] * kernel.num_heads * points**2 * max(4, u.element_size())
         if size > self.max_bytes:
             reasons.append(
@@ -46,11 +44,8 @@ class HopSolve(Evaluation):
             )
         if points > self.max_points:
             reasons.append(f"a factorisation of {points} points takes longer than iteration above {self.max_points}")
-        return reasons + common_refusals(kernel, domain, query_domain)
+        return reasons + common_refusals(integral)
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, Neumann)
-        return integrate_hops(kernel, u, domain, query, query_domain, plan_of(kernel, DIRECT), self.tile_elements)
+    def compute(self, integral: Integral[Neumann]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_hops(integral, plan_of(integral.kernel, DIRECT), self.tile_elements)

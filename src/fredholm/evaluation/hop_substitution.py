@@ -5,17 +5,18 @@ from typing import final
 
 from torch import Tensor
 
-from fredholm.domains import Domain, is_ordered_by_index
-from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.domains import is_ordered_by_index
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.inputs import HopPlan
 from fredholm.evaluation.neumann.integrate import common_refusals, continue_hops, integrate_hops, plan_of
 from fredholm.evaluation.neumann.solvers import SUBSTITUTION
-from fredholm.kernels import Kernel, Neumann, State, Stateful
+from fredholm.kernels import Neumann, State, Stateful
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class HopSubstitution(StatefulEvaluation):
+class HopSubstitution(StatefulRoute[Neumann]):
     """For causal `Neumann` series: exact, block of rows after block, at the cost of two hops and memory O(N·d).
 
     The system is triangular, so that y at a point needs v + y before it only. The backward pass substitutes from the
@@ -29,37 +30,31 @@ class HopSubstitution(StatefulEvaluation):
     weighs_pairs = True
     tile_elements: int | None = None
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[Neumann]) -> list[str]:
         """Refuses kernels that look ahead, points that share a time, single hops, and norms of one's own."""
-        assert isinstance(kernel, Neumann)
+        kernel = integral.kernel
         reasons = ["the kernel is one hop, not a series"] if kernel.discount is None else []
         if isinstance(kernel, Stateful) and not kernel.has_growing_state:
             reasons.append("the kernel's state is not all points, and this route hands on no other")
         if not kernel.is_causal:
             reasons.append("the kernel looks ahead (is_causal is off)")
-        elif not is_ordered_by_index(domain):
+        elif not is_ordered_by_index(integral.domain):
             reasons.append("points that share a time see each other")
-        return reasons + common_refusals(kernel, domain, query_domain)
+        return reasons + common_refusals(integral)
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, Neumann)
-        return integrate_hops(kernel, u, domain, query, query_domain, _plan(kernel), self.tile_elements)
+    def compute(self, integral: Integral[Neumann]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_hops(integral, _plan(integral.kernel), self.tile_elements)
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    def run_refusals(self, integral: Integral[Neumann], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses what a cache of keys does not remember."""
+        return cache_refusals(integral, reset)
+
+    def advance(
+        self, integral: Integral[Neumann], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`; the state is every key and v + y so far, and the norm.
-
-        Raises:
-            ValueError: on a reset, masked points, or masses of their own, which the cache does not remember.
-        """
-        assert isinstance(kernel, Neumann)
-        return continue_hops(kernel, u, domain, state, reset, _plan(kernel), self.tile_elements)
+        """See `StatefulRoute.advance`; the state is every key and v + y so far, and the norm."""
+        return continue_hops(integral, state, _plan(integral.kernel), self.tile_elements)
 
 
 def _plan(kernel: Neumann) -> HopPlan:

@@ -6,9 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
-from fredholm.kernels import DiagonalForm, DiagonalRecurrence, Kernel
+from fredholm.evaluation.evaluation import Queries, Route
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import DiagonalForm, DiagonalRecurrence
 
 STRETCH = 64
 """Points over which powers of the decay are computed one by one."""
@@ -16,7 +16,7 @@ STRETCH = 64
 
 @final
 @dataclasses.dataclass(frozen=True)
-class LongConvolution(Evaluation):
+class LongConvolution(Route[DiagonalRecurrence]):
     """For `DiagonalRecurrence` kernels that do not vary in time: the whole sequence by FFT, from no state and to none.
 
     The impulse response at T points costs T d n multiplications in matrix products and T d n / 64 memory, the
@@ -25,32 +25,29 @@ class LongConvolution(Evaluation):
     """
 
     marker = DiagonalRecurrence
+    queries = Queries.AT_POINTS
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses what is no convolution; see `Evaluation.unsupported_reasons`."""
-        assert isinstance(kernel, DiagonalRecurrence)
-        reasons = [] if kernel.is_time_invariant else ["the recurrence varies in time"]
+    def refusals(self, integral: Integral[DiagonalRecurrence]) -> list[str]:
+        """Refuses what is no convolution; see `Route.refusals`."""
+        domain = integral.domain
+        reasons = [] if integral.kernel.is_time_invariant else ["the recurrence varies in time"]
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
-        if query_domain is not None and query_domain is not domain:
-            reasons.append("the queries are not the points of the signal")
         if domain.mask is not None:
             reasons.append("the state passes over points that do not exist, which a convolution cannot")
         return reasons
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, DiagonalRecurrence)
+    def compute(self, integral: Integral[DiagonalRecurrence]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
         form = kernel.diagonal_form(u).accumulating()
         length = u.shape[1]
         with torch.autocast(u.device.type, enabled=False):
             value = u.to(form.steps.dtype)
+            some = None
             if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
-                value = value * kernel.measure(domain).to(value.dtype)[..., None]
+                mass = kernel.measure(domain).to(value.dtype)[..., None]
+                value, some = value * mass, mass.cumsum(-2) > 0
             if u.numel() == 0:
                 return torch.zeros_like(u) * value
             # twice the length, so that the end does not wrap round onto the start
@@ -59,6 +56,8 @@ class LongConvolution(Evaluation):
             out = torch.fft.irfft(spectrum, size, dim=1)[:, :length]
             if form.feedthrough is not None:
                 out = out + form.feedthrough * value
+            if some is not None:
+                out = torch.where(some, out, 0.0)  # exactly, where nothing came before
         return out.to(u.dtype)
 
 

@@ -8,15 +8,17 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fredholm.domains import Domain, preceding_counts
-from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.evaluation.causal_sums import reset_refusals
+from fredholm.evaluation.evaluation import StatefulRoute
 from fredholm.evaluation.factors import chunk_elements, feature_maps, side_tensors, working_dtype
-from fredholm.evaluation.past import check_state_fits, mean_of
-from fredholm.kernels import Kernel, LowRank, State
+from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.past import mean_of, state_refusals
+from fredholm.kernels import LowRank, State
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class LowRankScan(StatefulEvaluation):
+class LowRankScan(StatefulRoute[LowRank]):
     """For causal `LowRank` kernels: the running sums of Ψ_j u_j and u_j, then Φ_iᵀ and B at every query.
 
     O(N·r·w·d) time, r the rank: every query has a sum of its own, so that Φ and Ψ are needed point by point; they are
@@ -30,47 +32,37 @@ class LowRankScan(StatefulEvaluation):
     marker = LowRank
     chunk_elements: int | None = None
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses kernels that look ahead; see `Evaluation.unsupported_reasons`."""
-        return [] if kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
+    def refusals(self, integral: Integral[LowRank]) -> list[str]:
+        """Refuses kernels that look ahead; see `Route.refusals`."""
+        return [] if integral.kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, LowRank)
-        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
-        return self._run(kernel, u, domain, None, query, query_domain)[0]
+    def compute(self, integral: Integral[LowRank]) -> Tensor:
+        """See `Route.compute`."""
+        return self.advance(integral)[0]
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    def run_refusals(self, integral: Integral[LowRank], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses a reset, and a state with positions that start anew with every chunk."""
+        return reset_refusals(reset) + state_refusals(integral, state)
+
+    def advance(
+        self, integral: Integral[LowRank], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`. Points that share a time see each other if they come in one chunk.
-
-        Raises:
-            ValueError: on a reset, which a running sum does not see; on a state and positions without times.
-        """
-        assert isinstance(kernel, LowRank)
-        check_state_fits(kernel, domain, state, reset)
-        return self._run(kernel, u, domain, state, u, domain)
-
-    def _run(
-        self, kernel: LowRank, u: Tensor, domain: Domain, state: State | None, query: Tensor, query_domain: Domain
-    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`."""
+        kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
         lifted = kernel.features.lift(domain)
         sums, mass = self._sums(kernel, u, domain, lifted)
         if state is not None:
             sums, mass = sums + state[0][:, None].to(sums.dtype), mass + state[1][:, None].to(mass.dtype)
         end = sums[:, -1], mass[:, -1].expand(len(u))
-        if query_domain is not domain or domain.times is not None:
+        if integral.at_points and domain.times is None:
+            sums, mass = sums[:, 1:], mass[:, 1:]
+        else:
             counts = preceding_counts(query_domain, domain)
             sums, mass = _at(sums, counts), _at(mass, counts)
-            lifted = lifted if query_domain is domain else kernel.features.lift(query_domain)
-        else:
-            sums, mass = sums[:, 1:], mass[:, 1:]
-        return self._read(kernel, query, lifted, sums, mass), end
+            lifted = lifted if integral.at_points else kernel.features.lift(query_domain)
+        if query_domain.given_past_mass is not None and (share := kernel.past_share(domain, query_domain)) is not None:
+            return self._read(kernel, integral.query, lifted, sums * share[..., None, None].to(sums.dtype)), end
+        return self._read(kernel, integral.query, lifted, mean_of(sums, mass[..., None, None])), end
 
     def _sums(self, kernel: LowRank, u: Tensor, domain: Domain, lifted: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_{l < j} ω_l [Ψ_l u_l; u_l] `(B, N + 1, H, r + d)`, without B only r, and Σ_{l < j} ω_l `(B', N + 1)`."""
@@ -82,10 +74,10 @@ class LowRankScan(StatefulEvaluation):
         carried = read if form.constant is None else torch.cat([read, value], dim=-1)
         return pad(carried.cumsum(1), (0, 0, 0, 0, 1, 0)), pad(mass.cumsum(1), (1, 0))
 
-    def _read(self, kernel: LowRank, query: Tensor, lifted: Tensor, sums: Tensor, mass: Tensor) -> Tensor:
+    def _read(self, kernel: LowRank, query: Tensor, lifted: Tensor, mean: Tensor) -> Tensor:
         """Φᵀ and B at the mean that each query sees."""
         own, dtype, form = kernel.features, working_dtype(query), kernel.low_rank_form()
-        mean, rank = mean_of(sums, mass[..., None, None]), form.query.shape[1]
+        rank = form.query.shape[1]
         matrices = form.query.permute(0, 2, 3, 1).to(dtype)
         tensors = [*side_tensors(own, own.query, query, lifted, dtype), matrices, mean[..., :rank].contiguous()]
         out = feature_maps(tensors, own.query.activation, self.chunk_elements or chunk_elements(query))

@@ -6,17 +6,18 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain
+from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.cells.fused import fused_recurrence
 from fredholm.evaluation.cells.op import fused_recurrence_op
 from fredholm.evaluation.cells.runs import Runs
-from fredholm.evaluation.evaluation import StatefulEvaluation
-from fredholm.kernels import CellRecurrence, Kernel, State
+from fredholm.evaluation.evaluation import Queries, StatefulRoute
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import CellRecurrence, State
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class NativeRecurrence(StatefulEvaluation):
+class NativeRecurrence(StatefulRoute[CellRecurrence]):
     """Calls torch's fused RNN, LSTM or GRU: cuDNN, oneDNN or ATen's loop, as torch.nn does.
 
     Points that do not exist are left out, and at resets sequences are cut: what remains runs packed, as a
@@ -25,26 +26,30 @@ class NativeRecurrence(StatefulEvaluation):
     """
 
     marker = CellRecurrence
+    queries = Queries.AT_POINTS
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[CellRecurrence]) -> list[str]:
         """Refuses other queries, and measures that do not count each point once."""
-        assert isinstance(kernel, CellRecurrence)
-        reasons = []
+        domain, reasons = integral.domain, []
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
-        if query_domain is not None and query_domain is not domain:
-            reasons.append("the queries are not the points of the signal")
         if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
             reasons.append("a cell does not weigh its point, and the measure was given")
         return reasons
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    def compute(self, integral: Integral[CellRecurrence]) -> Tensor:
+        """See `Route.compute`."""
+        return self.advance(integral)[0]
+
+    def run_refusals(self, integral: Integral[CellRecurrence], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses nothing; see `StatefulRoute.run_refusals`."""
+        return []
+
+    def advance(
+        self, integral: Integral[CellRecurrence], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`."""
-        assert isinstance(kernel, CellRecurrence)
+        """See `StatefulRoute.advance`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
         batch, length, _ = u.shape
         if state is None:
             state = kernel.initial_state(batch)
@@ -52,7 +57,7 @@ class NativeRecurrence(StatefulEvaluation):
             kernel.check_state(state, batch)
         u = u.to(kernel.weight_ih.dtype)
         mask = None if domain.mask is None else domain.mask.expand(batch, length)
-        if torch.compiler.is_compiling():
+        if not values_can_be_read(mask, reset):
             out, *ended = fused_recurrence_op([u, *state, *kernel.weights], len(state), kernel.mode, mask, reset)
             return out, tuple(ended)
         with torch.autocast(u.device.type, enabled=False):

@@ -17,18 +17,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fredholm.domains import Domain, is_ordered_by_index
+from fredholm.domains import is_ordered_by_index
+from fredholm.evaluation.causal_sums import reset_refusals
 from fredholm.evaluation.chunk_states import chunk_states
-from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.evaluation.evaluation import Queries, StatefulRoute, stateful
 from fredholm.evaluation.factors import working_dtype
-from fredholm.kernels import FactorisedNeumann, Kernel, RowNorm, State, Stateful
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import FactorisedNeumann, RowNorm, State
 from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.hop_norms import divided
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class NeumannScan(StatefulEvaluation):
+class NeumannScan(StatefulRoute[FactorisedNeumann]):
     """For causal `FactorisedNeumann` kernels: O(N) time and memory, a triangular solve a chunk of points.
 
     Sums are kept in at least float32, those of norms in float64 from chunk to chunk.
@@ -38,37 +40,34 @@ class NeumannScan(StatefulEvaluation):
     """
 
     marker = FactorisedNeumann
+    queries = Queries.OWN
     chunk: int = 64
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[FactorisedNeumann]) -> list[str]:
         """Refuses kernels that look ahead, other queries, and points that share a time."""
-        reasons = [] if kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
-        if (query is not None and query is not u) or (query_domain is not None and query_domain is not domain):
-            reasons.append("the queries are not the points of the signal")
-        if not is_ordered_by_index(domain):
+        reasons = [] if integral.kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
+        if not is_ordered_by_index(integral.domain):
             reasons.append("points that share a time see each other")
         return reasons
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`.
+    def compute(self, integral: Integral[FactorisedNeumann]) -> Tensor:
+        """See `Route.compute`."""
+        return self.advance(integral)[0]
 
-        Raises:
-            ValueError: on a reset or points that share a time, which sums by chunks do not see.
-        """
-        assert isinstance(kernel, FactorisedNeumann)
-        if reset is not None:
-            raise ValueError("NeumannScan: sums by chunks see no reset; use evaluation=StepLoop(), or split the u")
-        if not is_ordered_by_index(domain):
-            raise ValueError("NeumannScan: points that share a time see each other; sums by chunks do not")
+    def run_refusals(
+        self, integral: Integral[FactorisedNeumann], state: State | None, reset: Tensor | None
+    ) -> list[str]:
+        """Refuses a reset, which sums by chunks do not see."""
+        return reset_refusals(reset)
+
+    def advance(
+        self, integral: Integral[FactorisedNeumann], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
         form, wide = kernel.hop_form(u, None), torch.promote_types(working_dtype(u), torch.float32)
         mass = torch.atleast_2d(kernel.measure(domain)).to(wide)[:, None, :, None]
-        if state is None:
-            assert isinstance(kernel, Stateful)
-            state = kernel.initial_state(len(u))
+        state = stateful(kernel).initial_state(len(u)) if state is None else state
         with torch.autocast(u.device.type, enabled=False):
             key = form.key if domain.mask is None and domain.uniform_parts else torch.where(mass > 0, form.key, 0.0)
             given = (part.to(wide) for part in (form.query, key, each_query_head(form.value, kernel.num_heads), mass))

@@ -1,20 +1,23 @@
 """A block of points at a time, whose features stay in a CPU's cache; of many points the backward pass has them anew."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+
+from fredholm.evaluation.recomputed import recomputed
+from fredholm.kernels import Kernel
 
 Made = TypeVar("Made")
 
 
 class Blocks(NamedTuple):
     """How N points are cut into blocks of `size`; with `anew`, nothing of a block outlives it, and the backward pass
-    computes it anew."""
+    computes it anew from the parameters of `reads`."""
 
     size: int
     anew: bool
+    reads: Kernel | None
 
     def cut(self, points: Tensor) -> Sequence[Tensor]:
         """The blocks of a tensor with the points in dim 1."""
@@ -25,7 +28,7 @@ class Blocks(NamedTuple):
         """What `part` makes of every block."""
         for given in zip(*blocks, strict=True):
             if self.anew and len(blocks[0]) > 1:
-                yield cast("Made", checkpoint(part, *given, use_reentrant=False))
+                yield recomputed(self.reads, part, *given)
             else:
                 yield part(*given)
 
@@ -37,7 +40,7 @@ class Blocks(NamedTuple):
         return totals
 
 
-def blocks_of(u: Tensor, size: int | None, kept: int) -> Blocks:
+def blocks_of(u: Tensor, size: int | None, kept: int, reads: Kernel | None = None) -> Blocks:
     """How the points of `u` `(B, N, C)` are cut.
 
     Args:
@@ -45,5 +48,6 @@ def blocks_of(u: Tensor, size: int | None, kept: int) -> Blocks:
         size: points a block; None: 2^11 on a CPU, whose cache then holds their features, 2^16 elsewhere.
         kept: numbers in a signal up to which the backward pass finds what blocks were made of, and does not compute it
             anew; 2^24 are 64 MB in float32.
+        reads: whose parameters are read block by block; None: nothing is read but tensors.
     """
-    return Blocks(size or (1 << 11 if u.device.type == "cpu" else 1 << 16), u.numel() > kept)
+    return Blocks(size or (1 << 11 if u.device.type == "cpu" else 1 << 16), u.numel() > kept, reads)

@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.evaluation.evaluation import Queries, StatefulRoute
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recurrence import diagonal_scan, matrix_scan, window_size
 from fredholm.kernels import DiagonalForm, DiagonalRecurrence, Kernel, MatrixRecurrence, State
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Scan(StatefulEvaluation):
+class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
     """For `DiagonalRecurrence` and `MatrixRecurrence` kernels: chunks of time run at once, then joined in order.
 
     With T points, d channels and n state variables a channel, a diagonal recurrence takes O(T d n) time and, besides a
@@ -37,26 +38,32 @@ class Scan(StatefulEvaluation):
                 raise ValueError(f"Scan: {name} must be at least 1 or None; got {value}")
 
     marker = DiagonalRecurrence | MatrixRecurrence
+    queries = Queries.AT_POINTS
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    def refusals(self, integral: Integral[DiagonalRecurrence | MatrixRecurrence]) -> list[str]:
+        """Refuses points without an order, and other queries; see `Route.refusals`."""
+        return [] if integral.domain.pos_dim == 1 else ["the domain does not order its points"]
+
+    def compute(self, integral: Integral[DiagonalRecurrence | MatrixRecurrence]) -> Tensor:
+        """See `Route.compute`."""
+        return self.advance(integral)[0]
+
+    def run_refusals(
+        self, integral: Integral[DiagonalRecurrence | MatrixRecurrence], state: State | None, reset: Tensor | None
     ) -> list[str]:
-        """Refuses points without an order, and other queries; see `Evaluation.unsupported_reasons`."""
-        assert isinstance(kernel, DiagonalRecurrence | MatrixRecurrence)
-        reasons = []
-        if domain.pos_dim != 1:
-            reasons.append("the domain does not order its points")
-        if query_domain is not None and query_domain is not domain:
-            reasons.append("the queries are not the points of the signal")
-        return reasons
+        """Refuses nothing; see `StatefulRoute.run_refusals`."""
+        return []
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    def advance(
+        self,
+        integral: Integral[DiagonalRecurrence | MatrixRecurrence],
+        state: State | None = None,
+        reset: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`."""
+        """See `StatefulRoute.advance`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
         if isinstance(kernel, DiagonalRecurrence):
             return self._run_diagonal(kernel, u, domain, state, reset)
-        assert isinstance(kernel, MatrixRecurrence)
         form = kernel.matrix_form(domain, u.shape[0], state, reset)
         h = (kernel.initial_state(u.shape[0]) if state is None else state)[0]
         with torch.autocast(u.device.type, enabled=False):

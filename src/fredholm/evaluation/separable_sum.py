@@ -6,15 +6,15 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, is_ordered_by_index
-from fredholm.evaluation.causal_sums import causal_sums
-from fredholm.evaluation.evaluation import StatefulEvaluation
-from fredholm.kernels import Kernel, Separable, State
+from fredholm.evaluation.causal_sums import causal_sums, order_refusals, reset_refusals
+from fredholm.evaluation.evaluation import StatefulRoute
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import Separable, State
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class SeparableSum(StatefulEvaluation):
+class SeparableSum(StatefulRoute[Separable]):
     """For `Separable` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ [v_j, 1] being formed once, or chunk by chunk.
 
     Sums are kept in at least float32.
@@ -26,49 +26,37 @@ class SeparableSum(StatefulEvaluation):
     marker = Separable
     chunk: int = 64
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[Separable]) -> list[str]:
         """Refuses causal kernels whose i-th query does not see just the first i points."""
-        assert isinstance(kernel, Separable)
-        if kernel.is_causal and query_domain is not None and query_domain is not domain:
-            return ["the kernel is causal and the queries are not the points of the signal"]
-        if kernel.is_causal and not is_ordered_by_index(domain):
-            return ["points that share a time see each other"]
-        return []
+        return order_refusals(integral) if integral.kernel.is_causal else []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, Separable)
-        phi, psi, weighed, dtype = _pieces(kernel, u, u if query is None else query, domain)
-        with torch.autocast(u.device.type, enabled=False):
-            if kernel.is_causal:
-                return _mean(causal_sums(phi, psi, weighed, None, self.chunk)[0]).to(dtype)
+    def compute(self, integral: Integral[Separable]) -> Tensor:
+        """See `Route.compute`."""
+        if integral.kernel.is_causal:
+            return self.advance(integral)[0]
+        phi, psi, weighed, dtype = _pieces(integral)
+        with torch.autocast(phi.device.type, enabled=False):
             return _mean(phi @ (psi.mT @ weighed)[:, :, None]).to(dtype)
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`.
+    def run_refusals(self, integral: Integral[Separable], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses a reset, which a sum by chunks does not see."""
+        return reset_refusals(reset)
 
-        Raises:
-            ValueError: on a reset, which a sum by chunks does not see.
-        """
-        assert isinstance(kernel, Separable)
-        if reset is not None:
-            raise ValueError("SeparableSum: a sum by chunks sees no reset; use evaluation=StepLoop(), or split the u")
-        phi, psi, weighed, dtype = _pieces(kernel, u, u, domain)
-        with torch.autocast(u.device.type, enabled=False):
+    def advance(
+        self, integral: Integral[Separable], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`."""
+        phi, psi, weighed, dtype = _pieces(integral)
+        with torch.autocast(phi.device.type, enabled=False):
             before = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
             out, total = causal_sums(phi, psi, weighed, before, self.chunk)
             return _mean(out).to(dtype), (total[..., :-1], total[..., -1])
 
 
-def _pieces(kernel: Separable, u: Tensor, query: Tensor, domain: Domain) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+def _pieces(integral: Integral[Separable]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
     """φ by shared head `(B, H', H / H', Nq, r)`, ψ `(B, H', N, r)`, ω [v, 1] `(B, H', N, d + 1)`, the dtype."""
-    form = kernel.separable_form(u, query)
+    kernel, domain = integral.kernel, integral.domain
+    form = kernel.separable_form(integral.u, integral.query)
     dtype = torch.promote_types(form.value.dtype, torch.float32)
     phi, psi, value = (part.to(dtype) for part in form)
     mass = kernel.measure(domain).to(dtype)

@@ -6,23 +6,23 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, is_ordered_by_index
-from fredholm.evaluation.evaluation import StatefulEvaluation
-from fredholm.kernels import Kernel, State, Stateful
+from fredholm.domains import is_ordered_by_index
+from fredholm.evaluation.evaluation import Queries, StatefulRoute
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import State, Stateful
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class StepLoop(StatefulEvaluation):
+class StepLoop(StatefulRoute[Stateful]):
     """Calls the kernel's `step` along the sequence: what every faster route of a stateful kernel is tested against."""
 
     marker = Stateful
+    queries = Queries.OWN
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[Stateful]) -> list[str]:
         """Refuses kernels that look ahead, other queries, and measures that do not count each point once."""
-        assert isinstance(kernel, Stateful)
+        kernel, domain = integral.kernel, integral.domain
         reasons = [] if kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
         if kernel.has_growing_state and domain.mask is not None:
             reasons.append("a state that grows cannot pass over points that do not exist")
@@ -32,26 +32,23 @@ class StepLoop(StatefulEvaluation):
             reasons.append("a step must be told when its point is, and the domain has no times")
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
-        if query_domain is not None and query_domain is not domain:
-            reasons.append("the queries are not the points of the signal")
         if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
             reasons.append("a step does not weigh its point, and the measure was given")
         return reasons
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`.
+    def compute(self, integral: Integral[Stateful]) -> Tensor:
+        """See `Route.compute`."""
+        return self.advance(integral)[0]
 
-        Raises:
-            ValueError: on a reset of a state that grows, which has no empty state of its size.
-        """
-        assert isinstance(kernel, Stateful)
-        if reset is not None and kernel.has_growing_state:
-            raise ValueError(
-                f"StepLoop: the state of {type(kernel).__name__} holds every point, so it cannot be cleared for some "
-                "sequences of a batch alone; run the sequences one by one, or leave reset out"
-            )
+    def run_refusals(self, integral: Integral[Stateful], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses nothing; see `StatefulRoute.run_refusals`."""
+        return []
+
+    def advance(
+        self, integral: Integral[Stateful], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
         batch, length = u.shape[:2]
         fresh = kernel.initial_state(batch)
         state = fresh if state is None else state

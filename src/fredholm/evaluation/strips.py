@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain
+from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels import FeatureFilter
 
 SLACK = 1e-3
@@ -35,10 +36,10 @@ class Reach(NamedTuple):
 def reach_of(kernel: FeatureFilter, domain: Domain, asked: Domain) -> Reach | None:
     """What a kernel can see from each query; None where it sees everything, or nobody can tell.
 
-    The compiler, which knows no positions, cannot tell; on a torus all may be near.
+    Where positions cannot be read, as in a graph that is traced, nobody can; on a torus all may be near.
     """
     limited = kernel.is_causal or kernel.horizon is not None
-    if not limited or domain.is_periodic or torch.compiler.is_compiling():
+    if not limited or domain.is_periodic or not values_can_be_read(domain.pos, asked.pos):
         return None
     if min(domain.num_points, asked.num_points) == 0:
         return None

@@ -7,15 +7,16 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, GridBlock, preceding_counts
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.domains import GridBlock, preceding_counts
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.pairwise import IntegralInputs, choose_tiling, mlp_integral
-from fredholm.kernels import Kernel, PairwiseForm, PairwiseMLP
+from fredholm.kernels import PairwiseForm, PairwiseMLP
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Tiled(Evaluation):
+class Tiled(Route[PairwiseMLP]):
     """For `PairwiseMLP` kernels on any points: the last layer after the integral, the first layer by parts.
 
     Cost per pair and head 2w(2d + 2L) flops, w hidden units, d channels, L frequencies; memory O(N·d) forward and
@@ -28,22 +29,16 @@ class Tiled(Evaluation):
     marker = PairwiseMLP
     tile_elements: int | None = None
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses displacements that wrap round; see `Evaluation.unsupported_reasons`."""
-        assert isinstance(kernel, PairwiseMLP)
+    def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
+        """Refuses displacements that wrap round; see `Route.refusals`."""
+        kernel, domain = integral.kernel, integral.domain
         if domain.is_periodic and kernel.reads_displacement(domain):
             return ["displacements on a periodic domain do not split over the two points"]
         return []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, PairwiseMLP)
-        query_domain = domain if query_domain is None else query_domain
-        return integrate_pairwise(kernel, u, domain, query, query_domain, in_tiles(self.tile_elements))
+    def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_pairwise(integral, in_tiles(self.tile_elements))
 
 
 PairIntegral = Callable[[IntegralInputs, list[int], str], Tensor]
@@ -64,19 +59,10 @@ def in_tiles(tile_elements: int | None) -> PairIntegral:
 
 
 def integrate_pairwise(
-    kernel: PairwiseMLP,
-    u: Tensor,
-    domain: Domain,
-    query: Tensor | None,
-    query_domain: Domain,
-    integral: PairIntegral,
-    blocks: tuple[GridBlock, GridBlock] | None = None,
+    integral: Integral[PairwiseMLP], by: PairIntegral, blocks: tuple[GridBlock, GridBlock] | None = None
 ) -> Tensor:
-    """What `integral` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table."""
-    if query is None:
-        # a kernel that does not read u(x) needs no query's signal; zeros stand in for it
-        num_queries = query_domain.num_points
-        query = u if num_queries == u.shape[1] else u.new_zeros(u.shape[0], num_queries, u.shape[2])
+    """What `by` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table."""
+    kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
     form = kernel.pairwise_form(domain, query_domain)
     table = kernel.relative_table(blocks[1]) if blocks is not None else None
     dtype = u.dtype
@@ -91,7 +77,7 @@ def integrate_pairwise(
     seen = preceding_counts(query_domain, domain) if kernel.is_causal else None
     weights = domain.weights.to(dtype)
     inputs = IntegralInputs(
-        query=_permuted(_split_heads(query, kernel), order, -2),
+        query=_permuted(_split_heads(integral.query, kernel), order, -2),
         key=_split_heads(u, kernel),
         weights=_fold(weights if weights.ndim == 2 else weights[None], folds),
         seen=_empty(u) if seen is None else _fold(_permuted(seen, order, -1), folds),
@@ -103,17 +89,19 @@ def integrate_pairwise(
         sin_weight=_or_empty(form.sin_weight, u),
         cos_weight=_or_empty(form.cos_weight, u),
         distance_weight=_or_empty(form.distance_weight, u),
-        hidden_weight=form.hidden_weight,
-        hidden_bias=form.hidden_bias,
+        hidden_weight=_or_empty(form.hidden_weight, u),
+        hidden_bias=_or_empty(form.hidden_bias, u),
         output_weight=form.output_weight,
     )
     # of positions, differences are taken
     wide = torch.promote_types(dtype, torch.float32)
     special = {"query_pos": wide, "key_pos": wide, "seen": torch.int64}
     inputs = IntegralInputs(**{name: t.to(special.get(name, dtype)) for name, t in inputs._asdict().items()})
-    out = integral(inputs, block, kernel.activation)
+    out = by(inputs, block, kernel.activation)
     out = _permuted(out, order, -2) + _constant_part(form.output_bias, inputs, order).to(out.dtype)
-    return out.reshape(u.shape[0], kernel.num_heads, *out.shape[-2:]).transpose(1, 2).flatten(2)
+    out = out.reshape(u.shape[0], kernel.num_heads, *out.shape[-2:]).transpose(1, 2).flatten(2)
+    share = kernel.past_share(domain, query_domain)
+    return out if share is None else (out * share[..., None]).to(out.dtype)
 
 
 def _constant_part(bias: Tensor, inputs: IntegralInputs, order: Tensor | None) -> Tensor:

@@ -8,17 +8,19 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.factors import working_dtype
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.point_blocks import blocks_of
-from fredholm.kernels import FactorisedNeumann, Kernel, RowNorm
+from fredholm.kernels import FactorisedNeumann, RowNorm
 from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.hop_norms import divided
+from fredholm.kernels.solve_each import solve
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Woodbury(Evaluation):
+class Woodbury(Route[FactorisedNeumann]):
     """For `FactorisedNeumann` kernels that are not causal: O(N r²) time, N x N never formed, an r x r solve a head.
 
     Values are never formed either, for Σ ω ψ ⊗ v is Σ ω ψ ⊗ [u, 1] times [W_V, b_V]ᵀ. Sums over the points are in at
@@ -33,23 +35,19 @@ class Woodbury(Evaluation):
     block: int | None = None
     kept: int = 1 << 25
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses causal kernels; see `Evaluation.unsupported_reasons`."""
-        return ["the kernel is causal, and a sum over all points is not"] if kernel.is_causal else []
+    def refusals(self, integral: Integral[FactorisedNeumann]) -> list[str]:
+        """Refuses causal kernels; see `Route.refusals`."""
+        return ["the kernel is causal, and a sum over all points is not"] if integral.kernel.is_causal else []
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, FactorisedNeumann)
-        blocks, dtype = blocks_of(u, self.block, self.kept), working_dtype(u)
+    def compute(self, integral: Integral[FactorisedNeumann]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
+        blocks, dtype = blocks_of(u, self.block, self.kept, kernel), working_dtype(u)
         points = _Points(kernel, domain, torch.promote_types(dtype, torch.float32))
         mass = torch.atleast_2d(kernel.measure(domain)).to(points.dtype).expand(u.shape[:2])
         signal, mass = blocks.cut(u), blocks.cut(mass)
         own = list(blocks.each(points.queries, signal))
-        asked = own if query is None else list(blocks.each(points.queries, blocks.cut(query)))
+        asked = own if integral.own_queries else list(blocks.each(points.queries, blocks.cut(integral.query)))
         with torch.autocast(u.device.type, enabled=False):
             total = None
             if isinstance(kernel.norm, RowNorm):
@@ -73,7 +71,7 @@ def _table(kernel: FactorisedNeumann, sums: list[Tensor]) -> Tensor:
         squares = (grams[0] * grams[1]).sum((-2, -1), keepdim=True)  # c²
         scale = divided(scale, torch.where(squares == 0, 0.0, torch.where(squares == 0, 1.0, squares).sqrt()))
     identity = torch.eye(moments.shape[-1], dtype=moments.dtype, device=moments.device)
-    return torch.linalg.solve(identity - scale * moments, scale * carried @ kernel.value_matrices().double().mT)
+    return solve(identity - scale * moments, scale * carried @ kernel.value_matrices().double().mT)
 
 
 def _over_rows(phi: Tensor, total: Tensor | None) -> Tensor:

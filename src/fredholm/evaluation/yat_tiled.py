@@ -8,17 +8,18 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Sequence, preceding_counts
-from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.yat_sums import KINDS, YatInputs, yat_sums
 from fredholm.evaluation.yat_sums.inputs import encoded
-from fredholm.kernels import Kernel, State, StatefulYat, YatForm, YatScored
+from fredholm.kernels import State, StatefulYat, YatForm, YatScored
 from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.yat_product import working_dtype
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class YatTiled(StatefulEvaluation):
+class YatTiled(StatefulRoute[YatScored]):
     """For `YatScored` kernels: scores, densities and sums tile by tile, computed anew in the backward pass.
 
     Cost per pair and head 2(d + d_v) flops forward and five products of d or d_v backward; memory O(N·d) beside tiles.
@@ -32,30 +33,24 @@ class YatTiled(StatefulEvaluation):
     weighs_pairs = True
     tile_elements: int | None = None
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
-        """Refuses normalisers of one's own; see `Evaluation.unsupported_reasons`."""
-        assert isinstance(kernel, YatScored)
-        if type(kernel.normaliser) not in KINDS:
-            return [f"tiles do not know the normaliser {type(kernel.normaliser).__name__}"]
-        return []
+    def refusals(self, integral: Integral[YatScored]) -> list[str]:
+        """Refuses normalisers of one's own; see `Route.refusals`."""
+        normaliser = integral.kernel.normaliser
+        return [] if type(normaliser) in KINDS else [f"tiles do not know the normaliser {type(normaliser).__name__}"]
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, YatScored)
-        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
-        form = kernel.yat_form(u, domain, query, query_domain)
-        return integrate_scores(kernel, form, domain, query_domain, self._in_tiles)
+    def compute(self, integral: Integral[YatScored]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_scores(integral, self._in_tiles)
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    def run_refusals(self, integral: Integral[YatScored], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses what a cache of keys does not remember."""
+        return cache_refusals(integral, reset)
+
+    def advance(
+        self, integral: Integral[YatScored], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`, and `continue_scores`."""
-        assert isinstance(kernel, StatefulYat)
-        return continue_scores(kernel, u, domain, state, reset, self._in_tiles)
+        """See `StatefulRoute.advance`, and `continue_scores`."""
+        return continue_scores(integral, state, self._in_tiles)
 
     def _in_tiles(self, inputs: YatInputs, normaliser: list[float]) -> Tensor:
         return yat_sums(list(inputs), normaliser, self.tile_elements)[0]
@@ -65,26 +60,28 @@ YatSum = Callable[[YatInputs, list[float]], Tensor]
 """From all tensors and a normaliser as `encoded` gives it, the integral `(B, H, Nq, d_v)` in the working dtype."""
 
 
-def integrate_scores(kernel: YatScored, form: YatForm, domain: Domain, query_domain: Domain, sums: YatSum) -> Tensor:
+def integrate_scores(integral: Integral[YatScored], sums: YatSum) -> Tensor:
+    """What `sums` makes of an integral, `(B, Nq, H·d_v)`."""
+    form = integral.kernel.yat_form(integral.u, integral.domain, integral.query, integral.query_domain)
+    return _summed(integral.kernel, form, integral.domain, integral.query_domain, sums)
+
+
+def _summed(kernel: YatScored, form: YatForm, domain: Domain, query_domain: Domain, sums: YatSum) -> Tensor:
     """What `sums` makes of these queries, keys and values, `(B, Nq, H·d_v)`."""
     inputs = gathered(kernel, form, domain, query_domain)
     out = sums(inputs, encoded(kernel.normaliser))
     return out.to(inputs.value.dtype).transpose(1, 2).flatten(2)
 
 
-def continue_scores(
-    kernel: StatefulYat, u: Tensor, domain: Domain, state: State | None, reset: Tensor | None, sums: YatSum
-) -> tuple[Tensor, State]:
+def continue_scores(integral: Integral[YatScored], state: State | None, sums: YatSum) -> tuple[Tensor, State]:
     """What `sums` makes of the next points of a sequence; the state is every key and value so far.
 
     Raises:
-        ValueError: on a reset, masked points, or masses of their own, which the cache does not remember.
+        TypeError: for a kernel without a state.
     """
-    if reset is not None or not domain.is_plain:
-        raise ValueError(
-            f"{type(kernel).__name__}: a cache of keys keeps neither resets nor masks and weights; "
-            "run each sequence by itself, or call the operator on the whole signal"
-        )
+    kernel, u, domain = integral.kernel, integral.u, integral.domain
+    if not isinstance(kernel, StatefulYat):
+        raise TypeError(f"{type(kernel).__name__} carries no state along a sequence")
     if u.shape[1] == 1 and state is not None:
         # the scores of one point are few: tiles cost more than they save
         time = None if domain.times is None else domain.times[..., 0].expand(len(u))
@@ -92,7 +89,7 @@ def continue_scores(
         return out[:, None], state
     form = kernel.continued_form(u, domain, state)
     here, so_far = (Sequence(n).to(u.device) for n in (u.shape[1], form.key.shape[2]))
-    return integrate_scores(kernel, form, so_far, here, sums), (form.key, form.value)
+    return _summed(kernel, form, so_far, here, sums), (form.key, form.value)
 
 
 def gathered(kernel: YatScored, form: YatForm, domain: Domain, query_domain: Domain) -> YatInputs:

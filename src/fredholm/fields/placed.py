@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import values_can_be_read
 from fredholm.fields.field import Field
 from fredholm.fields.frames import Coordinates
 from fredholm.fields.frames.coordinates import require_digits
@@ -99,6 +100,6 @@ class PlacedField:
             raise ValueError(
                 f"PlacedField: x must be (points, {dim}) or ({batch}, points, {dim}); got {tuple(x.shape)}"
             )
-        if not torch.compiler.is_compiling() and not bool(x.isfinite().all()):
+        if values_can_be_read(x) and not bool(x.isfinite().all()):
             raise ValueError("PlacedField: x holds NaN or infinite positions; a field is asked at places that exist")
         return x

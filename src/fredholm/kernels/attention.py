@@ -59,11 +59,14 @@ class Attention(DotProduct, Stateful):
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         check_heads("kernels.Attention", embed_dim, num_heads, num_kv_heads)
+        key_dim, value_dim = (embed_dim if size is None else size for size in (kdim, vdim))
+        if min(key_dim, value_dim) < 1:
+            raise ValueError(f"kernels.Attention: kdim and vdim must be at least 1; got {key_dim} and {value_dim}")
         head_dim = embed_dim // num_heads
         self.projections = HeadProjections(
             embed_dim,
-            embed_dim if kdim is None else kdim,
-            embed_dim if vdim is None else vdim,
+            key_dim,
+            value_dim,
             num_heads,
             num_kv_heads,
             head_dim,
@@ -119,22 +122,6 @@ class Attention(DotProduct, Stateful):
                 for mine, theirs in zip((own.query_bias, own.key_bias, own.value_bias), bias.chunk(3), strict=True):
                     mine.copy_(theirs)
         return kernel
-
-    def with_separate_values(self) -> Self:
-        """The same kernel, with the same parameters, for keys and values that are two signals: u(y) = [key; value]."""
-        own = self.projections
-        with torch.device("meta"):
-            other = type(self)(
-                self.out_dim,
-                self.num_heads,
-                kdim=own.key_dim,
-                vdim=own.value_dim,
-                is_causal=self.is_causal,
-                scale=self.scale,
-                bias=self.is_affine,
-            )
-        other.projections = own.with_separate_values()
-        return other
 
     def value_matrices(self) -> Tensor:
         """See `Normalised.value_matrices`."""

@@ -26,7 +26,8 @@ class Bilinear(ValueMixing):
         """Features and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`."""
 
     @final
-    def density(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
+    def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """φ·ψ; see `ValueMixing.density`."""
+        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
         phi, psi, _ = self.bilinear_form(u, query)
         return torch.where(self.visible(domain, query_domain), phi @ psi.mT, 0.0)

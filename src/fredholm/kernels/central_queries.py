@@ -48,7 +48,7 @@ class CentralQueries(ValueMixing):
         return torch.where(mass > 0, mass, 0.0)
 
     @final
-    def density(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
+    def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """γ a, the same in every row; see `ValueMixing.density`.
 
         Raises:
@@ -59,12 +59,13 @@ class CentralQueries(ValueMixing):
                 f"{type(self).__name__}: the weights of points are the same for all queries, and the domain weighs "
                 "pairs (Domain.weigh_pairs); hide points by a mask, or use kernels.InfiniteAttention"
             )
+        num_queries = (domain if query_domain is None else query_domain).num_points
         form, wide = self.central_form(), torch.promote_types(u.dtype, torch.float32)
         q = torch.einsum("bnc,hdc->bhnd", self.multiplicand(u), form.weight.to(u.dtype)).to(wide)
         a = central_weights(q, self.given_mass(domain, wide)[:, None], form)
         gamma = self.scale()
         a = a if gamma is None else a * gamma.to(wide)[:, None]
-        return a[:, :, None].expand(-1, -1, query_domain.num_points, -1).to(u.dtype)
+        return a[:, :, None].expand(-1, -1, num_queries, -1).to(u.dtype)
 
 
 def central_weights(q: Tensor, mass: Tensor, form: CentralForm) -> Tensor:

@@ -5,13 +5,15 @@
 A pretrained layer plus a kernel behind a gate at 0 starts as that layer, and learns what it lacks.
 """
 
+import math
 from collections.abc import Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from fredholm.domains import Domain
+from fredholm.domains import Domain, whole_grid
+from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.head_blocks import weigh_by_head
 from fredholm.kernels.kernel import Kernel
 
@@ -68,8 +70,8 @@ class Sum(Kernel):
             if self.is_affine and not term.is_affine:
                 kappa = nn.functional.pad(kappa, (0, 1))
             if self.counts_points and not term.counts_points:
-                ratio = domain.weights / torch.where(domain.counts > 0, domain.counts, 1.0)
-                kappa = kappa * (ratio if ratio.ndim == 2 else ratio[None])[:, None, :, None, None].to(kappa.dtype)
+                scale = torch.atleast_2d(torch.where(domain.counts_per_mass > 0, domain.counts_per_mass, 1.0))
+                kappa = kappa / scale[:, None, :, None, None].to(kappa.dtype)
             if self.holds_pair_weights and not term.holds_pair_weights and domain.pair_weights is not None:
                 kappa = weigh_by_head(kappa, domain.pair_weights)
             total = kappa if total is None else total + kappa
@@ -135,10 +137,24 @@ def _check_terms(terms: Sequence[Kernel]) -> None:
 def _common_output_domain(terms: Sequence[Kernel], domain: Domain) -> Domain:
     first, *others = (term.output_domain(domain) for term in terms)
     for other in others:
-        same = other.num_points == first.num_points and torch.allclose(other.pos.to(first.pos.dtype), first.pos)
-        if other is not first and not same:
+        if not _same_points(first, other):
             raise ValueError(
                 f"kernels.Sum: the terms give their results at different points, {first!r} and {other!r}; "
                 "choose stride and padding so that they agree"
             )
     return first
+
+
+def _same_points(one: Domain, other: Domain) -> bool:
+    """Whether two domains have the same positions; taken on trust where only values could tell and none can be read."""
+    if other is one:
+        return True
+    if other.pos.shape[-2:] != one.pos.shape[-2:]:
+        return False
+    grids = whole_grid(one), whole_grid(other)
+    if grids[0] is not None and grids[1] is not None and grids[0].shape == grids[1].shape:
+        numbers = zip(grids[0].spacing + grids[0].origin, grids[1].spacing + grids[1].origin, strict=True)
+        return all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-8) for a, b in numbers)
+    if not values_can_be_read(one.pos, other.pos):
+        return True
+    return torch.allclose(other.pos.to(one.pos.dtype), one.pos)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import GridBlock
+from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.convolution_options import check_channels
 from fredholm.kernels.feature_filter import FeatureFilter
 from fredholm.kernels.kernel import State, Stateful
@@ -199,8 +200,8 @@ class ContinuousConvolution(FeatureFilter, Stateful):
 
         Raises:
             ValueError: on a time before the one before it, more samples within the horizon than a state holds, or, with
-                `smoothing`, steps finer than Δ. A compiled step leaves these checks out and refuses times with
-                `smoothing`.
+                `smoothing`, steps finer than Δ. Where times cannot be read, as in a compiled graph, a step leaves these
+                checks out and refuses times with `smoothing`.
         """
         signal, times = state
         if time is not None:
@@ -222,10 +223,11 @@ class ContinuousConvolution(FeatureFilter, Stateful):
     def _check_step(self, now: Tensor, times: Tensor) -> None:
         """Raises ValueError where a step at these times would not be the integral over the whole sequence."""
         name = "kernels.ContinuousConvolution.step"
-        if torch.compiler.is_compiling():
+        if not values_can_be_read(now, times):
             if self.smoothing:
                 raise ValueError(
-                    f"{name}: with smoothing a compiled step takes no time; leave it out, steps are Δ apart"
+                    f"{name}: with smoothing a step takes no time where none can be read, as in a compiled graph; "
+                    "leave it out, steps are Δ apart"
                 )
             return
         since = now - (times[:, -1] if times.shape[1] else -math.inf)

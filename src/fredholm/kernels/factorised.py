@@ -59,10 +59,9 @@ class Factorised(Stateful):
         if not self.is_causal:
             return kappa
         seen = torch.arange(domain.num_points, device=u.device) < preceding_counts(query_domain, domain)[..., None]
-        mass = self.measure(domain)
-        past = (seen * (mass if mass.ndim == 2 else mass[None])[:, None]).sum(-1, keepdim=True)  # (B', Nq, 1)
-        share = torch.where(seen & (past > 0), 1 / torch.where(past > 0, past, 1.0), 0.0)
-        return kappa * share[:, None, :, :, None, None].to(kappa.dtype)
+        share = self.past_share(domain, query_domain)
+        assert share is not None
+        return kappa * (seen * share[..., None])[:, None, :, :, None, None].to(kappa.dtype)
 
     @final
     def matrix(

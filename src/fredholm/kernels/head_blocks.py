@@ -16,12 +16,8 @@ def each_query_head(keys: Tensor, heads: int) -> Tensor:
 
 def block_diagonal(blocks: Tensor) -> Tensor:
     """κ head by head, `(B, H, Nq, N, d, d)`, as matrices on all channels, `(B, Nq, N, H·d, H·d)`."""
-    batch, heads, n_q, n_k, d, _ = blocks.shape
-    full = blocks.new_zeros(batch, n_q, n_k, heads, d, heads, d)
-    diagonal = torch.arange(heads, device=blocks.device)
-    # advanced indices apart in the index list put their dimension first
-    full[:, :, :, diagonal, :, diagonal] = blocks.transpose(0, 1)
-    return full.reshape(batch, n_q, n_k, heads * d, heads * d)
+    full = torch.diag_embed(blocks.permute(0, 2, 3, 4, 5, 1), dim1=3, dim2=5)  # (B, Nq, N, H, d, H, d)
+    return full.flatten(5).flatten(3, 4)
 
 
 def weigh_by_head(kappa: Tensor, pair_weights: Tensor) -> Tensor:

@@ -46,23 +46,6 @@ class HeadProjections(nn.Module):
         for weight in (self.query_weight, self.key_weight, self.value_weight):
             nn.init.xavier_uniform_(weight)
 
-    def with_separate_values(self) -> "HeadProjections":
-        """The same parameters, on signals [what W_K reads; what W_V reads]."""
-        with torch.device("meta"):
-            other = HeadProjections(
-                self.query_dim,
-                self.key_dim,
-                self.value_dim,
-                self.num_heads,
-                self.num_kv_heads,
-                self.head_dim,
-                separate_values=True,
-                bias=self.query_bias is not None,
-            )
-        for name, parameter in self.named_parameters():
-            setattr(other, name, parameter)
-        return other
-
     @property
     def signal_dim(self) -> int:
         """Channels of the signal at a key."""
@@ -74,13 +57,15 @@ class HeadProjections(nn.Module):
 
     def keys(self, u: Tensor) -> Tensor:
         """`(B, N, signal_dim)` to `(B, num_kv_heads, N, d)`."""
-        read = u[..., : self.key_dim] if self.separate_values else u
-        return self._heads(nn.functional.linear(read, self.key_weight, self.key_bias), self.num_kv_heads)
+        return self._key_heads(u[..., : self.key_dim] if self.separate_values else u)
 
     def values(self, u: Tensor) -> Tensor:
         """`(B, N, signal_dim)` to `(B, num_kv_heads, N, d)`."""
-        read = u[..., self.key_dim :] if self.separate_values else u
-        return self._heads(nn.functional.linear(read, self.value_weight, self.value_bias), self.num_kv_heads)
+        return self._value_heads(u[..., self.key_dim :] if self.separate_values else u)
+
+    def of_signals(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of three signals `(B, N, query_dim)`, `(B, N, key_dim)` and `(B, N, value_dim)`."""
+        return self.queries(query), self._key_heads(key), self._value_heads(value)
 
     def value_matrices(self) -> Tensor:
         """[W_V, b_V] of every query head as it acts on the whole signal, `(H, d, signal_dim)`, or + 1 with a bias."""
@@ -91,6 +76,12 @@ class HeadProjections(nn.Module):
             weight = torch.cat([weight, self.value_bias[:, None]], dim=1)
         by_head = weight.unflatten(0, (self.num_kv_heads, self.head_dim))
         return by_head.repeat_interleave(self.num_heads // self.num_kv_heads, dim=0)
+
+    def _key_heads(self, key: Tensor) -> Tensor:
+        return self._heads(nn.functional.linear(key, self.key_weight, self.key_bias), self.num_kv_heads)
+
+    def _value_heads(self, value: Tensor) -> Tensor:
+        return self._heads(nn.functional.linear(value, self.value_weight, self.value_bias), self.num_kv_heads)
 
     def _heads(self, projected: Tensor, count: int) -> Tensor:
         return projected.unflatten(-1, (count, self.head_dim)).transpose(1, 2)

@@ -80,7 +80,9 @@ class FrobeniusNorm(HopNorm):
 
     def following(self, row: Tensor, before: Tensor) -> Tensor:
         """See `HopNorm.following`."""
-        return torch.hypot(before.double(), row.double().norm(dim=(-2, -1))).to(row.dtype)
+        squares = before.double().square() + row.double().square().sum((-2, -1))
+        root = torch.where(squares == 0, 1.0, squares).sqrt()  # at 0 a root has no gradient
+        return torch.where(squares == 0, 0.0, root).to(row.dtype)
 
 
 @final

@@ -6,7 +6,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.domains import Domain, GridBlock
+from fredholm.domains import Domain, GridBlock, past_mass
 
 
 class Kernel(nn.Module, abc.ABC):
@@ -23,6 +23,8 @@ class Kernel(nn.Module, abc.ABC):
         is_affine: whether κ multiplies [u(y); 1] instead of u(y), one column more for a constant.
         counts_points: whether the measure defaults to one a point instead of total mass 1 (`Domain.counts`): a stencil
             or a recurrence sums over samples, however many there are.
+        averages_past: whether κ is divided by the mass of the past, μ{y ≤ x}: then the integral is a mean over what a
+            causal kernel sees, and what comes later changes nothing.
         is_pairwise: whether κ(x, y, u(x), u(y)) needs the two points and nothing else, so that it may be integrated
             over other nodes; a stencil needs its grid, a recurrence all points between the two.
         holds_pair_weights: whether κ has the pair weights of a measure (`Domain.weigh_pairs`) in it, as a sum over
@@ -37,6 +39,7 @@ class Kernel(nn.Module, abc.ABC):
     reads_query: bool
     is_affine: bool = False
     counts_points: bool = False
+    averages_past: bool = False
     is_pairwise: bool = True
     holds_pair_weights: bool = False
     no_weight_decay: frozenset[str] = frozenset()
@@ -66,6 +69,16 @@ class Kernel(nn.Module, abc.ABC):
     def measure(self, domain: Domain) -> Tensor:
         """Mass of each point under the measure that this kernel is integrated against, `(N,)` or `(B, N)`."""
         return domain.counts if self.counts_points else domain.weights
+
+    @final
+    def past_share(self, domain: Domain, query_domain: Domain | None = None) -> Tensor | None:
+        """1 / μ{y ≤ x} at each query, `(1 or B, Nq)`, 0 where nothing comes before it; None unless `averages_past`."""
+        if not self.averages_past:
+            return None
+        mass = past_mass(domain if query_domain is None else query_domain, domain)
+        if self.counts_points:
+            mass = mass * domain.counts_per_mass
+        return torch.where(mass > 0, 1 / torch.where(mass > 0, mass, 1.0), 0.0)
 
     @final
     def multiplicand(self, u: Tensor) -> Tensor:
@@ -155,8 +168,8 @@ class PairwiseForm(NamedTuple):
     distance_weight: Tensor | None  # r: (G, w)
     query_pos: Tensor  # (B', Nq, s)
     key_pos: Tensor  # (B', N, s)
-    hidden_weight: Tensor  # M: (m, G, w, w)
-    hidden_bias: Tensor  # (m, G, w)
+    hidden_weight: Tensor | None  # M: (m, G, w, w)
+    hidden_bias: Tensor | None  # (m, G, w)
     output_weight: Tensor  # W: (G, w, d, d_out)
     output_bias: Tensor  # b: (G, d_out, d)
 

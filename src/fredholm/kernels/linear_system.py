@@ -22,8 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
+from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.kernel import State
 from fredholm.kernels.matrix_recurrence import MatrixForm, MatrixRecurrence
+from fredholm.kernels.solve_each import solve
 
 Rule = Literal["euler", "bilinear", "zoh"]
 
@@ -144,7 +146,7 @@ def discretise(rates: Tensor, input_weight: Tensor, steps: Tensor, rule: Rule) -
     if rule == "euler":
         return identity + a, b
     if rule == "bilinear":
-        solved = torch.linalg.solve(identity - 0.5 * a, torch.cat([identity + 0.5 * a, b], dim=-1))
+        solved = solve(identity - 0.5 * a, torch.cat([identity + 0.5 * a, b], dim=-1))
     else:
         both = torch.nn.functional.pad(torch.cat([a, b], dim=-1), (0, 0, 0, b.shape[-1]))
         solved = torch.linalg.matrix_exp(both)[..., :n, :]
@@ -178,7 +180,7 @@ def _steps(
     )
     # not torch.where, which would round the number to float32
     steps = (times - before).masked_fill(torch.isinf(before), first_step).masked_fill(~exists, 0.0)
-    if not torch.compiler.is_compiling() and bool((steps < 0).any()):
+    if values_can_be_read(steps) and bool((steps < 0).any()):
         raise ValueError(
             f"kernels.LinearSystem: time runs backwards by {-steps.min().item():.4g} from the point before; give times "
             "that do not decrease, also from one chunk or step to the next"

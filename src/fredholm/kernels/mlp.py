@@ -70,12 +70,15 @@ class MLP(PairwiseMLP, MultiHead):
         sigma: standard deviation of the frequencies, in cycles per unit length.
         head_shared: one kernel for all heads instead of one a head.
         is_causal: κ = 0 where y comes after x.
+        causal_measure: what a causal kernel is integrated against. "past": the points up to x, with total mass 1, so
+            that what comes later changes nothing. "total": the whole measure, of which x sees a share, as operators
+            between functions on an interval need it. None: "past" where `is_causal`.
         epsilon: scale of the output layer's initial values.
 
     Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the
     operator starts as mean + identity. The paper states b2 = I/n, which together with the weights 1/n would give
     mean/n, not the mean that it intends. Hidden layers between (depth > 2, which the paper does not specify) start at
-    N(0, 2/w), b = 0.
+    N(0, 2/w), b = 0. A causal mean is one over the past, which the paper does not specify either.
 
     Raises:
         ValueError: on heads that do not divide the channels, a depth below 2, sizes below 1, or frequencies that
@@ -98,12 +101,20 @@ class MLP(PairwiseMLP, MultiHead):
         sigma: float = 10.0,
         head_shared: bool = False,
         is_causal: bool = False,
+        causal_measure: Literal["past", "total"] | None = None,
         epsilon: float = 1e-3,
     ) -> None:
         super().__init__()
         check_sizes("kernels.MLP", embed_dim, num_heads, pos_dim, width, num_frequencies, activation)
         if depth < 2:
             raise ValueError(f"kernels.MLP: depth counts linear layers and must be at least 2; got {depth}")
+        if causal_measure not in (None, "past", "total"):
+            raise ValueError(f"kernels.MLP: causal_measure must be 'past' or 'total'; got {causal_measure!r}")
+        if causal_measure is not None and not is_causal:
+            raise ValueError(
+                f"kernels.MLP: causal_measure={causal_measure!r} has no effect without is_causal=True; leave it out"
+            )
+        self.averages_past = is_causal and causal_measure != "total"
         self.inputs = inputs if inputs is not None else KernelInputs()
         check_frequencies("kernels.MLP", MLP, self.inputs.has_frequencies, num_frequencies, sigma)
         self.in_dim = self.out_dim = embed_dim
@@ -116,22 +127,27 @@ class MLP(PairwiseMLP, MultiHead):
         self.frequencies: Tensor
         kernels, d, hidden = (1 if head_shared else num_heads), self.head_dim, depth - 2
         self.group_sizes = _group_sizes(self.inputs, 2 * num_frequencies or pos_dim, d)
-        self.input_weight = nn.Parameter(0.02 * torch.randn(kernels, width, sum(self.group_sizes.values())))
+        self.input_weight = self.hidden_weight = self.hidden_bias = None
+        if self.group_sizes:
+            self.input_weight = nn.Parameter(0.02 * torch.randn(kernels, width, sum(self.group_sizes.values())))
         self.input_bias = nn.Parameter(torch.zeros(kernels, width))
-        self.hidden_weight = nn.Parameter(math.sqrt(2 / width) * torch.randn(hidden, kernels, width, width))
-        self.hidden_bias = nn.Parameter(torch.zeros(hidden, kernels, width))
+        if hidden:
+            self.hidden_weight = nn.Parameter(math.sqrt(2 / width) * torch.randn(hidden, kernels, width, width))
+            self.hidden_bias = nn.Parameter(torch.zeros(hidden, kernels, width))
         # (G, w, d_in, d_out): the layout in which routes apply it to sums over keys
         self.output_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, width, d, d))
         self.output_bias = nn.Parameter(torch.eye(d).repeat(kernels, 1, 1))
 
     def _columns(self) -> dict[str, Tensor]:
         """W1 by input group: name to `(G, w, size)`."""
-        columns = self.input_weight.split(list(self.group_sizes.values()), dim=-1) if self.group_sizes else ()
+        if self.input_weight is None:
+            return {}
+        columns = self.input_weight.split(list(self.group_sizes.values()), dim=-1)
         return dict(zip(self.group_sizes, columns, strict=True))
 
     def _lift(self, pos: Tensor) -> Tensor:
         lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
-        return lifted.to(self.input_weight.dtype)
+        return lifted.to(self.input_bias.dtype)
 
     def head_matrices(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
@@ -154,17 +170,24 @@ class MLP(PairwiseMLP, MultiHead):
         }
         pairs = (batch, heads, n_q, n_k)
         pieces = [parts[name]().to(u.dtype).expand(*pairs, size) for name, size in self.group_sizes.items()]
-        z = torch.cat(pieces, dim=-1) if pieces else u.new_zeros(batch, heads, n_q, n_k, 0)
-        hidden = activate(z @ self.input_weight.mT[:, None] + self.input_bias[:, None, None], self.activation)
-        for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
-            hidden = hidden @ weight.mT[:, None] + bias[:, None, None]
-            hidden = activate(hidden, self.activation)
+        p = self.input_bias[:, None, None].expand(*pairs, -1)
+        if self.input_weight is not None:
+            p = torch.cat(pieces, dim=-1) @ self.input_weight.mT[:, None] + self.input_bias[:, None, None]
+        hidden = activate(p, self.activation)
+        if self.hidden_weight is not None and self.hidden_bias is not None:
+            for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
+                hidden = hidden @ weight.mT[:, None] + bias[:, None, None]
+                hidden = activate(hidden, self.activation)
         flat = self.output_weight.mT.flatten(2)  # (G, w, d_out·d_in)
         kappa = (hidden @ flat[:, None]).unflatten(-1, (self.head_dim, self.head_dim)) + self.output_bias[:, None, None]
         if not self.is_causal:
             return kappa
         seen = torch.arange(n_k, device=u.device) < preceding_counts(query_domain, domain)[..., None]  # (B', Nq, N)
-        return torch.where(seen[:, None, :, :, None, None], kappa, torch.zeros((), dtype=kappa.dtype, device=u.device))
+        share = self.past_share(domain, query_domain)
+        share = seen if share is None else seen * share[..., None]
+        return torch.where(seen[:, None, :, :, None, None], kappa, 0.0) * share[:, None, :, :, None, None].to(
+            kappa.dtype
+        )
 
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
@@ -177,9 +200,9 @@ class MLP(PairwiseMLP, MultiHead):
         one = type(self).__new__(type(self))
         vars(one).update(vars(self), _parameters={}, num_heads=1, in_dim=self.head_dim, out_dim=self.head_dim)
         own = slice(None) if self.head_shared else slice(index, index + 1)
-        for name, parameter in self.named_parameters(recurse=False):
-            stacked = name in ("hidden_weight", "hidden_bias")
-            vars(one)[name] = parameter[:, own] if stacked else parameter[own]
+        for name, parameter in self._parameters.items():
+            of_head = (slice(None), own) if name in ("hidden_weight", "hidden_bias") else own
+            vars(one)[name] = None if parameter is None else parameter[of_head]
         return one
 
     def reads_displacement(self, domain: Domain) -> bool:
@@ -192,7 +215,7 @@ class MLP(PairwiseMLP, MultiHead):
 
         x - y splits by the angle-sum identities, but where it wraps round only the table has it.
         """
-        columns, dtype = self._columns(), self.input_weight.dtype
+        columns, dtype = self._columns(), self.input_bias.dtype
         query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
         query_bias = self.input_bias[:, None].expand(1, -1, query_domain.num_points, -1)
         key_bias = self.input_bias.new_zeros(1, *self.input_bias.shape[:1], domain.num_points, self.width)
@@ -230,7 +253,7 @@ class MLP(PairwiseMLP, MultiHead):
 
     def relative_table(self, block: GridBlock) -> Tensor:
         """See `PairwiseMLP.relative_table`; displacements of a periodic block wrap round."""
-        columns, device = self._columns(), self.input_weight.device
+        columns, device = self._columns(), self.input_bias.device
         axes = [
             -torch.arange(1 - n, n, dtype=torch.float64, device=device) * h
             for n, h in zip(block.shape, block.spacing, strict=True)
@@ -238,7 +261,7 @@ class MLP(PairwiseMLP, MultiHead):
         displacement = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)  # x - y
         if block.periodic:
             displacement = displacement - torch.floor(displacement + 0.5)
-        table = self.input_weight.new_zeros(*self.input_weight.shape[:2], *displacement.shape[:-1])
+        table = self.input_bias.new_zeros(*self.input_bias.shape, *displacement.shape[:-1])
         if "relative_position" in columns and (self.num_frequencies or block.periodic):
             table = table + torch.einsum("gwf,...f->gw...", columns["relative_position"], self._lift(displacement))
         if "distance" in columns:

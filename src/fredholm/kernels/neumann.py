@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
+from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.discount import Discount
 from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.hop_norms import HopNorm, HopScores, divided
@@ -65,14 +66,14 @@ class Neumann(ValueMixing):
         """Queries, keys and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`; None: the points."""
 
     @final
-    def elsewhere(self, domain: Domain, query_domain: Domain) -> list[str]:
-        """Why a series cannot be taken at these queries, a sentence each; empty when it can."""
-        if domain.pair_bias is not None and query_domain is not domain:
+    def elsewhere(self, domain: Domain, query_domain: Domain | None) -> list[str]:
+        """Why a series cannot be taken at these queries, a sentence each; empty when it can. None: at the points."""
+        if domain.pair_bias is not None and query_domain is not None:
             return ["pair weights are for other queries than the points, which later hops start from"]
         return []
 
     @final
-    def density(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
+    def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """a, or c; see `ValueMixing.density`.
 
         Raises:
@@ -80,8 +81,9 @@ class Neumann(ValueMixing):
         """
         for reason in self.elsewhere(domain, query_domain):
             raise ValueError(f"{type(self).__name__}: {reason}; give the queries as points of the signal")
-        at_points = query is u and query_domain is domain
-        form = self.hop_form(u, None if at_points else query)
+        own_queries = query is None and query_domain is None
+        query_domain = domain if query_domain is None else query_domain
+        form = self.hop_form(u, None if own_queries else u if query is None else query)
         with torch.autocast(u.device.type, enabled=False):
             dtype = torch.promote_types(form.value.dtype, torch.float32)
             rows = self._scores(form.query, form.key, domain, query_domain, dtype)
@@ -100,6 +102,8 @@ class Neumann(ValueMixing):
             if form.own is not None:
                 first = gamma * hop
                 series = first + (first * mass) @ series
+            # exactly 0 where no hop leads on, whatever a factorisation leaves there
+            series = torch.where((hop != 0).any(-1, keepdim=True), series, 0.0)
             return series.to(form.value.dtype)
 
     def _series(self, hop: Tensor, mass: Tensor) -> Tensor:
@@ -130,7 +134,7 @@ def activate_hop(scores: Tensor, activation: HopActivation) -> Tensor:
 
 def check_radius(name: str, step: Tensor) -> None:
     """Raises ValueError, in the name of a kernel, unless the eigenvalues of γ a Ω `(..., N, N)` are below 1 in size."""
-    if torch.compiler.is_compiling() or step.numel() == 0:
+    if step.numel() == 0 or not values_can_be_read(step):
         return
     radius = torch.linalg.eigvals(step.detach()).abs().amax().item()
     if not radius < 1:

@@ -38,8 +38,9 @@ class Normalised(ValueMixing):
         """
 
     @final
-    def density(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
+    def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """n / Z; see `ValueMixing.density`."""
+        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
         numerator = self.numerator(u, query, self.visible(domain, query_domain))
         partition = (self.pair_mass(domain, u.dtype) * numerator).sum(-1, keepdim=True)
         # not `partition > 0`: NaN stays NaN

@@ -48,38 +48,44 @@ class PointFeatures(nn.Module):
         activation: φ.
 
     Attributes:
-        position_weight: P, `(G, w, lifted_dim)`; starts at N(0, 0.02²), as the first layer of `kernels.MLP`.
-        content_weight: R, `(G, w, content_dim)`; starts likewise.
+        position_weight: P, `(G, w, lifted_dim)`; starts at N(0, 0.02²), as the first layer of `kernels.MLP`. None where
+            positions are not read.
+        content_weight: R, `(G, w, content_dim)`; starts likewise. None where the signal is not read.
         bias: c, `(G, w)`; starts at 0.
     """
 
     def __init__(self, kernels: int, width: int, lifted_dim: int, content_dim: int, activation: Activation) -> None:
         super().__init__()
         self.activation: Activation = activation
-        self.position_weight = nn.Parameter(0.02 * torch.randn(kernels, width, lifted_dim))
-        self.content_weight = nn.Parameter(0.02 * torch.randn(kernels, width, content_dim))
+        self.position_weight, self.content_weight = (
+            nn.Parameter(0.02 * torch.randn(kernels, width, columns)) if columns else None
+            for columns in (lifted_dim, content_dim)
+        )
         self.bias = nn.Parameter(torch.zeros(kernels, width))
 
     @property
     def reads_position(self) -> bool:
-        """Whether P has columns."""
-        return self.position_weight.shape[-1] > 0
+        """Whether there is P."""
+        return self.position_weight is not None
 
     @property
     def reads_content(self) -> bool:
-        """Whether R has columns."""
-        return self.content_weight.shape[-1] > 0
+        """Whether there is R."""
+        return self.content_weight is not None
 
     def forward(self, lifted: Tensor, content: Tensor) -> Tensor:
         """h, `(B, H, N, w + 1)`, from γ(x) `(B', N, lifted_dim)`, B' = 1 or B, and u `(B, H, N, content_dim)`."""
-        at_points = lifted[:, None] @ self.position_weight.mT + self.bias[:, None]
-        hidden = activate(content @ self.content_weight.mT + at_points, self.activation)
-        return nn.functional.pad(hidden, (0, 1), value=1.0)
+        p = self.bias[:, None].expand(*content.shape[:3], -1)
+        if self.position_weight is not None:
+            p = p + lifted[:, None] @ self.position_weight.mT
+        if self.content_weight is not None:
+            p = p + content @ self.content_weight.mT
+        return nn.functional.pad(activate(p, self.activation), (0, 1), value=1.0)
 
     def extra_repr(self) -> str:
         """The sizes that `print(module)` shows."""
-        width, lifted = self.position_weight.shape[1:]
-        return f"width={width}, lifted_dim={lifted}, content_dim={self.content_weight.shape[-1]}"
+        sizes = [0 if weight is None else weight.shape[-1] for weight in (self.position_weight, self.content_weight)]
+        return f"width={self.bias.shape[-1]}, lifted_dim={sizes[0]}, content_dim={sizes[1]}"
 
 
 @final

@@ -46,7 +46,7 @@ class Pointwise(Kernel):
         Raises:
             ValueError: for queries that are not the points of u.
         """
-        if query_domain is not None and query_domain is not domain:
+        if query_domain is not None and not query_domain.has_points_of(domain):
             raise ValueError(
                 f"kernels.Pointwise gives its result at the points of the signal; got other queries, {query_domain!r}"
             )

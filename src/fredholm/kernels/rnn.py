@@ -7,7 +7,9 @@ Legend: see `cell_recurrence`, and
     h_t = φ(z_t) = D_t R h_{t-1} + D_t [W, b + b'] ũ_t
     κ(t, s) = 1[s ≤ t] (∏_{s<τ≤t} D_τ R) D_s [W, b + b']
 
-Source: ITNet (arXiv 2606.19538), Definition 10 and Theorem E.1(b), which names no kernel for a nonlinear φ.
+Source: ITNet (arXiv 2606.19538), Definition 10, corrected. Its eq. 134-135 have φ'(z) in place of the secant φ(z)/z,
+W u_s in place of D_s (W u_s + b + b'), and are called exact; on a signal of size 1 a random tanh cell is missed by half
+its size. Where φ is ReLU, φ' is the secant, and only the second is missing.
 """
 
 from typing import Literal, final

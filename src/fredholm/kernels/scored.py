@@ -31,8 +31,9 @@ class Scored(ValueMixing):
         """s at every pair, `(B, H, Nq, N)`, in at least float32; what hidden pairs have is not used."""
 
     @final
-    def density(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
+    def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """See `ValueMixing.density`."""
+        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
         visible = self.visible(domain, query_domain)
         scores = self.scores(u, domain, query, query_domain)
         mass = self.pair_mass(domain, scores.dtype)

@@ -80,7 +80,7 @@ def check_ordered(name: str, domain: Domain, query_domain: Domain | None) -> Non
             f"{name} integrates over the past, which {domain!r} does not order; give a Sequence, or use a kernel "
             "without a direction (MLP, Attention, Convolution)"
         )
-    if query_domain is not None and query_domain is not domain:
+    if query_domain is not None and not query_domain.has_points_of(domain):
         raise ValueError(
             f"{name} gives its result at the points of the signal; got other queries, {query_domain!r}; "
             "leave query_domain out, and run over the reversed signal as well for what comes after a point"

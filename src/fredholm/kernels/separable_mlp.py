@@ -83,7 +83,8 @@ class SeparableMLP(FeatureProduct):
             head_shared=head_shared,
         )
         self.in_dim = self.out_dim = embed_dim
-        self.num_heads, self.is_causal, self.counts_points = num_heads, is_causal, is_causal
+        self.num_heads, self.is_causal = num_heads, is_causal
+        self.counts_points = self.averages_past = is_causal
         self.reads_time = self.features.reads_position
         self.pos_dim, self.reads_query = (pos_dim if self.reads_time else None), inputs.query_content
         kernels, d = (1 if head_shared else num_heads), embed_dim // num_heads

@@ -25,8 +25,8 @@ class ValueMixing(Kernel):
     counts_points = True
 
     @abc.abstractmethod
-    def density(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
-        """a at every pair, `(B, H, Nq, N)`, 0 where not `visible`; arguments as in `matrix`, none of them None."""
+    def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
+        """a at every pair, `(B, H, Nq, N)`, 0 where not `visible`; arguments as in `matrix`."""
 
     @abc.abstractmethod
     def value_matrices(self) -> Tensor:
@@ -71,7 +71,7 @@ class ValueMixing(Kernel):
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
         """κ, `(B, Nq, N, H·d, d_in)`; see `Kernel.matrix`."""
-        density = self._density(u, domain, query, query_domain)
+        density = self.density(u, domain, query, query_domain)
         kappa = torch.einsum("bhqk,hoi->bqkhoi", density, self.value_matrices().to(density.dtype))
         return kappa.flatten(-3, -2)
 
@@ -80,11 +80,7 @@ class ValueMixing(Kernel):
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
         """ω_j m_ij a_ij, what each point contributes to a head's integral, `(B, H, Nq, N)`; m as in the legend."""
-        density = self._density(u, domain, query, query_domain)
+        density = self.density(u, domain, query, query_domain)
         if self.holds_pair_weights:
             return density * self.mass(domain).to(density.dtype)
         return density * self.pair_mass(domain, density.dtype)
-
-    def _density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
-        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
-        return self.density(u, domain, query, query_domain)

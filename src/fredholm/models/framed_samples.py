@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Points
+from fredholm.domains.checks import values_can_be_read
 from fredholm.fields import Coordinates, Frame
 from fredholm.fields.frames.coordinates import require_digits
 
@@ -59,7 +60,7 @@ def framed_samples(
     domain = domain.restrict(key_padding_mask)
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
-    if not torch.compiler.is_compiling() and not bool(u.isfinite().all()):
+    if values_can_be_read(u) and not bool(u.isfinite().all()):
         raise ValueError(f"{name}: u holds NaN or infinite values at samples that exist; mask them")
     batch = u.shape[0]
     by = domain if frame_weights is None else Points(domain.pos, frame_weights, domain.mask)

@@ -1,89 +1,81 @@
 """What an operator asks of the arguments of a call."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Sequence
+from fredholm.evaluation import Integral
 from fredholm.kernels import Kernel, State, Stateful
 
 
-class Given(NamedTuple):
-    """A signal, where it lives, and perhaps other queries, as the caller gave them."""
-
-    u: Tensor
-    domain: Domain | None = None
-    query: Tensor | None = None
-    query_domain: Domain | None = None
-
-
-class Arguments(NamedTuple):
-    """The same as an evaluation takes them."""
-
-    u: Tensor
-    domain: Domain
-    query: Tensor | None
-    query_domain: Domain | None
-
-
 def prepare(
-    kernel: Kernel, like: Tensor | None, needs_query: bool, given: Given, key_padding_mask: Tensor | None
-) -> Arguments:
+    kernel: Kernel,
+    like: Tensor | None,
+    needs_query: bool,
+    u: Tensor,
+    domain: Domain | None,
+    query: Tensor | None,
+    query_domain: Domain | None,
+    key_padding_mask: Tensor | None,
+) -> Integral[Kernel]:
     """Checks and completes the arguments of an operator, and blanks what lies at points that do not exist.
 
     Args:
         kernel: the operator's kernel.
         like: a tensor with the operator's dtype and device; None when it holds no number at all.
         needs_query: whether u(x) is read, by the kernel or by the residual.
-        given: the arguments.
-        key_padding_mask: `(N,)` or `(B, N)` bool, True = keep.
+        u, domain, query, query_domain, key_padding_mask: as in `IntegralOperator.forward`.
 
     Raises:
         ValueError, TypeError: on shapes, devices or dtypes that do not fit.
     """
-    u, domain, query, query_domain = given
     _check_signal("u", u, kernel.in_dim, like)
-    if query_domain is domain and key_padding_mask is None:
-        query_domain = None
     domain = _checked_domain("u", u, Sequence(u.shape[1]) if domain is None else domain, kernel)
-    if query is None and query_domain is None:
-        natural = kernel.output_domain(domain)
-        query_domain = None if natural is domain else natural
     if query is not None:
         _check_signal("query", query, kernel.query_dim, like)
-        if query_domain is None and query.shape[1] != domain.num_points:
-            query_domain = Sequence(query.shape[1])
-        elif query_domain is None and key_padding_mask is not None:
-            query_domain = domain  # the mask is of the keys, not of these queries
         if query.shape[0] != u.shape[0] or query.device != u.device or query.dtype != u.dtype:
             raise ValueError(
                 f"IntegralOperator: query {tuple(query.shape)} {query.dtype} on {query.device} must share "
                 f"batch size, dtype and device with u {tuple(u.shape)} {u.dtype} on {u.device}"
             )
-    elif query_domain is not None and needs_query:
-        raise ValueError(
-            "IntegralOperator: the queries are not the points of u, and the kernel or the residual reads u(x); "
-            "pass query=, the signal at the queries, or build the operator with residual=False"
-        )
-    domain = domain.restrict(key_padding_mask)
-    if domain.batch_size is not None and domain.batch_size != u.shape[0]:
-        raise ValueError(
-            f"IntegralOperator: key_padding_mask has batch size {domain.batch_size} but u has {u.shape[0]}"
-        )
-    u = u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)
-    asked = domain
-    if query_domain is not None:
-        at_queries = u.new_empty(u.shape[0], query_domain.num_points, 0) if query is None else query
-        asked = query_domain = _checked_domain("query", at_queries, query_domain, kernel)
-    if query is not None and asked.mask is not None:
-        query = torch.where(asked.mask[..., None], query, 0.0)
-    if domain.pair_bias is not None and domain.pair_bias.shape[-2] != asked.num_points:
+    keys = domain.restrict(key_padding_mask)
+    if keys.batch_size is not None and keys.batch_size != u.shape[0]:
+        raise ValueError(f"IntegralOperator: key_padding_mask has batch size {keys.batch_size} but u has {u.shape[0]}")
+    if query_domain is None:
+        query_domain = _natural_queries(kernel, domain, query)
+        if query is None and query_domain.has_points_of(domain):
+            query_domain = keys  # nothing is wanted where a key is hidden
+    at_queries = u.new_empty(u.shape[0], query_domain.num_points, 0) if query is None else query
+    query_domain = _checked_domain("query", at_queries, query_domain, kernel)
+    if needs_query and query is None and not query_domain.has_points_of(keys):
+        if not query_domain.has_points_of(domain):
+            raise ValueError(
+                "IntegralOperator: the queries are not the points of u, and the kernel or the residual reads u(x); "
+                "pass query=, the signal at the queries, or build the operator with residual=False"
+            )
+        query = u  # the mask is of the keys, not of these queries
+    if domain.pair_bias is not None and domain.pair_bias.shape[-2] != query_domain.num_points:
         raise ValueError(
             f"IntegralOperator: the domain weighs pairs with {domain.pair_bias.shape[-2]} queries; "
-            f"there are {asked.num_points}"
+            f"there are {query_domain.num_points}"
         )
-    return Arguments(u, domain, query, query_domain)
+    if query is u and query_domain.has_points_of(keys):
+        query = None
+    if query is not None and query_domain.mask is not None:
+        query = torch.where(query_domain.mask[..., None], query, 0.0)
+    u = u if keys.mask is None else torch.where(keys.mask[..., None], u, 0.0)
+    return Integral(kernel, u, keys, query, query_domain)
+
+
+def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Domain:
+    """Where queries lie of which nothing but the signal, or not even that, was given."""
+    natural = kernel.output_domain(domain)
+    if query is None or query.shape[1] == natural.num_points:
+        return natural
+    count = query.shape[1]
+    # of a causal kernel the last query sees every point, so that it lies at the last one
+    first = domain.num_points - count if kernel.is_causal else 0
+    return Sequence(count, first=first)
 
 
 def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> None:

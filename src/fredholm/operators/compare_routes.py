@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain
-from fredholm.evaluation import ROUTES, Dense, Evaluation
+from fredholm.evaluation import AUTO, ROUTES, Dense, Integral, Route
 from fredholm.evaluation.cost import PeakMemory, synchronize
-from fredholm.operators.arguments import Arguments, Given
+from fredholm.kernels import Kernel
 from fredholm.operators.integral import IntegralOperator
 from fredholm.operators.route_comparison import RouteComparison, RouteCost
 from fredholm.quadrature import Quadrature
@@ -59,7 +59,10 @@ def compare_routes(
         TypeError, ValueError: on arguments that are none, or that the operator would not take.
     """
     _check(operator, quadratures, repeats, budget_s)
-    trial = _Trial(operator, Given(u, domain, query, query_domain), key_padding_mask, gradients)
+    u = u.detach().requires_grad_(gradients)
+    query = None if query is None else query.detach().requires_grad_(gradients)
+    given = functools.partial(operator.prepare, u, domain, query, query_domain, key_padding_mask)
+    trial = _Trial(operator, given, [u] if query is None else [u, query], gradients)
     candidates = [*_exact(operator, trial.prepared, dense_bytes), *_sampled(operator, trial.prepared, quadratures)]
     gc.collect()
     with torch.random.fork_rng(devices=[u.device] if u.device.type == "cuda" else []):
@@ -107,23 +110,23 @@ class _Candidate(NamedTuple):
     is_exact: bool
 
 
-def _exact(operator: IntegralOperator, prepared: Arguments, dense_bytes: int) -> Iterator[_Candidate]:
+def _exact(operator: IntegralOperator, prepared: Integral[Kernel], dense_bytes: int) -> Iterator[_Candidate]:
     """Every route made for the kernel, and before them that of the operator, if it is another."""
     routes = [Dense(max_bytes=dense_bytes) if isinstance(route, Dense) else route for route in ROUTES]
     own = operator.evaluation
-    if isinstance(own, Evaluation) and own not in ROUTES:
+    if isinstance(own, Route) and own not in ROUTES:
         routes.insert(0, own)
     nodes = f"all {prepared.domain.num_points} points"
     for route in routes:
-        if isinstance(operator.kernel, route.marker):
-            refusals = tuple(route.unsupported_reasons(operator.kernel, *prepared))
+        if route.is_made_for(operator.kernel):
+            refusals = tuple(route.unsupported_reasons(prepared))
             other = operator.with_quadrature(None)
             other.evaluation = route
             yield _Candidate(route.name, nodes, None if refusals else other, refusals, True)
 
 
 def _sampled(
-    operator: IntegralOperator, prepared: Arguments, quadratures: Sequence[Quadrature]
+    operator: IntegralOperator, prepared: Integral[Kernel], quadratures: Sequence[Quadrature]
 ) -> Iterator[_Candidate]:
     """The operator at other nodes, those of its own quadrature first."""
     own = operator.quadrature
@@ -135,32 +138,34 @@ def _sampled(
         except ValueError as refusal:
             yield _Candidate(quadrature.name, nodes, None, (str(refusal),), False)
         else:
-            other.evaluation = "auto"
+            other.evaluation = AUTO
             yield _Candidate(quadrature.name, nodes, other, (), False)
 
 
 @final
 class _Trial:
-    """The arguments of every pass, and the results of those that were run."""
+    """The integral of every pass, and how it is run.
+
+    Args:
+        operator: whose integral it is.
+        given: makes the integral anew, so that each pass has a graph of its own.
+        signals: what it is made of.
+        gradients: whether gradients are wanted.
+    """
 
     def __init__(
-        self, operator: IntegralOperator, given: Given, key_padding_mask: Tensor | None, gradients: bool
+        self, operator: IntegralOperator, given: Callable[[], Integral[Kernel]], signals: list[Tensor], gradients: bool
     ) -> None:
-        self.operator, self.mask, self.gradients = operator, key_padding_mask, gradients
-        u, query = (
-            None if part is None else part.detach().requires_grad_(gradients) for part in (given.u, given.query)
-        )
-        assert u is not None
-        self.given = given._replace(u=u, query=query)
-        self.prepared = operator.prepare(*given, key_padding_mask)
-        parameters = [*operator.kernel.parameters(), *operator.parameters(recurse=False)]
-        self.leaves = [p for p in [u, query, *parameters] if p is not None and p.requires_grad and p.numel()]
+        self.operator, self.given, self.gradients = operator, given, gradients
+        with torch.no_grad():
+            self.prepared = given()
+        parameters = [*signals, *operator.kernel.parameters(), *operator.parameters(recurse=False)]
+        self.leaves = [p for p in parameters if p.requires_grad and p.numel()]
 
     def run(self, operator: IntegralOperator) -> list[Tensor]:
         """The output, and with gradients those of all leaves against a fixed cotangent."""
-        u, domain, query, query_domain = self.given
         with torch.set_grad_enabled(self.gradients):
-            out = operator.forward(u, domain, query=query, query_domain=query_domain, key_padding_mask=self.mask)
+            out = operator.answer(self.given())
             if not self.gradients:
                 return [out]
             generator = torch.Generator().manual_seed(0)
@@ -171,9 +176,7 @@ class _Trial:
     @torch.no_grad()
     def integral_scale(self, out: Tensor) -> float:
         """The largest value of W^O ∫ κ u dμ in an output, which the residual and the bias would hide errors behind."""
-        u, domain, query, query_domain = self.prepared
-        rest = self.operator.around(torch.zeros_like(out), u if query is None else query)
-        asked = domain if query_domain is None else query_domain
+        rest, asked = self.operator.around(torch.zeros_like(out), self.prepared.query), self.prepared.query_domain
         return _largest(out - (rest if asked.mask is None else torch.where(asked.mask[..., None], rest, 0.0)))
 
 

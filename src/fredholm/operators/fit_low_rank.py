@@ -109,7 +109,7 @@ def _untrained(
             residual=operator.residual_weight is not None,
             bias=operator.bias is not None,
             output_projection=operator.output_weight is not None,
-        ).to(kernel.input_weight)
+        ).to(kernel.output_weight)
     with torch.no_grad():
         low.features.frequencies.copy_(kernel.frequencies)
         for name in ("output_weight", "residual_weight", "bias"):

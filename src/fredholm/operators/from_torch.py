@@ -1,25 +1,19 @@
 """Modules of torch.nn as operators, and back."""
 
-import copy
+import warnings
 from collections.abc import Callable
-from typing import final
+from typing import Any, cast, final
 
 from torch import nn
+from torch.nn import Parameter
 
 from fredholm.operators.torch_layers import AttentionLayer, ConvolutionLayer, LinearLayer, RecurrentLayer
-from fredholm.operators.torch_layers.convolution import CONVOLUTIONS, TRANSPOSED
-from fredholm.operators.torch_layers.linear import LINEAR
+from fredholm.operators.torch_layers.layer import TorchLayer, computed, duplicate, why_not
+from fredholm.operators.torch_layers.relaid import Relaid
 
-Convert = Callable[..., nn.Module]
+Convert = Callable[[nn.Module], nn.Module]
 
-CONVERTERS: dict[type[nn.Module], Convert] = {
-    **dict.fromkeys(LINEAR, LinearLayer.from_torch),
-    **dict.fromkeys((*CONVOLUTIONS, *TRANSPOSED), ConvolutionLayer.from_torch),
-    **dict.fromkeys((nn.RNN, nn.LSTM, nn.GRU), RecurrentLayer.from_torch),
-    nn.MultiheadAttention: AttentionLayer.from_torch,
-}
-LAYERS = (AttentionLayer, ConvolutionLayer, LinearLayer, RecurrentLayer)
-BACK: dict[type[nn.Module], Convert] = {layer: layer.to_torch for layer in LAYERS}
+LAYERS: tuple[type[TorchLayer], ...] = (LinearLayer, ConvolutionLayer, RecurrentLayer, AttentionLayer)
 # what mixes points or channels with weights of its own; subclasses that are not converted are named, not passed over
 MIXING = (nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Linear, nn.Bilinear)
 
@@ -27,9 +21,10 @@ MIXING = (nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAtten
 def from_torch(module: nn.Module) -> nn.Module:
     """The module with every layer that is an integral operator replaced by that operator.
 
-    Converts nn.Linear, Conv1d-3d, ConvTranspose1d-3d, MultiheadAttention, RNN, LSTM and GRU, alone or anywhere inside
-    another module, which keeps its own code: norms, activations, embeddings and pooling stay torch's. The result has
-    the calling convention, outputs and gradients of the original, of which it copies everything.
+    Converts nn.Linear, Conv1d-3d, ConvTranspose1d-3d, MultiheadAttention, RNN, LSTM and GRU, and the Conv1D of
+    transformers, alone or anywhere inside another module, which keeps its own code: norms, activations, embeddings and
+    pooling stay torch's. The result has the calling convention, names, outputs and gradients of the original, of which
+    it copies everything: what shared a parameter goes on sharing it, and hooks are called as before.
 
     Args:
         module: one of these layers, or a module that holds some. It is left as it is.
@@ -43,16 +38,22 @@ def from_torch(module: nn.Module) -> nn.Module:
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"from_torch: expected a torch.nn.Module; got {type(module).__name__}")
-    if type(module) in CONVERTERS:
-        return CONVERTERS[type(module)](module)
+    kind = _kind(module)
+    if kind is not None:
+        return kind.from_torch(module)
     if isinstance(module, MIXING):
-        raise TypeError(f"from_torch: {_unknown(module)}")
-    converted = copy.deepcopy(module)
-    exchange = _Exchange(converted, CONVERTERS, MIXING)
+        raise TypeError(f"from_torch: cannot convert a {why_not(module)}")
+    refused = [f"{path} ({wrong})" for path, inner in module.named_modules() if (wrong := computed(inner))]
+    if refused:
+        raise ValueError(f"from_torch: cannot convert {'; '.join(refused)}")
+    converted = duplicate(module)
+    exchange = _Exchange(converted, _taking(Relaid()), MIXING)
     if exchange.refused:
         raise ValueError(f"from_torch: cannot convert {'; '.join(exchange.refused)}")
     if not exchange.done:
-        kinds = ", ".join(sorted({kind.__name__ for kind in CONVERTERS if kind.__module__ != LINEAR[-1].__module__}))
+        kinds = ", ".join(
+            sorted({native.__name__ for kind in LAYERS for native in kind.natives if hasattr(nn, native.__name__)})
+        )
         raise ValueError(f"from_torch: {type(module).__name__} holds none of {kinds}")
     for inner in converted.modules():
         if isinstance(inner, nn.TransformerEncoder):
@@ -64,53 +65,113 @@ def from_torch(module: nn.Module) -> nn.Module:
 def to_torch(module: nn.Module) -> nn.Module:
     """The module with every layer of `operators.torch_layers` replaced by torch's own, with copies of the parameters.
 
+    What shared a parameter goes on sharing it, and hooks are called as before.
+
     Raises:
         ValueError: when a layer has options that torch's own lacks, or there is nothing to convert.
         TypeError: when it is no module.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"to_torch: expected a torch.nn.Module; got {type(module).__name__}")
-    if type(module) in BACK:
-        return BACK[type(module)](module)
-    converted = copy.deepcopy(module)
-    exchange = _Exchange(converted, BACK)
+    if isinstance(module, TorchLayer):
+        return module.to_torch()
+    converted, relaid = duplicate(module), Relaid()
+    exchange = _Exchange(converted, lambda layer: layer.giving(relaid) if isinstance(layer, TorchLayer) else None)
     if exchange.refused:
         raise ValueError(f"to_torch: cannot convert {'; '.join(exchange.refused)}")
     if not exchange.done:
         raise ValueError(f"to_torch: {type(module).__name__} holds no layer that from_torch makes")
+    for inner in converted.modules():
+        if isinstance(inner, nn.TransformerEncoder) and inner.enable_nested_tensor and len(inner.layers):
+            with warnings.catch_warnings(action="ignore"):  # an encoder of no layers says whether this one may
+                inner.use_nested_tensor = nn.TransformerEncoder(cast(Any, inner.layers[0]), 0).use_nested_tensor
     return converted
+
+
+def _kind(module: nn.Module) -> type[TorchLayer] | None:
+    """The layer that stands for a module of torch."""
+    return next((kind for kind in LAYERS if kind.stands_for(module)), None)
+
+
+def _taking(relaid: Relaid) -> Callable[[nn.Module], nn.Module | None]:
+    def take(module: nn.Module) -> nn.Module | None:
+        kind = _kind(module)
+        return None if kind is None else kind.taking(module, relaid)
+
+    return take
 
 
 @final
 class _Exchange:
-    """Replaces the layers inside a module; one that occurs twice stays one. Keeps what was refused and why."""
+    """Replaces the layers inside a module, whose parameters they take over; one that occurs twice stays one.
+
+    Attributes:
+        done: the layers that were replaced, and by what.
+        refused: the paths of those that were not, and why.
+    """
 
     def __init__(
-        self, root: nn.Module, converters: dict[type[nn.Module], Convert], mixing: tuple[type[nn.Module], ...] = ()
+        self,
+        root: nn.Module,
+        convert: Callable[[nn.Module], nn.Module | None],
+        mixing: tuple[type[nn.Module], ...] = (),
     ) -> None:
         self.done: dict[nn.Module, nn.Module] = {}
         self.refused: list[str] = []
+        self._laid_out: list[tuple[str, str, Parameter]] = []
         settled: tuple[str, ...] = ()
         for path, layer in list(root.named_modules(remove_duplicate=False)):
             if not path or path.startswith(settled):
                 continue
-            if type(layer) in converters:
-                self._replace(root, path, layer, converters[type(layer)])
-            elif isinstance(layer, mixing):
-                self.refused.append(f"{path} ({_unknown(layer)})")
-            else:
-                continue
+            if not self._replace(root, path, layer, convert):
+                if not isinstance(layer, mixing):
+                    continue
+                self.refused.append(f"{path} ({why_not(layer)})")
             settled = (*settled, f"{path}.")  # what lies inside belongs to the layer
+        self._check_nothing_is_torn(root)
+        seen: set[int] = set()
+        for inner in root.modules():
+            for name, value in vars(inner).items():
+                if name not in ("_modules", "_parameters", "_buffers"):
+                    vars(inner)[name] = self._renewed(value, seen)
 
-    def _replace(self, root: nn.Module, path: str, layer: nn.Module, convert: Convert) -> None:
+    def _replace(
+        self, root: nn.Module, path: str, layer: nn.Module, convert: Callable[[nn.Module], nn.Module | None]
+    ) -> bool:
+        """Whether the layer is of a kind that is replaced, though it may have been refused."""
         if layer not in self.done:
+            before = dict(layer.named_parameters())
             try:
-                self.done[layer] = convert(layer)
+                made = convert(layer)
             except (TypeError, ValueError) as error:
                 self.refused.append(f"{path} ({error})")
-                return
-        root.set_submodule(path, self.done[layer])
+                return True
+            if made is None:
+                return False
+            self.done[layer] = made
+            kept = set(made.parameters())
+            self._laid_out += [(path, name, parameter) for name, parameter in before.items() if parameter not in kept]
+        parent, _, name = path.rpartition(".")
+        root.get_submodule(parent)._modules[name] = self.done[layer]
+        return True
 
+    def _check_nothing_is_torn(self, root: nn.Module) -> None:
+        """Refuses layers that would leave a shared parameter behind in the layout that they do not have."""
+        left = {parameter: path for path, parameter in root.named_parameters(remove_duplicate=False)}
+        for path, name, parameter in self._laid_out:
+            if parameter in left:
+                self.refused.append(
+                    f"{path} (its {name} is also {left[parameter]}, and is held here in another layout; untie them)"
+                )
 
-def _unknown(layer: nn.Module) -> str:
-    return f"{type(layer).__name__} has no operator here; neither has a subclass of a layer that has one"
+    def _renewed(self, value: Any, seen: set[int]) -> Any:
+        """What a module holds besides its registered parts, with replaced layers for those that they replace."""
+        if isinstance(value, nn.Module):
+            return self.done.get(value, value)
+        if type(value) is tuple:
+            return tuple(self._renewed(part, seen) for part in value)
+        if type(value) in (list, dict) and id(value) not in seen:  # changed where it is, since others may hold it too
+            seen.add(id(value))
+            for key, part in list(enumerate(value) if type(value) is list else value.items()):
+                value[key] = self._renewed(part, seen)
+        return value

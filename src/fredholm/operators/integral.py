@@ -2,19 +2,18 @@
 
 import copy
 import warnings
-from typing import Literal, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain
-from fredholm.evaluation import STATEFUL_ROUTES, Evaluation, StatefulEvaluation, select
-from fredholm.kernels import Kernel, MultiHead, State, Stateful
-from fredholm.operators.arguments import Arguments, Given, check_state, prepare
+from fredholm.evaluation import AUTO, Evaluation, Integral, StatefulEvaluation
+from fredholm.kernels import Kernel, State, Stateful
+from fredholm.operators.arguments import check_state, prepare
 from fredholm.operators.auxiliary_loss import is_collecting, offer
-from fredholm.operators.kernel_integral import Explanation, KernelIntegral
-from fredholm.quadrature import Integrand, Quadrature
+from fredholm.quadrature import Nodes, Quadrature
 
 
 @final
@@ -23,8 +22,8 @@ class IntegralOperator(nn.Module):
 
     Args:
         kernel: κ.
-        evaluation: "auto" takes the fastest route that fits each call (`explain` says which); or one route, which
-            then must fit.
+        evaluation: how it is computed: the fastest route that fits each call (`explain` says which), or one route,
+            which then must fit.
         quadrature: where the integral is sampled; None: at all points. Needs `kernel.is_pairwise`.
         residual: whether the term W u(x) is there; W starts as the identity. Needs `kernel.in_dim == kernel.out_dim`.
         bias: whether the constant b is there; it starts at 0.
@@ -42,7 +41,7 @@ class IntegralOperator(nn.Module):
         self,
         kernel: Kernel,
         *,
-        evaluation: Evaluation | Literal["auto"] = "auto",
+        evaluation: Evaluation = AUTO,
         quadrature: Quadrature | None = None,
         residual: bool = True,
         bias: bool = True,
@@ -52,8 +51,10 @@ class IntegralOperator(nn.Module):
         super().__init__()
         if not isinstance(kernel, Kernel):
             raise TypeError(f"IntegralOperator: kernel must be a fredholm kernel; got {type(kernel).__name__}")
-        if evaluation != "auto" and not isinstance(evaluation, Evaluation):
-            raise TypeError(f"IntegralOperator: evaluation must be 'auto' or an Evaluation; got {evaluation!r}")
+        if not isinstance(evaluation, Evaluation):
+            raise TypeError(
+                f"IntegralOperator: evaluation must be an Evaluation, such as Auto() or one route; got {evaluation!r}"
+            )
         check_quadrature(kernel, quadrature)
         if residual and kernel.in_dim != kernel.out_dim:
             raise ValueError(
@@ -69,7 +70,7 @@ class IntegralOperator(nn.Module):
                 output_gain=output_gain,
             )
         self.kernel = kernel
-        self.evaluation: Evaluation | Literal["auto"] = evaluation
+        self.evaluation = evaluation
         self.quadrature: Quadrature | None
         self.add_module("quadrature", quadrature)
         self.output_weight = nn.Parameter(torch.empty(kernel.out_dim, kernel.out_dim)) if output_projection else None
@@ -106,10 +107,11 @@ class IntegralOperator(nn.Module):
         Raises:
             ValueError, TypeError: on shapes, devices or dtypes that do not fit, or a route that refuses.
         """
-        u, domain, query, query_domain = self.prepare(u, domain, query, query_domain, key_padding_mask)
-        arguments = Arguments(u, domain, query, query_domain)
-        out = self.around(self._integrate(arguments), u if query is None else query)
-        asked = domain if query_domain is None else query_domain
+        return self.answer(self.prepare(u, domain, query, query_domain, key_padding_mask))
+
+    def answer(self, integral: Integral[Kernel]) -> Tensor:
+        """What `forward` gives, of the integral that `prepare` made of its arguments."""
+        out, asked = self.around(self._integrate(integral), integral.query), integral.query_domain
         return out if asked.mask is None else torch.where(asked.mask[..., None], out, 0.0)
 
     def with_quadrature(self, quadrature: Quadrature | None) -> "IntegralOperator":
@@ -124,38 +126,25 @@ class IntegralOperator(nn.Module):
         other.add_module("quadrature", quadrature)
         return other
 
-    def _integrate(self, arguments: Arguments) -> Tensor:
+    def _integrate(self, integral: Integral[Kernel]) -> Tensor:
         """∫ κ u dμ, `(B, Nq, d_out)`, by nodes and route; offers what the nodes' proposal is to learn from."""
-        integral = KernelIntegral(self.kernel, self.evaluation)
         quadrature = self.quadrature
-        if quadrature is None:
-            return integral(*arguments)
-        integrand = self._integrand(arguments)
-        nodes = quadrature.nodes(integrand)
-        if nodes is None:
-            return integral(*arguments)
+        nodes = None if quadrature is None else self._nodes(quadrature, integral)
+        if quadrature is None or nodes is None:
+            return self.evaluation.integrate(integral)
         if quadrature.training and is_collecting():
-            loss = nodes.proposal_loss(integral, integrand)
+            loss = nodes.proposal_loss(self.evaluation, integral)
             if loss is not None:
                 offer(loss)
-        return nodes.integrate(integral, integrand)
+        return nodes.integrate(self.evaluation, integral)
 
-    def _integrand(self, arguments: Arguments) -> Integrand:
-        u, domain, query, query_domain = arguments
-        if domain.pair_bias is not None:
+    def _nodes(self, quadrature: Quadrature, integral: Integral[Kernel]) -> Nodes | None:
+        if integral.domain.pair_bias is not None:
             raise ValueError(
                 "IntegralOperator: a quadrature samples one measure for all queries, and this domain weighs pairs "
                 "(Domain.weigh_pairs); use quadrature=None"
             )
-        return Integrand(
-            u=u,
-            domain=domain,
-            query=u if query is None and query_domain is None else query,
-            query_domain=domain if query_domain is None else query_domain,
-            mass=torch.atleast_2d(domain.weights),
-            num_heads=self.kernel.num_heads if isinstance(self.kernel, MultiHead) else 1,
-            is_causal=self.kernel.is_causal,
-        )
+        return quadrature.nodes(integral)
 
     def initial_state(self, batch_size: int) -> State:
         """The state before the first point, for `step` and `scan`; only for stateful kernels."""
@@ -203,7 +192,8 @@ class IntegralOperator(nn.Module):
                 "IntegralOperator.scan goes through every point of a sequence; use with_quadrature(None), or call the "
                 "operator on the whole sequence"
             )
-        u, domain, _, _ = self.prepare(u, domain, None, None, None)
+        integral = self.prepare(u, domain)
+        u, domain = integral.u, integral.domain
         if state is not None:
             check_state(kernel, state, len(u))
         if reset is not None and (reset.shape != u.shape[:2] or reset.dtype != torch.bool):
@@ -211,13 +201,12 @@ class IntegralOperator(nn.Module):
                 f"IntegralOperator.scan: reset must be {tuple(u.shape[:2])} bool, True = start anew here; "
                 f"got {tuple(reset.shape)} {reset.dtype}"
             )
-        if self.evaluation == "auto":
-            route = select(kernel, u, domain, routes=STATEFUL_ROUTES).evaluation
-        else:
-            route = self.evaluation
-        if not isinstance(route, StatefulEvaluation):
-            raise ValueError(f"IntegralOperator.scan: {route.name} carries no state; use evaluation='auto'")
-        out, state = route.run(kernel, u, domain, state, reset)
+        if not isinstance(self.evaluation, StatefulEvaluation):
+            raise ValueError(
+                f"IntegralOperator.scan: {self.evaluation.name} carries no state; use evaluation=Auto(), or call the "
+                "operator on the whole sequence"
+            )
+        out, state = self.evaluation.run(integral, state, reset)
         out = self.around(out, u)
         return (out if domain.mask is None else torch.where(domain.mask[..., None], out, 0.0)), state
 
@@ -255,20 +244,17 @@ class IntegralOperator(nn.Module):
         key_padding_mask: Tensor | None = None,
     ) -> str:
         """Which route `forward` would take for these arguments, and why not the others."""
-        u, domain, query, query_domain = self.prepare(u, domain, query, query_domain, key_padding_mask)
-        arguments = Arguments(u, domain, query, query_domain)
-        integral = KernelIntegral(self.kernel, self.evaluation)
+        integral = self.prepare(u, domain, query, query_domain, key_padding_mask)
         if self.quadrature is None:
-            return integral.explain(*arguments)
-        integrand = self._integrand(arguments)
+            return self.evaluation.explain(integral)
         with torch.random.fork_rng(), torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            nodes = self.quadrature.nodes(integrand)
+            nodes = self._nodes(self.quadrature, integral)
             if nodes is None:
-                told = integral.explain(*arguments)
+                told = self.evaluation.explain(integral)
             else:
-                nodes.integrate(explanation := Explanation(integral), integrand)
-                told = explanation.texts[0]
-        return f"{self.quadrature.name}: {self.quadrature.describe(domain.num_points)}\n{told}"
+                nodes.integrate(explained := _Explained(self.evaluation), integral)
+                told = explained.texts[0]
+        return f"{self.quadrature.name}: {self.quadrature.describe(integral.domain.num_points)}\n{told}"
 
     def prepare(
         self,
@@ -277,11 +263,33 @@ class IntegralOperator(nn.Module):
         query: Tensor | None = None,
         query_domain: Domain | None = None,
         key_padding_mask: Tensor | None = None,
-    ) -> Arguments:
+    ) -> Integral[Kernel]:
         """Checks and completes the arguments of `forward`, and blanks what lies at points that do not exist."""
         like = self.output_weight if self.output_weight is not None else next(self.parameters(), None)
         needs_query = self.kernel.reads_query or self.residual_weight is not None
-        return prepare(self.kernel, like, needs_query, Given(u, domain, query, query_domain), key_padding_mask)
+        return prepare(self.kernel, like, needs_query, u, domain, query, query_domain, key_padding_mask)
+
+
+@final
+class _Explained(Evaluation):
+    """Notes what another evaluation says of each integral that it is asked for, and gives zeros."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+        self.texts: list[str] = []
+
+    def unsupported_reasons(self, integral: Integral[Kernel]) -> list[str]:
+        """Nothing; see `Evaluation.unsupported_reasons`."""
+        return []
+
+    def integrate(self, integral: Integral[Kernel]) -> Tensor:
+        """Zeros; see `Evaluation.integrate`."""
+        self.texts.append(self._evaluation.explain(integral))
+        return integral.u.new_zeros(len(integral.u), integral.num_queries, integral.kernel.out_dim)
+
+    def explain(self, integral: Integral[Kernel]) -> str:
+        """See `Evaluation.explain`."""
+        return self._evaluation.explain(integral)
 
 
 def check_quadrature(kernel: Kernel, quadrature: Quadrature | None) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Points
-from fredholm.evaluation import select
+from fredholm.evaluation import AUTO, Integral
 from fredholm.kernels import MLP, LowRankMLP
 from fredholm.operators.sampled_signals import Signal, draw
 
@@ -91,7 +91,7 @@ def _integral_error(low: LowRankMLP, kernel: MLP, signals: list[Signal], points:
         index = signal.drawn[:points]
         at = Points.derived(signal.domain, signal.domain.pos[:, index], signal.domain.weights[:, index])
         asked = (signal.u, signal.domain, signal.u[:, index], at)
-        exact, fitted = (select(k, *asked).evaluation.integrate(k, *asked).double() for k in (kernel, low))
+        exact, fitted = (AUTO.integrate(Integral(k, *asked)).double() for k in (kernel, low))
         errors.append((exact - fitted).square().sum())
         values.append(exact.square().sum())
     return (_root_sum(errors) / _root_sum(values).clamp_min(torch.finfo(torch.float64).tiny)).item()

@@ -38,7 +38,8 @@ def signals_of(name: str, operator: IntegralOperator, data: Iterable[Sample]) ->
     for item in data:
         u, domain = item if isinstance(item, tuple) else (item, None)
         # the operator checks shapes as in a call; queries it has none, so that their signal is not asked for
-        u, domain, _, _ = operator.prepare(u, domain)
+        integral = operator.prepare(u, domain)
+        u, domain = integral.u, integral.domain
         for b in range(len(u)):
             pos, weights = (t[b] if t.ndim > n else t for t, n in ((domain.pos, 2), (domain.weights, 1)))
             exists = torch.ones(len(pos)) if domain.mask is None else domain.mask.expand(len(u), -1)[b]

@@ -16,10 +16,11 @@ class YatDense(nn.Module):
     and its activation.
 
     It is the integral of `kernels.Yat` over n prototypes that each count once and contribute one unit vector. What it
-    stores for the backward is a byte an entry besides its input and output, with a bias one number. A second derivative
-    is refused. Products and everything after them are computed in at least float32, under autocast too; the output has
-    the dtype of the signal, or autocast's. In bfloat16 entries up to 10⁴ give finite values and gradients. NaN answers
-    NaN, and so does a point that is infinite or, in float32, longer than 10¹⁹.
+    stores for the backward is a byte an entry besides its input and output, with a bias one number; forward mode and a
+    second derivative need several arrays of the output's size. Products and everything after them are computed in at
+    least float32, under autocast too; the output has the dtype of the signal, or autocast's. In bfloat16 entries up to
+    10⁴ give finite values and gradients. NaN answers NaN, and so does a point that is infinite or, in float32, longer
+    than 10¹⁹.
 
     Prototypes start so that responses are of order 1 for points of length 1 to √d (`start_prototypes`), b at 0.
     Default ε: 10⁻³ is above the rounding of a squared distance in float32, about 10⁻⁷ (‖x‖² + ‖w‖²), up to ‖x‖² = 10⁴;

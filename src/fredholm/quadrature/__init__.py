@@ -4,7 +4,7 @@ from fredholm.quadrature.anchors import Anchors, clusters
 from fredholm.quadrature.full import Full
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.neighbourhood import Neighbourhood
-from fredholm.quadrature.nodes import Integral, Integrand, Nodes
+from fredholm.quadrature.nodes import Nodes
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
 from fredholm.quadrature.quadrature import Quadrature
@@ -13,8 +13,6 @@ from fredholm.quadrature.shared_nodes import SharedNodes
 __all__ = [
     "Anchors",
     "Full",
-    "Integral",
-    "Integrand",
     "KeyProposal",
     "MonteCarlo",
     "Neighbourhood",

@@ -9,14 +9,15 @@ Source: ITNet (arXiv 2606.19538), 3.2: "deterministic k-means anchors in positio
 is not stated there.
 """
 
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Points
+from fredholm.evaluation import Evaluation, Integral
 from fredholm.quadrature.checks import check_count
-from fredholm.quadrature.nodes import Integral, Integrand, Nodes
+from fredholm.quadrature.nodes import Nodes, mass_of
 from fredholm.quadrature.pairs import batched
 from fredholm.quadrature.quadrature import Quadrature
 
@@ -45,17 +46,17 @@ class Anchors(Quadrature):
         check_count("quadrature.Anchors", "iterations", iterations, least=0)
         self.num_nodes, self.iterations = num_nodes, iterations
 
-    def nodes(self, integrand: Integrand) -> Nodes | None:
+    def nodes(self, integral: Integral[Any]) -> Nodes | None:
         """See `Quadrature.nodes`."""
-        if integrand.is_causal:
+        if integral.kernel.is_causal:
             raise ValueError(
                 "quadrature.Anchors: the mean of a cluster would let a causal kernel look ahead; use MonteCarlo, "
                 "Neighbourhood or Full"
             )
-        domain = integrand.domain
+        domain = integral.domain
         if self.num_nodes >= domain.num_points:
             return None
-        pos, mass = batched(domain.pos), integrand.mass
+        pos, mass = batched(domain.pos), mass_of(integral)
         with torch.no_grad():
             batch = max(len(pos), len(mass))
             shared = (pos.expand(batch, -1, -1), mass.expand(batch, -1).to(pos.dtype))
@@ -81,11 +82,11 @@ class Means(Nodes):
     def __init__(self, owner: Tensor, num_clusters: int) -> None:
         self.owner, self.num_clusters = owner, num_clusters
 
-    def integrate(self, integral: Integral, integrand: Integrand) -> Tensor:
+    def integrate(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor:
         """See `Nodes.integrate`."""
-        domain, u = integrand.domain, integrand.u
+        domain, u = integral.domain, integral.u
         member = _membership(self.owner, self.num_clusters)  # (B', M, N)
-        mass = member * integrand.mass[:, None]
+        mass = member * mass_of(integral)[:, None]
         total = mass.sum(-1)
         part = mass / torch.where(total > 0, total, 1.0)[..., None]
         pos = batched(domain.pos).expand(len(part), -1, -1)
@@ -94,8 +95,10 @@ class Means(Nodes):
         # a mean of displacements from one of the points, because on a torus positions have none
         offset = domain.wrap(pos - first.gather(1, self.owner[..., None].expand(-1, -1, axes)))
         centre = first + part.to(pos.dtype) @ offset
-        return integral(
-            part.to(u.dtype) @ u, Points.derived(domain, centre, total), integrand.query, integrand.query_domain
+        query = integral.query if integral.has_query_signal else None
+        anchors = Points.derived(domain, centre, total)
+        return evaluation.integrate(
+            Integral(integral.kernel, part.to(u.dtype) @ u, anchors, query, integral.query_domain)
         )
 
 

@@ -1,8 +1,9 @@
 """Every point."""
 
-from typing import final
+from typing import Any, final
 
-from fredholm.quadrature.nodes import Integrand, Nodes
+from fredholm.evaluation import Integral
+from fredholm.quadrature.nodes import Nodes
 from fredholm.quadrature.quadrature import Quadrature
 
 
@@ -10,7 +11,7 @@ from fredholm.quadrature.quadrature import Quadrature
 class Full(Quadrature):
     """Sums over all points, as an operator without a quadrature does."""
 
-    def nodes(self, integrand: Integrand) -> Nodes | None:
+    def nodes(self, integral: Integral[Any]) -> Nodes | None:
         """None; see `Quadrature.nodes`."""
         return None
 

@@ -11,18 +11,19 @@ weights without which p_φ collapses (`pairs.cross_entropy`).
 """
 
 import warnings
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
 from fredholm.domains import preceding_counts
+from fredholm.evaluation import Integral
 from fredholm.quadrature.anchors import Anchors
 from fredholm.quadrature.checks import check_count, check_number
 from fredholm.quadrature.draw import Draw, curve_order, invert, levels
 from fredholm.quadrature.mixture import log_mixture
-from fredholm.quadrature.nodes import Integrand, Nodes
+from fredholm.quadrature.nodes import Nodes, mass_of
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from fredholm.quadrature.pairs import Learning, batched, take
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
@@ -87,13 +88,13 @@ class MonteCarlo(Quadrature):
             )
         self.at_evaluation = Anchors(num_samples) if at_evaluation == "anchors" else at_evaluation
 
-    def nodes(self, integrand: Integrand) -> Nodes | None:
+    def nodes(self, integral: Integral[Any]) -> Nodes | None:
         """See `Quadrature.nodes`."""
-        num_points = integrand.domain.num_points
+        num_points = integral.domain.num_points
         if not self.training and isinstance(self.at_evaluation, Quadrature):
             # anchors are means of neighbours, which would let a causal kernel look ahead
             anchors = isinstance(self.at_evaluation, Anchors)
-            return None if anchors and integrand.is_causal else self.at_evaluation.nodes(integrand)
+            return None if anchors and integral.kernel.is_causal else self.at_evaluation.nodes(integral)
         if self.num_samples >= num_points:
             if not torch.compiler.is_compiling():
                 warnings.warn(
@@ -102,7 +103,7 @@ class MonteCarlo(Quadrature):
                     stacklevel=3,
                 )
             return None
-        return self._per_query(integrand) if self.per_query else self._shared(integrand)
+        return self._per_query(integral) if self.per_query else self._shared(integral)
 
     def describe(self, num_points: int) -> str:
         """See `Quadrature.describe`."""
@@ -114,12 +115,12 @@ class MonteCarlo(Quadrature):
         by = "mass" if self.proposal is None else type(self.proposal).__name__
         return f"{self.num_samples} of {num_points} points {whose}, drawn by {by} ({self.draw})"
 
-    def _shared(self, integrand: Integrand) -> SharedNodes:
-        u, domain, heads = integrand.u, integrand.domain, integrand.num_heads
+    def _shared(self, integral: Integral[Any]) -> SharedNodes:
+        u, domain, heads = integral.u, integral.domain, integral.num_heads
         shape = (len(u), heads, domain.num_points)
-        proposal, mass = self.proposal, integrand.mass.detach()
+        proposal, mass = self.proposal, mass_of(integral).detach()
         if not isinstance(proposal, KeyProposal):
-            return SharedNodes(*self._drawn(mass[:, None].double().expand(shape), mass, self._order(integrand)))
+            return SharedNodes(*self._drawn(mass[:, None].double().expand(shape), mass, self._order(integral)))
         if proposal.num_heads not in (1, heads):
             raise ValueError(
                 f"quadrature.MonteCarlo: the proposal has {proposal.num_heads} heads but the nodes of this kernel can "
@@ -130,24 +131,24 @@ class MonteCarlo(Quadrature):
             return log_mixture(proposal.logits(u, domain), mass[:, None], self.uniform_share).expand(shape)
 
         with torch.no_grad():
-            index, weights = self._drawn(log_probability().double().exp(), mass, self._order(integrand))
+            index, weights = self._drawn(log_probability().double().exp(), mass, self._order(integral))
         return SharedNodes(index, weights, lambda: log_probability().gather(2, index), self.learning)
 
-    def _per_query(self, integrand: Integrand) -> NodesPerQuery:
-        domain, query_domain = integrand.domain, integrand.query_domain
-        seen = preceding_counts(query_domain, domain) if integrand.is_causal else None
-        mass, order = integrand.mass.detach(), self._order(integrand)
+    def _per_query(self, integral: Integral[Any]) -> NodesPerQuery:
+        domain, query_domain = integral.domain, integral.query_domain
+        seen = preceding_counts(query_domain, domain) if integral.kernel.is_causal else None
+        mass, order = mass_of(integral).detach(), self._order(integral)
         proposal = self.proposal
         if not isinstance(proposal, PairProposal):
-            return self._by_mass(integrand, mass, seen, order)
-        batch, num_queries = len(integrand.u), query_domain.num_points
-        query = integrand.query
-        if query is None:
+            return self._by_mass(integral, mass, seen, order)
+        batch, num_queries = len(integral.u), query_domain.num_points
+        query = integral.query
+        if not integral.has_query_signal:
             raise ValueError("quadrature.MonteCarlo: a PairProposal reads the signal at the queries; pass query=")
 
         def log_probability(rows: Tensor) -> Tensor:
             return log_mixture(
-                proposal.logits(integrand.u, domain, query, query_domain, rows),
+                proposal.logits(integral.u, domain, query, query_domain, rows),
                 _visible(mass, seen, rows, domain.num_points),
                 self.uniform_share,
             ).expand(batch, -1, -1)
@@ -163,11 +164,11 @@ class MonteCarlo(Quadrature):
             index, weights, lambda rows: log_probability(rows).gather(2, index[:, rows]), self.learning
         )
 
-    def _order(self, integrand: Integrand) -> Tensor | None:
+    def _order(self, integral: Integral[Any]) -> Tensor | None:
         """The points along the curve on which draws are spread, `(1 or B, N)`; None: as they come."""
-        if self.draw == "independent" or integrand.is_causal:
+        if self.draw == "independent" or integral.kernel.is_causal:
             return None
-        return curve_order(batched(integrand.domain.pos))
+        return curve_order(batched(integral.domain.pos))
 
     def _drawn(self, share: Tensor, mass: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
         """Nodes along the curve and their weights ω / (M p), `(B, R, M)`, from p `(B, R, N)` up to a factor."""
@@ -182,15 +183,17 @@ class MonteCarlo(Quadrature):
         weights = torch.where(drawn > 0, take(mass, index) * total / (self.num_samples * drawn), 0.0)
         return index, weights.to(mass.dtype)
 
-    def _by_mass(self, integrand: Integrand, mass: Tensor, seen: Tensor | None, order: Tensor | None) -> NodesPerQuery:
+    def _by_mass(
+        self, integral: Integral[Any], mass: Tensor, seen: Tensor | None, order: Tensor | None
+    ) -> NodesPerQuery:
         """Nodes drawn by mass: one running sum serves all queries, each up to the last point that it sees."""
-        batch, num_queries = len(integrand.u), integrand.query_domain.num_points
+        batch, num_queries = len(integral.u), integral.query_domain.num_points
         along = mass
         if order is not None:
             entries = max(len(mass), len(order))
             along = mass.expand(entries, -1).gather(1, order.expand(entries, -1))
         running = along.double().cumsum(-1).expand(batch, -1)
-        last = integrand.domain.num_points if seen is None else seen.expand(batch, -1)
+        last = integral.domain.num_points if seen is None else seen.expand(batch, -1)
         before = torch.nn.functional.pad(running, (1, 0))
         total = before[:, last, None] if isinstance(last, int) else before.gather(1, last)
         total = total.expand(batch, num_queries)[..., None]

@@ -7,14 +7,16 @@ the mass of the neighbourhood, which makes it a local mean.
 """
 
 from collections.abc import Iterator
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from fredholm.domains import preceding_counts
+from fredholm.domains.checks import values_can_be_read
+from fredholm.evaluation import Integral
 from fredholm.quadrature.checks import check_count, check_number
-from fredholm.quadrature.nodes import Integrand, Nodes
+from fredholm.quadrature.nodes import Nodes, mass_of
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from fredholm.quadrature.pairs import batched, take
 from fredholm.quadrature.quadrature import Quadrature
@@ -57,15 +59,15 @@ class Neighbourhood(Quadrature):
             check_count("quadrature.Neighbourhood", "num_neighbours", num_neighbours)
         self.radius, self.num_neighbours, self.normalise = radius, num_neighbours, normalise
 
-    def nodes(self, integrand: Integrand) -> Nodes | None:
+    def nodes(self, integral: Integral[Any]) -> Nodes | None:
         """See `Quadrature.nodes`."""
         with torch.no_grad():
-            index, near = self._search(integrand)
-        weights = take(integrand.mass, index.expand(max(len(index), len(integrand.mass)), -1, -1)) * near
+            index, near = self._search(integral)
+        weights = take(mass_of(integral), index.expand(max(len(index), len(mass_of(integral))), -1, -1)) * near
         if self.normalise:
             total = weights.sum(-1, keepdim=True)
             weights = weights / torch.where(total > 0, total, 1.0)
-        return NodesPerQuery(index.expand(len(weights), -1, -1), weights)
+        return NodesPerQuery(index.expand(len(weights), -1, -1), weights, is_mean=self.normalise)
 
     def describe(self, num_points: int) -> str:
         """See `Quadrature.describe`."""
@@ -73,14 +75,15 @@ class Neighbourhood(Quadrature):
         within = "" if self.radius is None else f" within {self.radius:g} of each query"
         return f"{nearest}{num_points} points{within or ', for each query'}"
 
-    def _search(self, integrand: Integrand) -> tuple[Tensor, Tensor]:
+    def _search(self, integral: Integral[Any]) -> tuple[Tensor, Tensor]:
         """Points near each query, and which of them are its neighbours, `(B', Nq, K)` each."""
-        distances = _Distances(integrand)
-        size = max(1, SEARCHED_PAIRS // max(1, distances.batch * integrand.domain.num_points))
-        flat = integrand.domain.pos.ndim == 2 and integrand.query_domain.pos.ndim == 2
-        strips = flat and not integrand.domain.is_periodic and not torch.compiler.is_compiling()
+        distances = _Distances(integral)
+        size = max(1, SEARCHED_PAIRS // max(1, distances.batch * integral.domain.num_points))
+        places = integral.domain.pos, integral.query_domain.pos
+        flat = all(pos.ndim == 2 for pos in places)
+        strips = flat and not integral.domain.is_periodic and values_can_be_read(*places)
         rows, found = [], []
-        for some, points in self._strips(integrand, distances, size) if strips else _blocks(integrand, size):
+        for some, points in self._strips(integral, distances, size) if strips else _blocks(integral, size):
             local, near = self._nearest(distances.squared(some, points))
             rows.append(some)
             found.append((points[local] if len(points) else local, near))
@@ -92,10 +95,10 @@ class Neighbourhood(Quadrature):
         order = torch.cat(rows).argsort()
         return index[:, order], near[:, order]
 
-    def _strips(self, integrand: Integrand, distances: "_Distances", size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _strips(self, integral: Integral[Any], distances: "_Distances", size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Queries in strips along the first axis, and the points that may be neighbours by where they are along it."""
-        along, order = integrand.domain.pos[:, 0].sort(stable=True)
-        asked = integrand.query_domain.pos[:, 0].to(along.dtype)
+        along, order = integral.domain.pos[:, 0].sort(stable=True)
+        asked = integral.query_domain.pos[:, 0].to(along.dtype)
         for rows in asked.argsort(stable=True).split(size):
             if len(rows) == 0:
                 yield rows, order[:0]
@@ -128,7 +131,8 @@ class Neighbourhood(Quadrature):
         near = squared < torch.inf
         if self.radius is not None:
             near = near & (squared <= self._edge(squared.dtype) ** 2)
-            count = int(near.sum(-1).max()) if near.numel() else 0
+            # nobody can tell how many are near where values cannot be read
+            count = count if not values_can_be_read(near) else int(near.sum(-1).max()) if near.numel() else 0
         if self.num_neighbours is not None:
             count = min(count, self.num_neighbours)
         distance, index = torch.where(near, squared, torch.inf).topk(
@@ -137,11 +141,11 @@ class Neighbourhood(Quadrature):
         return index, distance < torch.inf
 
 
-def _blocks(integrand: Integrand, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _blocks(integral: Integral[Any], size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Queries as they come, and all points."""
-    device = integrand.domain.device
-    points = torch.arange(integrand.domain.num_points, device=device)
-    for rows in torch.arange(integrand.query_domain.num_points, device=device).split(size):
+    device = integral.domain.device
+    points = torch.arange(integral.domain.num_points, device=device)
+    for rows in torch.arange(integral.query_domain.num_points, device=device).split(size):
         yield rows, points
 
 
@@ -149,12 +153,12 @@ def _blocks(integrand: Integrand, size: int) -> Iterator[tuple[Tensor, Tensor]]:
 class _Distances:
     """‖x_i - y_j‖² between the queries and points of an integral; infinite where a point must not be a neighbour."""
 
-    def __init__(self, integrand: Integrand) -> None:
-        domain, query_domain = integrand.domain, integrand.query_domain
+    def __init__(self, integral: Integral[Any]) -> None:
+        domain, query_domain = integral.domain, integral.query_domain
         self._domain = domain
         self._pos, self._query_pos = batched(domain.pos), batched(query_domain.pos)
-        self._hidden = integrand.mass == 0
-        self._seen = preceding_counts(query_domain, domain) if integrand.is_causal else None
+        self._hidden = mass_of(integral) == 0
+        self._seen = preceding_counts(query_domain, domain) if integral.kernel.is_causal else None
         entries = (self._pos, self._query_pos, self._hidden, *(() if self._seen is None else (self._seen,)))
         self.batch = max([len(each) for each in entries])
 

@@ -6,61 +6,46 @@ Legend of this folder
 """
 
 import abc
-from typing import NamedTuple
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, Points, order_times
-
-
-class Integral(abc.ABC):
-    """Sums κ u over all points of whatever domain it is given; an operator makes one of its kernel."""
-
-    @abc.abstractmethod
-    def __call__(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
-        """Arguments and result as in `Evaluation.integrate`."""
-
-    @abc.abstractmethod
-    def head(self, index: int) -> "Integral":
-        """The integral of one head, on its share of the channels."""
-
-
-class Integrand(NamedTuple):
-    """An integral that is to be sampled.
-
-    `num_heads` says for how many heads nodes may differ: each then has an equal share of the channels; 1: for none.
-    """
-
-    u: Tensor  # (B, N, d_in)
-    domain: Domain
-    query: Tensor | None  # (B, Nq, query_dim); None only where neither kernel nor proposal reads it
-    query_domain: Domain
-    mass: Tensor  # ω: (1 or B, N)
-    num_heads: int
-    is_causal: bool
-
-    def ordered_queries(self) -> tuple[Domain, Tensor | None]:
-        """The queries' domain and the points' times, `(1 or B, N)`, by which nodes keep their order; None: no order."""
-        if not self.is_causal:
-            return self.query_domain, None
-        asked, times = order_times(self.query_domain, self.domain)
-        queries = self.query_domain
-        pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
-        batch = max(len(pos), len(asked))
-        pos, asked = pos.expand(batch, -1, -1), asked.expand(batch, -1)
-        return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), asked), times
+from fredholm.domains import Domain, Points, order_times, past_mass
+from fredholm.evaluation import Evaluation, Integral
 
 
 class Nodes(abc.ABC):
     """Points, with weights, that stand for all points of a domain in an integral."""
 
     @abc.abstractmethod
-    def integrate(self, integral: Integral, integrand: Integrand) -> Tensor:
+    def integrate(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor:
         """The sum over the nodes, `(B, Nq, d_out)`."""
 
-    def proposal_loss(self, integral: Integral, integrand: Integrand) -> Tensor | None:
+    def proposal_loss(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor | None:
         """How far the distribution that the nodes were drawn from is from the best one; None: nothing is learned.
 
         Its gradient reaches the parameters of that distribution and nothing else.
         """
         return None
+
+
+def mass_of(integral: Integral[Any]) -> Tensor:
+    """ω, `(1 or B, N)`."""
+    return torch.atleast_2d(integral.domain.weights)
+
+
+def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
+    """The queries' domain and the points' times, `(1 or B, N)`, by which nodes keep their order; None: no order.
+
+    Of a causal kernel the queries also keep the mass of their past, which nodes alone do not tell.
+    """
+    queries = integral.query_domain
+    if not integral.kernel.is_causal:
+        return queries, None
+    asked, times = order_times(queries, integral.domain)
+    past = past_mass(queries, integral.domain)
+    pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
+    batch = max(len(pos), len(asked))
+    pos, asked = pos.expand(batch, -1, -1), asked.expand(batch, -1)
+    return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), asked, past), times

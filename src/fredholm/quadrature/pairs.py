@@ -1,12 +1,13 @@
 """Pairs of a query and a point: what each contributes, and how a proposal learns from it. Legend: `nodes.py`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fredholm.domains import Points
-from fredholm.quadrature.nodes import Integral, Integrand
+from fredholm.evaluation import Evaluation, Integral, share
+from fredholm.quadrature.nodes import ordered_queries
 
 
 class Learning(NamedTuple):
@@ -14,12 +15,6 @@ class Learning(NamedTuple):
 
     loss_weight: float
     num_targets: int
-
-
-def share(signal: Tensor, head: int, num_heads: int) -> Tensor:
-    """The channels of one head, `(B, N, C / H)`."""
-    size = signal.shape[-1] // num_heads
-    return signal[..., head * size : (head + 1) * size]
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
@@ -36,13 +31,13 @@ def batched(values: Tensor) -> Tensor:
 
 
 def pair_norms(
-    integral: Integral, integrand: Integrand, index: Tensor, rows: Tensor, head: int = 0, num_heads: int = 1
+    evaluation: Evaluation, integral: Integral[Any], index: Tensor, rows: Tensor, head: int = 0, num_heads: int = 1
 ) -> Tensor:
     """‖κ_ij u_j‖ of one head at the queries `rows` `(q,)` and the points `index` `(B, q, M)` of each: `(B, q, M)`.
 
     Every pair is an integral of its own, over one point of mass 1. 0 where a causal kernel is, or no query exists.
     """
-    domain, (query_domain, times) = integrand.domain, integrand.ordered_queries()
+    domain, (query_domain, times) = integral.domain, ordered_queries(integral)
     batch, _, samples = index.shape
 
     def at_points(values: Tensor) -> Tensor:
@@ -55,11 +50,14 @@ def pair_norms(
     ones = domain.weights.new_ones(index.numel(), 1)
     point = Points.derived(domain, at_points(batched(domain.pos)), ones, None if times is None else at_points(times))
     asked_at = None if times is None or query_domain.times is None else at_queries(query_domain.times)
-    asked = Points.derived(query_domain, at_queries(batched(query_domain.pos)), ones, asked_at)
-    query = None if integrand.query is None else at_queries(share(integrand.query, head, num_heads))
-    value = integral(at_points(share(integrand.u, head, num_heads)), point, query, asked)
+    past = None if query_domain.given_past_mass is None else at_queries(query_domain.given_past_mass)
+    asked = Points.derived(query_domain, at_queries(batched(query_domain.pos)), ones, asked_at, past)
+    query = at_queries(share(integral.query, head, num_heads)) if integral.has_query_signal else None
+    kernel = integral.kernel if num_heads == 1 else integral.head(head).kernel
+    pair = Integral(kernel, at_points(share(integral.u, head, num_heads)), point, query, asked)
+    value = evaluation.integrate(pair)
     norms = torch.linalg.vector_norm(value.float(), dim=-1).view(index.shape)
-    mask = integrand.query_domain.mask
+    mask = integral.query_domain.mask
     return norms if mask is None else norms * torch.atleast_2d(mask)[:, rows, None]
 
 

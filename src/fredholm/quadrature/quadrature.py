@@ -1,11 +1,12 @@
 """The abstract quadrature: where an integral is sampled."""
 
 import abc
-from typing import final
+from typing import Any, final
 
 from torch import nn
 
-from fredholm.quadrature.nodes import Integrand, Nodes
+from fredholm.evaluation import Integral
+from fredholm.quadrature.nodes import Nodes
 
 
 class Quadrature(nn.Module, abc.ABC):
@@ -16,7 +17,7 @@ class Quadrature(nn.Module, abc.ABC):
     """
 
     @abc.abstractmethod
-    def nodes(self, integrand: Integrand) -> Nodes | None:
+    def nodes(self, integral: Integral[Any]) -> Nodes | None:
         """The nodes of this integral; None: every point, as it is."""
 
     @abc.abstractmethod

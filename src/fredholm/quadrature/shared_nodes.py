@@ -1,14 +1,15 @@
 """Points that all queries share."""
 
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from fredholm.domains import subset
-from fredholm.quadrature.nodes import Integral, Integrand, Nodes
-from fredholm.quadrature.pairs import Learning, cross_entropy, pair_norms, share, take
+from fredholm.evaluation import Evaluation, Integral, share
+from fredholm.quadrature.nodes import Nodes, mass_of, ordered_queries
+from fredholm.quadrature.pairs import Learning, cross_entropy, pair_norms, take
 
 
 @final
@@ -33,33 +34,33 @@ class SharedNodes(Nodes):
         self.index, self.weights = index, weights
         self.log_probability, self.learning = log_probability, learning
 
-    def integrate(self, integral: Integral, integrand: Integrand) -> Tensor:
+    def integrate(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor:
         """See `Nodes.integrate`."""
-        query_domain, times = integrand.ordered_queries()
-        query, heads = integrand.query, self.index.shape[1]
+        query_domain, times = ordered_queries(integral)
+        heads = self.index.shape[1]
         parts = []
         for h in range(heads):
-            domain = subset(integrand.domain, self.index[:, h], self.weights[:, h], times)
-            own = integral if heads == 1 else integral.head(h)
-            signal = take(share(integrand.u, h, heads), self.index[:, h])
-            parts.append(own(signal, domain, None if query is None else share(query, h, heads), query_domain))
+            domain = subset(integral.domain, self.index[:, h], self.weights[:, h], times)
+            kernel = integral.kernel if heads == 1 else integral.head(h).kernel
+            signal = take(share(integral.u, h, heads), self.index[:, h])
+            query = share(integral.query, h, heads) if integral.has_query_signal else None
+            parts.append(evaluation.integrate(Integral(kernel, signal, domain, query, query_domain)))
         return parts[0] if heads == 1 else torch.cat(parts, dim=-1)
 
-    def proposal_loss(self, integral: Integral, integrand: Integrand) -> Tensor | None:
+    def proposal_loss(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor | None:
         """Cross-entropy towards the best common distribution, p_j ∝ ω_j sqrt(Σ_i ‖κ_ij u_j‖²).
 
         That one minimises the variance summed over the queries. A mean over batch and heads; see `Nodes.proposal_loss`.
         """
-        if self.log_probability is None or self.learning is None or integrand.query_domain.num_points == 0:
+        if self.log_probability is None or self.learning is None or integral.num_queries == 0:
             return None
-        mass = integrand.mass.expand(len(self.index), -1)
+        mass = mass_of(integral).expand(len(self.index), -1)
         heads = self.index.shape[1]
         squares = []
         with torch.no_grad():
-            rows = torch.randint(integrand.query_domain.num_points, (self.learning.num_targets,), device=mass.device)
+            rows = torch.randint(integral.num_queries, (self.learning.num_targets,), device=mass.device)
             for h in range(heads):
-                own = integral if heads == 1 else integral.head(h)
                 index = self.index[:, h, None].expand(-1, len(rows), -1)
-                squares.append(pair_norms(own, integrand, index, rows, h, heads).square().sum(1))
+                squares.append(pair_norms(evaluation, integral, index, rows, h, heads).square().sum(1))
             target = torch.stack(squares, dim=1).sqrt() * take(mass, self.index)
         return self.learning.loss_weight * cross_entropy(target, self.log_probability())

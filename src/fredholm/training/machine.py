@@ -33,7 +33,7 @@ def _devices() -> dict[str, str]:
 
 
 def _routes() -> dict[str, str]:
-    return {route.name: (type(route).__doc__ or "").partition("\n")[0] for route in evaluation.ROUTES}
+    return {route.name: route.purpose for route in evaluation.ROUTES}
 
 
 def _extras() -> dict[str, str]:

@@ -56,8 +56,8 @@ class Equality(NamedTuple):
     def checks(self) -> list[Check]:
         """The integral by literal quadrature and by every fast route that takes it, each with its gradients."""
         reference = self._with_gradients(self.expected())
-        arguments = self.operator.prepare(self.u, self.domain, self.query, self.query_domain)
-        accepting = [r for r in FAST_ROUTES if not r.unsupported_reasons(self.operator.kernel, *arguments)]
+        integral = self.operator.prepare(self.u, self.domain, self.query, self.query_domain)
+        accepting = [route for route in FAST_ROUTES if not route.unsupported_reasons(integral)]
         rows = []
         for route in [Dense(), *accepting]:
             self.operator.evaluation = route

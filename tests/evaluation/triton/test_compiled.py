@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import TritonFactorisedSum, TritonTiled, TritonYat
+from fredholm.evaluation import Integral, TritonFactorisedSum, TritonTiled, TritonYat
 from fredholm.evaluation.triton import machine
 from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
-from tests.contracts.routes import Problem, results
+from tests.contracts.routes import results
 
 triton = pytest.importorskip("triton")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(machine.INTERPRETING, reason="the interpreter compiles nothing")]
@@ -44,7 +44,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, 
 def record_all(domain: Domain, dtype: torch.dtype, head_dim: int, **options: Any) -> None:
     """Runs an integral and its gradients without the kernels' own work."""
     kernel = MLP(head_dim, 1, domain.pos_dim, **options).to(dtype)
-    results(TritonTiled(), Problem(kernel, torch.zeros(1, domain.num_points, head_dim, dtype=dtype), domain))
+    results(TritonTiled(), Integral(kernel, torch.zeros(1, domain.num_points, head_dim, dtype=dtype), domain))
 
 
 def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
@@ -116,7 +116,7 @@ def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype
 def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, dtype):
     head_dim, options = sizes["head_dim"], {name: sizes[name] for name in ("width", "num_frequencies")}
     kernel = SeparableMLP(head_dim, 1, 2, **options).to(dtype)
-    results(TritonFactorisedSum(), Problem(kernel, torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
+    results(TritonFactorisedSum(), Integral(kernel, torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
     assert len(launches) == 2 + 2 * 3  # S and h T; backward, for each, two orders of gradients and the other sum
     check_that_all_fit(launches, tmp_path, on_tensor_cores=sizes is PAPER and dtype == BF16)
 
@@ -131,7 +131,7 @@ def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, d
 def test_every_launch_of_yat_scores_compiles_and_fits(launches, tmp_path, normaliser, head_dim, dtype):
     kernel = YatAttention(head_dim, 1, normaliser=normaliser, is_causal=True).to(dtype)
     where = Sequence(5, mask=torch.ones(1, 5, dtype=torch.bool))
-    results(TritonYat(), Problem(kernel, torch.zeros(1, 5, head_dim, dtype=dtype), where))
+    results(TritonYat(), Integral(kernel, torch.zeros(1, 5, head_dim, dtype=dtype), where))
     assert len(launches) == 3
     check_that_all_fit(launches, tmp_path, on_tensor_cores=head_dim in (64, 128) and dtype == BF16)
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense, Evaluation, TritonFactorisedSum, TritonTiled, TritonYat, select
+from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, TritonFactorisedSum, TritonTiled, TritonYat
 from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
-from tests.contracts.routes import TOLERANCE, Problem, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, compare, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -19,17 +19,17 @@ DOMAINS: dict[str, Domain] = {
 }
 
 
-def make(domain: Domain, dtype: torch.dtype, **options) -> Problem:
+def make(domain: Domain, dtype: torch.dtype, **options) -> Integral:
     options = small_perceptron(**{"width": 48, "num_frequencies": 20} | options)
     kernel = randomise(MLP(48, 2, domain.pos_dim, **options)).to("cuda", dtype)
-    return Problem(kernel, torch.randn(2, domain.num_points, 48, dtype=dtype).cuda(), domain.to("cuda"))
+    return Integral(kernel, torch.randn(2, domain.num_points, 48, dtype=dtype).cuda(), domain.to("cuda"))
 
 
-def check(route: Evaluation, problem: Problem, tolerance: float, autocast: bool = False) -> None:
+def check(route: Evaluation, problem: Integral, tolerance: float, autocast: bool = False) -> None:
     """Compares with the oracle in float64, in what does not depend on how positions are rounded."""
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
         got = results(route, problem)
-    expected = results(Dense(), Problem(problem.kernel.double(), problem.u.detach().double(), problem.domain))
+    expected = results(Dense(), Integral(problem.kernel.double(), problem.u.detach().double(), problem.domain))
     names = [name for name in got.keys() & expected.keys() if "pos" not in name or name.endswith("weight")]
     compare({name: got[name].cpu() for name in names}, {name: expected[name].cpu() for name in names}, tolerance)
 
@@ -67,7 +67,7 @@ def test_sizes_and_options(options):
 def test_features(name, autocast):
     domain = DOMAINS[name].to("cuda")
     kernel = randomise(SeparableMLP(48, 2, 2, width=48, num_frequencies=20, sigma=1.0)).cuda()
-    problem = Problem(kernel, torch.randn(2, domain.num_points, 48).cuda(), domain)
+    problem = Integral(kernel, torch.randn(2, domain.num_points, 48).cuda(), domain)
     tolerance = TOLERANCE[torch.bfloat16 if autocast else torch.float32]
     check(TritonFactorisedSum(), problem, tolerance, autocast)
 
@@ -80,10 +80,10 @@ def test_yat_scores(normaliser, is_causal, autocast):
     kernel = randomise(YatAttention(48, 2, normaliser=normaliser, is_causal=is_causal), scale=0.2).cuda()
     assert where.mask is not None
     u = torch.where(where.mask[..., None], torch.randn(2, 150, 48).cuda(), 0.0)
-    problem = Problem(kernel, u, where)
+    problem = Integral(kernel, u, where)
     check(TritonYat(), problem, TOLERANCE[torch.bfloat16 if autocast else torch.float32], autocast)
 
 
 def test_it_is_the_first_choice():
     problem = make(Grid(3, 3), torch.bfloat16)
-    assert isinstance(select(problem.kernel, problem.u, problem.domain).evaluation, TritonTiled)
+    assert isinstance(AUTO.choose(problem).route, TritonTiled)

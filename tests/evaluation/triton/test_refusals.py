@@ -9,7 +9,16 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence
-from fredholm.evaluation import FactorisedSum, Toeplitz, TritonFactorisedSum, TritonTiled, TritonYat, YatTiled, select
+from fredholm.evaluation import (
+    AUTO,
+    FactorisedSum,
+    Integral,
+    Toeplitz,
+    TritonFactorisedSum,
+    TritonTiled,
+    TritonYat,
+    YatTiled,
+)
 from fredholm.evaluation.triton import machine
 from fredholm.kernels import MLP, SeparableMLP, SoftSigmoid, Yat, YatAttention
 
@@ -21,7 +30,7 @@ def mlp(embed_dim: int = 4, num_frequencies: int = 2, **options: Any) -> MLP:
 def reasons(kernel: MLP, dtype: torch.dtype = torch.float32, domain: Domain | None = None, **more) -> list[str]:
     domain = Grid(3, 3) if domain is None else domain
     u = torch.zeros(1, domain.num_points, kernel.in_dim, dtype=dtype)
-    return TritonTiled(**more).unsupported_reasons(kernel, u, domain)
+    return TritonTiled(**more).unsupported_reasons(Integral(kernel, u, domain))
 
 
 @pytest.fixture
@@ -38,8 +47,8 @@ def test_a_refusal_looks_no_further_than_it_must(monkeypatch):
 
 def test_on_a_cpu_the_choice_falls_on_another_route(monkeypatch):
     monkeypatch.setattr(machine, "INSTALLED", True)
-    choice = select(mlp(), torch.zeros(1, 9, 4), Grid(3, 3))
-    assert isinstance(choice.evaluation, Toeplitz)
+    choice = AUTO.choose(Integral(mlp(), torch.zeros(1, 9, 4), Grid(3, 3)))
+    assert isinstance(choice.route, Toeplitz)
     assert "not TritonTiled: the signal is on cpu, not on an NVIDIA GPU" in str(choice)
 
 
@@ -88,13 +97,13 @@ def test_what_features_are_not_fused_is_named(options, told):
     options = {"embed_dim": 4, "num_frequencies": 2} | options
     kernel = SeparableMLP(options.pop("embed_dim"), 2, 2, width=3, **options)
     u, domain = torch.zeros(1, 9, kernel.in_dim), Grid(3, 3)
-    assert TritonFactorisedSum().unsupported_reasons(kernel, u, domain) == ([] if told is None else [told])
+    assert TritonFactorisedSum().unsupported_reasons(Integral(kernel, u, domain)) == ([] if told is None else [told])
 
 
 def test_on_a_cpu_features_are_not_fused():
     kernel, u = SeparableMLP(4, 2, 2, width=3, num_frequencies=2), torch.zeros(1, 9, 4)
-    choice = select(kernel, u, Grid(3, 3))
-    assert isinstance(choice.evaluation, FactorisedSum)
+    choice = AUTO.choose(Integral(kernel, u, Grid(3, 3)))
+    assert isinstance(choice.route, FactorisedSum)
     assert len(choice.refusals["TritonFactorisedSum"]) == 1
 
 
@@ -139,7 +148,8 @@ def test_gpus(monkeypatch, capability, cuda, dtype, told):
 def test_neither_importing_nor_refusing_imports_triton():
     program = (
         "import sys, torch; from fredholm import domains, evaluation, kernels; "
-        "evaluation.select(kernels.MLP(4, 2, 2), torch.zeros(1, 9, 4), domains.Grid(3, 3)); "
+        "asked = evaluation.Integral(kernels.MLP(4, 2, 2), torch.zeros(1, 9, 4), domains.Grid(3, 3)); "
+        "evaluation.AUTO.choose(asked); "
         "print([name for name in sys.modules if name.partition('.')[0] == 'triton'])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -158,13 +168,13 @@ def test_neither_importing_nor_refusing_imports_triton():
 )
 @pytest.mark.usefixtures("interpreting")
 def test_what_is_not_fused_of_yat_scores_is_named(kernel, told):
-    found = TritonYat().unsupported_reasons(kernel, torch.zeros(1, 3, kernel.in_dim), Sequence(3))
+    found = TritonYat().unsupported_reasons(Integral(kernel, torch.zeros(1, 3, kernel.in_dim), Sequence(3)))
     assert told in found if told else found == []
 
 
 @pytest.mark.usefixtures("interpreting")
 def test_pair_weights_of_yat_scores_go_to_tiles():
     where = Sequence(3).weigh_pairs(torch.zeros(3, 3))
-    choice = select(YatAttention(4, 2), torch.zeros(1, 3, 4), where)
-    assert isinstance(choice.evaluation, YatTiled)
+    choice = AUTO.choose(Integral(YatAttention(4, 2), torch.zeros(1, 3, 4), where))
+    assert isinstance(choice.route, YatTiled)
     assert "the measure differs from query to query" in choice.refusals["TritonYat"]

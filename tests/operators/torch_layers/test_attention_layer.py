@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from fredholm.evaluation import Dense
+from fredholm.kernels import Attention
 from fredholm.operators.torch_layers import AttentionLayer
 from tests.refusals import refused
 
@@ -162,12 +164,9 @@ def test_refuses_what_is_no_integral():
         AttentionLayer.from_torch(nn.MultiheadAttention(8, 2, add_zero_attn=True))
     with refused(TypeError, "Linear"):
         AttentionLayer.from_torch(nn.Linear(2, 2))  # pyright: ignore[reportArgumentType]
-    layer = AttentionLayer.from_torch(nn.MultiheadAttention(8, 2, dropout=0.1))
-    u = torch.randn(5, 3, 8)
-    with refused(ValueError, "dropout of attention weights (p = 0.1)", ".eval()"):
-        layer(u, u, u)
-    assert layer.eval()(u, u, u)[0].shape == (5, 3, 8)
-    layer.dropout = 0.0
+    with refused(ValueError, "dropout is a probability in [0, 1]; got 1.5"):
+        AttentionLayer(Attention(8, 2), dropout=1.5)
+    layer, u = AttentionLayer.from_torch(nn.MultiheadAttention(8, 2)), torch.randn(5, 3, 8)
     with refused(ValueError, "is_causal only describes attn_mask"):
         layer(u, u, u, is_causal=True)
     with refused(ValueError, "attn_mask must be (5, 5) or (6, 5, 5)", "(4, 5)"):
@@ -182,3 +181,121 @@ def test_refuses_what_is_no_integral():
         layer(u[0, 0], u, u)
     with refused(ValueError, "key and value must hold the same points"):
         layer(u, u, u[:4])
+
+
+def apart(dtype: torch.dtype = torch.float64) -> tuple[nn.MultiheadAttention, AttentionLayer, tuple[torch.Tensor, ...]]:
+    theirs, ours = pair(embed_dim=8, num_heads=2, batch_first=True)
+    generator = torch.Generator().manual_seed(3)
+    inputs = tuple(torch.randn(3, n, 8, generator=generator, dtype=torch.float64).to(dtype) for n in (5, 7, 7))
+    return theirs, ours, inputs
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("options", [{}, {"kdim": 8, "vdim": 8}, {"kdim": 6}], ids=str)
+def test_keys_apart_from_values_compile_in_one_graph(need_weights, masked, options):
+    torch.compiler.reset()
+    theirs, ours = pair(embed_dim=8, num_heads=2, batch_first=True, **options)
+    query, key, value = (torch.randn(3, n, c, dtype=torch.float64) for n, c in ((5, 8), (7, theirs.kdim), (7, 8)))
+    more = {"key_padding_mask": torch.rand(3, 7) > 0.6, "need_weights": need_weights} if masked else {}
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    leaf = query.clone().requires_grad_()
+    out, expected = compiled(leaf, key, value, **more)[0], ours(leaf, key, value, **more)[0]
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+    grads = [torch.autograd.grad(result.sin().sum(), leaf, retain_graph=True)[0] for result in (out, expected)]
+    torch.testing.assert_close(*grads, atol=1e-10, rtol=0)
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("same", [False, True], ids=["apart", "same"])
+@pytest.mark.parametrize("masks", [None, "bool", "float"])
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_vmap_over_a_stack_of_signals(masks, need_weights, same):
+    theirs, ours, (query, key, value) = apart()
+    stacked = [torch.stack([part, -part, 2 * part]) for part in (query, key, value)]
+    stacked = [stacked[0]] * 3 if same else stacked
+    length = stacked[1].shape[2]
+    mask = None
+    if masks is not None:
+        hidden = torch.rand(5, length, generator=torch.Generator().manual_seed(0)) > 0.6
+        mask = hidden if masks == "bool" else hidden.double()
+
+    def run(*parts: torch.Tensor) -> torch.Tensor:
+        parts = (parts[0],) * 3 if same else parts
+        return ours(*parts, attn_mask=mask, need_weights=need_weights)[0]
+
+    out = torch.func.vmap(run)(*stacked)
+    for row, *parts in zip(out, *stacked, strict=True):
+        torch.testing.assert_close(row, theirs(*parts, attn_mask=mask)[0], atol=1e-12, rtol=0)
+
+
+def test_other_parameters_serve_keys_apart_from_values_too():
+    theirs, ours, inputs = apart()
+    doubled = {name: 2 * parameter for name, parameter in ours.named_parameters()}
+    got = torch.func.functional_call(ours, doubled, inputs)[0]
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(2)
+    torch.testing.assert_close(got, theirs(*inputs)[0], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("kind", ["self", "cross", "apart"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_dropout_of_weights_in_training_draws_what_torch_draws(need_weights, average, kind, masked):
+    theirs, ours = pair(embed_dim=8, num_heads=4, dropout=0.4)
+    inputs = signals(theirs, kind)
+    options: dict = {"need_weights": need_weights, "average_attn_weights": average}
+    if masked:
+        options["key_padding_mask"] = torch.rand(3, len(inputs[1]), generator=torch.Generator().manual_seed(1)) > 0.7
+        options["key_padding_mask"][:, 0] = False
+    results = []
+    for layer in (theirs, ours):
+        torch.manual_seed(7)
+        out, weights = layer(*inputs, **options)
+        leaves = list({id(part): part for part in inputs}.values())
+        results.append((out, weights, *torch.autograd.grad(out.sin().sum(), leaves)))
+    for mine, other in zip(results[1], results[0], strict=True):
+        if other is None:
+            assert mine is None
+        else:
+            torch.testing.assert_close(mine, other, atol=1e-11, rtol=0)
+    assert not torch.equal(ours(*inputs)[0], ours(*inputs)[0])
+    assert torch.equal(ours.eval()(*inputs)[0], ours(*inputs)[0])
+
+
+def test_a_named_route_is_never_passed_over():
+    _, ours, (query, key, value) = apart()
+    ours.operator.evaluation = Dense()
+    with refused(ValueError, "Dense", "key and value", "'auto'"):
+        ours(query, key, value)
+    ours.dropout = 0.2
+    with refused(ValueError, "Dense", "dropout", "'auto'"):
+        ours(query, key, key, need_weights=False)
+    torch.testing.assert_close(
+        ours.eval()(query, key, key, need_weights=False)[0], ours.to_torch()(query, key, key)[0], atol=1e-12, rtol=0
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_masks_of_numbers_that_count_nothing_are_refused(dtype):
+    _, ours, (query, key, value) = apart()
+    with refused(TypeError, "attn_mask must be bool", str(dtype)):
+        ours(query, key, value, attn_mask=torch.zeros(5, 7, dtype=dtype))
+    with refused(TypeError, "key_padding_mask must be bool", str(dtype)):
+        ours(query, key, key, key_padding_mask=torch.zeros(3, 7, dtype=dtype))
+
+
+def test_a_bias_on_one_side_only_is_kept_by_torchs_layer():
+    torch.manual_seed(0)
+    u = torch.randn(2, 5, 8, dtype=torch.float64)
+    for inner, outer in ((False, True), (True, False)):
+        ours = AttentionLayer(Attention(8, 2, bias=inner), bias=outer, batch_first=True).double()
+        with torch.no_grad():
+            for parameter in ours.parameters():
+                parameter.copy_(torch.randn_like(parameter))
+        back = ours.to_torch()
+        torch.testing.assert_close(back(u, u, u)[0], ours(u, u, u)[0], atol=1e-12, rtol=0)
+        assert sum(p.numel() for p in back.parameters() if p.requires_grad) == sum(p.numel() for p in ours.parameters())

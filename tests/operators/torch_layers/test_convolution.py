@@ -181,7 +181,7 @@ def test_autocast_keeps_the_transform_in_float32():
             assert layer(x).dtype == native(x).dtype == torch.bfloat16
             torch.testing.assert_close(layer(x), native(x), rtol=0, atol=2e-2)
             layer.operator.evaluation = FFT()
-            torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-5)
+            torch.testing.assert_close(layer(x), expected.bfloat16(), rtol=8e-3, atol=1e-5)  # rounded at the end
     torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-5)
 
 
@@ -294,7 +294,7 @@ class Subclass(nn.Conv1d):
     [
         (nn.Linear(2, 2), "got Linear"),
         (Subclass(2, 2, 1), "got Subclass"),
-        (nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 2, 1)), "remove parametrisations first"),
+        (nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 2, 1)), "remove_parametrizations"),
         (nn.LazyConv1d(2, 1), "got LazyConv1d"),
         (nn.Conv1d(2, 2, 1, dtype=torch.complex64), "real"),
     ],
@@ -322,7 +322,7 @@ def test_bad_calls():
         layer(torch.randn(2, 4, 7, 6), (5, 4))
     with refused(TypeError, "kernels.Convolution", "MLP"):
         ConvolutionLayer(MLP(4))  # pyright: ignore[reportArgumentType]
-    with refused(ValueError, "to_torch", "both ends alike", "((2, 0),)"):
+    with refused(ValueError, "ConvolutionLayer.to_torch", "both ends alike", "((2, 0),)"):
         ConvolutionLayer(Convolution(4, 8, 3, padding=((2, 0),))).to_torch()
     up = ConvolutionLayer(Convolution(4, 8, 3, stride=3, padding=1, transposed=True))
     for size in ((12,), (16,), (), (2, 2, 8, 13)):

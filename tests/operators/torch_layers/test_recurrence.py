@@ -59,7 +59,7 @@ def check(layer: nn.RNNBase, u: Any, hx: Any) -> None:
     leaves = [u.data if isinstance(u, PackedSequence) else u]
     leaves += [] if hx is None else [hx] if isinstance(hx, Tensor) else list(hx)
     named = dict(layer.named_parameters())
-    pairs = [(parameter, named[name]) for name, parameter in mine._by_torch_name().items()]
+    pairs = [(getattr(mine, name), parameter) for name, parameter in named.items()]
     assert len(pairs) == len(list(layer.parameters())) == len(list(mine.parameters()))
     own = gradients(parts(got), [*leaves, *(pair[0] for pair in pairs)])
     theirs = gradients(parts(expected), [*leaves, *(pair[1] for pair in pairs)])
@@ -169,6 +169,20 @@ def test_dropout_acts_between_layers_in_training_only():
     assert torch.equal(alone(u.float())[0], alone(u.float())[0])
 
 
+@names
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_dropout_drops_what_torch_drops(name, bidirectional, batch_first):
+    layer = native(name, 3, dropout=0.4, bidirectional=bidirectional, batch_first=batch_first)
+    u = torch.randn(5, 4, 3, dtype=torch.float64).requires_grad_()
+    results = []
+    for module in (layer, ours(layer)):
+        torch.manual_seed(2)
+        found = parts(module(u))
+        results.append([*found, *gradients(found, [u])])
+    assert_near(results[1], results[0], 1e-10)
+
+
 def test_an_empty_signal():
     mine = ours(native("lstm", 2, bidirectional=True))
     hx = tuple(torch.randn(4, 3, 4).double() for _ in range(2))
@@ -214,7 +228,7 @@ def test_what_the_layer_cannot_do_is_said():
         both.step(u[0])
     with refused(ValueError, "proj_size=2", "nn.Linear"):
         RecurrentLayer.from_torch(nn.LSTM(3, 4, proj_size=2))
-    with refused(TypeError, "nn.RNN, nn.LSTM and nn.GRU themselves", "LSTMCell"):
+    with refused(TypeError, "converts nn.GRU, nn.LSTM, nn.RNN", "LSTMCell"):
         RecurrentLayer.from_torch(nn.LSTMCell(3, 4))  # pyright: ignore[reportArgumentType]
     with refused(TypeError, "it built MLP"):
         RecurrentLayer(MLP, 3, 3)  # pyright: ignore[reportArgumentType]

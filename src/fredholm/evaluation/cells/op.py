@@ -11,6 +11,7 @@ from torch import Tensor
 from fredholm.evaluation.cells.backward import recurrence_gradients
 from fredholm.evaluation.cells.fused import fused_recurrence
 from fredholm.evaluation.cells.runs import Runs
+from fredholm.evaluation.custom_op import differentiable
 
 
 @torch.library.custom_op("fredholm::fused_recurrence", mutates_args=())
@@ -70,6 +71,9 @@ def _(
     return [tensor.new_empty(tensor.shape) for tensor in tensors]
 
 
+_INSTEAD = "IntegralOperator(kernel, evaluation=StepLoop()) has all derivatives"
+
+
 def _setup_context(
     ctx: Any, inputs: tuple[list[Tensor], int, str, Tensor | None, Tensor | None], output: list[Tensor]
 ) -> None:
@@ -89,4 +93,5 @@ def _backward(ctx: Any, grads: list[Tensor]) -> tuple[list[Tensor], None, None, 
     return found, None, None, None, None
 
 
-fused_recurrence_op.register_autograd(_backward, setup_context=_setup_context)
+differentiable(fused_recurrence_op, _backward, setup_context=_setup_context, instead=_INSTEAD)
+differentiable(fused_recurrence_backward, instead=_INSTEAD)

@@ -8,6 +8,15 @@ from torch.nn.functional import pad
 
 from fredholm.evaluation.factors.inputs import Chunk, FeatureInputs, accumulator, by_head, by_point
 from fredholm.evaluation.pairwise.integral import activate_into, activation_gradient_into
+from fredholm.kernels import activate
+
+
+def plain_features(inputs: FeatureInputs, activation: str) -> Tensor:
+    """h of all points, `(B, N, H, w + 1)`, in differentiable operations."""
+    content = inputs.content.unflatten(2, (len(inputs.bias), -1))  # (B, N, G, H / G, e)
+    at_positions = torch.einsum("bnf,gwf->bngw", inputs.lifted, inputs.position_weight) + inputs.bias
+    p = at_positions[:, :, :, None] + torch.einsum("bngke,gwe->bngkw", content, inputs.content_weight)
+    return pad(activate(p, activation).flatten(2, 3), (0, 1), value=1.0)
 
 
 @final

@@ -3,11 +3,14 @@
 Each takes its tensors as one list, the fields of `FeatureInputs` first, then what its class names.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable, pullback
+from fredholm.evaluation.factors.features import plain_features
 from fredholm.evaluation.factors.inputs import FeatureInputs, accumulator
 from fredholm.evaluation.factors.maps import Maps
 from fredholm.evaluation.factors.sums import Sums
@@ -84,8 +87,12 @@ def _(tensors: list[Tensor], activation: str, elements: int) -> Tensor:
 def _fake_backward(
     grad: Tensor, tensors: list[Tensor], activation: str, elements: int, wanted: list[bool]
 ) -> list[Tensor]:
-    # what only points have is left out where nobody wants it
-    return [t.new_empty(t.shape if wanted[i] or i > 1 else 0) for i, t in enumerate(tensors)]
+    return [t.new_empty(t.shape if kept else 0) for t, kept in zip(tensors, kept_gradients(wanted), strict=True)]
+
+
+def kept_gradients(wanted: list[bool]) -> list[bool]:
+    """Which gradients are there: what only points have is left out where nobody wants it."""
+    return [*wanted[:2], *(True for _ in wanted[2:])]
 
 
 for _operator in (feature_sums_backward, feature_tables_backward, feature_maps_backward):
@@ -98,15 +105,46 @@ def _setup_context(ctx: Any, inputs: tuple[list[Tensor], str, int], output: Tens
     ctx.wanted = [t.requires_grad for t in tensors]
 
 
-def _registered(operator: Any, backward: Any) -> None:
+def plain_sums(tensors: list[Tensor], activation: str) -> Tensor:
+    """S in differentiable operations, with the features of all points at one time."""
+    *inputs, value, weights = tensors
+    with torch.autocast(value.device.type, enabled=False):
+        h = plain_features(FeatureInputs(*inputs), activation).to(accumulator(value))
+        return torch.einsum("bnhw,bnhd->bhwd", h, value.to(h.dtype) * weights[..., None, None])
+
+
+def plain_tables(tensors: list[Tensor], activation: str) -> Tensor:
+    """h_i T in differentiable operations, with the features of all points at one time."""
+    *inputs, table = tensors
+    with torch.autocast(table.device.type, enabled=False):
+        h = plain_features(FeatureInputs(*inputs), activation)
+        return torch.einsum("bnhw,bhwd->bnhd", h, table.to(h.dtype))
+
+
+def _plain_maps(tensors: list[Tensor], activation: str) -> Tensor:
+    *inputs, matrices, value = tensors
+    with torch.autocast(value.device.type, enabled=False):
+        by_kernel, dtype = (len(matrices), -1), accumulator(value)
+        h = plain_features(FeatureInputs(*inputs), activation).to(dtype).unflatten(2, by_kernel)
+        each = torch.einsum("bngkw,gwij->bngkij", h, matrices.to(dtype))
+        return torch.einsum("bngkij,bngkj->bngki", each, value.to(dtype).unflatten(2, by_kernel)).flatten(2, 3)
+
+
+def _registered(operator: Any, backward: Any, plain: Callable[[list[Tensor], str], Tensor]) -> None:
     def run(ctx: Any, grad: Tensor) -> tuple[list[Tensor | None], None, None]:
         grads = backward(grad.contiguous(), list(ctx.saved_tensors), ctx.activation, ctx.elements, ctx.wanted)
         kept = zip(grads, ctx.wanted, strict=True)
         return [found if wanted else None for found, wanted in kept], None, None
 
-    operator.register_autograd(run, setup_context=_setup_context)
+    def gradients(grad: Tensor, tensors: list[Tensor], activation: str, _: int, wanted: list[bool]) -> list[Tensor]:
+        return pullback(lambda moved: [plain(moved, activation)], [grad], tensors, kept_gradients(wanted))
+
+    differentiable(
+        operator, run, setup_context=_setup_context, plain=lambda tensors, activation, _: plain(tensors, activation)
+    )
+    differentiable(backward, plain=gradients)
 
 
-_registered(feature_sums, feature_sums_backward)
-_registered(feature_tables, feature_tables_backward)
-_registered(feature_maps, feature_maps_backward)
+_registered(feature_sums, feature_sums_backward, plain_sums)
+_registered(feature_tables, feature_tables_backward, plain_tables)
+_registered(feature_maps, feature_maps_backward, _plain_maps)

@@ -20,5 +20,6 @@ def chunk_elements(u: Tensor) -> int:
 def side_tensors(pair: FeaturePair, side: PointFeatures, u: Tensor, lifted: Tensor, dtype: torch.dtype) -> list[Tensor]:
     """The fields of `FeatureInputs` in one dtype; arguments as in `FeaturePair.inputs`."""
     at, content = pair.inputs(side, u, lifted)
-    inputs = (at, content.transpose(1, 2), side.position_weight, side.content_weight, side.bias)
-    return [t.to(dtype) for t in inputs]
+    nothing = side.bias.new_empty(*side.bias.shape, 0)
+    weights = (nothing if weight is None else weight for weight in (side.position_weight, side.content_weight))
+    return [t.to(dtype) for t in (at, content.transpose(1, 2), *weights, side.bias)]

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable, pullback
 from fredholm.evaluation.feature_convolution.spectra import FeatureSpectra, Window
 
 
@@ -108,4 +109,15 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return *(part if wants else None for part, wants in zip(grads, wanted, strict=True)), None, None, None, None
 
 
-feature_convolution.register_autograd(_backward, setup_context=_setup_context)
+def _plain(image: Tensor, features: Tensor, weight: Tensor, *options: Any) -> Tensor:
+    with torch.autocast(image.device.type, enabled=False):
+        return _spectra(image, features, weight, *options).plain()
+
+
+def _plain_backward(grad: Tensor, image: Tensor, features: Tensor, weight: Tensor, *options: Any) -> tuple[Tensor, ...]:
+    *window, wanted = options
+    return tuple(pullback(lambda moved: [_plain(*moved, *window)], [grad], [image, features, weight], wanted))
+
+
+differentiable(feature_convolution, _backward, setup_context=_setup_context, plain=_plain)
+differentiable(feature_convolution_backward, plain=_plain_backward)

@@ -73,6 +73,15 @@ class FeatureSpectra:
         # conj(Ψ̂) û is the conjugate of Ψ̂ conj(û), and signals are smaller than filters
         return self._wanted(self._by_place(out.conj_physical_()))
 
+    def plain(self) -> Tensor:
+        """v in differentiable operations, one feature's share after the other."""
+        signal = self._transformed(self.image).unflatten(1, (self.groups, self.inner))  # (B, groups, i, F)
+        matrices = self.weight.unflatten(1, (self.groups, self.outer)).to(signal.dtype)
+        out = torch.zeros_like(signal[:, :, :1])
+        for matrix, response in zip(matrices, self.response, strict=True):
+            out = out + torch.einsum("goi,bgif->bgof", matrix, response.conj() * signal)
+        return self._wanted(self._restored(out.flatten(1, 2)))
+
     def backward(self, grad: Tensor, wants: tuple[bool, bool, bool]) -> FeatureGradients:
         """The gradients of u, φ and M that are wanted, from v̄, `(B, d_out, *results)`."""
         upstream = self._by_frequency(self._placed(grad))

@@ -35,7 +35,7 @@ class HopInputs(NamedTuple):
 
 
 class HopPlan(NamedTuple):
-    """How the integral is computed: places in `ACTIVATIONS`, `NORMS` and `SOLVERS`, and what the solver needs."""
+    """How the integral is computed: places in `ACTIVATIONS` and `NORMS`, a solver of `solvers.py`, what it needs."""
 
     activation: int
     norm: int
@@ -66,7 +66,8 @@ def gathered(kernel: Neumann, form: HopForm, domain: Domain, query_domain: Domai
     batch, heads = len(form.value), form.query.shape[1]
     nothing = form.query.new_empty(0)
     elsewhere, causal, pairs = form.own is not None, kernel.is_causal, domain.pair_weights
-    factor = range_factor(kernel, form)
+    mass = nothing if domain.is_even and domain.mask is None else torch.atleast_2d(kernel.measure(domain))
+    factor = range_factor(kernel, form, mass)
     return HopInputs(
         query=(form.query * factor).expand(batch, -1, -1, -1),
         own=nothing if form.own is None else form.own * factor,
@@ -74,7 +75,7 @@ def gathered(kernel: Neumann, form: HopForm, domain: Domain, query_domain: Domai
         value=each_query_head(form.value, heads),
         gamma=nothing if kernel.discount is None else kernel.discount(),
         before=nothing,
-        mass=nothing if domain.is_even and domain.mask is None else torch.atleast_2d(kernel.measure(domain)),
+        mass=mass,
         pairs=nothing if pairs is None else pairs,
         seen=preceding_counts(query_domain, domain) if causal else nothing.long(),
         own_seen=preceding_counts(domain, domain) if causal and elsewhere else nothing.long(),
@@ -92,7 +93,7 @@ def continued(kernel: Neumann, form: HopForm, keys: Tensor, values: Tensor, norm
     """
     heads, nothing = kernel.num_heads, form.query.new_empty(0)
     total, count = keys.shape[2], form.query.shape[2]
-    factor = range_factor(kernel, form._replace(key=keys))
+    factor = range_factor(kernel, form._replace(key=keys), nothing)
     inputs = HopInputs(
         query=form.query * factor,
         own=nothing,
@@ -108,12 +109,18 @@ def continued(kernel: Neumann, form: HopForm, keys: Tensor, values: Tensor, norm
     return inputs, 1 / factor
 
 
-def range_factor(kernel: Neumann, form: HopForm) -> Tensor:
-    """A power of two for the queries, which cancels in a hop, so that squares of scores stay within floating range."""
+def range_factor(kernel: Neumann, form: HopForm, mass: Tensor) -> Tensor:
+    """A power of two for the queries, which cancels in a hop, so that squares of scores stay within floating range.
+
+    Points without mass, `(B', N)` or empty, have no say in it: their scores are in no norm and no sum.
+    """
     dtype = torch.promote_types(form.query.dtype, torch.float32)
     points = form.query if form.own is None else form.own
     if kernel.activation == "gelu" or min(points.numel(), form.key.numel()) == 0:
         return torch.ones((), dtype=dtype, device=points.device)
-    largest = points.detach().abs().amax().to(dtype) * form.key.detach().abs().amax().to(dtype)
+    sizes = [part.detach().abs() for part in (points, form.key)]
+    if mass.numel():
+        sizes = [size.where(mass[:, None, :, None] > 0, 0.0) for size in sizes]
+    largest = sizes[0].amax().to(dtype) * sizes[1].amax().to(dtype)
     exponent = torch.frexp(torch.where((largest > 0) & largest.isfinite(), largest, 1.0)).exponent
     return torch.ldexp(torch.ones_like(largest), -exponent)

@@ -3,16 +3,18 @@
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain
+from fredholm.evaluation.evaluation import stateful
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.inputs import ACTIVATIONS, NORMS, HopInputs, HopPlan, continued, gathered
 from fredholm.evaluation.neumann.op import hops
-from fredholm.kernels import Neumann, State, Stateful
+from fredholm.kernels import Neumann, State
 from fredholm.kernels.head_blocks import each_query_head
 
 
-def common_refusals(kernel: Neumann, domain: Domain, query_domain: Domain | None) -> list[str]:
+def common_refusals(integral: Integral[Neumann]) -> list[str]:
     """What every tiled route says against a kernel and where it is asked."""
-    reasons = kernel.elsewhere(domain, domain if query_domain is None else query_domain)
+    kernel = integral.kernel
+    reasons = kernel.elsewhere(integral.domain, None if integral.at_points else integral.query_domain)
     if type(kernel.norm) not in NORMS:
         reasons.append(f"tiles do not know the norm {type(kernel.norm).__name__}")
     return reasons
@@ -25,44 +27,20 @@ def plan_of(kernel: Neumann, solver: int = 0, tolerance: float = 0.0, limit: int
     )
 
 
-def integrate_hops(
-    kernel: Neumann,
-    u: Tensor,
-    domain: Domain,
-    query: Tensor | None,
-    query_domain: Domain | None,
-    plan: HopPlan,
-    elements: int | None,
-) -> Tensor:
-    """The integral `(B, Nq, H·d)`; arguments as in `Evaluation.integrate`."""
-    query_domain = domain if query_domain is None else query_domain
-    at_points = (query is None or query is u) and query_domain is domain
-    form = kernel.hop_form(u, None if at_points else u if query is None else query)
-    out, _ = _computed(gathered(kernel, form, domain, query_domain), plan, elements)
+def integrate_hops(integral: Integral[Neumann], plan: HopPlan, elements: int | None) -> Tensor:
+    """The integral, `(B, Nq, H·d)`."""
+    kernel = integral.kernel
+    form = kernel.hop_form(integral.u, None if integral.own_queries else integral.query)
+    out, _ = _computed(gathered(kernel, form, integral.domain, integral.query_domain), plan, elements)
     return out.to(form.value.dtype).transpose(1, 2).flatten(2)
 
 
 def continue_hops(
-    kernel: Neumann,
-    u: Tensor,
-    domain: Domain,
-    state: State | None,
-    reset: Tensor | None,
-    plan: HopPlan,
-    elements: int | None,
+    integral: Integral[Neumann], state: State | None, plan: HopPlan, elements: int | None
 ) -> tuple[Tensor, State]:
-    """The integral along a sequence that goes on from a state, as in `StatefulEvaluation.run`.
-
-    Raises:
-        ValueError: on a reset, masked points, or masses of their own, which the cache does not remember.
-    """
-    assert isinstance(kernel, Stateful)
-    if reset is not None or not domain.is_plain:
-        raise ValueError(
-            f"{type(kernel).__name__}: a cache of keys keeps neither resets nor masks and weights; "
-            "run each sequence by itself, or call the operator on the whole signal"
-        )
-    state = kernel.initial_state(len(u)) if state is None else state
+    """The integral along a sequence that goes on from a state, as in `StatefulRoute.advance`."""
+    kernel, u = integral.kernel, integral.u
+    state = stateful(kernel).initial_state(len(u)) if state is None else state
     if u.shape[1] == 0:
         return u.new_zeros(len(u), 0, kernel.out_dim), state
     form = kernel.hop_form(u, None)

@@ -35,17 +35,20 @@ class Iteration:
             ValueError: when the limit is reached before the tolerance.
         """
         weight = _weight(system, adjoint)
-        residual = system.apply(signal, adjoint=adjoint)
+        residual = _weighed_part(system.apply(signal, adjoint=adjoint), weight)
         scale = _norm(residual, weight)  # (g,)
         x, hops = torch.zeros_like(residual), 1
+        unsolved = scale > 0
         while True:
-            x, taken = self._cycle(system, x, residual, scale, weight, adjoint)
+            x, taken = self._cycle(system, x, residual, scale, unsolved, weight, adjoint)
             # a hop more measures what is left, and what no mass weighs follows from the rest
             following = system.apply(signal + x, adjoint=adjoint)
-            residual, hops = torch.sub(following, x, out=residual), hops + taken + 1
+            residual = _weighed_part(torch.sub(following, x, out=residual), weight)
+            hops += taken + 1
             size = torch.maximum(scale, _norm(following, weight))
             left = _norm(residual, weight) / torch.where(size == 0, 1.0, size)
-            if not bool((left > self.tolerance).any()):
+            unsolved = left > self.tolerance
+            if not bool(unsolved.any()):
                 return following
             if hops >= self.limit:
                 raise ValueError(
@@ -55,26 +58,41 @@ class Iteration:
                 )
 
     def _cycle(
-        self, system: System, x: Tensor, residual: Tensor, scale: Tensor, weight: Tensor | None, adjoint: bool
+        self,
+        system: System,
+        x: Tensor,
+        residual: Tensor,
+        scale: Tensor,
+        unsolved: Tensor,
+        weight: Tensor | None,
+        adjoint: bool,
     ) -> tuple[Tensor, int]:
-        """A better x, in its place, from up to `restart` directions, and the number of hops; `residual` is used up."""
+        """A better x, in its place, from up to `restart` directions, and the number of hops; `residual` is used up.
+
+        A head that is solved, `(g,)`, or becomes so on the way, gets no more directions: what is left of it is
+        rounding, which a division by its norm would blow up.
+        """
         start = _norm(residual, weight)
-        basis = [residual.mul_(_inverse(start, x.dtype))]
+        basis = [residual.mul_(_inverse(start, unsolved, x.dtype))]
         size = self.restart
         upper = torch.zeros(len(x), size + 1, size, dtype=torch.float64, device=x.device)
         target = torch.zeros(len(x), size + 1, 1, dtype=torch.float64, device=x.device)
         target[:, 0, 0] = start
+        shares = torch.zeros(len(x), size, dtype=torch.float64, device=x.device)
         while True:
             k = len(basis) - 1
             fresh = system.apply(basis[k], adjoint=adjoint).neg_().add_(basis[k])
+            fresh = _weighed_part(fresh, weight)
             for i, direction in enumerate(basis):
                 upper[:, i, k] = share = _inner(direction, fresh, weight)
                 fresh.addcmul_(direction, share.to(x.dtype)[:, None, None], value=-1)
             upper[:, k + 1, k] = length = _norm(fresh, weight)
-            shares, left = _least_squares(upper[:, : k + 2, : k + 1], target[:, : k + 2])
-            if k + 1 == size or bool((left <= 0.5 * self.tolerance * scale).all()):
+            found, left = _least_squares(upper[:, : k + 2, : k + 1], target[:, : k + 2])
+            shares[:, : k + 1] = torch.where(unsolved[:, None], found, shares[:, : k + 1])
+            unsolved = unsolved & (left > 0.5 * self.tolerance * scale)
+            if k + 1 == size or not bool(unsolved.any()):
                 break
-            basis.append(fresh.mul_(_inverse(length, x.dtype)))
+            basis.append(fresh.mul_(_inverse(length, unsolved, x.dtype)))
         for i, direction in enumerate(basis):
             x.addcmul_(direction, shares[:, i].to(x.dtype)[:, None, None])
         return x, len(basis)
@@ -98,9 +116,15 @@ def _norm(a: Tensor, weight: Tensor | None) -> Tensor:
     return _inner(a, a, weight).sqrt()
 
 
-def _inverse(length: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / length as it applies to `(g, N, c)`; 0 of what is 0."""
-    return torch.where(length == 0, 0.0, 1 / torch.where(length == 0, 1.0, length)).to(dtype)[:, None, None]
+def _weighed_part(signal: Tensor, weight: Tensor | None) -> Tensor:
+    """The signal, in its place, with 0 where no mass weighs it: there a direction would grow without a norm to see."""
+    return signal if weight is None else signal.masked_fill_(weight == 0, 0.0)
+
+
+def _inverse(length: Tensor, unsolved: Tensor, dtype: torch.dtype) -> Tensor:
+    """1 / length as it applies to `(g, N, c)`; 0 of what is 0, and of heads that are solved."""
+    usable = unsolved & (length > 0)
+    return torch.where(usable, 1 / torch.where(usable, length, 1.0), 0.0).to(dtype)[:, None, None]
 
 
 def _least_squares(upper: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
 from fredholm.evaluation.neumann.backward import backward
 from fredholm.evaluation.neumann.forward import Found, forward
 from fredholm.evaluation.neumann.inputs import HopInputs, HopPlan
@@ -50,7 +51,12 @@ def hops_backward(
         got = backward(problem, Found(*flat, *found[2:]), grad, grad_norm, wants_mass=wanted[6], wants_pairs=wanted[7])
     by_gamma = None if got.gamma is None else got.gamma.unflatten(0, own.query.shape[:2]).sum(0)
     sums = [got.query, got.own, got.key, got.value, by_gamma, got.before, got.mass, got.pairs, None, None]
-    return [t.new_empty(0) if g is None else g.to(t.dtype).reshape(t.shape) for g, t in zip(sums, own, strict=True)]
+    # weights of nobody, which tiles pass over, have a gradient without entries
+    nobodys = [i in (6, 7) and wanted[i] and t.numel() == 0 for i, t in enumerate(own)]
+    return [
+        t.new_zeros(t.shape if empty else 0) if g is None else g.to(t.dtype).reshape(t.shape)
+        for g, t, empty in zip(sums, own, nobodys, strict=True)
+    ]
 
 
 @hops.register_fake
@@ -109,4 +115,5 @@ def _backward(ctx: Any, grad: Tensor, grad_norm: Tensor, *_: Tensor) -> tuple[li
     return [g if w else None for g, w in zip(grads, ctx.wanted, strict=True)], None, None, None
 
 
-hops.register_autograd(_backward, setup_context=_setup_context)
+differentiable(hops, _backward, setup_context=_setup_context)
+differentiable(hops_backward)

@@ -50,6 +50,8 @@ class HopTiles:
         self.mass = mass.to(self.dtype) if mass.numel() else None
         self.pairs = pairs if pairs.numel() else None
         self.order = order if order.numel() else None
+        # fewest and most points that each query sees in some batch entry, read from the device once
+        self.seen: list[list[int]] = [] if self.order is None else torch.stack(self.order.aminmax(dim=0)).tolist()
         self.activation: HopActivation = ACTIVATIONS[activation]
         self.rows = max(1, min(self.ROWS, self.num_queries))
         self.columns = max(1, min(elements // self.rows, self.num_keys))
@@ -66,9 +68,9 @@ class HopTiles:
         for start in range(0, self.num_queries, size):
             stop = min(start + size, self.num_queries)
             seen = seen_by_all = self.num_keys
-            if self.order is not None:
-                here = self.order[:, start:stop]
-                seen, seen_by_all = int(here.max()), int(here.min())
+            if self.seen:
+                fewest, most = self.seen
+                seen, seen_by_all = max(most[start:stop]), min(fewest[start:stop])
             yield Rows(heads, slice(start, stop), seen, seen_by_all)
 
     def columns_of(self, rows: Rows, stop: int | None = None) -> Iterator[slice]:
@@ -91,8 +93,6 @@ class HopTiles:
             return (raw > 0).to(raw.dtype)
         if self.activation == "abs":
             return raw.sign()
-        if self.activation == "identity":
-            return torch.ones_like(raw)
         if self.activation == "identity":
             return torch.ones_like(raw)
         density = torch.exp(-0.5 * raw.square()) * (2 * torch.pi) ** -0.5

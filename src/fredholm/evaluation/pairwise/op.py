@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
 from fredholm.evaluation.pairwise.gradients import Gradients
 from fredholm.evaluation.pairwise.inputs import IntegralInputs
 from fredholm.evaluation.pairwise.integral import Integral
@@ -58,4 +59,5 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[list[Tensor | None], None, None, 
     return [*grads, None], None, None, None
 
 
-mlp_integral.register_autograd(_backward, setup_context=_setup_context)
+differentiable(mlp_integral, _backward, setup_context=_setup_context)
+differentiable(mlp_integral_backward)

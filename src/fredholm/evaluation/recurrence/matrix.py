@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
 from fredholm.evaluation.recurrence.tiling import blocks, chunk_size
 
 
-@torch.library.custom_op("fredholm::matrix_scan", mutates_args=())
-def matrix_scan(transition: Tensor, driven: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int) -> Tensor:
+def _matrix_scan(transition: Tensor, driven: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int) -> Tensor:
     """h at every point, `(B, T, n)`.
 
     Args:
@@ -31,8 +31,7 @@ def matrix_scan(transition: Tensor, driven: Tensor, start: Tensor, exists: Tenso
         return _scan(transition, driven, start, exists, keep, chunk)
 
 
-@torch.library.custom_op("fredholm::matrix_scan_backward", mutates_args=())
-def matrix_scan_backward(
+def _matrix_scan_backward(
     grad: Tensor, states: Tensor, transition: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int
 ) -> list[Tensor]:
     """Gradients of the transition, of x and of the start."""
@@ -57,6 +56,10 @@ def matrix_scan_backward(
         return [to_transition, g, to_start * keep[:, :1] if keep.numel() else to_start]
 
 
+matrix_scan = torch.library.custom_op("fredholm::matrix_scan", _matrix_scan, mutates_args=())
+matrix_scan_backward = torch.library.custom_op("fredholm::matrix_scan_backward", _matrix_scan_backward, mutates_args=())
+
+
 @matrix_scan.register_fake
 def _(transition: Tensor, driven: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int) -> Tensor:
     return driven.new_empty(driven.shape)
@@ -79,7 +82,9 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, Non
     return to_transition, to_driven, to_start, None, None, None
 
 
-matrix_scan.register_autograd(_backward, setup_context=_setup_context)
+# both are made of differentiable operations; the compiler need not see them all
+differentiable(matrix_scan, _backward, setup_context=_setup_context, plain=_matrix_scan)
+differentiable(matrix_scan_backward, plain=_matrix_scan_backward)
 
 
 def _scan(transition: Tensor, driven: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int) -> Tensor:

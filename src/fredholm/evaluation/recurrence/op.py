@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable, pullback
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, DiagonalScan
 
 
@@ -84,7 +85,42 @@ def _backward(
     return [*grads, None, to_start], None, None, None, None
 
 
-diagonal_scan.register_autograd(_backward, setup_context=_setup_context)
+def _plain(
+    tensors: list[Tensor], holds_input: bool, window: int, max_chunks: int, chunk: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The recurrence a point after the other, in differentiable operations."""
+    with torch.autocast(tensors[0].device.type, enabled=False):
+        rates, steps, values, read_in, read_out, keep, h = DiagonalInputs(*tensors)
+        out, states = [], [h]
+        for t in range(values.shape[1]):
+            step = (steps[:, t] if steps.ndim == 3 else steps)[..., None, :]
+            b, c = (part[:, t, :, None] if part.ndim == 3 else part for part in (read_in, read_out))
+            driven = b * values[:, t, None]
+            if holds_input:
+                driven = torch.special.expm1(step * rates) / rates * driven
+            decay = (step * rates).exp()
+            h = (decay * keep[:, t, None, None] if keep.numel() else decay) * h + driven
+            read = (c * h).sum(-2)
+            out.append(read.real if read.is_complex() else read)
+            states.append(h)
+        starts = states[:-1:window]
+        return (
+            torch.stack(out, dim=1) if out else torch.zeros_like(values),
+            h.clone(),
+            torch.stack(starts) if starts else h.new_empty(0, *h.shape),
+        )
+
+
+def _plain_backward(
+    grad_out: Tensor, grad_final: Tensor, starts: Tensor, tensors: list[Tensor], *options: Any
+) -> list[Tensor]:
+    # the states before windows follow from the tensors
+    found = pullback(lambda moved: _plain(moved, *options)[:2], [grad_out, grad_final], tensors)
+    return [grad for name, grad in zip(DiagonalInputs._fields, found, strict=True) if name != "keep"]
+
+
+differentiable(diagonal_scan, _backward, setup_context=_setup_context, plain=_plain)
+differentiable(diagonal_scan_backward, plain=_plain_backward)
 
 
 def _time_first(tensors: list[Tensor]) -> DiagonalInputs:

@@ -5,17 +5,17 @@ from typing import final
 
 from torch import Tensor
 
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.factorised_sum import integrate_factorised
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.triton.feature_op import feature_sums_triton, feature_tables_triton
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
-from fredholm.kernels import Factorised, Kernel
+from fredholm.kernels import Factorised
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class TritonFactorisedSum(Evaluation):
+class TritonFactorisedSum(Route[Factorised]):
     """For `Factorised` kernels on a GPU: `FactorisedSum` without features in memory, each computed where it is used.
 
     Machines, dtypes, precision and determinism as in `TritonTiled`.
@@ -23,12 +23,10 @@ class TritonFactorisedSum(Evaluation):
 
     marker = Factorised
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[Factorised]) -> list[str]:
         """Refuses machines and dtypes without such kernels, large heads, and what `FactorisedSum` refuses."""
-        assert isinstance(kernel, Factorised)
-        reasons = machine_refusals(u)
+        kernel = integral.kernel
+        reasons = machine_refusals(integral.u)
         if reasons:
             return reasons
         dim, frequencies = kernel.in_dim // kernel.num_heads, kernel.features.num_frequencies
@@ -40,10 +38,6 @@ class TritonFactorisedSum(Evaluation):
             reasons.append(f"the kernel has {frequencies} frequencies, above {LARGEST_DIM}")
         return reasons
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, Factorised)
-        queries = (u if query is None else query), (domain if query_domain is None else query_domain)
-        return integrate_factorised(kernel, (u, domain), queries, feature_sums_triton, feature_tables_triton)
+    def compute(self, integral: Integral[Factorised]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_factorised(integral, feature_sums_triton, feature_tables_triton)

@@ -3,12 +3,15 @@
 Tensors as in `factors/op.py`: the fields of `FeatureInputs` first, all in float32 or all in bfloat16.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable, pullback
 from fredholm.evaluation.factors.inputs import FeatureInputs
+from fredholm.evaluation.factors.op import kept_gradients, plain_sums, plain_tables
 
 
 @torch.library.custom_op("fredholm::feature_sums_triton", mutates_args=())
@@ -78,7 +81,7 @@ def _(tensors: list[Tensor], activation: str) -> Tensor:
 
 
 def _fake_backward(grad: Tensor, tensors: list[Tensor], activation: str, wanted: list[bool]) -> list[Tensor]:
-    return [t.new_empty(t.shape if wanted[i] or i > 1 else 0) for i, t in enumerate(tensors)]
+    return [t.new_empty(t.shape if kept else 0) for t, kept in zip(tensors, kept_gradients(wanted), strict=True)]
 
 
 def _setup_context(ctx: Any, inputs: tuple[list[Tensor], str], output: Tensor) -> None:
@@ -87,14 +90,18 @@ def _setup_context(ctx: Any, inputs: tuple[list[Tensor], str], output: Tensor) -
     ctx.wanted = [t.requires_grad for t in tensors]
 
 
-def _registered(operator: Any, backward: Any) -> None:
+def _registered(operator: Any, backward: Any, plain: Callable[[list[Tensor], str], Tensor]) -> None:
     def run(ctx: Any, grad: Tensor) -> tuple[list[Tensor | None], None]:
         grads = backward(grad.contiguous(), list(ctx.saved_tensors), ctx.activation, ctx.wanted)
         return [found if wanted else None for found, wanted in zip(grads, ctx.wanted, strict=True)], None
 
+    def gradients(grad: Tensor, tensors: list[Tensor], activation: str, wanted: list[bool]) -> list[Tensor]:
+        return pullback(lambda moved: [plain(moved, activation)], [grad], tensors, kept_gradients(wanted))
+
     backward.register_fake(_fake_backward)
-    operator.register_autograd(run, setup_context=_setup_context)
+    differentiable(operator, run, setup_context=_setup_context, plain=plain)
+    differentiable(backward, plain=gradients)
 
 
-_registered(feature_sums_triton, feature_sums_triton_backward)
-_registered(feature_tables_triton, feature_tables_triton_backward)
+_registered(feature_sums_triton, feature_sums_triton_backward, plain_sums)
+_registered(feature_tables_triton, feature_tables_triton_backward, plain_tables)

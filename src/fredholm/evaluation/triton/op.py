@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
 from fredholm.evaluation.pairwise import IntegralInputs
 
 
@@ -66,4 +67,5 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[list[Tensor | None], None, None]:
     return [*grads, None], None, None
 
 
-mlp_integral_triton.register_autograd(_backward, setup_context=_setup_context)
+differentiable(mlp_integral_triton, _backward, setup_context=_setup_context)
+differentiable(mlp_integral_triton_backward)

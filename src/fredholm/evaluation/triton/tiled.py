@@ -5,19 +5,20 @@ from typing import final
 
 from torch import Tensor
 
-from fredholm.domains import Domain, GridBlock
-from fredholm.evaluation.evaluation import Evaluation
+from fredholm.domains import GridBlock
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.pairwise import IntegralInputs
 from fredholm.evaluation.tiled import integrate_pairwise
 from fredholm.evaluation.toeplitz import common_grid
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
 from fredholm.evaluation.triton.op import mlp_integral_triton
-from fredholm.kernels import Kernel, PairwiseMLP
+from fredholm.kernels import PairwiseMLP
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class TritonTiled(Evaluation):
+class TritonTiled(Route[PairwiseMLP]):
     """For `PairwiseMLP` kernels on a GPU: `Tiled` and `Toeplitz` in one fused pass, sums in registers.
 
     For float32 and bfloat16, on NVIDIA GPUs of compute capability 8.0 or more. Sums are kept in float32; the backward
@@ -33,12 +34,10 @@ class TritonTiled(Evaluation):
     marker = PairwiseMLP
     table: bool = True
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
         """Refuses machines and dtypes without such kernels, hidden layers, large heads, and what `Tiled` refuses."""
-        assert isinstance(kernel, PairwiseMLP)
-        reasons = machine_refusals(u)
+        kernel, domain = integral.kernel, integral.domain
+        reasons = machine_refusals(integral.u)
         if reasons:
             return reasons
         dim = kernel.in_dim // kernel.num_heads
@@ -48,29 +47,18 @@ class TritonTiled(Evaluation):
             reasons.append(f"a head has {dim} channels, above {LARGEST_DIM}")
         if kernel.num_frequencies > LARGEST_DIM:
             reasons.append(f"the kernel has {kernel.num_frequencies} frequencies, above {LARGEST_DIM}")
-        if (
-            domain.is_periodic
-            and kernel.reads_displacement(domain)
-            and self._blocks(kernel, domain, query_domain) is None
-        ):
+        if domain.is_periodic and kernel.reads_displacement(domain) and self._blocks(integral) is None:
             reasons.append("displacements on a periodic domain are read from a table, and there is none")
         return reasons
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, PairwiseMLP)
-        blocks = self._blocks(kernel, domain, query_domain)
-        query_domain = domain if query_domain is None else query_domain
-        return integrate_pairwise(kernel, u, domain, query, query_domain, _fused, blocks)
+    def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_pairwise(integral, _fused, self._blocks(integral))
 
-    def _blocks(
-        self, kernel: PairwiseMLP, domain: Domain, query_domain: Domain | None
-    ) -> tuple[GridBlock, GridBlock] | None:
-        if not (self.table and kernel.reads_displacement(domain)):
+    def _blocks(self, integral: Integral[PairwiseMLP]) -> tuple[GridBlock, GridBlock] | None:
+        if not (self.table and integral.kernel.reads_displacement(integral.domain)):
             return None
-        return common_grid(domain, domain if query_domain is None else query_domain)
+        return integral.once(common_grid)
 
 
 def _fused(inputs: IntegralInputs, block: list[int], activation: str) -> Tensor:

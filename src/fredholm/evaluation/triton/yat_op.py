@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
 from fredholm.evaluation.yat_sums.inputs import YatInputs, decoded
 
 
@@ -67,4 +68,5 @@ def _backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[list[Tensor | None], 
     return [by_name.get(name) for name in YatInputs._fields], None
 
 
-yat_sums_triton.register_autograd(_backward, setup_context=_setup_context)
+differentiable(yat_sums_triton, _backward, setup_context=_setup_context)
+differentiable(yat_sums_triton_backward)

@@ -5,18 +5,18 @@ from typing import final
 
 from torch import Tensor
 
-from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import StatefulEvaluation
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
 from fredholm.evaluation.triton.yat_op import yat_sums_triton
 from fredholm.evaluation.yat_sums import YatInputs
 from fredholm.evaluation.yat_tiled import continue_scores, integrate_scores
-from fredholm.kernels import Kernel, Softermax, Softmax, State, StatefulYat, YatScored
+from fredholm.kernels import Softermax, Softmax, State, YatScored
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class TritonYat(StatefulEvaluation):
+class TritonYat(StatefulRoute[YatScored]):
     """For `YatScored` kernels on a GPU: `YatTiled` in one fused pass, scores in registers.
 
     Machines, dtypes, precision and determinism as in `TritonTiled`. Signals in bfloat16 are multiplied exactly and
@@ -25,12 +25,10 @@ class TritonYat(StatefulEvaluation):
 
     marker = YatScored
 
-    def refusals(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
-    ) -> list[str]:
+    def refusals(self, integral: Integral[YatScored]) -> list[str]:
         """Refuses machines and dtypes without such kernels, normalisers that do not compete, and large heads."""
-        assert isinstance(kernel, YatScored)
-        reasons = machine_refusals(u)
+        kernel, domain = integral.kernel, integral.domain
+        reasons = machine_refusals(integral.u)
         if reasons:
             return reasons
         if type(kernel.normaliser) not in (Softmax, Softermax):
@@ -44,21 +42,19 @@ class TritonYat(StatefulEvaluation):
             reasons.append(f"a head has {dim} channels, above {LARGEST_DIM}")
         return reasons
 
-    def integrate(
-        self, kernel: Kernel, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
-    ) -> Tensor:
-        """See `Evaluation.integrate`."""
-        assert isinstance(kernel, YatScored)
-        query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
-        form = kernel.yat_form(u, domain, query, query_domain)
-        return integrate_scores(kernel, form, domain, query_domain, _fused)
+    def compute(self, integral: Integral[YatScored]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_scores(integral, _fused)
 
-    def run(
-        self, kernel: Kernel, u: Tensor, domain: Domain, state: State | None = None, reset: Tensor | None = None
+    def run_refusals(self, integral: Integral[YatScored], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses what a cache of keys does not remember."""
+        return cache_refusals(integral, reset)
+
+    def advance(
+        self, integral: Integral[YatScored], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`, and `continue_scores`."""
-        assert isinstance(kernel, StatefulYat)
-        return continue_scores(kernel, u, domain, state, reset, _fused)
+        """See `StatefulRoute.advance`, and `continue_scores`."""
+        return continue_scores(integral, state, _fused)
 
 
 def _fused(inputs: YatInputs, normaliser: list[float]) -> Tensor:

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable, pullback
 from fredholm.evaluation.yat_response.differentiate import Totals, differentiate
 from fredholm.evaluation.yat_response.respond import kept_dtype, respond
 from fredholm.evaluation.yat_response.terms import Terms, squares
 from fredholm.evaluation.yat_response.tiling import BLOCK_ELEMENTS, PRODUCT_ELEMENTS, block_elements, runs
-from fredholm.kernels.yat_product import working_dtype
+from fredholm.kernels.yat_product import response, working_dtype
 
 
 @torch.library.custom_op("fredholm::yat_dense", mutates_args=())
@@ -184,4 +185,38 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
     return to_x if wants_x else None, to_w, to_b, to_epsilon, to_scale, None
 
 
-yat_dense.register_autograd(_differentiate, setup_context=_setup_context)
+def _plain(
+    x: Tensor, w: Tensor, b: Tensor | None, epsilon: Tensor, scale: Tensor | None, keep: bool
+) -> tuple[Tensor, Tensor]:
+    """Y in differentiable operations; what is kept for the backward is not needed, and 0."""
+    with torch.autocast(x.device.type, enabled=False):
+        dtype = working_dtype("yat_dense", x.dtype)
+        points, wide, bias = x.to(dtype), w.to(dtype), None if b is None else b.to(dtype)
+        out = response(points @ wide.mT, squares(points)[:, None], squares(wide), bias, epsilon)
+        out = (out if scale is None else out * scale).to(x.dtype)
+    return out, x.new_zeros(out.shape if keep else (0, 0), dtype=kept_dtype(x.dtype, has_bias=b is not None))
+
+
+def _plain_backward(
+    grad: Tensor,
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None,
+    epsilon: Tensor,
+    scale: Tensor | None,
+    out: Tensor,
+    kept: Tensor,
+    wants_x: bool,
+) -> list[Tensor]:
+    def forward(moved: list[Tensor]) -> list[Tensor]:
+        x, w, epsilon, *extras = moved
+        scale = extras.pop() if has_scale else None
+        return [_plain(x, w, extras.pop() if extras else None, epsilon, scale, keep=False)[0]]
+
+    has_scale = scale is not None
+    given = [x, w, epsilon, *(extra for extra in (b, scale) if extra is not None)]
+    return pullback(forward, [grad], given, [wants_x, *(True for _ in given[1:])])
+
+
+differentiable(yat_dense, _differentiate, setup_context=_setup_context, plain=_plain)
+differentiable(yat_dense_backward, plain=_plain_backward)

@@ -5,10 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
 from fredholm.evaluation.yat_response.differentiate import Totals, differentiate
 from fredholm.evaluation.yat_response.respond import kept_dtype, respond
 from fredholm.evaluation.yat_response.terms import Terms
 from fredholm.evaluation.yat_response.tiling import BLOCK_ELEMENTS, Block, block_elements, blocks
+from fredholm.kernels.yat_product import response
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor | None, torch.dtype, bool]
 
@@ -143,4 +145,23 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
     return to_dot, to_query, to_key, to_b, to_epsilon, to_scale, None, None
 
 
-yat_response.register_autograd(_differentiate, setup_context=_setup_context)
+def _plain(
+    dot: Tensor,
+    query_square: Tensor,
+    key_square: Tensor,
+    b: Tensor | None,
+    epsilon: Tensor,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+    keep: bool,
+) -> tuple[Tensor, Tensor]:
+    """Y in differentiable operations; what is kept for the backward is not needed, and 0."""
+    out = response(dot, query_square, key_square, b, epsilon)
+    out = (out if scale is None else out * scale).to(out_dtype)
+    kept = kept_dtype(out_dtype, has_bias=b is not None)
+    return out, dot.new_zeros(out.shape if keep else (0, 0, 0, 0), dtype=kept)
+
+
+differentiable(yat_response, _differentiate, setup_context=_setup_context, plain=_plain)
+# the products are not kept for it
+differentiable(yat_response_backward, instead="fredholm.kernels.yat of the patches has one")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import differentiable
 from fredholm.evaluation.yat_sums.backward import Backward, Given
 from fredholm.evaluation.yat_sums.forward import forward
 from fredholm.evaluation.yat_sums.inputs import YatInputs, decoded
@@ -44,7 +45,11 @@ def yat_sums_backward(
     with torch.autocast(grad.device.type, enabled=False):
         found = Backward(tiles, decoded(normaliser), given, wants_mass=wanted[5], wants_pairs=wanted[6])
     grads = found.query, found.key, found.value, found.epsilon, found.bias, found.mass, found.pairs, None
-    return [t.new_empty(0) if g is None else g.to(t.dtype).view(t.shape) for g, t in zip(grads, own, strict=True)]
+    # weights of nobody, which tiles pass over, have a gradient without entries
+    return [
+        t.new_zeros(t.shape if kept and t.numel() == 0 else 0) if g is None else g.to(t.dtype).view(t.shape)
+        for g, t, kept in zip(grads, own, _kept(wanted), strict=True)
+    ]
 
 
 def _kept(wanted: list[bool]) -> list[bool]:
@@ -90,4 +95,5 @@ def _backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[list[Tensor | None], 
     return [g if w else None for g, w in zip(grads, ctx.wanted, strict=True)], None, None
 
 
-yat_sums.register_autograd(_backward, setup_context=_setup_context)
+differentiable(yat_sums, _backward, setup_context=_setup_context)
+differentiable(yat_sums_backward)

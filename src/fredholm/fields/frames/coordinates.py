@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import values_can_be_read
 from fredholm.fields.jet import Jet
 
 FURTHEST = 1e12
@@ -27,7 +28,7 @@ def require_digits(name: str, z: Tensor, exists: Tensor | None = None) -> None:
         z: `(..., c)`.
         exists: `(...)` bool; None: all do.
     """
-    if torch.compiler.is_compiling() or not z.numel():
+    if not z.numel() or not values_can_be_read(z, exists):
         return
     lengths = z.detach().abs().amax(-1)
     furthest = (lengths if exists is None else torch.where(exists, lengths, 0.0)).amax()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain
+from fredholm.domains.checks import values_can_be_read
 
 
 class Moments(NamedTuple):
@@ -50,7 +51,7 @@ def moments(domain: Domain) -> Moments:
 
 def warn(name: str, found: dict[str, Tensor]) -> None:
     """One RuntimeWarning in the name of a frame: in how many sets each of `found` happened. None if in no set."""
-    if torch.compiler.is_compiling():
+    if not values_can_be_read(*found.values()):
         return
     told = [f"{what} in {int(where.sum())} of {len(where)} sets" for what, where in found.items() if bool(where.any())]
     if told:

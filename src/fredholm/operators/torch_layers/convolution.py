@@ -2,23 +2,25 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Self, final
+from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Grid
-from fredholm.evaluation import Evaluation, FilterEvaluation, Filtering, as_filtering, select
+from fredholm.domains.checks import values_can_be_read
+from fredholm.evaluation import AUTO, Auto, Evaluation, Filtering, FilterRoute, Integral, as_filtering
 from fredholm.kernels import Convolution
 from fredholm.operators.integral import IntegralOperator
-from fredholm.operators.torch_layers.parameters import copy_parameters
+from fredholm.operators.torch_layers.layer import TorchLayer, hand_over, is_watched, lowered
+from fredholm.operators.torch_layers.relaid import Relaid
 
 CONVOLUTIONS: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED: tuple[type[nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 @final
-class ConvolutionLayer(nn.Module):
+class ConvolutionLayer(TorchLayer[nn.Module]):
     """An `IntegralOperator` with a convolution kernel, on images `(B, C, *n)` instead of signals `(B, N, C)`.
 
     Args:
@@ -28,15 +30,18 @@ class ConvolutionLayer(nn.Module):
 
     Attributes:
         operator: the integral operator. The image lives on `Grid(*n)`, periodic if the kernel's boundary is circular.
+        weight, bias: as in torch's layer; the kernel's and the operator's parameters.
 
     The route that the operator takes for an image serves later images like it directly, with the bias in one pass,
     unless hooks watch the operator.
     """
 
-    def __init__(
-        self, kernel: Convolution, *, bias: bool = True, evaluation: Evaluation | Literal["auto"] = "auto"
-    ) -> None:
-        super().__init__()
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    natives = CONVOLUTIONS + TRANSPOSED
+
+    def __init__(self, kernel: Convolution, *, bias: bool = True, evaluation: Evaluation = AUTO) -> None:
+        super().__init__({"weight": "operator.kernel.weight", "bias": "operator.bias"})
         if not isinstance(kernel, Convolution):
             raise TypeError(f"ConvolutionLayer: kernel must be a kernels.Convolution; got {type(kernel).__name__}")
         self.operator = IntegralOperator(
@@ -52,11 +57,74 @@ class ConvolutionLayer(nn.Module):
         assert isinstance(self.operator.kernel, Convolution)
         return self.operator.kernel
 
-    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    @property
+    def in_channels(self) -> int:
+        """Channels that it reads."""
+        return self.kernel.in_dim
+
+    @property
+    def out_channels(self) -> int:
+        """Channels that it gives."""
+        return self.kernel.out_dim
+
+    @property
+    def kernel_size(self) -> tuple[int, ...]:
+        """Taps along each axis."""
+        return self.kernel.kernel_size
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        """See `kernels.Convolution`."""
+        return self.kernel.stride
+
+    @property
+    def padding(self) -> str | tuple[int, ...]:
+        """Cells at both ends of each axis, or "same" where the ends differ as they do there.
+
+        Raises:
+            ValueError: for other paddings with two different ends, which torch's layers lack.
+        """
+        kernel = self.kernel
+        if all(lo == hi for lo, hi in kernel.padding):
+            return tuple(lo for lo, _ in kernel.padding)
+        same = tuple(((w - 1) // 2, w - 1 - (w - 1) // 2) for w in kernel.reach)
+        if kernel.padding != same or any(r != 1 for r in kernel.stride):
+            raise ValueError(
+                f"torch's convolutions pad both ends alike; got padding {kernel.padding}; pad the image beforehand and "
+                "use padding 0"
+            )
+        return "same"
+
+    @property
+    def dilation(self) -> tuple[int, ...]:
+        """See `kernels.Convolution`."""
+        return self.kernel.dilation
+
+    @property
+    def groups(self) -> int:
+        """See `kernels.Convolution`."""
+        return self.kernel.groups
+
+    @property
+    def padding_mode(self) -> str:
+        """See `kernels.Convolution`."""
+        return self.kernel.padding_mode
+
+    @property
+    def transposed(self) -> bool:
+        """Whether it is a transposed convolution."""
+        return self.kernel.transposed
+
+    @property
+    def output_padding(self) -> tuple[int, ...]:
+        """See `kernels.Convolution`; zeros for a convolution that is not transposed."""
+        return self.kernel.output_padding
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Applies the layer.
 
         Args:
-            x: `(B, C, *n)`, or `(C, *n)` without a batch.
+            input: `(B, C, *n)`, or `(C, *n)` without a batch.
             output_size: transposed only: cells of the result along each axis (batch and channels may precede), between
                 the least that the stride allows and stride - 1 more; None: what the kernel's output padding says.
 
@@ -66,15 +134,15 @@ class ConvolutionLayer(nn.Module):
         Raises:
             ValueError, TypeError: on an input that is no such image, or sizes that do not fit.
         """
-        if not isinstance(x, Tensor):
-            raise TypeError(f"ConvolutionLayer: expected a tensor; got {type(x).__name__}")
-        operator, kernel = self.operator, self.kernel
+        if not isinstance(input, Tensor):
+            raise TypeError(f"ConvolutionLayer: expected a tensor; got {type(input).__name__}")
+        x, operator, kernel = input, self.operator, self.kernel
         axes, weight = len(kernel.kernel_size), kernel.weight
         autocast = torch.is_autocast_enabled(x.device.type)
         output_size = None if output_size is None else tuple(output_size)
-        asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device, _is_watched(operator))
+        asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device, is_watched(operator))
         plan = self._plan
-        if torch.compiler.is_compiling() or plan is None or plan.asked != asked or not plan.serves(operator):
+        if not values_can_be_read(x) or plan is None or plan.asked != asked or not plan.serves(operator):
             plan = self._planned(x, output_size, asked)
         images = x if x.ndim == axes + 2 else x[None]
         if plan.filtering is not None:
@@ -84,7 +152,7 @@ class ConvolutionLayer(nn.Module):
             u = images.flatten(2).transpose(1, 2)
             out = operator(u, plan.domain, query_domain=plan.query_domain).transpose(1, 2)
             out = out.unflatten(2, plan.cells)
-        return out if x.ndim == axes + 2 else out[0]
+        return lowered(out if x.ndim == axes + 2 else out[0])
 
     def _planned(self, x: Tensor, output_size: tuple[int, ...] | None, asked: object) -> "_Plan":
         """How images like x are to be filtered; kept for the next one."""
@@ -102,14 +170,14 @@ class ConvolutionLayer(nn.Module):
         query_domain = kernel.output_domain(domain, cells).to(x.device)
         u = (x if x.ndim == axes + 2 else x[None]).flatten(2).transpose(1, 2)
         operator.prepare(u, domain, query_domain=query_domain)
+        integral = Integral(kernel, u, domain, None, query_domain)
         route = operator.evaluation
-        if route == "auto":
-            route = select(kernel, u, domain, None, query_domain).evaluation
-        fits = not _is_watched(operator) and not route.unsupported_reasons(kernel, u, domain, None, query_domain)
-        found = as_filtering(kernel, domain, query_domain) if fits else None
-        filtering = (route, found) if isinstance(route, FilterEvaluation) and isinstance(found, Filtering) else None
+        route = route.choose(integral).route if isinstance(route, Auto) else route
+        fits = not is_watched(operator) and not route.unsupported_reasons(integral)
+        found = integral.once(as_filtering) if fits else None
+        filtering = (route, found) if isinstance(route, FilterRoute) and isinstance(found, Filtering) else None
         plan = _Plan(asked, kernel, operator.evaluation, domain, query_domain, cells, filtering)
-        if not torch.compiler.is_compiling():
+        if values_can_be_read(x):
             self._plan = plan
         return plan
 
@@ -134,84 +202,58 @@ class ConvolutionLayer(nn.Module):
         return asked
 
     @classmethod
-    def from_torch(cls, module: nn.Module) -> Self:
-        """The same layer as an operator, with copies of its parameters.
+    def _blank(cls, module: nn.Module) -> nn.Module:
+        given = vars(module)
+        names = [
+            "in_channels",
+            "out_channels",
+            "kernel_size",
+            "stride",
+            "padding",
+            "dilation",
+            "groups",
+            "padding_mode",
+        ]
+        names += ["output_padding"] if type(module) in TRANSPOSED else []
+        return type(module)(**{name: given[name] for name in names}, bias=module._parameters["bias"] is not None)
 
-        Args:
-            module: exactly an `nn.Conv1d` ... `nn.Conv3d` or `nn.ConvTranspose1d` ... `nn.ConvTranspose3d`.
+    @classmethod
+    def _shaped_like(cls, blank: nn.Module) -> Self:
+        given, transposed = vars(blank), type(blank) in TRANSPOSED
+        kernel = Convolution(
+            given["in_channels"],
+            given["out_channels"],
+            given["kernel_size"],
+            len(given["kernel_size"]),
+            stride=given["stride"],
+            padding=given["padding"],
+            dilation=given["dilation"],
+            groups=given["groups"],
+            padding_mode=given["padding_mode"],
+            transposed=transposed,
+            output_padding=given["output_padding"] if transposed else 0,
+        )
+        return cls(kernel, bias=blank._parameters["bias"] is not None)
 
-        Returns:
-            A layer with the module's values, dtype, device, training mode and `requires_grad`.
-
-        Raises:
-            TypeError: for any other module, parametrised ones and subclasses included, or complex weights.
-        """
-        if type(module) not in CONVOLUTIONS + TRANSPOSED:
-            raise TypeError(
-                f"ConvolutionLayer.from_torch: converts nn.Conv1d-3d and nn.ConvTranspose1d-3d; got "
-                f"{type(module).__name__}; remove parametrisations first"
-            )
-        given = dict(module.named_parameters(recurse=False))
-        weight = given["weight"]
-        if not weight.dtype.is_floating_point:
-            raise TypeError(f"ConvolutionLayer.from_torch: weights must be real; got {weight.dtype}")
-        options = vars(module)
-        transposed = type(module) in TRANSPOSED
-        with torch.device("meta"):
-            kernel = Convolution(
-                options["in_channels"],
-                options["out_channels"],
-                options["kernel_size"],
-                len(options["kernel_size"]),
-                stride=options["stride"],
-                padding=options["padding"],
-                dilation=options["dilation"],
-                groups=options["groups"],
-                padding_mode=options["padding_mode"],
-                transposed=transposed,
-                output_padding=options["output_padding"] if transposed else 0,
-            )
-            layer = cls(kernel, bias="bias" in given)
-        layer = layer.to(weight.dtype).to_empty(device=weight.device)
-        copy_parameters(given, layer._by_torch_name())
-        return layer.train(module.training)
-
-    def to_torch(self) -> nn.Module:
-        """torch's own layer with copies of the parameters.
-
-        Raises:
-            ValueError: for a padding with two different ends, which torch's layers lack (except "same").
-        """
-        kernel = self.kernel
-        padding: str | tuple[int, ...] = tuple(lo for lo, _ in kernel.padding)
-        if any(lo != hi for lo, hi in kernel.padding):
-            same = tuple(((w - 1) // 2, w - 1 - (w - 1) // 2) for w in kernel.reach)
-            if kernel.padding != same or any(r != 1 for r in kernel.stride):
-                raise ValueError(
-                    f"ConvolutionLayer.to_torch: torch pads both ends alike; got padding {kernel.padding}; pad the "
-                    "image beforehand and use padding 0"
-                )
-            padding = "same"
+    def _native(self) -> nn.Module:
         options = {
-            "stride": kernel.stride,
-            "padding": padding,
-            "dilation": kernel.dilation,
-            "groups": kernel.groups,
-            "bias": self.operator.bias is not None,
-            "padding_mode": kernel.padding_mode,
-            "device": kernel.weight.device,
-            "dtype": kernel.weight.dtype,
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+            "bias": self.bias is not None,
+            "padding_mode": self.padding_mode,
         }
-        if kernel.transposed:
-            options["output_padding"] = kernel.output_padding
-        make = (TRANSPOSED if kernel.transposed else CONVOLUTIONS)[len(kernel.kernel_size) - 1]
-        module = make(kernel.in_dim, kernel.out_dim, kernel.kernel_size, **options)
-        copy_parameters(self._by_torch_name(), dict(module.named_parameters(recurse=False)))
-        return module.train(self.training)
+        if self.transposed:
+            options["output_padding"] = self.output_padding
+        make = (TRANSPOSED if self.transposed else CONVOLUTIONS)[len(self.kernel_size) - 1]
+        return make(self.in_channels, self.out_channels, self.kernel_size, **options)
 
-    def _by_torch_name(self) -> dict[str, nn.Parameter]:
-        bias = self.operator.bias
-        return {"weight": self.kernel.weight} | ({} if bias is None else {"bias": bias})
+    def _take(self, module: nn.Module, relaid: Relaid) -> None:
+        hand_over(self.torch_names, module, self)
+
+    def _give(self, module: nn.Module, relaid: Relaid) -> None:
+        hand_over(self.torch_names, self, module)
 
 
 class _Plan(NamedTuple):
@@ -219,18 +261,13 @@ class _Plan(NamedTuple):
 
     asked: object
     kernel: Convolution
-    evaluation: Evaluation | Literal["auto"]
+    evaluation: Evaluation
     domain: Domain
     query_domain: Domain
     cells: tuple[int, ...]
-    filtering: tuple[FilterEvaluation, Filtering] | None  # None: as the operator's own route does it
+    filtering: tuple[FilterRoute[Convolution], Filtering[Convolution]] | None
+    """None: as the operator's own route does it."""
 
     def serves(self, operator: IntegralOperator) -> bool:
         """Whether the operator is still the one that the plan was made for."""
         return self.kernel is operator.kernel and self.evaluation is operator.evaluation
-
-
-def _is_watched(module: nn.Module) -> bool:
-    """Whether anything is to be told when the module is called."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks)

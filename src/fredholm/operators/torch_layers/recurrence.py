@@ -11,8 +11,9 @@ from torch.nn.utils.rnn import PackedSequence
 from fredholm.domains import Sequence
 from fredholm.kernels import GRU, LSTM, RNN, CellMode, CellRecurrence, State
 from fredholm.operators.integral import IntegralOperator
+from fredholm.operators.torch_layers.layer import TorchLayer, hand_over
 from fredholm.operators.torch_layers.packed_sequence import repack, unpack
-from fredholm.operators.torch_layers.parameters import copy_parameters
+from fredholm.operators.torch_layers.relaid import Relaid
 from fredholm.operators.torch_layers.stacked_states import join_states, split_states
 
 NativeRecurrent = nn.RNN | nn.LSTM | nn.GRU
@@ -32,8 +33,10 @@ _MODULES: dict[CellMode, Callable[..., NativeRecurrent]] = {
 
 
 @final
-class RecurrentLayer(nn.Module):
+class RecurrentLayer(TorchLayer[NativeRecurrent]):
     """Integral operators with recurrence kernels, one a layer and direction, in place of torch's RNN, LSTM and GRU.
+
+    Under autocast the recurrence runs in the dtype of its parameters, and is returned in the dtype that torch returns.
 
     Args:
         kernel: builds the kernel of a layer from its channels in and out: `kernels.LSTM`, or, for its options,
@@ -53,6 +56,8 @@ class RecurrentLayer(nn.Module):
         TypeError: for a `kernel` that builds none of these kernels.
     """
 
+    natives = (nn.RNN, nn.LSTM, nn.GRU)
+
     def __init__(
         self,
         kernel: Callable[[int, int], CellRecurrence],
@@ -64,7 +69,7 @@ class RecurrentLayer(nn.Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__({})
         if num_layers < 1:
             raise ValueError(f"RecurrentLayer: num_layers must be at least 1; got {num_layers}")
         if not 0 <= dropout <= 1:
@@ -81,28 +86,77 @@ class RecurrentLayer(nn.Module):
                         "RecurrentLayer: kernel must build a kernels.RNN, LSTM or GRU from (in_dim, state_dim); "
                         f"it built {type(built).__name__}"
                     )
+                ending = f"_l{layer}" + ("_reverse" if len(self.operators) % self.directions else "")
+                path = f"operators.{len(self.operators)}.kernel"
+                self.torch_names |= {name + ending: f"{path}.{name}" for name, _ in built.named_parameters()}
                 self.operators.append(IntegralOperator(built, residual=False, bias=False, output_projection=False))
 
+    @property
+    def mode(self) -> str:
+        """Which of torch's cells it is, as torch names it."""
+        return self._kernels()[0].mode.upper()
+
+    @property
+    def nonlinearity(self) -> str:
+        """Of an RNN: "tanh" or "relu".
+
+        Raises:
+            AttributeError: for an LSTM or a GRU.
+        """
+        if not self.mode.startswith("RNN"):
+            raise AttributeError(f"RecurrentLayer: an {self.mode} has no choice of nonlinearity")
+        return self.mode.removeprefix("RNN_").lower()
+
+    @property
+    def bias(self) -> bool:
+        """Whether the cells have constants."""
+        return self._kernels()[0].bias_ih is not None
+
+    @property
+    def proj_size(self) -> int:
+        """0: h is not projected before it is fed back."""
+        return 0
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters of each layer and direction, in torch's order."""
+        return [list(kernel.parameters()) for kernel in self._kernels()]
+
     def forward(
-        self, u: Tensor | PackedSequence, hx: Tensor | State | None = None
+        self, input: Tensor | PackedSequence, hx: Tensor | State | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """Applies the layer to whole sequences, or to the next chunk of them.
 
         Args:
-            u: `(T, B, C)`, `(B, T, C)` if `batch_first`, `(T, C)` without a batch, or a PackedSequence (not under
+            input: `(T, B, C)`, `(B, T, C)` if `batch_first`, `(T, C)` without a batch, or a PackedSequence (not under
                 `torch.compile`: its sizes are data).
-            hx: the state before the first point, h `(num_layers * directions, B, n)`, without B if u is, or (h, c) for
-                an LSTM; None: zeros.
+            hx: the state before the first point, h `(num_layers * directions, B, n)`, without B if the input is, or
+                (h, c) for an LSTM; None: zeros.
 
         Returns:
-            The output, shaped like u with `directions * n` channels, and the state after the last point of each
+            The output, shaped like the input with `directions * n` channels, and the state after the last point of each
             sequence, shaped like hx; where a sequence is empty that is hx.
 
         Raises:
             ValueError, TypeError: on shapes, devices or dtypes that do not fit.
         """
-        if isinstance(u, PackedSequence):
-            return self._packed(u, hx)
+        out, ended = self._packed(input, hx) if isinstance(input, PackedSequence) else self._whole(input, hx)
+        data = out.data if isinstance(out, PackedSequence) else out
+        if not torch.is_autocast_enabled(data.device.type) or data.dtype == torch.float64:
+            return out, ended
+        dtype = self._returned_dtype(input, hx)
+        ended = tuple(part.to(dtype) for part in ended) if isinstance(ended, tuple) else ended.to(dtype)
+        return out._replace(data=data.to(dtype)) if isinstance(out, PackedSequence) else out.to(dtype), ended
+
+    def _returned_dtype(self, given: Tensor | PackedSequence, hx: Tensor | State | None) -> torch.dtype:
+        """What torch's layer returns under autocast, though the recurrence runs in the dtype of the parameters."""
+        data = given.data if isinstance(given, PackedSequence) else given
+        if self.mode == "GRU" and data.device.type == "cpu":
+            # torch has no GRU of low precision on a CPU: there the dtype is that of the state
+            return hx.dtype if isinstance(hx, Tensor) else data.dtype
+        return torch.get_autocast_dtype(data.device.type)
+
+    def _whole(self, u: Tensor, hx: Tensor | State | None) -> tuple[Tensor, Tensor | State]:
         if not isinstance(u, Tensor) or u.ndim not in (2, 3):
             got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
             raise ValueError(
@@ -172,7 +226,8 @@ class RecurrentLayer(nn.Module):
             if self.bidirectional:
                 back, end = operators[first + 1].scan(u.flip(1), backwards, state=states[first + 1])
                 ended.append(end)
-                out = torch.cat([out, back.flip(1)], dim=-1)
+                # points first in memory, as in torch's layer, so that the same seed drops the same numbers
+                out = torch.cat([out.transpose(0, 1), back.flip(1).transpose(0, 1)], dim=-1).transpose(0, 1)
             u = out
         return u, ended
 
@@ -187,62 +242,54 @@ class RecurrentLayer(nn.Module):
         return repack(out, u, mask), join_states(ended)
 
     @classmethod
-    def from_torch(cls, module: NativeRecurrent) -> Self:
-        """The same layer as operators, with copies of its parameters.
-
-        Returns:
-            A layer with the module's values, dtype, device, training mode and `requires_grad`.
-
-        Raises:
-            TypeError: for any other module, subclasses included.
-            ValueError: for `proj_size`.
-        """
-        if type(module) not in (nn.RNN, nn.LSTM, nn.GRU):
-            name = type(module).__name__
-            raise TypeError(f"RecurrentLayer.from_torch: converts nn.RNN, nn.LSTM and nn.GRU themselves; got {name}")
+    def _blank(cls, module: nn.Module) -> nn.Module:
+        assert isinstance(module, nn.RNNBase)
         if module.proj_size:
             raise ValueError(
-                f"RecurrentLayer.from_torch: proj_size={module.proj_size} feeds a projection of h back, as no kernel "
-                "here does; keep the nn.LSTM, or train one with proj_size=0 and an nn.Linear behind it"
+                f"proj_size={module.proj_size} feeds a projection of h back, as no kernel here does; keep the nn.LSTM, "
+                "or train one with proj_size=0 and an nn.Linear behind it"
             )
-        mode = cast(CellMode, module.mode.lower())
-        layer = cls(
-            functools.partial(_KERNELS[mode], bias=module.bias),
+        return _MODULES[cast(CellMode, module.mode.lower())](
             module.input_size,
             module.hidden_size,
             module.num_layers,
+            bias=module.bias,
             batch_first=module.batch_first,
             dropout=module.dropout,
             bidirectional=module.bidirectional,
         )
-        like = next(module.parameters())
-        layer.to(device=like.device, dtype=like.dtype)
-        copy_parameters(dict(module.named_parameters()), layer._by_torch_name())
-        return layer.train(module.training)
 
-    def to_torch(self) -> NativeRecurrent:
-        """A `torch.nn.RNN`, `LSTM` or `GRU` with copies of the parameters."""
-        kernel = self._kernels()[0]
-        module = _MODULES[kernel.mode](
+    @classmethod
+    def _shaped_like(cls, blank: nn.Module) -> Self:
+        assert isinstance(blank, nn.RNNBase)
+        return cls(
+            functools.partial(_KERNELS[cast(CellMode, blank.mode.lower())], bias=blank.bias),
+            blank.input_size,
+            blank.hidden_size,
+            blank.num_layers,
+            batch_first=blank.batch_first,
+            dropout=blank.dropout,
+            bidirectional=blank.bidirectional,
+        )
+
+    def _native(self) -> NativeRecurrent:
+        return _MODULES[self._kernels()[0].mode](
             self.input_size,
             self.hidden_size,
             self.num_layers,
-            bias=kernel.bias_ih is not None,
+            bias=self.bias,
             batch_first=self.batch_first,
             dropout=self.dropout,
             bidirectional=self.bidirectional,
-            device=kernel.weight_ih.device,
-            dtype=kernel.weight_ih.dtype,
         )
-        copy_parameters(self._by_torch_name(), dict(module.named_parameters()))
-        return module.train(self.training)
 
-    def _by_torch_name(self) -> dict[str, nn.Parameter]:
-        named = {}
-        for index, kernel in enumerate(self._kernels()):
-            ending = f"_l{index // self.directions}" + ("_reverse" if index % self.directions else "")
-            named |= {name + ending: parameter for name, parameter in kernel.named_parameters()}
-        return named
+    def _take(self, module: nn.Module, relaid: Relaid) -> None:
+        hand_over(self.torch_names, module, self)
+
+    def _give(self, module: nn.Module, relaid: Relaid) -> None:
+        hand_over(self.torch_names, self, module)
+        assert isinstance(module, nn.RNNBase)
+        module.flatten_parameters()
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""

@@ -11,7 +11,7 @@ from fredholm.kernels import CellRecurrence, State
 def split_states(
     hx: Tensor | State | None, kernels: Sequence[CellRecurrence], batch: int, *, unbatched: bool = False
 ) -> list[State | None]:
-    """The state of each operator; None where none is given.
+    """The state of each operator, under autocast in the dtype of its parameters; None where none is given.
 
     Raises:
         ValueError: on another number of tensors or other shapes than these kernels have.
@@ -33,6 +33,8 @@ def split_states(
             f"(num_layers * directions, {'' if unbatched else 'batch, '}hidden_size); "
             f"got {', '.join(str(tuple(part.shape)) for part in parts)}"
         )
+    if torch.is_autocast_enabled(parts[0].device.type):
+        parts = tuple(part.to(kernels[0].weight_hh.dtype) for part in parts)
     return [tuple(part[k][None] if unbatched else part[k] for part in parts) for k in range(count)]
 
 

@@ -5,17 +5,17 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points
-from fredholm.evaluation import TritonFactorisedSum, select
+from fredholm.evaluation import AUTO, Integral, TritonFactorisedSum
 from fredholm.evaluation.triton import feature_op, features
 from fredholm.kernels import LowRankMLP, PointInputs, SeparableMLP
-from tests.contracts.routes import Problem, check_route, randomise, results
+from tests.contracts.routes import changed, check_route, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 LOW_RANK, SEPARABLE = "low rank", "separable"
 
 
-def make(kind: str, domain: Domain, batch: int = 2, head_dim: int = 3, heads: int = 2, **options) -> Problem:
+def make(kind: str, domain: Domain, batch: int = 2, head_dim: int = 3, heads: int = 2, **options) -> Integral:
     options = small_perceptron(**options)
     kernel = (
         LowRankMLP(heads * head_dim, heads, domain.pos_dim, rank=2, **options)
@@ -25,7 +25,7 @@ def make(kind: str, domain: Domain, batch: int = 2, head_dim: int = 3, heads: in
     u = torch.randn(batch, domain.num_points, kernel.in_dim)
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
-    return Problem(randomise(kernel), u, domain)
+    return Integral(randomise(kernel), u, domain)
 
 
 MASK = torch.tensor([[True, True, False, True, True], [True, False, False, False, True]])
@@ -55,8 +55,7 @@ def test_weights_that_heads_share(kind, name):
 @pytest.mark.parametrize(("num_queries", "num_keys"), [(3, 5), (1, 4), (0, 3), (3, 0)])
 def test_queries_on_another_domain(kind, num_queries, num_keys):
     problem = make(kind, Points(torch.rand(num_keys, 2)))
-    problem.query_domain = Points(torch.rand(2, num_queries, 2))
-    problem.query = torch.randn(2, num_queries, 6)
+    problem = changed(problem, query_domain=Points(torch.rand(2, num_queries, 2)), query=torch.randn(2, num_queries, 6))
     check_route(TritonFactorisedSum(), problem)
 
 
@@ -96,7 +95,7 @@ def test_two_runs_are_identical():
 
 def test_a_signal_with_gaps():
     problem = make(SEPARABLE, Points(torch.rand(3, 2)))
-    problem.u = torch.randn(3, 6, 2).permute(2, 0, 1)
+    problem = changed(problem, u=torch.randn(3, 6, 2).permute(2, 0, 1))
     check_route(TritonFactorisedSum(), problem)
 
 
@@ -108,7 +107,7 @@ def test_operator_registration(monkeypatch, name):
     calls, original = [], getattr(feature_op, name)
     monkeypatch.setattr(factorised_sum, name, lambda *call: (calls.append(call), original(*call))[1])
     problem = make(LOW_RANK, DOMAINS["points per entry"])
-    TritonFactorisedSum().integrate(problem.kernel, problem.u, problem.domain)
+    TritonFactorisedSum().integrate(problem)
     tensors, activation = calls[0]
     report = torch.library.opcheck(original, ([t.detach().requires_grad_() for t in tensors], activation))
     assert set(report.values()) == {"SUCCESS"}
@@ -130,4 +129,4 @@ def test_one_graph_with_the_same_numbers():
 
 def test_it_is_the_first_choice_where_it_runs():
     problem = make(LOW_RANK, Grid(1, 3))
-    assert isinstance(select(problem.kernel, problem.u, problem.domain).evaluation, TritonFactorisedSum)
+    assert isinstance(AUTO.choose(problem).route, TritonFactorisedSum)

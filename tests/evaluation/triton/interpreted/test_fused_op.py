@@ -5,7 +5,7 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Points, Union
-from fredholm.evaluation import TritonTiled, select
+from fredholm.evaluation import AUTO, Integral, TritonTiled
 from fredholm.evaluation.triton import tiled
 from fredholm.evaluation.triton.op import mlp_integral_triton
 from tests.evaluation.triton.interpreted.problems import make
@@ -18,7 +18,7 @@ def test_operator_registration(monkeypatch):
     calls = []
     monkeypatch.setattr(tiled, "mlp_integral_triton", lambda *call: (calls.append(call), mlp_integral_triton(*call))[1])
     problem = make(BOTH, batch=2, is_causal=True)
-    TritonTiled().integrate(problem.kernel, problem.u, BOTH)
+    TritonTiled().integrate(Integral(problem.kernel, problem.u, BOTH))
     tensors, *rest = calls[0]
     leaves = [t if t.dtype == torch.int64 else t.detach().requires_grad_() for t in tensors]
     report = torch.library.opcheck(mlp_integral_triton, (leaves, *rest))
@@ -26,7 +26,7 @@ def test_operator_registration(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("domain", "evaluation"), [(BOTH, "auto"), (POINTS, TritonTiled())], ids=["auto, token and grid", "named, points"]
+    ("domain", "evaluation"), [(BOTH, AUTO), (POINTS, TritonTiled())], ids=["auto, token and grid", "named, points"]
 )
 def test_one_graph_with_the_same_numbers(domain, evaluation):
     torch.compiler.reset()
@@ -44,13 +44,13 @@ def test_one_graph_with_the_same_numbers(domain, evaluation):
 
 def test_it_is_the_first_choice_where_it_runs():
     problem = make(BOTH)
-    assert isinstance(select(problem.kernel, problem.u, BOTH).evaluation, TritonTiled)
+    assert isinstance(AUTO.choose(Integral(problem.kernel, problem.u, BOTH)).route, TritonTiled)
 
 
 def test_a_second_derivative_is_refused_not_wrong():
     problem = make(POINTS)
     u = problem.u.requires_grad_()
-    out = TritonTiled().integrate(problem.kernel, u, Points(torch.rand(2, 2)))
+    out = TritonTiled().integrate(Integral(problem.kernel, u, Points(torch.rand(2, 2))))
     (grad,) = torch.autograd.grad(out.square().sum(), u, create_graph=True)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(NotImplementedError, match="mlp_integral_triton has no second derivative"):
         grad.sum().backward()

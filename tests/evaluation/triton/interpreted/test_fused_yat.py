@@ -5,10 +5,10 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
-from fredholm.evaluation import TritonYat, select
+from fredholm.evaluation import AUTO, Integral, TritonYat
 from fredholm.evaluation.triton import yat_op
 from fredholm.kernels import Softermax, YatAttention
-from tests.contracts.routes import Problem, check_route, randomise, results
+from tests.contracts.routes import changed, check_route, randomise, results
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
@@ -26,10 +26,10 @@ DOMAINS: dict[str, Domain] = {
 }
 
 
-def make(where: Domain, heads: int = 2, head_dim: int = 3, **options) -> Problem:
+def make(where: Domain, heads: int = 2, head_dim: int = 3, **options) -> Integral:
     kernel = randomise(YatAttention(heads * head_dim, heads, **options))
     u = torch.randn(2, where.num_points, kernel.in_dim)
-    return Problem(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
+    return Integral(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -59,8 +59,7 @@ def test_a_learned_epsilon(normaliser):
 @pytest.mark.parametrize(("num_queries", "num_keys"), [(3, 5), (1, 4), (0, 3), (3, 0), (70, 3), (3, 70)])
 def test_queries_on_another_domain(num_queries, num_keys):
     problem = make(Points(torch.rand(num_keys, 1)), heads=1)
-    problem.query_domain = Points(torch.rand(num_queries, 1))
-    problem.query = torch.randn(2, num_queries, 3)
+    problem = changed(problem, query_domain=Points(torch.rand(num_queries, 1)), query=torch.randn(2, num_queries, 3))
     check_route(TritonYat(), problem, tolerance=2e-5)
 
 
@@ -73,15 +72,15 @@ def test_more_points_than_one_tile(options):
 
 def test_a_sequence_goes_on_from_a_state():
     problem = make(Sequence(7), is_causal=True)
-    whole = TritonYat().integrate(problem.kernel, problem.u, problem.domain)
-    first, state = TritonYat().run(problem.kernel, problem.u[:, :4], Sequence(4))
-    second, _ = TritonYat().run(problem.kernel, problem.u[:, 4:], Sequence(3), state)
+    whole = TritonYat().integrate(problem)
+    first, state = TritonYat().run(Integral(problem.kernel, problem.u[:, :4], Sequence(4)))
+    second, _ = TritonYat().run(Integral(problem.kernel, problem.u[:, 4:], Sequence(3)), state)
     torch.testing.assert_close(torch.cat([first, second], 1), whole)
 
 
 def test_large_scores_stay_finite():
     problem = make(Sequence(9))
-    problem.u = 1e4 * torch.randn(2, 9, 6).sign()
+    problem = changed(problem, u=1e4 * torch.randn(2, 9, 6).sign())
     assert all(bool(torch.isfinite(value).all()) for value in results(TritonYat(), problem).values())
 
 
@@ -107,7 +106,7 @@ def test_operator_registration(monkeypatch):
     calls, original = [], yat_op.yat_sums_triton
     monkeypatch.setattr(yat_tiled, "yat_sums_triton", lambda *call: (calls.append(call), original(*call))[1])
     problem = make(DOMAINS["shared weights"], is_causal=True)
-    TritonYat().integrate(problem.kernel, problem.u, problem.domain)
+    TritonYat().integrate(problem)
     tensors, normaliser = calls[0]
     leaves = [t.detach().requires_grad_(t.is_floating_point() and t.numel() > 0) for t in tensors]
     assert set(torch.library.opcheck(original, (leaves, normaliser)).values()) == {"SUCCESS"}
@@ -128,4 +127,4 @@ def test_one_graph_with_the_same_numbers():
 
 def test_it_is_the_first_choice_where_it_runs():
     problem = make(Sequence(3))
-    assert isinstance(select(problem.kernel, problem.u, problem.domain).evaluation, TritonYat)
+    assert isinstance(AUTO.choose(problem).route, TritonYat)

@@ -38,6 +38,6 @@ def test_more_owners_than_the_workspace_holds(monkeypatch):
 
 def test_one_workspace_of_any_size_gives_one_result(monkeypatch):
     problem = make(Points(torch.rand(5, 2)))
-    whole = TritonTiled().integrate(problem.kernel, problem.u, problem.domain)
+    whole = TritonTiled().integrate(problem)
     monkeypatch.setattr(problem_module, "WORKSPACE_BYTES", 1)
-    assert torch.equal(TritonTiled().integrate(problem.kernel, problem.u, problem.domain), whole)
+    assert torch.equal(TritonTiled().integrate(problem), whole)

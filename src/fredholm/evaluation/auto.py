@@ -1,0 +1,189 @@
+"""The evaluation that picks a route, and can say why, and why not the others."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, final
+
+from torch import Tensor
+
+from fredholm.evaluation.at_the_point import AtThePoint
+from fredholm.evaluation.bilinear_sum import BilinearSum
+from fredholm.evaluation.central_pooling import CentralPooling
+from fredholm.evaluation.dense import Dense
+from fredholm.evaluation.evaluation import Evaluation, Route, StatefulEvaluation, StatefulRoute
+from fredholm.evaluation.factorised_sum import FactorisedSum
+from fredholm.evaluation.feature_fft import FeatureFFT
+from fredholm.evaluation.feature_product_scan import FeatureProductScan
+from fredholm.evaluation.feature_tiled import FeatureTiled
+from fredholm.evaluation.fft import FFT
+from fredholm.evaluation.fused_attention import FusedAttention
+from fredholm.evaluation.hop_iteration import HopIteration
+from fredholm.evaluation.hop_solve import HopSolve
+from fredholm.evaluation.hop_substitution import HopSubstitution
+from fredholm.evaluation.hop_tiled import HopTiled
+from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.long_convolution import LongConvolution
+from fredholm.evaluation.low_rank_scan import LowRankScan
+from fredholm.evaluation.native_convolution import NativeConvolution
+from fredholm.evaluation.native_recurrence import NativeRecurrence
+from fredholm.evaluation.neumann_scan import NeumannScan
+from fredholm.evaluation.scan import Scan
+from fredholm.evaluation.separable_sum import SeparableSum
+from fredholm.evaluation.step_loop import StepLoop
+from fredholm.evaluation.tiled import Tiled
+from fredholm.evaluation.toeplitz import Toeplitz
+from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled, TritonYat
+from fredholm.evaluation.woodbury import Woodbury
+from fredholm.evaluation.yat_tiled import YatTiled
+from fredholm.kernels import Kernel, Scaled, State, Sum
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class TermByTerm(Route[Sum | Scaled]):
+    """For `Sum` and `Scaled`: the integral is linear in κ, so each part goes its own way.
+
+    Args:
+        parts: how each part is integrated; None: `Auto()`.
+    """
+
+    marker = Sum | Scaled
+    weighs_pairs = True
+    parts: Evaluation | None = None
+
+    def refusals(self, integral: Integral[Sum | Scaled]) -> list[str]:
+        """Refuses nothing: a part that cannot be integrated says why itself."""
+        return []
+
+    def compute(self, integral: Integral[Sum | Scaled]) -> Tensor:
+        """See `Route.compute`."""
+        parts, kernel = AUTO if self.parts is None else self.parts, integral.kernel
+        if isinstance(kernel, Scaled):
+            return kernel.gate * parts.integrate(integral.of(kernel.kernel))
+        first, *others = (parts.integrate(integral.of(term)) for term in kernel.kernels)
+        for other in others:
+            first = first + other
+        return first
+
+
+STATEFUL_ROUTES: tuple[StatefulRoute[Any], ...] = (
+    FusedAttention(),
+    TritonYat(),
+    YatTiled(),
+    NeumannScan(),
+    HopTiled(),
+    HopSubstitution(),
+    SeparableSum(),
+    BilinearSum(),
+    LowRankScan(),
+    FeatureProductScan(),
+    NativeRecurrence(),
+    Scan(),
+    StepLoop(),
+)
+"""The routes that carry a state along a sequence, the fastest first."""
+
+ROUTES: tuple[Route[Any], ...] = (
+    AtThePoint(),
+    TritonTiled(),
+    Toeplitz(),
+    Tiled(),
+    FeatureFFT(min_gain=3.0),
+    FFT(min_gain=8.0),
+    NativeConvolution(),
+    FeatureTiled(),
+    LongConvolution(),
+    TritonFactorisedSum(),
+    FactorisedSum(),
+    CentralPooling(),
+    Woodbury(),
+    *STATEFUL_ROUTES,
+    HopSolve(),
+    HopIteration(),
+    TermByTerm(),
+    Dense(),
+)
+"""All routes that `Auto` takes unless told otherwise, the fastest first."""
+
+
+class Choice(NamedTuple):
+    """The route taken, and what each route before it in the list said against itself."""
+
+    route: Route[Any]
+    refusals: dict[str, list[str]]
+
+    def __str__(self) -> str:
+        lines = [f"{self.route.name}: {self.route.purpose}"]
+        lines += [f"  not {name}: {'; '.join(reasons)}" for name, reasons in self.refusals.items()]
+        return "\n".join(lines)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Auto(StatefulEvaluation):
+    """Takes the first of its routes that can compute an integral.
+
+    Routes that are made for other kernels are passed over without a word.
+
+    Args:
+        routes: the fastest first.
+    """
+
+    routes: tuple[Route[Any], ...] = ROUTES
+
+    def choose(self, integral: Integral[Kernel]) -> Choice:
+        """The route that `integrate` takes.
+
+        Raises:
+            ValueError: when every route refuses, with all reasons, those of the plainest route first.
+        """
+        return Choice(*_first(self._made_for(integral), integral, lambda route: route.unsupported_reasons(integral)))
+
+    def unsupported_reasons(self, integral: Integral[Kernel]) -> list[str]:
+        """See `Evaluation.unsupported_reasons`."""
+        told = {route.name: route.unsupported_reasons(integral) for route in self._made_for(integral)}
+        return [] if [] in told.values() else [_refused(integral, told)]
+
+    def integrate(self, integral: Integral[Kernel]) -> Tensor:
+        """See `Evaluation.integrate`."""
+        return self.choose(integral).route.compute(integral)
+
+    def run(
+        self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulEvaluation.run`."""
+        routes = [route for route in self._made_for(integral) if isinstance(route, StatefulRoute)]
+        route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
+        return route.advance(integral, state, reset)
+
+    def _made_for(self, integral: Integral[Kernel]) -> list[Route[Any]]:
+        return [route for route in self.routes if route.is_made_for(integral.kernel)]
+
+    def explain(self, integral: Integral[Kernel]) -> str:
+        """See `Evaluation.explain`."""
+        return str(self.choose(integral))
+
+
+AUTO = Auto()
+"""The choice among all routes."""
+
+AnyRoute = TypeVar("AnyRoute", bound=Route[Any])
+
+
+def _first(
+    routes: Sequence[AnyRoute], integral: Integral[Kernel], reasons_of: Callable[[AnyRoute], list[str]]
+) -> tuple[AnyRoute, dict[str, list[str]]]:
+    """The first route without reasons, and those of the routes before it; raises a ValueError if all have some."""
+    refusals: dict[str, list[str]] = {}
+    for route in routes:
+        reasons = reasons_of(route)
+        if not reasons:
+            return route, refusals
+        refusals[route.name] = reasons
+    raise ValueError(_refused(integral, refusals))
+
+
+def _refused(integral: Integral[Kernel], refusals: dict[str, list[str]]) -> str:
+    # the plainest routes stand last, and what they lack is what matters
+    told = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in reversed(refusals.items()))
+    return f"no route can integrate {type(integral.kernel).__name__} on {integral.domain!r} ({told})"

@@ -1,0 +1,923 @@
+"""Everything crossed with everything: kernels and their variants, domains, masks, measures, queries, precisions, routes.
+
+A kernel adds itself by one row of `ROWS`: its class, the options of each variant, and what it needs of a domain. Domains,
+masks, weights and pair weights are the tables of `places.py`, queries and precisions those below. A `Cell` names one level
+of each; `disagreements` computes it by every route that does not refuse and compares it, forward and in every gradient,
+with the integral as it is written down (`literal`), in float64.
+
+    python -m tests.contracts.instances          how many cells there are
+    python -m tests.contracts.instances CELL     what is wrong with one, as a failing test prints it
+"""
+
+import copy
+import dataclasses
+import functools
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from fredholm import IntegralOperator, kernels
+from fredholm.domains import Domain, preceding_counts
+from fredholm.evaluation import FFT, ROUTES, Evaluation, FeatureFFT, HopSeries
+from fredholm.kernels import Kernel, KernelInputs, PointInputs
+from tests.contracts.covering import Chosen, all_pairs
+from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS, Place, Shape, elsewhere, normal, place_of, scattered
+from tests.contracts.routes import TOLERANCE, randomise
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How a route is asked, and what the answer is: the only lines that know the signatures.
+
+
+class Asked(NamedTuple):
+    """The arguments of one integral."""
+
+    kernel: Kernel
+    u: Tensor
+    domain: Domain
+    query: Tensor | None = None
+    query_domain: Domain | None = None
+
+
+def refusals(route: Evaluation, asked: Asked) -> list[str]:
+    """Why a route does not take an integral."""
+    return route.unsupported_reasons(*asked)
+
+
+def integrated(route: Evaluation, asked: Asked) -> Tensor:
+    """The integral by a route."""
+    return route.integrate(*asked)
+
+
+def literal(asked: Asked) -> Tensor:
+    """Σ_j ω_j m_ij κ_ij ũ_j, as it is written down; of a sum of kernels, the sum of that."""
+    kernel, u, domain, query, query_domain = asked
+    if isinstance(kernel, kernels.Sum):
+        return sum((literal(asked._replace(kernel=term)) for term in kernel.kernels), start=u.new_zeros(()))
+    if isinstance(kernel, kernels.Scaled):
+        return kernel.gate * literal(asked._replace(kernel=kernel.kernel))
+    kappa = kernel.matrix(u, domain, query, query_domain)
+    omega = kernel.measure(domain).to(kappa.dtype).expand(len(u), domain.num_points)
+    if domain.pair_bias is not None and not kernel.holds_pair_weights:
+        bias = domain.pair_bias
+        m = bias.to(kappa.dtype) if bias.dtype == torch.bool else bias.exp().to(kappa.dtype)
+        by_channel = m.repeat_interleave(kernel.out_dim // m.shape[1], dim=1)  # (B', d_out, Nq, N)
+        kappa = kappa * by_channel.movedim(1, -1)[..., None]
+    return torch.einsum("bqjoi,bj,bji->bqo", kappa, omega, kernel.multiplicand(u).to(kappa.dtype)).to(u.dtype)
+
+
+APPROXIMATE = HopSeries(tolerance=1e-16)
+"""Never chosen by itself; here cut where nothing is left out."""
+EAGER = (FFT(), FeatureFFT())
+"""Routes of the table that refuse small problems for their cost, without that."""
+ALL_ROUTES: tuple[Evaluation, ...] = (*ROUTES, *EAGER, APPROXIMATE)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table of kernels.
+
+Options = Mapping[str, Any]
+
+
+class Needs(NamedTuple):
+    """What a kernel needs of a domain, beyond positions of its dimension; `matrix` refuses where it is missing."""
+
+    line: bool = False  # points in an order, pos_dim 1
+    lattice: bool = False  # one whole regular grid
+    torus: bool | None = None  # on a grid: whether it must (True) or must not (False) be periodic
+    even: bool = False  # a measure that was not given
+    own_points: bool = False  # results at the points of the signal only
+    one_measure: bool = False  # no pair weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A kernel: how it is built, and in which variants.
+
+    Attributes:
+        build: the kernel's class, or a function that makes one.
+        options: what every variant has.
+        variants: name to the options that it has beside.
+        needs: of the domain, from the kernel.
+        takes_pos_dim: whether `build` takes `pos_dim`, which is then that of the domain; unless a variant has its own.
+    """
+
+    build: Callable[..., Kernel]
+    options: Options
+    variants: Mapping[str, Options]
+    needs: Callable[[Kernel], Needs] = lambda kernel: Needs()
+    takes_pos_dim: bool = False
+
+    def kernel(self, pos_dim: int, *variants: str) -> Kernel:
+        """A kernel with the options of some variants, in float64, its parameters all noise."""
+        options: dict[str, Any] = {"pos_dim": pos_dim} if self.takes_pos_dim else {}
+        for chosen in (self.options, *(self.variants[name] for name in variants)):
+            options |= chosen
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            kernel = self.build(**options).double().eval()
+        return randomise(kernel)
+
+
+def _softplus(u: Tensor) -> Tensor:
+    return torch.nn.functional.softplus(u)
+
+
+def _sum(pos_dim: int, terms: tuple[Callable[[int], Kernel], ...]) -> Kernel:
+    return kernels.Sum([term(pos_dim) for term in terms])
+
+
+def _scaled(pos_dim: int, of: Callable[[int], Kernel]) -> Kernel:
+    return kernels.Scaled(of(pos_dim), 0.7)
+
+
+def _mlp(pos_dim: int, **options: Any) -> Kernel:
+    return kernels.MLP(4, 2, pos_dim, width=5, num_frequencies=3, sigma=1.0, **options)
+
+
+def _attention(pos_dim: int, **options: Any) -> Kernel:
+    return kernels.Attention(4, 2, **options)
+
+
+PERCEPTRON = {"embed_dim": 4, "num_heads": 2, "width": 5, "num_frequencies": 3, "sigma": 1.0}
+CHANNELS = {"embed_dim": 4, "num_heads": 2}
+FACTORISED: Mapping[str, Options] = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "head-shared": {"head_shared": True},
+    "causal, head-shared": {"is_causal": True, "head_shared": True},
+    "one head": {"num_heads": 1},
+    "relu": {"activation": "relu"},
+    "gelu_tanh": {"activation": "gelu_tanh"},
+    "raw coordinates": {"num_frequencies": 0},
+    "content": {"inputs": PointInputs(query_position=False, key_position=False)},
+    "positions": {"inputs": PointInputs(query_content=False, key_content=False)},
+    "causal, content": {"is_causal": True, "inputs": PointInputs(query_position=False, key_position=False)},
+}
+CELLS: Mapping[str, Options] = {"plain": {}, "without bias": {"bias": False}}
+RECURRENCE = Needs(line=True, own_points=True)
+
+ROWS: dict[str, Row] = {
+    "MLP": Row(
+        kernels.MLP,
+        PERCEPTRON,
+        {
+            "plain": {},
+            "causal": {"is_causal": True},
+            "head-shared": {"head_shared": True},
+            "causal, head-shared": {"is_causal": True, "head_shared": True},
+            "one head": {"num_heads": 1},
+            "relu": {"activation": "relu"},
+            "gelu_tanh": {"activation": "gelu_tanh"},
+            "three layers": {"depth": 3},
+            "causal, four layers": {"depth": 4, "is_causal": True},
+            "raw coordinates": {"num_frequencies": 0},
+            "content": {
+                "inputs": KernelInputs(
+                    query_position=False, key_position=False, relative_position=False, distance=False
+                )
+            },
+            "positions": {"inputs": KernelInputs(query_content=False, key_content=False, product=False)},
+            "displacement": {"inputs": KernelInputs(query_position=False, key_position=False, product=False)},
+            "constant": {"inputs": KernelInputs(**{f.name: False for f in dataclasses.fields(KernelInputs)})},
+        },
+        takes_pos_dim=True,
+    ),
+    "LowRankMLP": Row(
+        kernels.LowRankMLP,
+        {**PERCEPTRON, "rank": 3},
+        {**FACTORISED, "without constant": {"constant": False}, "rank 1": {"rank": 1}},
+        takes_pos_dim=True,
+    ),
+    "SeparableMLP": Row(kernels.SeparableMLP, PERCEPTRON, FACTORISED, takes_pos_dim=True),
+    "Attention": Row(
+        kernels.Attention,
+        CHANNELS,
+        {
+            "plain": {},
+            "causal": {"is_causal": True},
+            "one kv head": {"num_kv_heads": 1},
+            "causal, one kv head": {"num_kv_heads": 1, "is_causal": True},
+            "one head": {"num_heads": 1},
+            "keys and values apart": {"kdim": 3, "vdim": 2},
+            "without bias": {"bias": False},
+            "causal, without bias": {"bias": False, "is_causal": True},
+            "scale": {"scale": 0.3},
+        },
+    ),
+    "YatAttention": Row(
+        kernels.YatAttention,
+        CHANNELS,
+        {
+            "plain": {},
+            "causal": {"is_causal": True},
+            "one kv head": {"num_kv_heads": 1},
+            "bias": {"bias": True},
+            "softermax": {"normaliser": kernels.Softermax()},
+            "causal, softermax": {"normaliser": kernels.Softermax(), "is_causal": True},
+            "unnormalised": {"normaliser": kernels.Unnormalised()},
+            "causal, unnormalised": {"normaliser": kernels.Unnormalised(), "is_causal": True},
+            "soft sigmoid": {"normaliser": kernels.SoftSigmoid()},
+            "soft tanh": {"normaliser": kernels.SoftTanh()},
+            "learned epsilon": {"learn_epsilon": True},
+            "rotary": {"rotary_base": 10.0},
+            "causal, rotary": {"rotary_base": 10.0, "is_causal": True},
+        },
+    ),
+    "Yat": Row(
+        kernels.Yat,
+        {"dim": 3, "value_dim": 2},
+        {
+            "plain": {},
+            "constants": {"reads_bias": True},
+            "scaled by units": {"num_units": 5},
+            "constants, scaled by units": {"reads_bias": True, "num_units": 5},
+            "learned epsilon": {"learn_epsilon": True, "epsilon": 0.1},
+            "softmax": {"normaliser": kernels.Softmax()},
+            "softermax": {"normaliser": kernels.Softermax()},
+            "soft tanh": {"normaliser": kernels.SoftTanh()},
+        },
+    ),
+    "UnnormalisedAttention": Row(
+        kernels.UnnormalisedAttention,
+        CHANNELS,
+        {
+            "plain": {},
+            "causal": {"is_causal": True},
+            "one head": {"num_heads": 1},
+            "keys and values apart": {"kdim": 3, "vdim": 2},
+            "heads of other sizes": {"head_dim": 3, "value_head_dim": 1},
+            "causal, heads of other sizes": {"head_dim": 3, "value_head_dim": 1, "is_causal": True},
+        },
+    ),
+    "LinearAttention": Row(
+        kernels.LinearAttention,
+        CHANNELS,
+        {
+            "plain": {},
+            "causal": {"is_causal": True},
+            "one kv head": {"num_kv_heads": 1},
+            "causal, one kv head": {"num_kv_heads": 1, "is_causal": True},
+            "without bias": {"bias": False},
+            "softplus features": {"feature_map": _softplus},
+        },
+    ),
+    "InfiniteAttention": Row(
+        kernels.InfiniteAttention,
+        CHANNELS,
+        {
+            "plain": {},
+            "causal": {"is_causal": True},
+            "rows": {"normaliser": "rows"},
+            "causal, rows": {"normaliser": "rows", "is_causal": True},
+            "one hop": {"form": "hop"},
+            "causal, one hop": {"form": "hop", "is_causal": True},
+            "one hop, rows": {"form": "hop", "normaliser": "rows"},
+            "gelu": {"activation": "gelu"},
+            "causal, gelu": {"activation": "gelu", "is_causal": True},
+            "abs": {"activation": "abs"},
+            "causal, abs, rows": {"activation": "abs", "is_causal": True, "normaliser": "rows"},
+            "one kv head": {"num_kv_heads": 1},
+            "causal, one kv head": {"num_kv_heads": 1, "is_causal": True},
+            "learned gamma": {"learn_gamma": True, "gamma": (0.5, 0.9)},
+            "without bias": {"bias": False},
+            "scale": {"scale": 0.3},
+        },
+    ),
+    "FactorisedInfiniteAttention": Row(
+        kernels.FactorisedInfiniteAttention,
+        CHANNELS,
+        {
+            "plain": {},
+            "causal": {"is_causal": True},
+            "rows": {"normaliser": "rows"},
+            "causal, rows": {"normaliser": "rows", "is_causal": True},
+            "one kv head": {"num_kv_heads": 1},
+            "causal, one kv head": {"num_kv_heads": 1, "is_causal": True},
+            "learned gamma": {"learn_gamma": True, "gamma": (0.5, 0.9)},
+            "without bias": {"bias": False},
+            "softplus features": {"feature_map": _softplus},
+        },
+    ),
+    "LinearInfiniteAttention": Row(
+        kernels.LinearInfiniteAttention,
+        CHANNELS,
+        {
+            "plain": {},
+            "two central queries": {"num_central": 2},
+            "two power steps": {"power_steps": 2},
+            "gamma": {"gamma": 0.7},
+            "learned gamma": {"gamma": (0.5, 0.9), "learn_gamma": True},
+            "without bias": {"bias": False},
+        },
+        lambda _: Needs(one_measure=True),
+    ),
+    "Convolution": Row(
+        kernels.Convolution,
+        {"in_dim": 4, "out_dim": 2, "kernel_size": 3, "padding": 1},
+        {
+            "plain": {},
+            "same": {"padding": "same"},
+            "valid": {"padding": 0, "kernel_size": 2},
+            "stride": {"stride": 2},
+            "dilation": {"dilation": 2, "padding": 2},
+            "groups": {"groups": 2},
+            "even reach": {"kernel_size": 4, "padding": "same"},
+            "reflect": {"padding_mode": "reflect"},
+            "replicate": {"padding_mode": "replicate"},
+            "circular": {"padding_mode": "circular"},
+            "circular, stride": {"padding_mode": "circular", "stride": 2},
+            "transposed": {"transposed": True},
+            "transposed, stride": {"transposed": True, "stride": 2, "output_padding": 1, "groups": 2},
+        },
+        lambda kernel: Needs(lattice=True, torus=None if _option(kernel, "padding_mode") == "circular" else False),
+        takes_pos_dim=True,
+    ),
+    "ContinuousConvolution": Row(
+        kernels.ContinuousConvolution,
+        {"in_dim": 4, "out_dim": 2, "width": 5, "omega_0": 3.0, "num_samples": 8, "is_causal": False},
+        {
+            "plain": {},
+            "causal": {"is_causal": True, "pos_dim": 1},
+            "horizon": {"horizon": 0.4},
+            "causal, horizon": {"horizon": 0.4, "is_causal": True, "pos_dim": 1},
+            "groups": {"groups": 2},
+            "causal, depthwise": {"groups": 4, "out_dim": 4, "is_causal": True, "pos_dim": 1},
+            "one channel out": {"out_dim": 1},
+            "relu": {"activation": "relu"},
+            "swish": {"activation": "swish"},
+            "smoothing": {"smoothing": True, "num_samples": 3},
+            "causal, smoothing": {"smoothing": True, "num_samples": 3, "is_causal": True, "pos_dim": 1},
+            "learned omega": {"learn_omega_0": True},
+        },
+        takes_pos_dim=True,
+    ),
+    "Pointwise": Row(kernels.Pointwise, {"in_dim": 4, "out_dim": 3}, {"plain": {}}, lambda _: Needs(own_points=True)),
+    "LinearRNN": Row(
+        kernels.LinearRNN,
+        {"in_dim": 4, "state_dim": 3},
+        {
+            "plain": {},
+            "feedthrough": {"feedthrough": True},
+            "bias": {"bias": True},
+            "feedthrough, bias": {"feedthrough": True, "bias": True},
+            "other channels out": {"out_dim": 2},
+        },
+        lambda _: RECURRENCE,
+    ),
+    "LinearSystem": Row(
+        kernels.LinearSystem,
+        {"in_dim": 4, "state_dim": 3},
+        {
+            "plain": {},
+            "euler": {"rule": "euler"},
+            "bilinear": {"rule": "bilinear"},
+            "feedthrough": {"feedthrough": True, "out_dim": 2},
+            "step": {"step_size": 0.5},
+            "first step": {"first_step": 0.25},
+        },
+        lambda _: RECURRENCE,
+    ),
+    "RNN": Row(
+        kernels.RNN,
+        {"in_dim": 4, "state_dim": 3},
+        {**CELLS, "relu": {"nonlinearity": "relu"}},
+        lambda _: RECURRENCE._replace(even=True),
+    ),
+    "LSTM": Row(kernels.LSTM, {"in_dim": 4, "state_dim": 3}, CELLS, lambda _: RECURRENCE._replace(even=True)),
+    "GRU": Row(kernels.GRU, {"in_dim": 4, "state_dim": 3}, CELLS, lambda _: RECURRENCE._replace(even=True)),
+    "SelectiveStateSpace": Row(
+        kernels.SelectiveStateSpace,
+        {"in_dim": 4, "state_dim": 3},
+        {
+            "plain": {},
+            "zero-order hold": {"input_rule": "zoh"},
+            "rank 2": {"rank": 2},
+            "without feedthrough": {"feedthrough": False},
+        },
+        lambda _: RECURRENCE,
+    ),
+    "DiagonalStateSpace": Row(
+        kernels.DiagonalStateSpace,
+        {"in_dim": 4, "state_dim": 4},
+        {
+            "plain": {},
+            "bilinear": {"rule": "bilinear"},
+            "lin": {"start": "lin"},
+            "inv": {"start": "inv"},
+            "without feedthrough": {"feedthrough": False},
+        },
+        lambda _: RECURRENCE,
+    ),
+    "Sum": Row(
+        _sum,
+        {},
+        {
+            "perceptron and attention": {"terms": (_mlp, _attention)},
+            "causal": {
+                "terms": (
+                    lambda s: _mlp(s, is_causal=True),
+                    lambda s: kernels.UnnormalisedAttention(4, 2, is_causal=True),
+                )
+            },
+            "with pairs of its own": {"terms": (_attention, lambda s: kernels.InfiniteAttention(4, 2), _mlp)},
+            "with a recurrence": {
+                "terms": (lambda s: kernels.LinearRNN(4, 3, 4), lambda s: _attention(s, is_causal=True))
+            },
+        },
+        lambda kernel: RECURRENCE if any(not k.is_pairwise for k in _terms(kernel)) else Needs(),
+        takes_pos_dim=True,
+    ),
+    "Scaled": Row(
+        _scaled,
+        {},
+        {
+            "attention": {"of": _attention},
+            "causal perceptron": {"of": lambda s: _mlp(s, is_causal=True)},
+            "continuous convolution": {
+                "of": lambda s: kernels.ContinuousConvolution(4, 4, s, is_causal=False, width=5)
+            },
+        },
+        takes_pos_dim=True,
+    ),
+}
+
+
+def _option(kernel: Kernel, name: str) -> object:
+    return vars(kernel)[name]
+
+
+def _terms(kernel: Kernel) -> list[Kernel]:
+    if not isinstance(kernel, kernels.Sum):
+        return [kernel]
+    return [term for term in kernel.kernels if not isinstance(term, kernels.Neumann)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Queries and precisions.
+
+
+class Query(NamedTuple):
+    """Where the integral is asked for, and with what signal there.
+
+    `signal` is "u", "other" (values of its own) or None; `at` is None, "same" (the domain itself), "equal" (one made
+    from the same tensors), or how to draw another place from (place, generator, batch).
+    """
+
+    signal: str | None
+    at: str | Callable[[Place, Generator, int], Place] | None
+
+
+QUERIES: dict[str, Query] = {
+    "no query": Query(None, None),
+    "u": Query("u", None),
+    "u at the domain": Query("u", "same"),
+    "the domain": Query(None, "same"),
+    "other values": Query("other", None),
+    "other values at the domain": Query("other", "same"),
+    "other values at an equal domain": Query("other", "equal"),
+    "other points": Query("other", lambda place, g, batch: elsewhere(place, g, batch, 5)),
+    "scattered points": Query("other", lambda place, g, batch: scattered(place, g, batch, 8)),
+    "one point": Query("other", lambda place, g, batch: elsewhere(place, g, batch, 1)),
+    "nowhere": Query("other", lambda place, g, batch: scattered(place, g, batch, 0)),
+}
+
+
+class Precision(NamedTuple):
+    """What is computed in, and the size of the signal."""
+
+    dtype: torch.dtype
+    scale: float
+
+
+PRECISIONS: dict[str, Precision] = {
+    "float64": Precision(torch.float64, 1.0),
+    "float64 of 30": Precision(torch.float64, 30.0),
+    "float32": Precision(torch.float32, 1.0),
+    "float32 of 1e-3": Precision(torch.float32, 1e-3),
+    "float32 of 30": Precision(torch.float32, 30.0),
+    "float32 of 100": Precision(torch.float32, 100.0),
+    "bfloat16": Precision(torch.bfloat16, 1.0),
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Cells.
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One level of every factor. The size, batch and seed are those of the table unless drawn."""
+
+    kernel: str
+    variant: str
+    domain: str = "sequence"
+    mask: str = "all"
+    weights: str = "even"
+    pairs: str = "all pairs"
+    query: str = "no query"
+    precision: str = "float64"
+    batch: int = 2
+    shape: Shape | None = None
+    seed: int = 0
+
+    def __str__(self) -> str:
+        usual = Cell(self.kernel, self.variant)
+        told = [str(getattr(self, f.name)) for f in dataclasses.fields(self)[2:8]]
+        extra = [f"{n}={getattr(self, n)}" for n in ("batch", "shape", "seed") if getattr(self, n) != getattr(usual, n)]
+        return " / ".join([self.kernel, self.variant, *told, *extra])
+
+    @classmethod
+    def parse(cls, text: str) -> "Cell":
+        """The cell that `str` printed."""
+        parts = [part.strip() for part in text.split(" / ")]
+        named = dict(part.split("=") for part in parts[8:])
+        shape = tuple(int(n) for n in named.get("shape", "").strip("()").split(",") if n.strip())
+        sizes = {name: int(named[name]) for name in ("batch", "seed") if name in named}
+        return cls(*parts[:8], shape=shape or None if "shape" not in named else shape, **sizes)
+
+    def generator(self) -> Generator:
+        """Randomness that belongs to this cell."""
+        return Generator().manual_seed(zlib.crc32(str(self).encode()))
+
+
+@functools.cache
+def table_kernel(name: str, variant: str, pos_dim: int) -> Kernel:
+    """A kernel of the table; variants that are drawn together are joined by " + ". Not to be changed."""
+    return ROWS[name].kernel(pos_dim, *variant.split(" + "))
+
+
+def fits(cell: Cell) -> bool:
+    """Whether the kernel is defined on the domain and at the queries of a cell."""
+    kind = KINDS[cell.domain]
+    kernel = _kernel_on(cell)
+    if kernel is None or kernel.pos_dim not in (None, kind.pos_dim):
+        return False
+    needs, query = ROWS[cell.kernel].needs(kernel), QUERIES[cell.query]
+    is_elsewhere = query.at is not None and not isinstance(query.at, str)
+    if needs.line and kind.pos_dim != 1:
+        return False
+    if needs.lattice and (not kind.is_lattice or (needs.torus is not None and kind.is_periodic is not needs.torus)):
+        return False
+    if needs.even and (cell.weights != "even" or not kind.is_even):
+        return False
+    if (needs.own_points and is_elsewhere) or (needs.one_measure and cell.pairs != "all pairs"):
+        return False
+    if kernel.query_dim != kernel.in_dim and query.signal != "other":
+        return False  # u is no signal at a query
+    if cell.pairs != "all pairs" and is_elsewhere and kernel.holds_pair_weights:
+        return False  # chains start at points
+    return not needs.lattice or _has_results(kernel, cell)
+
+
+def _kernel_on(cell: Cell) -> Kernel | None:
+    try:
+        return table_kernel(cell.kernel, cell.variant, KINDS[cell.domain].pos_dim)
+    except ValueError:
+        return None  # options that exclude each other, of variants drawn together
+
+
+def _has_results(kernel: Kernel, cell: Cell) -> bool:
+    """Whether windows, reflections and periods fit on so few cells."""
+    try:
+        kernel.output_domain(place_of(cell.domain, Generator(), 1, cell.shape).domain())
+    except ValueError:
+        return False
+    return True
+
+
+def factors(name: str) -> dict[str, list[str]]:
+    """The factors of one kernel's cells."""
+    return {
+        "variant": list(ROWS[name].variants),
+        "domain": list(KINDS),
+        "mask": list(MASKS),
+        "weights": list(WEIGHTS),
+        "pairs": list(PAIRS),
+        "query": list(QUERIES),
+        "precision": list(PRECISIONS),
+    }
+
+
+def covering_cells(name: str) -> list[Cell]:
+    """Cells of one kernel in which every pair of levels occurs that can; and once more where all pairs weigh 1.
+
+    Most routes refuse pair weights, and would otherwise see few of the other pairs.
+    """
+
+    def allowed(chosen: Chosen) -> bool:
+        return fits(Cell(name, **chosen))
+
+    levels = factors(name)
+    chosen = [*all_pairs(levels, allowed), *all_pairs(levels | {"pairs": ["all pairs"]}, allowed, seed=1)]
+    return list(dict.fromkeys(Cell(name, **row) for row in chosen))
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """The tensors of a cell, none of which asks for a gradient yet; `query_at` is "same", "equal" or a place."""
+
+    kernel: Kernel
+    u: Tensor
+    place: Place
+    query: Tensor | None
+    signal: str | None
+    at: str | Place | None
+
+    def asked(self) -> Asked:
+        """The arguments of the integral, as an operator would hand them to a route."""
+        domain = self.place.domain()
+        u = present(self.u, domain)
+        query_domain = self.query_domain(domain)
+        query = u if self.signal == "u" else self.query
+        if query_domain is None:
+            natural = self.kernel.output_domain(domain)
+            if natural is not domain:
+                query_domain = domain if query is not None else natural
+        if query is not None:
+            query = present(query, domain if query_domain is None else query_domain)
+        return Asked(self.kernel, u, domain, query, query_domain)
+
+    def query_domain(self, domain: Domain) -> Domain | None:
+        """Where the queries lie, as a caller says it."""
+        if isinstance(self.at, Place):
+            return self.at.domain()
+        return {None: None, "same": domain, "equal": self.place.domain()}[self.at]
+
+    def leaves(self) -> dict[str, Tensor]:
+        """What a gradient is asked for."""
+        named = {"u": self.u} | ({} if self.query is None else {"query": self.query}) | self.place.leaves("key")
+        if isinstance(self.at, Place):
+            named |= self.at.leaves("query")
+        return named | dict(self.kernel.named_parameters())
+
+    def mapped(self, function: Callable[[Tensor], Tensor], *, but_times: bool = False) -> "Case":
+        """A copy in float64 with every float tensor replaced, the kernel's parameters among them.
+
+        Perhaps without times, whose order would be lost.
+        """
+        kernel = copy.deepcopy(self.kernel)
+        with torch.no_grad():
+            kernel.double()
+            for parameter in kernel.parameters():
+                parameter.copy_(function(parameter))
+        return Case(
+            kernel,
+            function(self.u),
+            self.place.mapped(function, but_times=but_times),
+            None if self.query is None else function(self.query),
+            self.signal,
+            self.at.mapped(function, but_times=but_times) if isinstance(self.at, Place) else self.at,
+        )
+
+
+def present(signal: Tensor, domain: Domain) -> Tensor:
+    """The signal, 0 at points that do not exist."""
+    return signal if domain.mask is None else torch.where(domain.mask[..., None], signal, 0.0)
+
+
+def case_of(cell: Cell) -> Case:
+    """The tensors of a cell."""
+    generator, precision = cell.generator(), PRECISIONS[cell.precision]
+    kernel = _kernel_on(cell)
+    assert kernel is not None
+    exact = precision.dtype == torch.float64
+    if not exact:
+        kernel = copy.deepcopy(kernel).to(precision.dtype)
+    place = place_of(cell.domain, generator, cell.batch, cell.shape)
+    query = QUERIES[cell.query]
+    at = query.at if query.at is None or isinstance(query.at, str) else query.at(place, generator, cell.batch)
+    batch, points = cell.batch, place.num_points
+    queries = at.num_points if isinstance(at, Place) else points
+    if at is None and query.signal is None:
+        queries = kernel.output_domain(place.domain()).num_points
+    heads = vars(kernel).get("num_heads", 1) if not isinstance(kernel, kernels.Sum | kernels.Scaled) else 1
+    place = dataclasses.replace(
+        place,
+        mask=MASKS[cell.mask](generator, batch, points),
+        weights=WEIGHTS[cell.weights](generator, batch, points),
+        pair_bias=PAIRS[cell.pairs](generator, batch, heads, queries, points),
+    )
+    if isinstance(at, Place) and cell.mask == "mask per entry":
+        at = dataclasses.replace(at, mask=MASKS[cell.mask](generator, batch, queries))
+    if not exact:  # positions and masses are float32 at least
+        place = place.mapped(Tensor.float)
+        at = at.mapped(Tensor.float) if isinstance(at, Place) else at
+    u = precision.scale * normal(generator, batch, points, kernel.in_dim)
+    v = precision.scale * normal(generator, batch, queries, kernel.query_dim) if query.signal == "other" else None
+    u, v = (None if t is None else t.to(precision.dtype) for t in (u, v))
+    assert u is not None
+    return Case(kernel, u, place, v, query.signal, at)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Comparing.
+
+Results = dict[str, Tensor]
+
+
+def results(case: Case, compute: Callable[[Case], Tensor]) -> Results:
+    """An integral and the gradients of a fixed functional of it; 0 where a leaf is not read."""
+    leaves = case.leaves()
+    for leaf in leaves.values():
+        leaf.requires_grad_()
+    out = compute(case)
+    domain = case.place.domain()
+    asked = case.query_domain(domain) or case.kernel.output_domain(domain)
+    out = present(out, domain if case.query is not None and case.at is None else asked)
+    wanted = list(leaves.values())
+    if out.requires_grad:
+        grads = torch.autograd.grad(out, wanted, cotangent(out), allow_unused=True, materialize_grads=True)
+    else:
+        grads = [torch.zeros_like(leaf) for leaf in wanted]  # of nothing
+    return {"integral": out.detach()} | {f"d/d {name}": grad for name, grad in zip(leaves, grads, strict=True)}
+
+
+def cotangent(out: Tensor) -> Tensor:
+    """Fixed numbers that every dtype has."""
+    drawn = torch.randn(out.shape, generator=Generator().manual_seed(5), dtype=torch.float64)
+    return drawn.bfloat16().to(out.dtype)
+
+
+def by_definition(case: Case) -> Tensor:
+    """`literal`, where an equal domain means the domain itself."""
+    asked = case.asked()
+    return literal(asked._replace(query_domain=asked.domain) if case.at == "equal" else asked)
+
+
+def by_route(route: Evaluation) -> Callable[[Case], Tensor]:
+    """The integral by a route, which must not refuse it."""
+    return lambda case: integrated(route, case.asked())
+
+
+def by_operator(case: Case) -> Tensor:
+    """The integral as users ask for it, by the automatic route."""
+    operator = IntegralOperator(case.kernel, residual=False, bias=False, output_projection=False)
+    domain = case.place.domain()
+    query = case.u if case.signal == "u" else case.query
+    return operator(case.u, domain, query=query, query_domain=case.query_domain(domain))
+
+
+class Expected(NamedTuple):
+    """The right numbers, and by how much each may be missed."""
+
+    values: Results
+    allowed: dict[str, float]
+
+
+RESPONSE = 30.0
+"""Errors may be this many times what disturbing every number of a case by its last digit changes."""
+CANCELLING = {torch.float64: 1e-12, torch.float32: 4e-6, torch.bfloat16: 2e-2}
+"""A gradient's, over the largest of all gradients, may be this times the square of the signal's size, if above 1: it may
+be a sum of terms that cancel; and no more than `GRADIENT_AT_MOST`."""
+LIKE_LITERAL = 10.0
+"""And this many times that of the literal integral, differentiated in the same precision; with the same end."""
+GRADIENT_AT_MOST = 0.03
+
+
+def expected(case: Case, scale: float = 1.0) -> Expected:
+    """The literal integral in float64, of exactly the numbers of a case, and the errors that its precision excuses."""
+    dtype = case.u.dtype
+    eps, generator = torch.finfo(dtype).eps, Generator().manual_seed(7)
+    exact = case.mapped(lambda t: t.detach().double())
+    values = results(exact, by_definition)
+
+    def disturb(t: Tensor) -> Tensor:
+        return t.detach() * (1 + 0.5 * eps * normal(generator, *t.shape))
+
+    response = errors(results(exact.mapped(disturb, but_times=True), by_definition), values)
+    largest = max((size(value) for name, value in values.items() if name != "integral"), default=0.0)
+    allowed = {n: max(TOLERANCE[dtype] * size(v), RESPONSE * response[n]) for n, v in values.items()}
+    own = {} if dtype == torch.float64 else errors(results(case, by_definition), values)
+    for name in allowed.keys() - {"integral"}:
+        excused = max(LIKE_LITERAL * own.get(name, 0.0), CANCELLING[dtype] * max(1.0, scale**2) * largest)
+        allowed[name] = max(allowed[name], min(excused, GRADIENT_AT_MOST * largest))
+    return Expected(values, allowed)
+
+
+def size(t: Tensor) -> float:
+    """The largest absolute value, 0 of nothing."""
+    return t.detach().abs().max().item() if t.numel() else 0.0
+
+
+def errors(got: Results, wanted: Results) -> dict[str, float]:
+    """The largest difference of each entry; infinite where one is NaN."""
+    differences = {name: size(got[name].double() - value.double()) for name, value in wanted.items()}
+    return {name: error if error == error else float("inf") for name, error in differences.items()}
+
+
+class Wrong(NamedTuple):
+    """One disagreement."""
+
+    cell: Cell
+    route: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.cell} · {self.route}: {self.what}"
+
+
+def disagreements(cell: Cell, exercised: Counter[str] | None = None) -> list[Wrong]:
+    """Everything that any route, or the operator, gets wrong in a cell."""
+    case = case_of(cell)
+    try:
+        right = expected(case, PRECISIONS[cell.precision].scale)
+    except Exception as error:  # a cell that `fits` has an integral
+        return [Wrong(cell, "matrix", f"{type(error).__name__}: {error}")]
+    wrong = []
+    ways: Iterator[tuple[str, Callable[[Case], Tensor]]] = accepted(case)
+    for name, compute in ways:
+        if exercised is not None:
+            exercised[name] += 1
+        told = _compared(case, compute, right)
+        if told and not (told.startswith("ValueError") and case.at == "equal"):  # may be refused late
+            wrong.append(Wrong(cell, name, told))
+    return wrong
+
+
+def accepted(case: Case) -> Iterator[tuple[str, Callable[[Case], Tensor]]]:
+    """The routes that do not refuse a case, by name, and the operator."""
+    asked = case.asked()
+    for route in ALL_ROUTES:
+        if not refusals(route, asked):
+            name = route.name + (" (eager)" if route in EAGER else "")
+            yield name, by_route(route)
+    yield "operator", by_operator
+
+
+def _compared(case: Case, compute: Callable[[Case], Tensor], right: Expected) -> str:
+    """What is wrong with an answer; empty when nothing is."""
+    try:
+        got = results(case, compute)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    for name, value in right.values.items():
+        if got[name].shape != value.shape:
+            return f"{name} has shape {tuple(got[name].shape)}, not {tuple(value.shape)}"
+    told = [
+        f"{name} off by {error:.1e} of {size(right.values[name]):.1e}, where {right.allowed[name]:.0e} is allowed"
+        for name, error in errors(got, right.values).items()
+        if not error <= right.allowed[name]
+    ]
+    empty = rows_of_nothing(case)
+    if got["integral"][empty].any():
+        told.append("a query that nothing is integrated for has a result other than 0")
+    return "; ".join(told)
+
+
+def rows_of_nothing(case: Case) -> Tensor:
+    """Which queries, `(B, Nq)`, see no mass at all."""
+    kernel, u, domain, _, query_domain = case.asked()
+    asked = domain if query_domain is None else query_domain
+    mass = domain.weights.detach().expand(len(u), domain.num_points)[:, None] > 0
+    seen = mass.expand(-1, asked.num_points, -1)
+    if domain.pair_weights is not None:
+        seen = seen & (domain.pair_weights > 0).any(1)
+    if kernel.is_causal and not isinstance(kernel, kernels.FeatureFilter):  # whose past is that of positions
+        seen = seen & (torch.arange(domain.num_points) < preceding_counts(asked, domain)[..., None])
+    return ~seen.any(-1)
+
+
+def main(arguments: list[str]) -> None:
+    """Prints the counts, or what is wrong with the cells that are named."""
+    if arguments:
+        for text in arguments:
+            found = disagreements(Cell.parse(text))
+            print("\n".join(map(str, found)) or f"{text}: nothing wrong")
+        return
+    print(counts())
+
+
+def counts() -> str:
+    """How many cells the table has, a line a kernel."""
+    lines = [f"{'kernel':<28}{'variants':>9}{'× domain':>10}{'× query':>10}{'× route':>10}{'quick':>8}"]
+    total = Counter[str]()
+    for name in ROWS:
+        number = Counter[str]()
+        number["variants"] = len(ROWS[name].variants)
+        for variant in ROWS[name].variants:
+            for domain in KINDS:
+                cells = [cell for query in QUERIES if fits(cell := Cell(name, variant, domain, query=query))]
+                number["domains"] += bool(cells)
+                number["queries"] += len(cells)
+                number["routes"] += sum(sum(1 for _ in accepted(case_of(cell))) - 1 for cell in cells)
+        number["quick"] = len(covering_cells(name))
+        total += number
+        lines.append(_line(name, number))
+    full = sum(1 for _ in ()) or total["queries"] * len(MASKS) * len(WEIGHTS) * len(PAIRS) * len(PRECISIONS)
+    lines.append(_line("all", total))
+    lines.append(f"with masks, weights, pair weights and precisions: up to {full} cells")
+    return "\n".join(lines)
+
+
+def _line(name: str, number: Counter[str]) -> str:
+    sizes = [number[what] for what in ("variants", "domains", "queries", "routes", "quick")]
+    return f"{name:<28}" + "".join(f"{size:>{width}}" for size, width in zip(sizes, (9, 10, 10, 10, 8), strict=True))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

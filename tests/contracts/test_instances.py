@@ -1,0 +1,96 @@
+"""Every kernel, in every variant, on every domain, by every route that does not refuse: the literal integral.
+
+A failure names its cells; `python -m tests.contracts.instances "CELL"` prints one again. `FREDHOLM_DRAWS=10000` sets how
+many cells beyond the table are drawn.
+"""
+
+import inspect
+import os
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fredholm import kernels
+from fredholm.evaluation import ROUTES
+from fredholm.kernels import Kernel
+from tests.contracts.covering import random_rows
+from tests.contracts.instances import (
+    ALL_ROUTES,
+    PRECISIONS,
+    QUERIES,
+    ROWS,
+    Cell,
+    Wrong,
+    accepted,
+    case_of,
+    covering_cells,
+    disagreements,
+    factors,
+    fits,
+)
+from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS
+
+DRAWS = int(os.environ.get("FREDHOLM_DRAWS", "100"))
+SAMPLE = 400
+"""Cells a kernel of the slow sample."""
+NOT_ON_EVERY_MACHINE = {"TritonTiled", "TritonFactorisedSum", "TritonYat"}
+
+
+def report(found: Iterable[Wrong]) -> None:
+    """Fails with one line for everything that is wrong."""
+    lines = [str(wrong) for wrong in found]
+    assert not lines, f"{len(lines)} disagreements\n" + "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_all_routes_give_the_literal_integral(name: str) -> None:
+    report(wrong for cell in covering_cells(name) for wrong in disagreements(cell))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+def test_all_routes_give_the_literal_integral_anywhere_in_the_table(name: str) -> None:
+    rows = random_rows(factors(name), lambda chosen: fits(Cell(name, **chosen)), SAMPLE, seed=1)
+    report(wrong for chosen in rows for wrong in disagreements(Cell(name, **chosen)))
+
+
+def test_every_public_kernel_has_a_row() -> None:
+    public = [getattr(kernels, name) for name in kernels.__all__]
+    concrete = {
+        k.__name__ for k in public if inspect.isclass(k) and issubclass(k, Kernel) and not inspect.isabstract(k)
+    }
+    assert concrete == set(ROWS)
+
+
+def test_every_route_is_exercised() -> None:
+    missing = {route.name for route in (*ROUTES, *ALL_ROUTES)} - NOT_ON_EVERY_MACHINE
+    for name in ROWS:
+        cells = (Cell(name, variant, domain) for variant in ROWS[name].variants for domain in KINDS)
+        for cell in filter(fits, cells):
+            missing -= {route for route, _ in accepted(case_of(cell))}
+    assert not missing
+
+
+@st.composite
+def drawn_cells(draw: st.DrawFn) -> Cell:
+    """A cell beyond the table: of other sizes and values, with the options of up to three variants at once."""
+    name = draw(st.sampled_from(list(ROWS)))
+    variants = draw(st.lists(st.sampled_from(list(ROWS[name].variants)), min_size=1, max_size=3, unique=True))
+    domain = draw(st.sampled_from(list(KINDS)))
+    shape = tuple(draw(st.integers(1, 12 if len(KINDS[domain].shape) == 1 else 5)) for _ in KINDS[domain].shape)
+    levels = {
+        factor: draw(st.sampled_from(list(table)))
+        for factor, table in {
+            "mask": MASKS, "weights": WEIGHTS, "pairs": PAIRS, "query": QUERIES, "precision": PRECISIONS,
+        }.items()
+    }  # fmt: skip
+    sizes = {"batch": draw(st.integers(1, 3)), "seed": draw(st.integers(0, 2**16))}
+    return Cell(name, " + ".join(variants), domain, **levels, **sizes, shape=None if "no point" in domain else shape)
+
+
+@settings(max_examples=DRAWS, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(drawn_cells().filter(fits))
+def test_all_routes_give_the_literal_integral_beyond_the_table(cell: Cell) -> None:
+    report(disagreements(cell))

@@ -1,0 +1,116 @@
+"""The integral as a value: what is resolved on construction, and what is decided there about the queries."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.evaluation import AUTO, Auto, Dense, Integral, StepLoop, TermByTerm, Tiled
+from fredholm.kernels import MLP, Attention, Convolution, KernelInputs, UnnormalisedAttention
+from tests.refusals import refused
+
+TIMES = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
+SOME = torch.tensor([True, True, False])
+
+
+def signal(n: int = 3) -> torch.Tensor:
+    return torch.randn(2, n, 4)
+
+
+@pytest.mark.parametrize(
+    ("domain", "other", "same"),
+    [
+        (Grid(3), Grid(3), True),
+        (Grid(3), Grid(3, periodic=True), False),
+        (Grid(3), Grid(3, spacing=(0.1,)), False),
+        (Grid(3, mask=SOME), Grid(3, mask=SOME.clone()), True),
+        (Grid(3, mask=SOME), Grid(3), False),
+        (Sequence(3), Sequence(3), True),
+        (Sequence(3), Sequence(3, first=1), False),
+        (Sequence(3), Grid(3, spacing=(1 / 256,), origin=(0.0,)), True),
+        (Sequence(3, spacing=0.1), Sequence(3, spacing=0.1), True),
+        (Sequence(3, spacing=1 / 256), Sequence(3), False),  # the one has times, the other an order of indices
+        (Sequence(times=TIMES), Sequence(times=TIMES.clone()), True),
+        (Sequence(times=TIMES), Points(TIMES[:, None]), False),
+        (Points(TIMES[:, None]), Points(TIMES[:, None].clone()), True),
+        (Points(TIMES[:, None]), Points(TIMES[:, None].float()), False),
+        (Points(TIMES[:, None]), Points(TIMES[None, :, None]), False),
+        (Union(Grid(1), Grid(2)), Union(Grid(1), Grid(2)), True),
+        (Union(Grid(1), Grid(2)), Union(Grid(2), Grid(1)), False),
+    ],
+)
+def test_whether_the_queries_are_the_points_is_decided_by_what_they_are(
+    domain: Domain, other: Domain, same: bool
+) -> None:
+    u = signal()
+    assert Integral(Attention(4), u, domain).own_queries
+    for query in (u, u.clone()):
+        integral = Integral(Attention(4), u, domain, query, other)
+        assert (integral.at_points, integral.own_queries) == (same, same and query is u)
+        assert integral.arguments[3] is (None if same else other)
+    assert Integral(Convolution(4, 4, 3), u, domain, u.clone(), other).own_queries == same  # u(x) is not read
+
+
+def test_equal_queries_of_their_own_have_gradients_of_their_own() -> None:
+    torch.manual_seed(0)
+    u, kernel = signal().requires_grad_(), Attention(4)
+    query = u.detach().clone().requires_grad_()
+    out = AUTO.integrate(Integral(kernel, u, Sequence(3), query)).square().sum()
+    by_u, by_query = torch.autograd.grad(out, (u, query))
+    own = AUTO.integrate(Integral(kernel, u, Sequence(3))).square().sum()
+    torch.testing.assert_close(by_u + by_query, torch.autograd.grad(own, u)[0])
+
+
+def test_a_signal_that_is_read_must_be_given() -> None:
+    with refused(ValueError, "Attention reads u(x)", "Sequence(num_points=2, pos_dim=1)", "give query="):
+        Integral(Attention(4), signal(), Sequence(3), None, Sequence(times=TIMES[:2]))
+    content_free = MLP(4, inputs=KernelInputs(query_content=False, product=False))
+    integral = Integral(content_free, signal(), Sequence(3), None, Sequence(2))
+    assert (integral.has_query_signal, tuple(integral.query.shape)) == (False, (2, 2, 4))
+
+
+def test_it_is_a_value() -> None:
+    integral = Integral(MLP(4, 2), signal(), Sequence(3))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        integral.u = signal()  # pyright: ignore[reportAttributeAccessIssue]
+    asked = []
+    assert [integral.once(lambda of: asked.append(of)), len(asked)] == [None, 1]
+
+    def count(of: Integral) -> int:
+        asked.append(of)
+        return len(asked)
+
+    assert (integral.once(count), integral.once(count), len(asked)) == (2, 2, 2)
+    assert integral.num_heads == 2
+    assert integral.head(1).u.shape == (2, 3, 2)
+
+
+def test_a_named_route_is_asked_before_it_computes() -> None:
+    u, causal = signal(), UnnormalisedAttention(4, is_causal=True)
+    with refused(ValueError, "Tiled refuses this integral", "Attention is not marked PairwiseMLP"):
+        Tiled().integrate(Integral(Attention(4), u, Sequence(3)))
+    with refused(ValueError, "StepLoop refuses this integral", "the queries have a signal of their own"):
+        StepLoop().integrate(Integral(causal, u, Sequence(3), u.clone()))
+    with refused(ValueError, "StepLoop refuses this integral", "the measure differs from query to query"):
+        StepLoop().run(Integral(causal, u, Sequence(3).weigh_pairs(torch.ones(3, 3))))
+
+
+def test_the_automatic_choice_is_an_evaluation_like_any_other() -> None:
+    u, total = signal(), Attention(4) + MLP(4, 2)
+    few = Auto((TermByTerm(parts=Auto((Tiled(), Dense()))), Dense()))
+    torch.testing.assert_close(
+        few.integrate(Integral(total, u, Sequence(3))), AUTO.integrate(Integral(total, u, Sequence(3)))
+    )
+    assert few.explain(Integral(MLP(4), u, Sequence(3))).startswith("Dense: ")
+    only = Auto((Tiled(),))
+    (reason,) = only.unsupported_reasons(Integral(Attention(4), u, Sequence(3)))
+    assert reason.startswith("no route can integrate Attention on Sequence(3)")
+    assert not only.unsupported_reasons(Integral(MLP(4), u, Sequence(3)))
+
+
+def test_the_plainest_route_says_first_what_it_lacks() -> None:
+    u = torch.empty(1, 40_000, 4, device="meta")
+    with pytest.raises(ValueError, match=r"\(Dense: κ would need .*; Tiled: .*; TritonTiled: ") as caught:
+        AUTO.choose(Integral(MLP(4, pos_dim=2), u, Grid(200, 200).weigh_pairs(torch.ones(1, 40_000, dtype=torch.bool))))
+    assert "\n" not in str(caught.value)

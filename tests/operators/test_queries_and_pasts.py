@@ -1,0 +1,165 @@
+"""What an operator answers must not depend on how it is asked: by which queries, and with what after or beside."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import IntegralOperator, kernels
+from fredholm.domains import Grid, Points, Sequence
+from fredholm.evaluation import AUTO, Dense, Evaluation, FeatureProductScan, LowRankScan, SeparableSum, StepLoop
+from fredholm.kernels import Kernel
+from tests.contracts.routes import randomise
+from tests.refusals import refused
+
+CAUSAL: dict[str, Kernel] = {
+    "perceptron": kernels.MLP(4, 2, width=5, num_frequencies=3, is_causal=True),
+    "low rank": kernels.LowRankMLP(4, 2, rank=3, width=5, num_frequencies=3, is_causal=True),
+    "separable": kernels.SeparableMLP(4, 2, width=5, num_frequencies=3, is_causal=True),
+    "attention": kernels.Attention(4, 2, is_causal=True),
+    "unnormalised": kernels.UnnormalisedAttention(4, 2, is_causal=True),
+    "factorised infinite": kernels.FactorisedInfiniteAttention(4, 2, is_causal=True),
+    "continuous convolution": kernels.ContinuousConvolution(4, 4, width=5),
+}
+
+
+def alone(kernel: Kernel, evaluation: Evaluation = AUTO) -> IntegralOperator:
+    """The integral, and nothing round it."""
+    plain = randomise(kernel.double())
+    return IntegralOperator(plain, evaluation=evaluation, residual=False, bias=False, output_projection=False)
+
+
+def signal(n: int, seed: int = 0) -> Tensor:
+    return torch.randn(2, n, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_what_comes_later_changes_nothing(name: str) -> None:
+    op, u = alone(CAUSAL[name]), signal(12)
+    torch.testing.assert_close(op(u)[:, :7], op(u[:, :7]), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_padding_behind_a_mask_changes_nothing(name: str) -> None:
+    op, u = alone(CAUSAL[name]), signal(12)
+    padded = torch.where(torch.arange(12)[:, None] < 7, u, torch.nan)
+    keep = (torch.arange(12) < 7).expand(2, -1)
+    torch.testing.assert_close(op(padded, key_padding_mask=keep)[:, :7], op(u[:, :7]), rtol=1e-10, atol=1e-12)
+
+
+def test_a_mean_over_the_past_of_a_constant_is_that_constant() -> None:
+    kernel = kernels.MLP(4, 2, width=3, is_causal=True, epsilon=0.0)  # κ = I where y comes before x
+    op = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
+    u = torch.ones(1, 6, 4)
+    for domain in (Sequence(6), Grid(6), Sequence(times=torch.tensor([0.0, 1.0, 1.0, 1.5, 4.0, 9.0]))):
+        torch.testing.assert_close(op(u, domain), u)
+    weighed = Sequence(6, weights=torch.tensor([0.0, 0.0, 0.3, 0.0, 2.0, 1.0]))
+    torch.testing.assert_close(op(u, weighed)[:, 2:], u[:, 2:])
+    assert not op(u, weighed)[:, :2].any()  # nothing to take a mean of
+
+
+def test_the_whole_measure_is_taken_by_name() -> None:
+    kernel = kernels.MLP(4, 2, width=3, is_causal=True, causal_measure="total", epsilon=0.0)
+    op = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
+    torch.testing.assert_close(op(torch.ones(1, 4, 4))[0, :, 0], torch.tensor([0.25, 0.5, 0.75, 1.0]))
+    with refused(ValueError, "causal_measure='total' has no effect without is_causal=True"):
+        kernels.MLP(4, causal_measure="total")
+    with refused(ValueError, "causal_measure must be 'past' or 'total'", "'future'"):
+        kernels.MLP(4, is_causal=True, causal_measure="future")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    "name", ["perceptron", "low rank", "separable", "attention", "unnormalised", "factorised infinite"]
+)
+@pytest.mark.parametrize("given", ["no domain", "the same domain", "an equal domain"])
+def test_queries_with_a_signal_of_their_own_are_read(name: str, given: str) -> None:
+    op, u, v = alone(CAUSAL[name]), signal(6), signal(6, seed=1)
+    domain = Sequence(6)
+    asked = {"no domain": None, "the same domain": domain, "an equal domain": Sequence(6)}[given]
+    out = op(u, domain, query=v, query_domain=asked)
+    kappa = op.kernel.matrix(u, domain, v)
+    mass = op.kernel.measure(domain)
+    torch.testing.assert_close(
+        out, torch.einsum("bqkoi,bki->bqo", kappa, op.kernel.multiplicand(u) * mass[:, None]), rtol=1e-9, atol=1e-11
+    )
+    assert (out - op(u, domain)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["attention", "unnormalised", "factorised infinite", "low rank"])
+def test_the_step_loop_refuses_queries_of_their_own(name: str) -> None:
+    op, u = alone(CAUSAL[name], StepLoop()), signal(6)
+    with refused(ValueError, "StepLoop refuses this integral", "the queries have a signal of their own"):
+        op(u, query=signal(6, seed=1))
+
+
+@pytest.mark.parametrize("options", [{"stride": 2, "padding": 1}, {}])
+@pytest.mark.parametrize("domain", [Sequence(8), Grid(8)])
+def test_the_points_are_asked_for_by_any_equal_domain(options: dict[str, Any], domain: Grid | Sequence) -> None:
+    op, u = alone(kernels.Convolution(4, 4, 3, **options)), signal(8)
+    equal = Grid(8) if isinstance(domain, Grid) else Sequence(8)
+    at_points = op(u, domain, query_domain=domain)
+    assert at_points.shape == (2, 8, 4)
+    torch.testing.assert_close(at_points, op(u, domain, query_domain=equal))
+    assert op(u, domain).shape[1] < 8  # where the kernel's own results live
+
+
+def test_queries_at_the_points_need_no_signal_of_their_own() -> None:
+    op, u = IntegralOperator(kernels.Attention(4, 2)), torch.randn(2, 5, 4)
+    torch.testing.assert_close(op(u, Grid(5), query_domain=Grid(5)), op(u, Grid(5)))
+    keep = torch.tensor([True, True, False, True, True])
+    every = op(u, Grid(5), query_domain=Grid(5), key_padding_mask=keep)  # the mask is of the keys
+    torch.testing.assert_close(every, op(u, Grid(5), query=u, query_domain=Grid(5), key_padding_mask=keep))
+    assert every[:, 2].any()
+
+
+def test_fewer_queries_of_a_causal_kernel_lie_at_the_last_points() -> None:
+    op, u = alone(CAUSAL["perceptron"]), signal(9)
+    torch.testing.assert_close(op(u, query=u[:, 6:]), op(u)[:, 6:], rtol=1e-10, atol=1e-12)
+
+
+TIED = Sequence(times=torch.tensor([0.0, 0.5, 0.5, 1.0, 1.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", [name for name in CAUSAL if name != "perceptron"])
+def test_a_scan_refuses_points_that_share_a_time(name: str) -> None:
+    with refused(ValueError, "points that share a time see each other"):
+        alone(CAUSAL[name]).scan(signal(5), TIED)
+
+
+@pytest.mark.parametrize(
+    ("name", "route"),
+    [
+        ("attention", StepLoop()),
+        ("unnormalised", StepLoop()),
+        ("low rank", LowRankScan()),
+        ("separable", FeatureProductScan()),
+        ("attention", SeparableSum()),
+        ("attention", Dense()),
+    ],
+)
+@pytest.mark.parametrize("hides", ["weights", "pairs", "masks"])
+def test_a_named_route_is_asked_before_it_scans(name: str, route: Evaluation, hides: str) -> None:
+    op, u = alone(CAUSAL[name], route), signal(5)
+    domain = {
+        "weights": Sequence(5, weights=torch.rand(5, dtype=torch.float64)),
+        "pairs": Sequence(5).weigh_pairs(torch.rand(5, 5, dtype=torch.float64)),
+        "masks": Sequence(5, mask=torch.tensor([True, False, True, True, False])),
+    }[hides]
+    try:
+        out, told = op.scan(u, domain)[0], ""
+    except ValueError as refusal:
+        out, told = None, str(refusal)
+    assert route.name in told or (hides != "pairs" and not told)
+    if out is not None:
+        torch.testing.assert_close(out, alone(CAUSAL[name])(u, domain), rtol=1e-9, atol=1e-11)
+
+
+def test_times_decide_even_where_positions_are_derived() -> None:
+    """Queries anywhere on a line with times see what does not come after them."""
+    op, u = alone(CAUSAL["perceptron"]), signal(5)
+    times = torch.tensor([0.0, 0.2, 0.4, 0.6, 0.8], dtype=torch.float64)
+    asked = Sequence(times=torch.tensor([0.5], dtype=torch.float64))
+    out = op(u, Sequence(times=times), query=u[:, :1], query_domain=asked)
+    torch.testing.assert_close(out, op(u[:, :3], Sequence(times=times[:3]), query=u[:, :1], query_domain=asked))
+    assert Points(times[:, None]).times is None
