@@ -56,6 +56,13 @@ def kernel(built: kernels.Kernel) -> Iterator[object]:
         yield from state
 
 
+def perceptron(built: kernels.MLP) -> Iterator[object]:
+    """Its integral too, since what it is integrated against is no part of κ."""
+    yield from kernel(built)
+    domain = where(built.pos_dim)[0]
+    yield IntegralOperator(built, residual=False)(noise(2, 6, built.in_dim), domain)
+
+
 def lattice(built: kernels.Convolution) -> Iterator[object]:
     domain = Sequence(6) if built.pos_dim == 1 else Grid(4, 5)
     u = noise(2, domain.num_points, built.in_dim)
@@ -266,9 +273,11 @@ KERNELS = [
         kernels.MLP,
         PERCEPTRON,
         PERCEPTRONS
-        | {"depth": (3,), "inputs": tuple(off(KernelInputs, field.name) for field in dataclasses.fields(KernelInputs))},
-        kernel,
+        | {"depth": (3,), "inputs": tuple(off(KernelInputs, field.name) for field in dataclasses.fields(KernelInputs))}
+        | {"causal_measure": ("past", "total")},
+        perceptron,
         modes={
+            "causal": {"is_causal": True},
             "raw coordinates": RAW,
             "no positions": {
                 "inputs": off(KernelInputs, "query_position", "key_position", "relative_position"),
@@ -768,6 +777,7 @@ SUBJECTS = {
 
 SAID = "what None stands for"
 ALIKE: dict[tuple[str, str], dict[str, str]] = {
+    ("MLP", "causal"): {"causal_measure='past'": SAID},
     ("FeaturePair", "base"): {"name='two'": "names the kernel in errors"},
     ("MonteCarlo", "base"): {"per_query=False": SAID},
     ("MonteCarlo", "key proposal"): {"per_query=False": SAID},

@@ -220,11 +220,11 @@ def test_a_class_token_leaves_the_grid_its_fast_route(monkeypatch: pytest.Monkey
     taken: list[str] = []
     for kind in (Dense, Tiled, Toeplitz):
 
-        def spy(self: Any, *args: Any, integrate: Any = kind.integrate) -> Tensor:
+        def spy(self: Any, *args: Any, compute: Any = kind.compute) -> Tensor:
             taken.append(self.name)
-            return integrate(self, *args)
+            return compute(self, *args)
 
-        monkeypatch.setattr(kind, "integrate", spy)
+        monkeypatch.setattr(kind, "compute", spy)
     model(pool="cls")(images())
     model(pool="mean")(images())
     assert taken == ["Toeplitz"] * 4
