@@ -97,7 +97,8 @@ def at_no_input(built: Any) -> Iterator[object]:
 
 
 def on_features(built: kernels.PointFeatures) -> Iterator[object]:
-    yield built(noise(1, 4, built.position_weight.shape[-1]), noise(1, 2, 4, built.content_weight.shape[-1]))
+    sizes = [0 if weight is None else weight.shape[-1] for weight in (built.position_weight, built.content_weight)]
+    yield built(noise(1, 4, sizes[0]), noise(1, 2, 4, sizes[1]))
 
 
 def lifted(built: kernels.FeaturePair) -> Iterator[object]:
