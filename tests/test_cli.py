@@ -270,6 +270,16 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["evaluate", "RUN", "--task", "image-size=9,9"], "encoders.Image: expected float images of shape"),
         (["train", "digits", "--seeds", "1", "2", "1", *TINY], "--seeds names a seed twice: 1 2 1"),
+        (["train", "digits", "--seed", "9", "--seeds", "1", "2", *TINY], "--seed 9 has no effect with --seeds"),
+        (
+            ["train", "digits", "--task.position-frequencies", "0", "--task.position-sigma", "2"],
+            "Error parsing run.task: position_sigma=2.0 has no effect with position_frequencies=0; leave it at",
+        ),
+        (
+            ["train", "digits_infvit", "--task.model.attention", "softmax", "--task.model.gamma", "0.5"],
+            "Error parsing run.task.model: models.InfViT: gamma=0.5 has no effect with attention='softmax'; leave",
+        ),
+        (["train", "images", "digits", "--task.split-seed", "3"], "split_seed=3 has no effect with 'digits', which"),
         (["train", "--seed", "1"], "fredholm train needs a recipe or a task first, not --seed"),
         (["predict", "empty"], "fredholm predict needs at least one file after the run folder; see"),
         (["predict", "nowhere", "a.png"], "nowhere is no folder; expected a run folder"),

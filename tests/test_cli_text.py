@@ -117,6 +117,8 @@ def test_a_prompt_may_be_empty_or_come_from_a_file(folder: Path, capsys: pytest.
         (["generate", "run", "--prompt", "x" * 99], "the prompt has 99 tokens, more than the model's context of 16"),
         (["generate", "run", "--prompt", "a", "--prompt-file", "cats.txt"], "a prompt and a prompt file are given"),
         (["generate", "run", "--prompt-file", "absent.txt"], "absent.txt: cannot be read"),
+        (["generate", "run", "--temperature", "0", "--seed", "3"], "seed=3 has no effect with temperature=0; leave it"),
+        (["generate", "run", "--temperature", "0", "--top-k", "3"], "top_k=3 has no effect with temperature=0"),
         (["generate", "run", "--temperature", "-1"], "temperature is -1.0; expected a finite number of at least 0"),
         (["generate", "run", "--top-p", "0"], "top_p is 0.0; expected a number above 0 and at most 1"),
         (["generate", "run", "--top-p", "1.5"], "top_p is 1.5"),

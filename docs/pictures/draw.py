@@ -368,9 +368,11 @@ def draw_infinite_attention() -> None:
     figure, places = plt.subplots(1, 4, figsize=(13, 3.2), layout="constrained", width_ratios=[1, 1, 1.3, 1.5])
     n = 16
     u = torch.nn.functional.one_hot(torch.arange(n), n).double()[None]
-    sides = {"one hop": ("hop", places[0]), "all hops, γ = 0.95": ("resolvent", places[1])}
-    for title, (form, axes) in sides.items():
-        kernel = kernels.InfiniteAttention(n, form=form, normaliser="rows", gamma=0.95, bias=False).double()
+    one = kernels.InfiniteAttention(n, form="hop", normaliser="rows", bias=False)
+    whole = kernels.InfiniteAttention(n, normaliser="rows", gamma=0.95, bias=False)
+    sides = {"one hop": (one, places[0]), "all hops, γ = 0.95": (whole, places[1])}
+    for title, (kernel, axes) in sides.items():
+        kernel.double()
         kernel.projections.query_weight.copy_(torch.eye(n))
         # each point looks at the one before it
         kernel.projections.key_weight.copy_(torch.eye(n).roll(-1, 1).tril())

@@ -157,7 +157,8 @@ def _series(folder: Path) -> Subject:
     values[:, 3:5, 0] = np.nan
     arrays: dict[str, Any] = {"values": values, "labels": np.arange(24) % 2, "spacing": 0.5}
     np.savez(folder / "one.npz", **arrays)
-    np.savez(folder / "two.npz", **arrays | {"values": values + 1})
+    others: dict[str, Any] = arrays | {"values": values + 1}
+    np.savez(folder / "two.npz", **others)
     np.savez(folder / "own.npz", **arrays, is_test=np.arange(24) >= 16)
     model = CKCNN.Config(embed_dim=3, depth=1, kernel_width=3, dropout=0.0)
     dropped: Dropped = "absent"
@@ -256,9 +257,9 @@ def _trained(config: Run.Config) -> Iterator[object]:
 
 def _runs() -> list[Subject]:
     toy = ToyTask.Config(num_examples=16, width=4)
-    training = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"} | {
-        "tensorboard": False
-    }
+    training: dict[str, Any] = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
+    training["tensorboard"] = False
+    shorter: dict[str, Any] = training | {"epochs": 1}
 
     def run(**settings: Any) -> Run.Config:
         return Run.Config(task=toy, training=TrainingConfig(**settings))
@@ -283,8 +284,7 @@ def _runs() -> list[Subject]:
         Subject(
             Run.Config,
             {"task": toy, "training": TrainingConfig(**training)},
-            {"task": (dataclasses.replace(toy, width=5),), "seed": (1,)}
-            | {"training": (TrainingConfig(**training | {"epochs": 1}),)},
+            {"task": (dataclasses.replace(toy, width=5),), "seed": (1,)} | {"training": (TrainingConfig(**shorter),)},
             _trained,
         ),
     ]

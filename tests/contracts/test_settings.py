@@ -41,9 +41,9 @@ def kernel(built: kernels.Kernel) -> Iterator[object]:
     u, elsewhere = noise(2, 6, built.in_dim), built.query_dim != built.in_dim
     yield from (built.in_dim, built.out_dim, built.is_affine)
     for domain in where(built.pos_dim):
-        asked = (noise(2, 4, built.query_dim), Sequence(4)) if elsewhere else ()
+        query, asked = (noise(2, 4, built.query_dim), Sequence(4)) if elsewhere else (None, None)
         try:
-            yield built.matrix(u, domain, *asked)
+            yield built.matrix(u, domain, query, asked)
             yield built.output_domain(domain).pos
         except ValueError as error:
             yield str(error)
@@ -54,6 +54,13 @@ def kernel(built: kernels.Kernel) -> Iterator[object]:
         out, state = built.step(u[:, index], state, TIMES[index].expand(2) if built.reads_time else None)
         yield out
         yield from state
+
+
+def perceptron(built: kernels.MLP) -> Iterator[object]:
+    """Its integral too, since what it is integrated against is no part of κ."""
+    yield from kernel(built)
+    domain = where(built.pos_dim)[0]
+    yield IntegralOperator(built, residual=False)(noise(2, 6, built.in_dim), domain)
 
 
 def lattice(built: kernels.Convolution) -> Iterator[object]:
@@ -77,7 +84,8 @@ def linear_system(built: kernels.LinearSystem) -> Iterator[object]:
 
 
 def network(built: kernels.KernelNetwork) -> Iterator[object]:
-    yield built(noise(5, built.layers[0].weight.shape[1]))  # pyright: ignore[reportAttributeAccessIssue]
+    first = next(part for part in built.modules() if isinstance(part, kernels.WeightNormalised))
+    yield built(noise(5, first.weight.shape[1]))
 
 
 def normaliser(built: kernels.Normaliser) -> Iterator[object]:
@@ -89,7 +97,8 @@ def at_no_input(built: Any) -> Iterator[object]:
 
 
 def on_features(built: kernels.PointFeatures) -> Iterator[object]:
-    yield built(noise(1, 4, built.position_weight.shape[-1]), noise(1, 2, 4, built.content_weight.shape[-1]))
+    sizes = [0 if weight is None else weight.shape[-1] for weight in (built.position_weight, built.content_weight)]
+    yield built(noise(1, 4, sizes[0]), noise(1, 2, 4, sizes[1]))
 
 
 def lifted(built: kernels.FeaturePair) -> Iterator[object]:
@@ -265,9 +274,11 @@ KERNELS = [
         kernels.MLP,
         PERCEPTRON,
         PERCEPTRONS
-        | {"depth": (3,), "inputs": tuple(off(KernelInputs, field.name) for field in dataclasses.fields(KernelInputs))},
-        kernel,
+        | {"depth": (3,), "inputs": tuple(off(KernelInputs, field.name) for field in dataclasses.fields(KernelInputs))}
+        | {"causal_measure": ("past", "total")},
+        perceptron,
         modes={
+            "causal": {"is_causal": True},
             "raw coordinates": RAW,
             "no positions": {
                 "inputs": off(KernelInputs, "query_position", "key_position", "relative_position"),
@@ -509,7 +520,7 @@ QUADRATURES = [
     Subject(quadrature.PairProposal, PROPOSAL, PROPOSALS | {"query_dim": (3,), "rank": (4,)}, logits),
 ]
 
-IMAGES = {"image_size": (4, 6), "patch_size": 2, "channels": 1, "num_frequencies": 2, "sigma": 1.0}
+IMAGES: dict[str, Any] = {"image_size": (4, 6), "patch_size": 2, "channels": 1, "num_frequencies": 2, "sigma": 1.0}
 ENCODERS = [
     Subject(
         encoders.Image.Config,
@@ -523,7 +534,7 @@ ENCODERS = [
     Subject(
         encoders.Image,
         {"config": encoders.Image.Config(**IMAGES), "embed_dim": 4},
-        {"config": (encoders.Image.Config(**IMAGES | {"sigma": 2.0}),), "embed_dim": (3,)},
+        {"config": (dataclasses.replace(encoders.Image.Config(**IMAGES), sigma=2.0),), "embed_dim": (3,)},
         image_encoder,
     ),
     Subject(encoders.Series, {"channels": 2}, {"channels": (3,), "embed_dim": (2,), "spacing": (0.5,)}, series_encoder),
@@ -767,6 +778,7 @@ SUBJECTS = {
 
 SAID = "what None stands for"
 ALIKE: dict[tuple[str, str], dict[str, str]] = {
+    ("MLP", "causal"): {"causal_measure='past'": SAID},
     ("FeaturePair", "base"): {"name='two'": "names the kernel in errors"},
     ("MonteCarlo", "base"): {"per_query=False": SAID},
     ("MonteCarlo", "key proposal"): {"per_query=False": SAID},

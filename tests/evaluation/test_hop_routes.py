@@ -423,6 +423,7 @@ def test_refusals():
         (lambda: HopIteration(restart=0), "max_hops and restart must be at least 1; got 500 and 0"),
         (lambda: HopSeries(2.0), "tolerance must be in (0, 1); got 2.0"),
         (lambda: HopSeries(terms=0), "terms must be at least 1; got 0"),
+        (lambda: HopSeries(1e-3, terms=4), "tolerance=0.001 has no effect with terms=4; leave it at 1e-06"),
     ):
         with refused(ValueError, told):
             make()

@@ -76,7 +76,7 @@ def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
 
 def test_low_rank_kernels_read_the_inputs_of_one_point_and_refuse_the_others() -> None:
     inputs = kernels.KernelInputs(query_position=False, key_content=False)
-    kernel: Any = model(rank=3, inputs=inputs).blocks[0].operator.kernel  # pyright: ignore[reportAttributeAccessIssue]
+    kernel = next(part for part in model(rank=3, inputs=inputs).modules() if isinstance(part, kernels.LowRankMLP))
     assert not kernel.features.query.reads_position
     assert not kernel.features.key.reads_content
     assert kernel.features.key.reads_position
