@@ -124,7 +124,7 @@ class Problem(Instance):
         """The kernel's parameters in the peers' layout, differentiable with respect to them."""
         kernel = self.kernel
         return KernelWeights(
-            hidden=kernel.input_weight,
+            hidden=kernel.get_parameter("input_weight"),
             hidden_bias=kernel.input_bias,
             output=kernel.output_weight.mT.flatten(2).mT,
             output_bias=kernel.output_bias.flatten(1),

@@ -22,7 +22,7 @@ def literal_features(pair: FeaturePair, side: PointFeatures, head: int, x: list[
     g = head % len(side.bias)
     p = side.bias[g]
     if side.reads_position:
-        p = p + side.position_weight[g] @ torch.tensor(gamma, dtype=u_x.dtype)
+        p = p + side.get_parameter("position_weight")[g] @ torch.tensor(gamma, dtype=u_x.dtype)
     if side.reads_content:
-        p = p + side.content_weight[g] @ u_x
+        p = p + side.get_parameter("content_weight")[g] @ u_x
     return torch.cat([phi(p), torch.ones(1, dtype=u_x.dtype)])
