@@ -125,7 +125,7 @@ class Problem(Instance):
         kernel = self.kernel
         assert kernel.input_weight is not None
         return KernelWeights(
-            hidden=kernel.input_weight,
+            hidden=kernel.get_parameter("input_weight"),
             hidden_bias=kernel.input_bias,
             output=kernel.output_weight.mT.flatten(2).mT,
             output_bias=kernel.output_bias.flatten(1),

@@ -129,16 +129,16 @@ def perceptron(
     kernel = kernels.MLP(1, pos_dim=dim, width=32, num_frequencies=num_frequencies, epsilon=1.0).double()
     assert kernel.input_weight is not None
     with torch.no_grad():
-        for parameter in (kernel.input_weight, kernel.output_weight):
+        for parameter in (kernel.get_parameter("input_weight"), kernel.output_weight):
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-        kernel.input_weight.mul_(0.5)
+        kernel.get_parameter("input_weight").mul_(0.5)
         kernel.output_weight.mul_(1 / math.sqrt(kernel.width))
         kernel.frequencies.copy_(10 * torch.randn(num_frequencies, dim, generator=generator))
         if whole_frequencies:
             whole = torch.tensor([[1], [2], [3], [4]] if dim == 1 else [[1, 0], [0, 1], [1, 1], [1, -1]])
             kernel.frequencies.copy_(whole)
         if stationary:
-            kernel.input_weight[..., : 2 * 2 * num_frequencies] = 0
+            kernel.get_parameter("input_weight")[..., : 2 * 2 * num_frequencies] = 0
     return kernel
 
 

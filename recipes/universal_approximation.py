@@ -185,7 +185,7 @@ def _operator(model: Model, channels: int, width: int) -> fredholm.IntegralOpera
     )
     assert kernel.input_weight is not None
     with torch.no_grad():
-        kernel.input_weight.mul_(5)  # 0.1 a weight instead of 0.02: nearer to the nonlinear range
+        kernel.get_parameter("input_weight").mul_(5)  # 0.1 a weight instead of 0.02: nearer to the nonlinear range
         kernel.input_bias.uniform_(-1, 1)
         if on_torus:
             kernel.frequencies.copy_(torch.arange(1, 7)[:, None])  # whole cycles: κ is smooth on the torus

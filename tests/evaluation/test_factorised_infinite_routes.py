@@ -64,6 +64,27 @@ def test_the_scan_equals_dense(options, name):
         check_route(NeumannScan(chunk=3), made)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 100.0])
+@pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_signals_of_any_size_in_float32(is_causal, normaliser, scale):
+    """Features are exponentials below 0, and a first row of tiny ones has as large a hop as any."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        kernel = FactorisedInfiniteAttention(16, 2, is_causal=is_causal, normaliser=normaliser)
+        for parameter in kernel.parameters():
+            torch.nn.init.normal_(parameter)
+        made = Problem(kernel, scale * torch.randn(2, 24, 16), Sequence(24))
+        routes = [select(kernel, made.u, made.domain).evaluation, StepLoop() if is_causal else Dense()]
+        found = [results(route, made) for route in routes]
+        made.kernel, made.u = kernel.double(), made.u.detach().double()
+        expected = results(Dense(), made)
+        for got in found:
+            for name, bound in (("integral", 1e-5 if scale <= 1 else 1e-4), ("d/d u", 1e-4)):
+                error = (got[name] - expected[name]).abs().max() / expected[name].abs().max()
+                assert error <= bound, f"{name}: {error:.1e}"
+
+
 @pytest.mark.parametrize("name", DOMAINS)
 @pytest.mark.parametrize("options", LINEAR.values(), ids=LINEAR.keys())
 def test_central_pooling_equals_dense(options, name):

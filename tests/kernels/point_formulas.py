@@ -21,8 +21,8 @@ def literal_features(pair: FeaturePair, side: PointFeatures, head: int, x: list[
     }[side.activation]
     g = head % len(side.bias)
     p = side.bias[g]
-    if side.position_weight is not None:
-        p = p + side.position_weight[g] @ torch.tensor(gamma, dtype=u_x.dtype)
-    if side.content_weight is not None:
-        p = p + side.content_weight[g] @ u_x
+    if side.reads_position:
+        p = p + side.get_parameter("position_weight")[g] @ torch.tensor(gamma, dtype=u_x.dtype)
+    if side.reads_content:
+        p = p + side.get_parameter("content_weight")[g] @ u_x
     return torch.cat([phi(p), torch.ones(1, dtype=u_x.dtype)])

@@ -124,8 +124,7 @@ def test_initial_operator_is_the_mean():
 
 def test_initialisation_has_the_scales_stated():
     kernel = LowRankMLP(32, 2, 2, rank=16, width=64)
-    assert kernel.features.query.position_weight is not None
-    assert kernel.features.query.position_weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert kernel.get_parameter("features.query.position_weight").std().item() == pytest.approx(0.02, rel=0.05)
     for weight in (kernel.query_weight, kernel.key_weight):
         assert weight[:, :, :-1].std().item() == pytest.approx(math.sqrt(1e-3 / (64 * 4)), rel=0.05)
         assert not weight[:, :, -1].any()

@@ -35,12 +35,10 @@ def literal_entry(kernel: MLP, head: int, x, y, u_x, u_y) -> torch.Tensor:
         "gelu_tanh": lambda p: 0.5 * p * (1 + torch.tanh(math.sqrt(2 / math.pi) * (p + 0.044715 * p**3))),
         "relu": lambda p: p.clamp_min(0),
     }[kernel.activation]
-    assert kernel.input_weight is not None
-    hidden = phi(kernel.input_weight[g] @ torch.tensor(z, dtype=u_x.dtype) + kernel.input_bias[g])
+    hidden = phi(kernel.get_parameter("input_weight")[g] @ torch.tensor(z, dtype=u_x.dtype) + kernel.input_bias[g])
     for layer in range(kernel.depth - 2):
-        assert kernel.hidden_weight is not None
-        assert kernel.hidden_bias is not None
-        hidden = phi(kernel.hidden_weight[layer, g] @ hidden + kernel.hidden_bias[layer, g])
+        weight, bias = (kernel.get_parameter(f"hidden_{what}")[layer, g] for what in ("weight", "bias"))
+        hidden = phi(weight @ hidden + bias)
     return torch.einsum("kio,k->oi", kernel.output_weight[g], hidden) + kernel.output_bias[g]
 
 
@@ -93,11 +91,9 @@ def test_initial_operator_is_the_mean():
 
 def test_initialisation_has_the_papers_scales():
     kernel = MLP(32, 2, 2, width=64, depth=3)
-    assert kernel.input_weight is not None
-    assert kernel.hidden_weight is not None
-    assert kernel.input_weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert kernel.get_parameter("input_weight").std().item() == pytest.approx(0.02, rel=0.05)
     assert kernel.output_weight.std().item() == pytest.approx(1e-3 / 8, rel=0.05)
-    assert kernel.hidden_weight.std().item() == pytest.approx(math.sqrt(2 / 64), rel=0.05)
+    assert kernel.get_parameter("hidden_weight").std().item() == pytest.approx(math.sqrt(2 / 64), rel=0.05)
     assert not kernel.input_bias.any()
     assert torch.equal(kernel.output_bias, torch.eye(16).expand(2, 16, 16))
     assert kernel.frequencies.shape == (64, 2)

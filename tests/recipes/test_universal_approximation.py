@@ -76,8 +76,7 @@ def test_no_single_layer_has_a_defect_and_burgers_has_one() -> None:
     lift, project = torch.nn.Linear(1, 4).double(), torch.nn.Linear(4, 1).double()
     kernel = kernels.MLP(4, width=16, num_frequencies=3, sigma=1.0, epsilon=1.0).double()
     with torch.no_grad():
-        assert kernel.input_weight is not None
-        kernel.input_weight.mul_(50)
+        kernel.get_parameter("input_weight").mul_(50)
     layers = [fredholm.IntegralOperator(kernel).double() for _ in range(2)]
     with torch.no_grad():
         once = layers[0](lift(bumps[..., None]), grid)

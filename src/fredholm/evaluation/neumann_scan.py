@@ -21,7 +21,6 @@ from fredholm.domains import is_ordered_by_index
 from fredholm.evaluation.causal_sums import reset_refusals
 from fredholm.evaluation.chunk_states import chunk_states
 from fredholm.evaluation.evaluation import Queries, StatefulRoute, stateful
-from fredholm.evaluation.factors import working_dtype
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import FactorisedNeumann, RowNorm, State
 from fredholm.kernels.head_blocks import each_query_head
@@ -33,7 +32,8 @@ from fredholm.kernels.hop_norms import divided
 class NeumannScan(StatefulRoute[FactorisedNeumann]):
     """For causal `FactorisedNeumann` kernels: O(N) time and memory, a triangular solve a chunk of points.
 
-    Sums are kept in at least float32, those of norms in float64 from chunk to chunk.
+    All of a chunk is computed in float64, whatever the signal: a row is divided by a norm of its own, be its scores as
+    tiny as they like, and neither these nor what divides them need be within the range of float32.
 
     Args:
         chunk: points that are treated pair by pair at a time.
@@ -65,14 +65,15 @@ class NeumannScan(StatefulRoute[FactorisedNeumann]):
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
-        form, wide = kernel.hop_form(u, None), torch.promote_types(working_dtype(u), torch.float32)
-        mass = torch.atleast_2d(kernel.measure(domain)).to(wide)[:, None, :, None]
+        form = kernel.hop_form(u, None)
+        mass = torch.atleast_2d(kernel.measure(domain)).double()[:, None, :, None]
         state = stateful(kernel).initial_state(len(u)) if state is None else state
         with torch.autocast(u.device.type, enabled=False):
             key = form.key if domain.mask is None and domain.uniform_parts else torch.where(mass > 0, form.key, 0.0)
-            given = (part.to(wide) for part in (form.query, key, each_query_head(form.value, kernel.num_heads), mass))
-            parts = _Chunk(*(_by_chunks(part, self.chunk) for part in given))
-            out, state = _integral(kernel, parts, state)
+            given = (form.query, key, each_query_head(form.value, kernel.num_heads), mass)
+            parts = _Chunk(*(_by_chunks(part.double(), self.chunk) for part in given))
+            out, end = _integral(kernel, parts, tuple(part.double() for part in state))
+            state = tuple(part.to(own.dtype) for part, own in zip(end, state, strict=True))
         out = out.flatten(2, 3)[:, :, : u.shape[1]]
         return out.transpose(1, 2).flatten(2).to(form.value.dtype), state
 

@@ -24,7 +24,7 @@ class Woodbury(Route[FactorisedNeumann]):
     """For `FactorisedNeumann` kernels that are not causal: O(N r²) time, N x N never formed, an r x r solve a head.
 
     Values are never formed either, for Σ ω ψ ⊗ v is Σ ω ψ ⊗ [u, 1] times [W_V, b_V]ᵀ. Sums over the points are in at
-    least float32, all that is made of them in float64.
+    least float32, or under the norm of rows in float64, and all that is made of them in float64.
 
     Args:
         block, kept: points at a time, and the size of a signal up to which their features are kept for the backward
@@ -43,7 +43,9 @@ class Woodbury(Route[FactorisedNeumann]):
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
         blocks, dtype = blocks_of(u, self.block, self.kept, kernel), working_dtype(u)
-        points = _Points(kernel, domain, torch.promote_types(dtype, torch.float32))
+        # a row with a norm of its own may have tiny features only
+        least = torch.float64 if isinstance(kernel.norm, RowNorm) else torch.float32
+        points = _Points(kernel, domain, torch.promote_types(dtype, least))
         mass = torch.atleast_2d(kernel.measure(domain)).to(points.dtype).expand(u.shape[:2])
         signal, mass = blocks.cut(u), blocks.cut(mass)
         own = list(blocks.each(points.queries, signal))

@@ -98,6 +98,9 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         return self._features(self.projections.keys(u))
 
     def _features(self, projected: Tensor) -> Tensor:
+        if self.feature_map is elu_plus_one and (self.is_causal or isinstance(self.norm, RowNorm)):
+            # where each row has a norm of its own, what float32 makes 0 may be all that a row has
+            projected = projected.double()
         features = self.feature_map(projected)
         if self.feature_map is not elu_plus_one:  # that one is never negative
             check_features("kernels.FactorisedInfiniteAttention", features)

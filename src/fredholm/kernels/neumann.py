@@ -85,7 +85,7 @@ class Neumann(ValueMixing):
         query_domain = domain if query_domain is None else query_domain
         form = self.hop_form(u, None if own_queries else u if query is None else query)
         with torch.autocast(u.device.type, enabled=False):
-            dtype = torch.promote_types(form.value.dtype, torch.float32)
+            dtype = torch.promote_types(torch.promote_types(form.query.dtype, form.value.dtype), torch.float32)
             rows = self._scores(form.query, form.key, domain, query_domain, dtype)
             own = rows if form.own is None else self._scores(form.own, form.key, domain, domain, dtype)
             mass = self.mass(domain).to(dtype)
