@@ -74,10 +74,10 @@ def test_signals_of_any_size_in_float32(is_causal, normaliser, scale):
         kernel = FactorisedInfiniteAttention(16, 2, is_causal=is_causal, normaliser=normaliser)
         for parameter in kernel.parameters():
             torch.nn.init.normal_(parameter)
-        made = Problem(kernel, scale * torch.randn(2, 24, 16), Sequence(24))
-        routes = [select(kernel, made.u, made.domain).evaluation, StepLoop() if is_causal else Dense()]
+        made = Integral(kernel, scale * torch.randn(2, 24, 16), Sequence(24))
+        routes = [AUTO.choose(made).route, StepLoop() if is_causal else Dense()]
         found = [results(route, made) for route in routes]
-        made.kernel, made.u = kernel.double(), made.u.detach().double()
+        made = Integral(kernel.double(), made.u.detach().double(), made.domain)
         expected = results(Dense(), made)
         for got in found:
             for name, bound in (("integral", 1e-5 if scale <= 1 else 1e-4), ("d/d u", 1e-4)):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.causal_sums import causal_sums, order_refusals, reset_refusals
-from fredholm.evaluation.evaluation import StatefulRoute
+from fredholm.evaluation.evaluation import StatefulRoute, stateful
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import Separable, State
 
@@ -50,14 +50,15 @@ class SeparableSum(StatefulRoute[Separable]):
         with torch.autocast(phi.device.type, enabled=False):
             before = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
             out, total = causal_sums(phi, psi, weighed, before, self.chunk)
-            return _mean(out).to(dtype), (total[..., :-1], total[..., -1])
+            kept = stateful(integral.kernel).initial_state(0)[0].dtype
+            return _mean(out).to(dtype), (total[..., :-1].to(kept), total[..., -1].to(kept))
 
 
 def _pieces(integral: Integral[Separable]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
     """φ by shared head `(B, H', H / H', Nq, r)`, ψ `(B, H', N, r)`, ω [v, 1] `(B, H', N, d + 1)`, the dtype."""
     kernel, domain = integral.kernel, integral.domain
     form = kernel.separable_form(integral.u, integral.query)
-    dtype = torch.promote_types(form.value.dtype, torch.float32)
+    dtype = torch.promote_types(torch.promote_types(form.value.dtype, torch.float32), form.key.dtype)
     phi, psi, value = (part.to(dtype) for part in form)
     mass = kernel.measure(domain).to(dtype)
     mass = (mass if mass.ndim == 2 else mass[None])[:, None, :, None]

@@ -23,7 +23,7 @@ from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.head_projections import HeadProjections, check_heads
 from fredholm.kernels.hop_norms import FrobeniusNorm, HopNorm, RowNorm, divided
 from fredholm.kernels.kernel import State, Stateful
-from fredholm.kernels.linear_attention import FeatureMap, check_features, elu_plus_one
+from fredholm.kernels.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
 from fredholm.kernels.neumann import HopActivation, HopForm
 
 
@@ -62,7 +62,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         num_heads: int = 1,
         *,
         num_kv_heads: int | None = None,
-        feature_map: FeatureMap = elu_plus_one,
+        feature_map: FeatureMap | None = None,
         normaliser: Literal["frobenius", "rows"] = "frobenius",
         gamma: float | Sequence[float] = 0.7,
         learn_gamma: bool = False,
@@ -98,12 +98,12 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         return self._features(self.projections.keys(u))
 
     def _features(self, projected: Tensor) -> Tensor:
-        if self.feature_map is elu_plus_one and (self.is_causal or isinstance(self.norm, RowNorm)):
+        if self.feature_map is None:
             # where each row has a norm of its own, what float32 makes 0 may be all that a row has
-            projected = projected.double()
+            own_norms = self.is_causal or isinstance(self.norm, RowNorm)
+            return elu_plus_one(projected.double() if own_norms else in_range(projected))
         features = self.feature_map(projected)
-        if self.feature_map is not elu_plus_one:  # that one is never negative
-            check_features("kernels.FactorisedInfiniteAttention", features)
+        check_features("kernels.FactorisedInfiniteAttention", features)
         return features
 
     def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
@@ -122,7 +122,8 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         own = self.projections
         like = own.key_weight
         with torch.no_grad():
-            rank = self.feature_map(like.new_zeros(1, own.head_dim)).shape[-1]
+            some = like.new_zeros(1, own.head_dim)
+            rank = (some if self.feature_map is None else self.feature_map(some)).shape[-1]
         wide = torch.promote_types(like.dtype, torch.float32)
         total = torch.zeros(batch_size, self.num_heads, rank, own.head_dim, dtype=wide, device=like.device)
         if isinstance(self.norm, RowNorm):

@@ -31,6 +31,20 @@ def elu_plus_one(x: Tensor) -> Tensor:
     return torch.relu(x) + torch.exp(x.clamp_max(0))
 
 
+LOWEST = -40.0
+"""Below it a product of two exponentials is near the end of the range of float32."""
+
+
+def in_range(projected: Tensor) -> Tensor:
+    """Projections whose exponentials, and products of two of them, do not vanish: in float64 where they would.
+
+    Where values cannot be read, as by the compiler, they stay as they are.
+    """
+    if not values_can_be_read(projected) or projected.numel() == 0 or bool(projected.min() >= LOWEST):
+        return projected
+    return projected.double()
+
+
 def check_features(name: str, *features: Tensor) -> None:
     """Raises ValueError, in the name of a kernel, on features below 0."""
     if not values_can_be_read(*features):
@@ -52,7 +66,7 @@ class LinearAttention(Separable, Stateful):
         num_heads: heads H.
         num_kv_heads: heads of keys and values, a divisor of H; None: H.
         feature_map: φ, a function or module from `(..., d)` to `(..., r)` with values >= 0; where a row of φ(q)·φ(k)
-            is all 0, the integral is 0.
+            is all 0, the integral is 0. None: elu(x) + 1, in float64 where its exponentials leave the range of float32.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, with the state Σ φ(k) ⊗ [v, 1].
 
@@ -70,7 +84,7 @@ class LinearAttention(Separable, Stateful):
         num_heads: int = 1,
         *,
         num_kv_heads: int | None = None,
-        feature_map: FeatureMap = elu_plus_one,
+        feature_map: FeatureMap | None = None,
         bias: bool = True,
         is_causal: bool = False,
     ) -> None:
@@ -101,6 +115,10 @@ class LinearAttention(Separable, Stateful):
             ValueError: when the feature map gives a negative value.
         """
         own = self.projections
+        if self.feature_map is None:
+            phi, psi = (elu_plus_one(in_range(part)) for part in (own.queries(query), own.keys(u)))
+            dtype = torch.promote_types(phi.dtype, psi.dtype)
+            return SeparableForm(phi.to(dtype), psi.to(dtype), own.values(u))
         phi, psi = self.feature_map(own.queries(query)), self.feature_map(own.keys(u))
         check_features("kernels.LinearAttention", phi, psi)
         return SeparableForm(phi, psi, own.values(u))
@@ -109,8 +127,11 @@ class LinearAttention(Separable, Stateful):
         """Zeros: Σ φ(k) ⊗ v `(B, num_kv_heads, r, d)` and Σ φ(k) `(B, num_kv_heads, r)`; see `Stateful`."""
         own = self.projections
         with torch.no_grad():
-            rank = self.feature_map(own.key_weight.new_zeros(1, own.head_dim)).shape[-1]
-        dtype = torch.promote_types(own.key_weight.dtype, torch.float32)
+            some = own.key_weight.new_zeros(1, own.head_dim)
+            rank = (some if self.feature_map is None else self.feature_map(some)).shape[-1]
+        # sums of exponentials, whose range is that of float64
+        least = torch.float64 if self.feature_map is None else torch.float32
+        dtype = torch.promote_types(own.key_weight.dtype, least)
         shape = (batch_size, own.num_kv_heads, rank)
         total = torch.zeros(*shape, own.head_dim, dtype=dtype, device=own.key_weight.device)
         return total, total.new_zeros(shape)

@@ -42,6 +42,7 @@ class Normalised(ValueMixing):
         """n / Z; see `ValueMixing.density`."""
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
         numerator = self.numerator(u, query, self.visible(domain, query_domain))
-        partition = (self.pair_mass(domain, u.dtype) * numerator).sum(-1, keepdim=True)
+        partition = (self.pair_mass(domain, numerator.dtype) * numerator).sum(-1, keepdim=True)
         # not `partition > 0`: NaN stays NaN
-        return torch.where(partition == 0, 0.0, numerator / torch.where(partition == 0, 1.0, partition))
+        density = torch.where(partition == 0, 0.0, numerator / torch.where(partition == 0, 1.0, partition))
+        return density.to(u.dtype)
