@@ -68,6 +68,8 @@ class Domain(abc.ABC):
     """The runs of consecutive points that form regular grids."""
     is_periodic: bool = False
     """Whether displacements wrap round the unit box."""
+    has_index_order: bool = True
+    """Whether the order of indices means something where there are no times: not among scattered points."""
     is_generated: bool = False
     """Whether positions follow from numbers alone, so that the domain may follow a signal to its device."""
     uniform_parts: tuple[tuple[int, float], ...] | None

@@ -22,6 +22,8 @@ class Points(Domain):
         TypeError: on a mask that is not bool or weights that are not float.
     """
 
+    has_index_order = False
+
     def __init__(
         self, pos: Tensor, weights: Tensor | None = None, mask: Tensor | None = None, *, periodic: bool = False
     ) -> None:

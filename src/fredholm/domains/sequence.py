@@ -132,6 +132,7 @@ def _carry_forward(times: Tensor, mask: Tensor) -> Tensor:
     lowest = torch.finfo(times.dtype).min
     carried = torch.where(mask, times, lowest).cummax(dim=-1).values
     first = torch.where(mask, times, torch.finfo(times.dtype).max).amin(dim=-1, keepdim=True)
+    first = torch.where(mask.any(dim=-1, keepdim=True), first, 0.0)  # no sample, and no time to carry
     return torch.where(carried == lowest, first, torch.where(mask, times, carried))
 
 

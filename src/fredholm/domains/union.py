@@ -34,6 +34,7 @@ class Union(Domain):
         self.grid_blocks = (*first.grid_blocks, *shifted)
         self._set(pos, None, mask)
         self.is_generated = first.is_generated and second.is_generated
+        self.has_index_order = first.has_index_order and second.has_index_order
         self._weigh(parts, masks, mass)
 
     def _weigh(self, parts: tuple[Domain, Domain], masks: list[Tensor], mass: Ordered[float] | None) -> None:

@@ -51,9 +51,10 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         scale: S, the longest displacement in training along each axis, one number or one an axis, > 0; None: the
             horizon, else 1, the extent of `Sequence(n)` and `Grid(...)`. A buffer, kept in the checkpoint.
         spacing: Δ, the distance between neighbouring samples in training, one number or one an axis, > 0; None: horizon
-            or S over `num_samples`.
-        num_samples: samples along an axis within the horizon, or within S, in training; None: what `spacing` says, else
-            100. The output layer starts from it, and with a horizon a state holds as many.
+            or S over `num_samples`; without that either, on a line, that of `Sequence(n)`.
+        num_samples: samples along an axis within the horizon, or within S, in training; None: what `spacing` says, and
+            100 an axis in the plane and in space. The output layer starts from it, and with a horizon a state holds as
+            many.
         width, activation, omega_0, learn_omega_0, spread_bias, layer_norm: see `KernelNetwork`.
         weight_dropout: share of M that is dropped in training, the rest scaled up; drawn anew for every integral. A
             step, too, is an integral: in training a sequence step by step has other masks than the whole one.

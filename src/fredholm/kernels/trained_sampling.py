@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from fredholm.domains.sequence import SPACING
+
 
 def lengths_per_axis(name: str, value: float | Sequence[float], axes: int) -> tuple[float, ...]:
     """One length > 0 for each axis."""
@@ -28,6 +30,8 @@ def trained_sampling(
         not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples < 1
     ):
         raise ValueError(f"kernels.ContinuousConvolution: num_samples must be an integer >= 1; got {num_samples!r}")
+    if spacing is None and num_samples is None and len(reach) == 1:
+        spacing = SPACING
     if spacing is None:
         count = 100 if num_samples is None else num_samples
         return tuple(length / count for length in reach), count

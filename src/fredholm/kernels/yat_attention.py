@@ -42,7 +42,7 @@ class YatAttention(StatefulYat):
         epsilon: ε > 0.
         learn_epsilon: whether ε is learned (softplus), starting there.
         rotary_base: base of rotary positions, which turn queries and keys by their times, or their indices where the
-            domain has none; needs an even d. None: no positions.
+            domain has none; needs an even d, and points in an order. None: no positions.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, its state being all keys and values.
         score_gain: see above.
@@ -94,6 +94,13 @@ class YatAttention(StatefulYat):
 
     def yat_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> YatForm:
         """See `YatScored.yat_form`."""
+        if self.rotary_base is not None:
+            for where in (domain, query_domain):
+                if where.times is None and not where.has_index_order:
+                    raise ValueError(
+                        f"kernels.YatAttention: rotary positions turn by times, or by places in an order; {where!r} has "
+                        "neither; give a Sequence or a Grid, or build the kernel with rotary_base=None"
+                    )
         return self._form(u, query, *reversed(order_times(query_domain, domain)))
 
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> YatForm:

@@ -269,10 +269,10 @@ def test_dropout_of_weights_in_training_draws_what_torch_draws(need_weights, ave
 def test_a_named_route_is_never_passed_over():
     _, ours, (query, key, value) = apart()
     ours.operator.evaluation = Dense()
-    with refused(ValueError, "Dense", "key and value", "'auto'"):
+    with refused(ValueError, "Dense", "key and value", "evaluation.AUTO"):
         ours(query, key, value)
     ours.dropout = 0.2
-    with refused(ValueError, "Dense", "dropout", "'auto'"):
+    with refused(ValueError, "Dense", "dropout", "evaluation.AUTO"):
         ours(query, key, key, need_weights=False)
     torch.testing.assert_close(
         ours.eval()(query, key, key, need_weights=False)[0], ours.to_torch()(query, key, key)[0], atol=1e-12, rtol=0
