@@ -146,7 +146,7 @@ class Auto(StatefulEvaluation):
 
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
         """See `Evaluation.integrate`."""
-        return self.choose(integral).route.compute(integral)
+        return self.choose(integral).route.take(integral)
 
     def run(
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None

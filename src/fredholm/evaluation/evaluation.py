@@ -125,13 +125,16 @@ class Route(Evaluation, Generic[K]):
     @final
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
         """See `Evaluation.integrate`."""
-        return self.compute(self.accepted(integral))
+        self._raise(self.unsupported_reasons(integral))
+        return self.take(integral)
 
     @final
-    def accepted(self, integral: Integral[Kernel]) -> Integral[K]:
-        """An integral that the route can compute, as such; raises a ValueError where it refuses."""
-        self._raise(self.unsupported_reasons(integral))
-        return cast("Integral[K]", integral)
+    def take(self, integral: Integral[Kernel]) -> Tensor:
+        """`integrate`, for an integral that the route has been asked about and does not refuse."""
+        if integral.num_queries == 0:
+            # nothing is wanted, and nothing that overflows on the way to it may reach a gradient
+            return integral.u[:, :0, :1].expand(-1, -1, integral.kernel.out_dim)
+        return self.compute(cast("Integral[K]", integral))
 
     @final
     def explain(self, integral: Integral[Kernel]) -> str:

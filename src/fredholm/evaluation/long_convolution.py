@@ -57,7 +57,8 @@ class LongConvolution(Route[DiagonalRecurrence]):
             if form.feedthrough is not None:
                 out = out + form.feedthrough * value
             if some is not None:
-                out = torch.where(some, out, 0.0)  # exactly, where nothing came before
+                # exactly 0 where nothing came before, and with the gradient of weights that may yet be more than 0
+                out = torch.where(some, out, out - out.detach())
         return out.to(u.dtype)
 
 

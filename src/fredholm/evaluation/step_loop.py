@@ -15,7 +15,10 @@ from fredholm.kernels import State, Stateful
 @final
 @dataclasses.dataclass(frozen=True)
 class StepLoop(StatefulRoute[Stateful]):
-    """Calls the kernel's `step` along the sequence: what every faster route of a stateful kernel is tested against."""
+    """Calls the kernel's `step` along the sequence: what every faster route of a stateful kernel is tested against.
+
+    At a point that does not exist the result is exactly 0.
+    """
 
     marker = Stateful
     queries = Queries.OWN
@@ -58,7 +61,11 @@ class StepLoop(StatefulRoute[Stateful]):
                 state = _where(reset[:, t], fresh, state)
             time = None if domain.times is None else domain.times[..., t].expand(batch)
             out, following = kernel.step(u[:, t], state, time)
-            state = following if domain.mask is None else _where(domain.mask[..., t].expand(batch), following, state)
+            if domain.mask is None:
+                state = following
+            else:
+                exists = domain.mask[..., t].expand(batch)
+                out, state = torch.where(exists[:, None], out, 0.0), _where(exists, following, state)
             rows.append(out)
         return (torch.stack(rows, dim=1) if rows else u.new_zeros(batch, 0, kernel.out_dim)), state
 

@@ -68,7 +68,7 @@ class Neumann(ValueMixing):
     @final
     def elsewhere(self, domain: Domain, query_domain: Domain | None) -> list[str]:
         """Why a series cannot be taken at these queries, a sentence each; empty when it can. None: at the points."""
-        if domain.pair_bias is not None and query_domain is not None:
+        if domain.pair_bias is not None and query_domain is not None and not query_domain.has_points_of(domain):
             return ["pair weights are for other queries than the points, which later hops start from"]
         return []
 

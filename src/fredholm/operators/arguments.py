@@ -73,6 +73,8 @@ def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Do
     if query is None or query.shape[1] == natural.num_points:
         return natural
     count = query.shape[1]
+    if count == domain.num_points:
+        return domain
     # of a causal kernel the last query sees every point, so that it lies at the last one
     first = domain.num_points - count if kernel.is_causal else 0
     return Sequence(count, first=first)
