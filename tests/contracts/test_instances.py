@@ -51,8 +51,8 @@ def test_all_routes_give_the_literal_integral(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_all_routes_give_the_literal_integral_anywhere_in_the_table(name: str) -> None:
-    rows = random_rows(factors(name), lambda chosen: fits(Cell(name, **chosen)), SAMPLE, seed=1)
-    report(wrong for chosen in rows for wrong in disagreements(Cell(name, **chosen)))
+    rows = random_rows(factors(name), lambda chosen: fits(Cell.of(name, chosen)), SAMPLE, seed=1)
+    report(wrong for chosen in rows for wrong in disagreements(Cell.of(name, chosen)))
 
 
 def test_every_public_kernel_has_a_row() -> None:
@@ -88,7 +88,8 @@ def drawn_cells(draw: st.DrawFn) -> Cell:
         }.items()
     }  # fmt: skip
     sizes = {"batch": draw(st.integers(1, 3)), "seed": draw(st.integers(0, 2**16))}
-    return Cell(name, " + ".join(variants), domain, **levels, **sizes, shape=None if "no point" in domain else shape)
+    where = {"variant": " + ".join(variants), "domain": domain, "shape": None if domain == "no point" else shape}
+    return Cell.of(name, where | levels | sizes)
 
 
 @settings(max_examples=DRAWS, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])

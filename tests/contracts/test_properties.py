@@ -44,7 +44,7 @@ def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels]) -> It
     for variant in ROWS[name].variants:
         for domain in domains:
             for _ in choices:
-                cell = Cell(name, variant, domain, **next(turn))
+                cell = Cell.of(name, {"variant": variant, "domain": domain, **next(turn)})
                 if fits(cell):
                     yield cell
                     break

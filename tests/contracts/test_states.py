@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ STATEFUL = [
     name for name, row in ROWS.items() if any(isinstance(table_kernel(name, v, 1), Stateful) for v in row.variants)
 ]
 REFUSED = (ValueError, TypeError)
-BY_NAME: dict[str, Evaluation | str] = {"auto": "auto"} | {route.name: route for route in STATEFUL_ROUTES}
+BY_NAME: dict[str, Evaluation | Literal["auto"]] = {"auto": "auto", **{route.name: route for route in STATEFUL_ROUTES}}
 CHUNKS: dict[str, tuple[int, ...]] = {"whole": (), "chunks": (3, 4), "one by one": (1, 2, 3, 4, 5, 6)}
 RESETS = ("no reset", "resets")
 
@@ -60,7 +61,7 @@ def state_factors(name: str) -> dict[str, list[str]]:
 
 def cell_of(name: str, chosen: Chosen) -> Cell:
     """The cell of a row of `state_factors`."""
-    return Cell(name, **{k: v for k, v in chosen.items() if k not in ("route", "chunks", "reset")})
+    return Cell.of(name, {k: v for k, v in chosen.items() if k not in ("route", "chunks", "reset")})
 
 
 def may_be_asked(name: str, chosen: Chosen) -> bool:
@@ -105,7 +106,7 @@ def scanned_wrong(name: str, chosen: Chosen) -> str:
     def scan(case: Case) -> Tensor:
         operator = IntegralOperator(
             case.kernel,
-            evaluation=BY_NAME[chosen["route"]],  # pyright: ignore[reportArgumentType]
+            evaluation=BY_NAME[chosen["route"]],
             residual=False,
             bias=False,
             output_projection=False,
