@@ -791,14 +791,7 @@ def by_operator(case: Case) -> Tensor:
     return operator(case.u, domain, query=query, query_domain=case.query_domain(domain))
 
 
-class Expected(NamedTuple):
-    """The right numbers, and by how much each may be missed."""
-
-    values: Results
-    allowed: dict[str, float]
-
-
-RESPONSE = 30.0
+RESPONSE = 100.0
 """Errors may be this many times what disturbing every number of a case by its last digit changes."""
 CANCELLING = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}
 """A gradient's, over the largest of all, may be this times the square of the signal's size, if above 1: it may be a sum
@@ -808,26 +801,64 @@ LIKE_LITERAL = 10.0
 GRADIENT_AT_MOST = 0.1
 
 
-def expected(case: Case, scale: float = 1.0) -> Expected:
-    """The literal integral in float64, of exactly the numbers of a case, and the errors that its precision excuses."""
-    dtype = case.u.dtype
-    eps, generator = torch.finfo(dtype).eps, Generator().manual_seed(7)
-    exact = case.mapped(lambda t: t.detach().double())
-    values = results(exact, by_definition)
+class Expected:
+    """The literal integral of a case with its gradients, in float64 of exactly the same numbers.
 
-    def disturb(t: Tensor) -> Tensor:
-        return t.detach() * (1 + 0.5 * eps * normal(generator, *t.shape))
+    Attributes:
+        values: these.
+        empty: which queries see no mass.
+    """
 
-    response = errors(results(exact.mapped(disturb, but_times=True), by_definition), values)
-    largest = max((size(value) for name, value in values.items() if name != "integral"), default=0.0)
-    allowed = {n: max(TOLERANCE[dtype] * size(v), RESPONSE * response[n]) for n, v in values.items()}
-    own = {} if dtype == torch.float64 else errors(results(case, by_definition), values)
-    for name, leaf in exact.leaves().items():
-        # what a change of a leaf by itself would do to the integral if nothing cancelled
-        natural = max(largest, size(values["integral"]) / max(size(leaf.nan_to_num()), 1e-6))
-        excused = max(LIKE_LITERAL * own.get(f"d/d {name}", 0.0), CANCELLING[dtype] * max(1.0, scale**2) * natural)
-        allowed[f"d/d {name}"] = max(allowed[f"d/d {name}"], min(excused, GRADIENT_AT_MOST * natural))
-    return Expected(values, allowed)
+    def __init__(self, case: Case, scale: float) -> None:
+        self.case, self.scale = case, scale
+        self.exact = case.mapped(lambda t: t.detach().double())
+        self.values, self.empty = results(self.exact, by_definition), rows_of_nothing(case)
+
+    @functools.cached_property
+    def allowed(self) -> dict[str, float]:
+        """By how much each entry may be missed, where the plain tolerance is not kept."""
+        dtype = self.case.u.dtype
+        eps, generator = torch.finfo(dtype).eps, Generator().manual_seed(7)
+
+        def disturb(t: Tensor) -> Tensor:
+            return t.detach() * (1 + 0.5 * eps * normal(generator, *t.shape))
+
+        disturbed = results(self.exact.mapped(disturb, but_times=True), by_definition)
+        response, own = errors(disturbed, self.values), {}
+        if dtype != torch.float64:
+            own = errors(results(self.case, by_definition), self.values)
+        largest = max((size(value) for name, value in self.values.items() if name != "integral"), default=0.0)
+        allowed = {name: max(self.plainly_allowed(name), RESPONSE * response[name]) for name in self.values}
+        cancelling = CANCELLING[dtype] * max(1.0, self.scale**2)
+        for leaf_name, leaf in self.exact.leaves().items():
+            name = f"d/d {leaf_name}"
+            # what a change of this leaf alone would do to the integral if nothing cancelled
+            natural = max(largest, size(self.values["integral"]) / max(size(leaf.nan_to_num()), 1e-6))
+            excused = max(LIKE_LITERAL * own.get(name, 0.0), cancelling * natural)
+            allowed[name] = max(allowed[name], min(excused, GRADIENT_AT_MOST * natural))
+        return allowed
+
+    def plainly_allowed(self, name: str) -> float:
+        """The tolerance of the precision, of the entry's largest value."""
+        return TOLERANCE[self.case.u.dtype] * size(self.values[name])
+
+    def missed_by(self, compute: Callable[[Case], Tensor]) -> str:
+        """What is wrong with an answer to the case; empty when nothing is."""
+        try:
+            got = results(self.case, compute)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        for name, value in self.values.items():
+            if got[name].shape != value.shape:
+                return f"{name} has shape {tuple(got[name].shape)}, not {tuple(value.shape)}"
+        told = [
+            f"{name} off by {error:.1e} of {size(self.values[name]):.1e}, where {self.allowed[name]:.0e} is allowed"
+            for name, error in errors(got, self.values).items()
+            if not error <= self.plainly_allowed(name) and not error <= self.allowed[name]
+        ]
+        if got["integral"][self.empty].any():
+            told.append("a query that nothing is integrated for has a result other than 0")
+        return "; ".join(told)
 
 
 def size(t: Tensor) -> float:
@@ -856,15 +887,16 @@ def disagreements(cell: Cell, exercised: Counter[str] | None = None) -> list[Wro
     """Everything that any route, or the operator, gets wrong in a cell."""
     case = case_of(cell)
     try:
-        right = expected(case, PRECISIONS[cell.precision].scale)
+        right = Expected(case, PRECISIONS[cell.precision].scale)
     except Exception as error:  # a cell that `fits` has an integral
         return [Wrong(cell, "matrix", f"{type(error).__name__}: {error}")]
-    wrong = []
-    ways: Iterator[tuple[str, Callable[[Case], Tensor]]] = accepted(case)
-    for name, compute in ways:
+    wrong = [
+        Wrong(cell, "matrix", f"{name} is not finite") for name, v in right.values.items() if not v.isfinite().all()
+    ]
+    for name, compute in accepted(case):
         if exercised is not None:
             exercised[name] += 1
-        told = _compared(case, compute, right)
+        told = right.missed_by(compute)
         if told and not (told.startswith("ValueError") and case.at == "equal"):  # may be refused late
             wrong.append(Wrong(cell, name, told))
     return wrong
@@ -878,26 +910,6 @@ def accepted(case: Case) -> Iterator[tuple[str, Callable[[Case], Tensor]]]:
             name = route.name + (" (eager)" if route in EAGER else "")
             yield name, by_route(route)
     yield "operator", by_operator
-
-
-def _compared(case: Case, compute: Callable[[Case], Tensor], right: Expected) -> str:
-    """What is wrong with an answer; empty when nothing is."""
-    try:
-        got = results(case, compute)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    for name, value in right.values.items():
-        if got[name].shape != value.shape:
-            return f"{name} has shape {tuple(got[name].shape)}, not {tuple(value.shape)}"
-    told = [
-        f"{name} off by {error:.1e} of {size(right.values[name]):.1e}, where {right.allowed[name]:.0e} is allowed"
-        for name, error in errors(got, right.values).items()
-        if not error <= right.allowed[name]
-    ]
-    empty = rows_of_nothing(case)
-    if got["integral"][empty].any():
-        told.append("a query that nothing is integrated for has a result other than 0")
-    return "; ".join(told)
 
 
 def rows_of_nothing(case: Case) -> Tensor:
