@@ -24,7 +24,7 @@ class Place:
     Attributes:
         kind: name of its row in `KINDS`.
         shape: cells along each axis; of what is no grid, the number of points.
-        coordinates: positions `(N, s)` or `(B, N, s)`, or times `(N,)` or `(B, N)`; None where they follow from numbers.
+        coordinates: positions `(N, s)` or `(B, N, s)`, or times `(N,)` or `(B, N)`; None: they follow from numbers.
         weights, mask: `(N,)` or `(B, N)`.
         pair_bias: as `Domain.weigh_pairs` takes it.
         lattice: (spacing, origin) of a grid that is not that of the unit box.
@@ -71,6 +71,26 @@ class Place:
             weights=self.weights[one] if self.weights is not None and self.weights.ndim == 2 else self.weights,
             mask=self.mask[one] if self.mask is not None and self.mask.ndim == 2 else self.mask,
             pair_bias=self.pair_bias[one] if self.pair_bias is not None and self.pair_bias.ndim > 2 else self.pair_bias,
+        )
+
+    def part(self, first: int, stop: int) -> Self:
+        """The points from `first` to `stop`; of a grid whole rows, which keep their places."""
+        run, count = slice(first, stop), stop - first
+        lattice, shape = self.lattice, (count, *self.shape[1:])
+        if KINDS[self.kind].is_lattice and self.num_points:
+            (block,) = self.domain().grid_blocks
+            row = math.prod(self.shape[1:])
+            shape, first = (count // row, *self.shape[1:]), first // row
+            lattice = block.spacing, (block.origin[0] + first * block.spacing[0], *block.origin[1:])
+        axis = 0 if self.coordinates is None else self.coordinates.ndim - (1 if KINDS[self.kind].has_times else 2)
+        return dataclasses.replace(
+            self,
+            shape=shape,
+            coordinates=None if self.coordinates is None else self.coordinates.narrow(axis, run.start, count),
+            weights=None if self.weights is None else self.weights[..., run],
+            mask=None if self.mask is None else self.mask[..., run],
+            pair_bias=None if self.pair_bias is None else self.pair_bias[..., run, run],
+            lattice=lattice,
         )
 
     def permuted(self, order: Tensor, at_points: bool) -> Self:

@@ -1,0 +1,332 @@
+"""What holds for every kernel, every default and every variant: prefixes, padding, batches, orders, repetitions."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import kernels
+from tests.contracts.instances import (
+    ROWS,
+    Case,
+    Cell,
+    Results,
+    Wrong,
+    accepted,
+    by_definition,
+    by_operator,
+    case_of,
+    cotangent,
+    errors,
+    fits,
+    results,
+    rows_of_nothing,
+    size,
+    table_kernel,
+)
+from tests.contracts.places import KINDS, Place
+from tests.contracts.test_instances import report
+
+Levels = Mapping[str, str]
+WAYS = {"definition": by_definition, "operator": by_operator}
+EXACT = 1e-9
+
+
+def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels]) -> Iterator[Cell]:
+    """Every variant of a kernel on each of these domains that it fits, with the next of some choices of levels.
+
+    So every choice meets every variant and every domain, though not every pair of them.
+    """
+    turn = itertools.cycle(choices)
+    for variant in ROWS[name].variants:
+        for domain in domains:
+            for _ in choices:
+                cell = Cell.of(name, {"variant": variant, "domain": domain, **next(turn)})
+                if fits(cell):
+                    yield cell
+                    break
+
+
+def levels(*rows: tuple[str, ...], of: tuple[str, ...]) -> list[Levels]:
+    """Choices of levels, one a row, of the factors `of`."""
+    return [dict(zip(of, row, strict=True)) for row in rows]
+
+
+def wrong_in(cell: Cell, what: str, tell: Callable[..., str], *of: object) -> Iterator[Wrong]:
+    """What `tell` finds wrong, if anything; an error is."""
+    try:
+        told = tell(*of)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+    if told:
+        yield Wrong(cell, what, told)
+
+
+def unlike(got: Results, wanted: Results, tolerance: float = EXACT) -> str:
+    """In what two results differ, relative to the largest value of each entry; empty where they do not."""
+    largest = max(map(size, wanted.values()), default=0.0)
+    return "; ".join(
+        f"{name} differs by {error:.1e} of {size(wanted[name]):.1e}"
+        for name, error in errors(got, wanted).items()
+        if not error <= tolerance * max(size(wanted[name]), 1e-3 * largest)
+    )
+
+
+def begins_with(long: Results, short: Results) -> str:
+    """In what the results of more points differ from those of the first of them; gradients by the others must be 0."""
+    head, told = {}, []
+    largest = max(map(size, short.values()), default=0.0)
+    for name, value in short.items():
+        more = long[name]
+        for axis, (n, m) in enumerate(zip(value.shape, more.shape, strict=True)):
+            if n != m:
+                more, rest = more.split([n, m - n], dim=axis)
+                if not size(rest) <= 1e-12 * largest:
+                    told.append(f"{name} of what was added is not 0 but up to {size(rest):.1e}")
+        head[name] = more
+    return "; ".join([*filter(None, [unlike(head, short)]), *told])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Points that come later, points that do not exist.
+
+LONG, SHORT = 11, 7
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("way", WAYS)
+def test_appended_points_leave_the_results_of_a_causal_kernel_as_they_were(name: str, way: str) -> None:
+    def wrong() -> Iterator[Wrong]:
+        ordered = [domain for domain, kind in KINDS.items() if kind.prefix]
+        choices = levels(("all", "even"), ("mask per entry", "even"), ("all", "weights"), of=("mask", "weights"))
+        for cell in cells_of(name, ordered, choices):
+            if table_kernel(name, cell.variant, 1).is_causal:
+                long = case_of(dataclasses.replace(cell, shape=(LONG,)))
+                yield from wrong_in(cell, way, more_than, prefix(long), long, WAYS[way])
+
+    report(wrong())
+
+
+def more_than(case: Case, longer: Case, compute: Callable[[Case], Tensor]) -> str:
+    """In what the first results of a longer case differ from those of a case."""
+    short = results(case, compute)
+    return begins_with(results(longer, compute, short["integral"].shape[1]), short)
+
+
+def prefix(case: Case) -> Case:
+    """The first points of a sequence."""
+    query = None if case.query is None else case.query[:, :SHORT].clone()
+    return dataclasses.replace(case, u=case.u[:, :SHORT].clone(), place=case.place.part(0, SHORT), query=query)
+
+
+CANNOT_GROW = ("union", "union of points", "periodic grid", "no point")
+"""Domains to which no points can be appended without moving others."""
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_padding_behind_a_mask_changes_nothing(name: str) -> None:
+    def wrong() -> Iterator[Wrong]:
+        choices = levels(
+            ("padding", "even", "no query"),
+            ("all", "even", "other values"),
+            ("mask per entry", "weights", "other points"),
+            ("all", "even", "no query"),
+            of=("mask", "weights", "query"),
+        )
+        for cell in cells_of(name, [domain for domain in KINDS if domain not in CANNOT_GROW], choices):
+            case = case_of(cell)
+            if may_be_padded(case):
+                yield from wrong_in(cell, "operator", more_than, case, padded(case), by_operator)
+
+    report(wrong())
+
+
+def may_be_padded(case: Case) -> bool:
+    """Whether the meaning of a case leaves room for points that do not exist.
+
+    Not where the signal goes on beyond its grid other than with zeros, and not where the order of other queries is that
+    of indices from the end.
+    """
+    kernel = case.kernel
+    if isinstance(kernel, kernels.Convolution) and kernel.padding_mode != "zeros":
+        return False
+    by_index = isinstance(case.at, Place) and not KINDS[case.place.kind].has_times
+    return not (by_index and kernel.is_causal) or isinstance(kernel, kernels.FeatureFilter)
+
+
+def padded(case: Case) -> Case:
+    """The same with some points more, none of which exists, and NaN wherever there is room for it."""
+    place = case.place
+    count = 5 * place.num_points // place.shape[0]
+    n = place.num_points
+    exists = torch.ones(n, dtype=torch.bool) if place.mask is None else place.mask
+    shape, lattice = (place.shape[0] + 5, *place.shape[1:]), place.lattice
+    if KINDS[place.kind].is_lattice:
+        (block,) = place.domain().grid_blocks
+        lattice = block.spacing, block.origin
+    axis = -1 if KINDS[place.kind].has_times else -2
+    longer = dataclasses.replace(
+        place,
+        shape=shape,
+        lattice=lattice,
+        coordinates=None if place.coordinates is None else appended(place.coordinates, count, torch.nan, axis),
+        weights=None if place.weights is None else appended(place.weights, count, 3.0, -1),
+        mask=appended(exists, count, False, -1),
+    )
+    query = case.query
+    if query is not None and not isinstance(case.at, Place):
+        query = appended(query, count, torch.nan, 1)
+    return dataclasses.replace(case, u=appended(case.u, count, torch.nan, 1), place=longer, query=query)
+
+
+def appended(t: Tensor, count: int, value: float | bool, axis: int) -> Tensor:
+    """A tensor with some entries more."""
+    shape = list(t.shape)
+    shape[axis] = count
+    return torch.cat([t.detach(), t.new_full(shape, value)], dim=axis)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Batches and orders.
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_batch_of_two_is_two_singles(name: str) -> None:
+    def wrong() -> Iterator[Wrong]:
+        choices = levels(
+            ("all", "even", "all pairs", "no query"),
+            ("mask per entry", "weights per entry, some 0", "all pairs", "other values"),
+            ("padding", "even", "pairs kept per entry", "other values at the domain"),
+            ("an entry with nothing", "even", "all pairs", "other points"),
+            of=("mask", "weights", "pairs", "query"),
+        )
+        for cell in cells_of(name, [kind for kind in KINDS if "one point" not in kind], choices):
+            yield from wrong_in(cell, "operator", apart, case_of(cell))
+
+    report(wrong())
+
+
+def apart(case: Case) -> str:
+    """In what integral and gradients by the signals differ between a batch and its entries one by one."""
+    read = [name for name in ("integral", "d/d u", "d/d query") if name != "d/d query" or case.query is not None]
+    leaves = [leaf for leaf in (case.u, case.query) if leaf is not None]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    out = by_operator(case)
+    weights = torch.linspace(-1, 1, max(out[0].numel(), 1), dtype=out.dtype)[: out[0].numel()].view(out[0].shape)
+    grads = torch.autograd.grad(out, leaves, weights.expand_as(out), allow_unused=True, materialize_grads=True)
+    together = dict(zip(read, (out.detach(), *grads), strict=True))
+    singles = []
+    for index in range(len(case.u)):
+        one = case.entry(index)
+        of_one = [leaf.requires_grad_() for leaf in (one.u, one.query) if leaf is not None]
+        out = by_operator(one)
+        grads = torch.autograd.grad(out, of_one, weights[None], allow_unused=True, materialize_grads=True)
+        singles.append((out.detach(), *grads))
+    alone = {name: torch.cat(parts) for name, parts in zip(read, zip(*singles, strict=True), strict=True)}
+    return unlike(together, alone)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_order_of_points_without_an_order_means_nothing(name: str) -> None:
+    def wrong() -> Iterator[Wrong]:
+        scattered = [domain for domain, kind in KINDS.items() if kind.is_scattered]
+        choices = levels(
+            ("all", "even", "all pairs", "no query"),
+            ("mask per entry", "weights", "pairs weighed", "other values"),
+            ("mask per entry", "even", "all pairs", "other points"),
+            of=("mask", "weights", "pairs", "query"),
+        )
+        for cell in cells_of(name, scattered, choices):
+            case = case_of(cell)
+            if not case.kernel.is_causal:
+                yield from wrong_in(cell, "operator", shuffled, case)
+
+    report(wrong())
+
+
+def shuffled(case: Case) -> str:
+    """In what the results at points in another order differ."""
+    n, at_points = case.place.num_points, not isinstance(case.at, Place)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(1))
+    query = case.query[:, order] if at_points and case.query is not None else case.query
+    other = dataclasses.replace(case, u=case.u[:, order], place=case.place.permuted(order, at_points), query=query)
+    one, two = by_operator(case), by_operator(other)
+    return unlike({"integral": two}, {"integral": one[:, order] if at_points else one})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Repetition, rows with nothing, queries that are the points.
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_call_repeated_gives_the_same_bits(name: str) -> None:
+    def wrong() -> Iterator[Wrong]:
+        choices = levels(("float32", "other values"), ("bfloat16", "no query"), of=("precision", "query"))
+        choices += levels(("float32", "other points", "mask per entry"), of=("precision", "query", "mask"))
+        for cell in cells_of(name, ["sequence", "points per entry", "times"], choices):
+            case = case_of(cell)
+            for route, compute in accepted(case):
+                yield from wrong_in(cell, route, unrepeated, case, compute)
+
+    report(wrong())
+
+
+def unrepeated(case: Case, compute: Callable[[Case], Tensor]) -> str:
+    """What of the results is not the same when they are computed again."""
+    one, two = results(case, compute), results(case, compute)
+    return "; ".join(f"{name} differs" for name, value in one.items() if not torch.equal(value, two[name]))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str) -> None:
+    def wrong() -> Iterator[Wrong]:
+        choices = levels(
+            ("an entry with nothing", "all pairs", "other points", "float64"),
+            ("mask per entry", "pairs kept, a row empty", "no query", "float32"),
+            ("all", "pairs weighed per head, a row empty", "other values at the domain", "float64"),
+            of=("mask", "pairs", "query", "precision"),
+        )
+        for cell in cells_of(name, ["points", "grid", "sequence", "tied times", "union", "one point"], choices):
+            case = case_of(cell)
+            for route, compute in accepted(case):
+                yield from wrong_in(cell, route, something_of_nothing, case, compute)
+
+    report(wrong())
+
+
+def something_of_nothing(case: Case, compute: Callable[[Case], Tensor]) -> str:
+    """What is not 0 in the rows that see no mass, and in their gradients."""
+    leaves = {name: leaf.requires_grad_() for name, leaf in case.leaves().items()}
+    empty = rows_of_nothing(case)
+    out = compute(case)[empty]
+    told = ["the integral is not 0"] if out.any() else []
+    if out.numel() and out.requires_grad:
+        weights = cotangent(out)
+        grads = torch.autograd.grad(out, list(leaves.values()), weights, allow_unused=True, materialize_grads=True)
+        told += [f"d/d {n} is up to {size(g):.1e}, not 0" for n, g in zip(leaves, grads, strict=True) if g.any()]
+    return "; ".join(told)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_signal_given_as_its_own_query_changes_nothing(name: str) -> None:
+    def wrong() -> Iterator[Wrong]:
+        choices = levels(("all", "even"), ("mask per entry", "weights"), of=("mask", "weights"))
+        for cell in cells_of(name, ["points per entry", "grid", "sequence", "tied times", "union"], choices):
+            case = case_of(cell)
+            if case.kernel.output_domain(domain := case.place.domain()) is domain:
+                yield from wrong_in(cell, "operator", as_own_query, case)
+
+    report(wrong())
+
+
+def as_own_query(case: Case) -> str:
+    """In what a call differs that is given the signal as the query too: as one tensor, and as two equal ones."""
+    plain = results(case, by_operator)
+    one = results(dataclasses.replace(case, signal="u"), by_operator)
+    two = results(dataclasses.replace(case, query=case.u.detach().clone(), signal="other"), by_operator)
+    two["d/d u"] = two["d/d u"] + two.pop("d/d query")
+    return unlike(one, plain) or unlike(two, plain)

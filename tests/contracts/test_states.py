@@ -1,0 +1,188 @@
+"""Stateful kernels: `step` and `scan` give the numbers of the whole sequence, or refuse; never other numbers."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import IntegralOperator
+from fredholm.evaluation import ROUTES, STATEFUL_ROUTES, Evaluation
+from fredholm.kernels import Stateful
+from tests.contracts.covering import Chosen, all_pairs
+from tests.contracts.instances import (
+    ROWS,
+    Case,
+    Cell,
+    Results,
+    Wrong,
+    by_definition,
+    case_of,
+    fits,
+    present,
+    results,
+    table_kernel,
+)
+from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS
+from tests.contracts.test_instances import report
+from tests.contracts.test_properties import unlike, wrong_in
+
+STATEFUL = [
+    name for name, row in ROWS.items() if any(isinstance(table_kernel(name, v, 1), Stateful) for v in row.variants)
+]
+REFUSED = (ValueError, TypeError)
+BY_NAME: dict[str, Evaluation | Literal["auto"]] = {"auto": "auto", **{route.name: route for route in STATEFUL_ROUTES}}
+CHUNKS: dict[str, tuple[int, ...]] = {"whole": (), "chunks": (3, 4), "one by one": (1, 2, 3, 4, 5, 6)}
+RESETS = ("no reset", "resets")
+
+
+def stateful(name: str, variant: str) -> bool:
+    """Whether a variant carries a state."""
+    kernel = table_kernel(name, variant, 1)
+    return isinstance(kernel, Stateful) and kernel.is_causal
+
+
+def state_factors(name: str) -> dict[str, list[str]]:
+    """What a scan may meet."""
+    return {
+        "variant": [variant for variant in ROWS[name].variants if stateful(name, variant)],
+        "domain": [domain for domain, kind in KINDS.items() if kind.pos_dim == 1],
+        "mask": list(MASKS),
+        "weights": list(WEIGHTS),
+        "pairs": list(PAIRS),
+        "route": list(BY_NAME),
+        "chunks": list(CHUNKS),
+        "reset": list(RESETS),
+    }
+
+
+def cell_of(name: str, chosen: Chosen) -> Cell:
+    """The cell of a row of `state_factors`."""
+    return Cell.of(name, {k: v for k, v in chosen.items() if k not in ("route", "chunks", "reset")})
+
+
+def may_be_asked(name: str, chosen: Chosen) -> bool:
+    """Whether a scan has one meaning: a chunk, or what follows a reset, must be a sequence of its own."""
+    kind, cell = KINDS[chosen["domain"]], cell_of(name, chosen)
+    if not fits(cell):
+        return False
+    route = BY_NAME[chosen["route"]]
+    kernel = table_kernel(name, chosen["variant"], 1)
+    if isinstance(route, Evaluation) and not isinstance(kernel, route.marker):
+        return False
+    in_parts = chosen["chunks"] != "whole" or chosen["reset"] != "no reset"
+    if not in_parts:
+        return True
+    reads_place = kernel.pos_dim is not None and not kind.has_times
+    return kind.prefix and chosen["pairs"] == "all pairs" and not reads_place
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_scan_gives_the_numbers_of_the_whole_sequence_or_refuses(name: str) -> None:
+    def wrong() -> Iterator[Wrong]:
+        factors = state_factors(name)
+        rows = all_pairs(factors, lambda chosen: may_be_asked(name, chosen))
+        plain = factors | {"pairs": ["all pairs"], "weights": ["even"], "mask": ["all", "padding"]}
+        rows += all_pairs(plain, lambda chosen: may_be_asked(name, chosen), seed=1)
+        for chosen in rows:
+            how = [chosen["route"], chosen["chunks"], chosen["reset"]]
+            yield from wrong_in(cell_of(name, chosen), "scan, " + ", ".join(how), scanned_wrong, name, chosen)
+
+    report(wrong())
+
+
+def scanned_wrong(name: str, chosen: Chosen) -> str:
+    """In what a scan differs from the literal integral of each run; empty where it does not, or is refused."""
+    case = case_of(cell_of(name, chosen))
+    batch, n = case.u.shape[:2]
+    reset = torch.zeros(batch, n, dtype=torch.bool)
+    if chosen["reset"] == "resets" and n > 5:
+        reset[0, 2] = reset[-1, 4] = True
+    cuts = [0, *(cut for cut in CHUNKS[chosen["chunks"]] if cut < n), n]
+
+    def scan(case: Case) -> Tensor:
+        operator = IntegralOperator(
+            case.kernel,
+            evaluation=BY_NAME[chosen["route"]],
+            residual=False,
+            bias=False,
+            output_projection=False,
+        )
+        state, outs = None, []
+        for first, stop in itertools.pairwise(cuts):
+            domain = (case.place if len(cuts) == 2 else case.place.part(first, stop)).domain()
+            given = reset[:, first:stop] if reset.any() else None
+            out, state = operator.scan(case.u[:, first:stop], domain, state=state, reset=given)
+            outs.append(out)
+        return torch.cat(outs, dim=1)
+
+    try:
+        got = results(case, scan)
+    except REFUSED:
+        return ""
+    wanted = results(case, by_definition if not reset.any() else lambda case: by_runs(case, reset))
+    return unlike(_read(got, reset), _read(wanted, reset))
+
+
+def _read(found: Results, reset: Tensor) -> Results:
+    """All results; of runs, whose measure is not one leaf, the integral and the gradients by signal and parameters."""
+    return found if not reset.any() else {n: v for n, v in found.items() if not n.startswith("d/d key")}
+
+
+def by_runs(case: Case, reset: Tensor) -> Tensor:
+    """The literal integral of what lies between two resets, each by itself."""
+    rows = []
+    for index in range(len(case.u)):
+        starts = sorted({0, *reset[index].nonzero()[:, 0].tolist()})
+        one = dataclasses.replace(case, u=case.u[index : index + 1], place=case.place.entry(index))
+        outs = []
+        for first, stop in zip(starts, [*starts[1:], case.u.shape[1]], strict=True):
+            run = dataclasses.replace(one, u=one.u[:, first:stop], place=one.place.part(first, stop))
+            outs.append(present(by_definition(run), run.place.domain()))
+        rows.append(torch.cat(outs, dim=1))
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_step_by_step_gives_the_numbers_of_the_whole_sequence(name: str) -> None:
+    def wrong() -> Iterator[Wrong]:
+        for variant in ROWS[name].variants:
+            for domain, kind in KINDS.items():
+                cell = Cell(name, variant, domain)
+                if stateful(name, variant) and kind.prefix and fits(cell):
+                    yield from wrong_in(cell, "step", stepped_wrong, case_of(cell))
+
+    report(wrong())
+
+
+def stepped_wrong(case: Case) -> str:
+    """In what steps differ from the literal integral; empty where they do not, or are refused."""
+
+    def steps(case: Case) -> Tensor:
+        operator = IntegralOperator(case.kernel, residual=False, bias=False, output_projection=False)
+        times, state, outs = case.place.domain().times, operator.initial_state(len(case.u)), []
+        for t in range(case.u.shape[1]):
+            time = None if times is None else times[..., t].expand(len(case.u))
+            out, state = operator.step(case.u[:, t], state, time)
+            outs.append(out)
+        return torch.stack(outs, dim=1)
+
+    try:
+        got = results(case, steps)
+    except REFUSED:
+        return ""
+    return unlike(got, results(case, by_definition))
+
+
+def test_every_stateful_route_is_scanned() -> None:
+    scanned = {
+        route
+        for name in STATEFUL
+        for variant in state_factors(name)["variant"]
+        for route, way in BY_NAME.items()
+        if isinstance(way, Evaluation) and isinstance(table_kernel(name, variant, 1), way.marker)
+    }
+    assert scanned == {route.name for route in ROUTES if route in STATEFUL_ROUTES}

@@ -1,0 +1,23 @@
+"""The fused routes in cells of the instance table."""
+
+from collections import Counter
+
+import pytest
+
+from tests.contracts.instances import accepted, case_of, covering_cells, disagreements
+
+FUSED = {"MLP": "TritonTiled", "LowRankMLP": "TritonFactorisedSum", "SeparableMLP": "TritonFactorisedSum"}
+FUSED |= {"YatAttention": "TritonYat"}
+SLOW_ENOUGH = 12
+"""Cells a kernel, which the interpreter takes seconds for."""
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_the_fused_route_gives_the_literal_integral(name: str) -> None:
+    in_float32 = (cell for cell in covering_cells(name) if cell.precision.startswith("float32"))
+    cells = [cell for cell in in_float32 if FUSED[name] in dict(accepted(case_of(cell)))]
+    exercised = Counter[str]()
+    for cell in cells[:: max(1, len(cells) // SLOW_ENOUGH)]:
+        wrong = [str(found) for found in disagreements(cell, exercised) if found.route == FUSED[name]]
+        assert not wrong, "\n".join(wrong)
+    assert exercised[FUSED[name]]
