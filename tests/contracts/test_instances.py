@@ -63,6 +63,12 @@ def test_every_public_kernel_has_a_row() -> None:
     assert concrete == set(ROWS)
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_every_variant_is_built_and_has_cells(name: str) -> None:
+    for variant in ROWS[name].variants:
+        assert any(fits(Cell(name, variant, domain)) for domain in KINDS), variant
+
+
 def test_every_route_is_exercised() -> None:
     missing = {route.name for route in ALL_ROUTES} - NOT_ON_EVERY_MACHINE
     for name in ROWS:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fredholm import kernels
+from fredholm.kernels import Kernel, PairwiseMLP
 from tests.contracts.instances import (
     ROWS,
     Case,
@@ -103,7 +104,7 @@ def test_appended_points_leave_the_results_of_a_causal_kernel_as_they_were(name:
         ordered = [domain for domain, kind in KINDS.items() if kind.prefix]
         choices = levels(("all", "even"), ("mask per entry", "even"), ("all", "weights"), of=("mask", "weights"))
         for cell in cells_of(name, ordered, choices):
-            if table_kernel(name, cell.variant, 1).is_causal:
+            if keeps_prefixes(table_kernel(name, cell.variant, 1)):
                 long = case_of(dataclasses.replace(cell, shape=(LONG,)))
                 yield from wrong_in(cell, way, more_than, prefix(long), long, WAYS[way])
 
@@ -114,6 +115,11 @@ def more_than(case: Case, longer: Case, compute: Callable[[Case], Tensor]) -> st
     """In what the first results of a longer case differ from those of a case."""
     short = results(case, compute)
     return begins_with(results(longer, compute, short["integral"].shape[1]), short)
+
+
+def keeps_prefixes(kernel: Kernel) -> bool:
+    """Whether it looks back, and takes no share of a whole that is still to come."""
+    return kernel.is_causal and not (isinstance(kernel, PairwiseMLP) and not kernel.averages_past)
 
 
 def prefix(case: Case) -> Case:

@@ -3,14 +3,13 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
 
 from fredholm import IntegralOperator
-from fredholm.evaluation import ROUTES, STATEFUL_ROUTES, Evaluation
+from fredholm.evaluation import AUTO, ROUTES, STATEFUL_ROUTES, Evaluation, Route
 from fredholm.kernels import Stateful
 from tests.contracts.covering import Chosen, all_pairs
 from tests.contracts.instances import (
@@ -34,7 +33,7 @@ STATEFUL = [
     name for name, row in ROWS.items() if any(isinstance(table_kernel(name, v, 1), Stateful) for v in row.variants)
 ]
 REFUSED = (ValueError, TypeError)
-BY_NAME: dict[str, Evaluation | Literal["auto"]] = {"auto": "auto", **{route.name: route for route in STATEFUL_ROUTES}}
+BY_NAME: dict[str, Evaluation] = {"Auto": AUTO, **{route.name: route for route in STATEFUL_ROUTES}}
 CHUNKS: dict[str, tuple[int, ...]] = {"whole": (), "chunks": (3, 4), "one by one": (1, 2, 3, 4, 5, 6)}
 RESETS = ("no reset", "resets")
 
@@ -71,7 +70,7 @@ def may_be_asked(name: str, chosen: Chosen) -> bool:
         return False
     route = BY_NAME[chosen["route"]]
     kernel = table_kernel(name, chosen["variant"], 1)
-    if isinstance(route, Evaluation) and not isinstance(kernel, route.marker):
+    if isinstance(route, Route) and not route.is_made_for(kernel):
         return False
     in_parts = chosen["chunks"] != "whole" or chosen["reset"] != "no reset"
     if not in_parts:
@@ -183,6 +182,6 @@ def test_every_stateful_route_is_scanned() -> None:
         for name in STATEFUL
         for variant in state_factors(name)["variant"]
         for route, way in BY_NAME.items()
-        if isinstance(way, Evaluation) and isinstance(table_kernel(name, variant, 1), way.marker)
+        if isinstance(way, Route) and way.is_made_for(table_kernel(name, variant, 1))
     }
     assert scanned == {route.name for route in ROUTES if route in STATEFUL_ROUTES}

@@ -15,6 +15,10 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
 
     Returns:
         int64 `(1 or B, Nq)` on the domain's device.
+
+    Raises:
+        ValueError: for fewer or more queries than points by the order of indices, where some points do not exist: what
+            padding hides would shift what a query sees.
     """
     num_queries, num_points = query_domain.num_points, domain.num_points
     query_times, times = query_domain.times, domain.times
@@ -24,6 +28,12 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
         batch = max(query_times.shape[0] if query_times.ndim == 2 else 1, times.shape[0] if times.ndim == 2 else 1)
         times = times.expand(batch, num_points).contiguous()
         return torch.searchsorted(times, query_times.expand(batch, num_queries).contiguous(), right=True)
+    if 0 < num_queries != num_points and domain.mask is not None:
+        raise ValueError(
+            f"{num_queries} queries and {num_points} points are in the order of their indices, and where some points do "
+            "not exist nobody says which of the others a query follows; give both times (Sequence(times=...)), or ask at "
+            "the points themselves"
+        )
     counts = torch.arange(num_queries, device=domain.device) + (1 + num_points - num_queries)
     return counts.clamp(0, num_points)[None]
 

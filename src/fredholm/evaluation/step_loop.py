@@ -37,7 +37,7 @@ class StepLoop(StatefulRoute[Stateful]):
             reasons.append("the domain does not order its points")
         if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
             reasons.append("a step does not weigh its point, and the measure was given")
-        return reasons
+        return reasons + kernel.unsteppable(domain)
 
     def compute(self, integral: Integral[Stateful]) -> Tensor:
         """See `Route.compute`."""

@@ -21,7 +21,7 @@ from typing import Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.domains import GridBlock
+from fredholm.domains import Domain, GridBlock
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.convolution_options import check_channels
 from fredholm.kernels.feature_filter import FeatureFilter
@@ -185,6 +185,15 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         weight = torch.cat([layer.weight, layer.bias[:, None].to(layer.weight.dtype)], dim=1)
         weight = nn.functional.dropout(weight, self.weight_dropout, self.training)
         return weight.mT.unflatten(1, (self.out_dim, self.in_dim // self.groups))
+
+    def unsteppable(self, domain: Domain) -> list[str]:
+        """See `Stateful.unsteppable`: with `smoothing`, times finer than Δ."""
+        if not self.smoothing or domain.times is None or not values_can_be_read(domain.times):
+            return []
+        fine = domain.times.diff(dim=-1) < self.spacing[0] * (1 - RATE_TOLERANCE)
+        if not bool(fine.any()):
+            return []
+        return ["on times finer than in training the kernel is smoothed over a grid, which a step does not see"]
 
     def initial_state(self, batch_size: int) -> State:
         """See `Stateful.initial_state`: samples in reach, `(B, K, d_in)`, and when they were, `(B, K)` float64.

@@ -23,7 +23,7 @@ from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.head_projections import HeadProjections, check_heads
 from fredholm.kernels.hop_norms import FrobeniusNorm, HopNorm, RowNorm, divided
 from fredholm.kernels.kernel import State, Stateful
-from fredholm.kernels.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
+from fredholm.kernels.linear_attention import FeatureMap, check_features, elu_plus_one
 from fredholm.kernels.neumann import HopActivation, HopForm
 
 
@@ -101,7 +101,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         if self.feature_map is None:
             # where each row has a norm of its own, what float32 makes 0 may be all that a row has
             own_norms = self.is_causal or isinstance(self.norm, RowNorm)
-            return elu_plus_one(projected.double() if own_norms else in_range(projected))
+            return elu_plus_one(projected.double() if own_norms else projected)
         features = self.feature_map(projected)
         check_features("kernels.FactorisedInfiniteAttention", features)
         return features

@@ -130,6 +130,10 @@ class Stateful(Kernel):
     def initial_state(self, batch_size: int) -> State:
         """The state before the first point, in the parameters' dtype and device."""
 
+    def unsteppable(self, domain: Domain) -> list[str]:
+        """Why a sequence on such points cannot be gone through step by step, a sentence each; empty when it can."""
+        return []
+
     @abc.abstractmethod
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """The integral at the next point, and the state after it.

@@ -98,8 +98,8 @@ class YatAttention(StatefulYat):
             for where in (domain, query_domain):
                 if where.times is None and not where.has_index_order:
                     raise ValueError(
-                        f"kernels.YatAttention: rotary positions turn by times, or by places in an order; {where!r} has "
-                        "neither; give a Sequence or a Grid, or build the kernel with rotary_base=None"
+                        f"kernels.YatAttention: rotary positions turn by times, or by places in an order; {where!r} "
+                        "has neither; give a Sequence or a Grid, or build the kernel with rotary_base=None"
                     )
         return self._form(u, query, *reversed(order_times(query_domain, domain)))
 
