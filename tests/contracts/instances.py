@@ -292,7 +292,7 @@ ROWS: dict[str, Row] = {
             "causal, one kv head": {"num_kv_heads": 1, "is_causal": True},
             "learned gamma": {"learn_gamma": True, "gamma": (0.5, 0.9)},
             "without bias": {"bias": False},
-            "scale": {"scale": 0.3},
+            "scale": {"scale": 0.3, "activation": "gelu"},
         },
     ),
     "FactorisedInfiniteAttention": Row(
@@ -355,8 +355,8 @@ ROWS: dict[str, Row] = {
             "groups": {"groups": 2},
             "causal, depthwise": {"groups": 4, "out_dim": 4, "is_causal": True, "pos_dim": 1},
             "one channel out": {"out_dim": 1},
-            "relu": {"activation": "relu"},
-            "swish": {"activation": "swish"},
+            "relu": {"activation": "relu", "omega_0": 30.0},
+            "swish": {"activation": "swish", "omega_0": 30.0},
             "smoothing": {"smoothing": True, "num_samples": 3},
             "causal, smoothing": {"smoothing": True, "num_samples": 3, "is_causal": True, "pos_dim": 1},
             "learned omega": {"learn_omega_0": True},
@@ -576,7 +576,8 @@ def fits(cell: Cell) -> bool:
     is_ordered_elsewhere = cell.query in ("other points", "one point") and (kind.is_lattice or kind.has_times)
     if needs.order and (kind.is_scattered or (is_elsewhere and not is_ordered_elsewhere)):
         return False
-    by_index = kernel.is_causal and not isinstance(kernel, kernels.FeatureFilter) and not kind.has_times
+    has_times = kind.has_times and cell.query != "scattered points"
+    by_index = kernel.is_causal and not isinstance(kernel, kernels.FeatureFilter) and not has_times
     if by_index and is_elsewhere and cell.mask != "all":
         return False  # what padding hides would shift which points a query sees
     if any(beyond(cell, is_elsewhere) for beyond in BEYOND_FLOAT32):
@@ -825,12 +826,16 @@ def by_operator(case: Case) -> Tensor:
 
 RESPONSE = 100.0
 """Errors may be this many times what disturbing every number of a case by its last digit changes."""
-CANCELLING = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}
+CANCELLING = {torch.float64: 1e-12, torch.float32: 4e-5, torch.bfloat16: 2e-2}
 """A gradient's, over the largest of all, may be this times the square of the signal's size, if above 1: it may be a sum
 of terms that cancel. But no more than `GRADIENT_AT_MOST`."""
+SATURATING = 20.0
+"""And, where one score is far above the others, this many times more: what is left of its gradient are last digits."""
 LIKE_LITERAL = 10.0
 """And this many times that of the literal integral, differentiated in the same precision; with the same end."""
 GRADIENT_AT_MOST = 0.1
+LAST_DIGITS = 10
+"""A transform has numbers to the last digits of the whole signal's, not of each result's, which may be 0."""
 
 
 class Expected:
@@ -861,13 +866,13 @@ class Expected:
             own = errors(results(self.case, by_definition), self.values)
         largest = max((size(value) for name, value in self.values.items() if name != "integral"), default=0.0)
         allowed = {name: max(self.plainly_allowed(name), RESPONSE * response[name]) for name in self.values}
-        cancelling = CANCELLING[dtype] * max(1.0, self.scale**2)
+        cancelling = CANCELLING[dtype] * max(1.0, self.scale**2) * (SATURATING if self.saturates else 1.0)
         for leaf_name, leaf in self.exact.leaves().items():
             name = f"d/d {leaf_name}"
             # what a change of this leaf alone would do to the integral if nothing cancelled
             natural = max(largest, size(self.values["integral"]) / max(size(leaf.nan_to_num()), 1e-6))
             excused = max(LIKE_LITERAL * own.get(name, 0.0), cancelling * natural)
-            most = GRADIENT_AT_MOST * natural if self.scale <= 1 or not self.saturates else float("inf")
+            most = GRADIENT_AT_MOST * natural if not self.saturates else float("inf")
             allowed[name] = max(allowed[name], min(excused, most))
         return allowed
 
@@ -877,8 +882,9 @@ class Expected:
         return isinstance(self.case.kernel, kernels.YatScored)
 
     def plainly_allowed(self, name: str) -> float:
-        """The tolerance of the precision, of the entry's largest value."""
-        return TOLERANCE[self.case.u.dtype] * size(self.values[name])
+        """The tolerance of the precision, of the entry's largest value; or last digits of a number like the signal's."""
+        dtype = self.case.u.dtype
+        return max(TOLERANCE[dtype] * size(self.values[name]), LAST_DIGITS * torch.finfo(dtype).eps * self.scale)
 
     def missed_by(self, compute: Callable[[Case], Tensor]) -> str:
         """What is wrong with an answer to the case; empty when nothing is."""

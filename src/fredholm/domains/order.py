@@ -30,9 +30,9 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
         return torch.searchsorted(times, query_times.expand(batch, num_queries).contiguous(), right=True)
     if 0 < num_queries != num_points and domain.mask is not None:
         raise ValueError(
-            f"{num_queries} queries and {num_points} points are in the order of their indices, and where some points do "
-            "not exist nobody says which of the others a query follows; give both times (Sequence(times=...)), or ask at "
-            "the points themselves"
+            f"{num_queries} queries and {num_points} points are in the order of their indices, and where some points "
+            "do not exist nobody says which of the others a query follows; give both times (Sequence(times=...)), or "
+            "ask at the points themselves"
         )
     counts = torch.arange(num_queries, device=domain.device) + (1 + num_points - num_queries)
     return counts.clamp(0, num_points)[None]

@@ -55,10 +55,11 @@ class Woodbury(Route[FactorisedNeumann]):
             if isinstance(kernel.norm, RowNorm):
                 total = each_query_head(blocks.sum(points.key_totals, signal, mass)[0], kernel.num_heads)
             sums = blocks.sum(functools.partial(points.products, total), signal, mass, own)
-            table = _table(kernel, sums).to(points.dtype)
+            table = _table(kernel, sums)
 
             def read(phi: Tensor) -> Tensor:
-                return (_over_rows(phi, total) @ table).transpose(1, 2).flatten(2).to(dtype)
+                phi = _over_rows(phi, total)
+                return (phi @ table.to(phi.dtype)).transpose(1, 2).flatten(2).to(dtype)
 
             out = list(blocks.each(read, asked))
         return out[0] if len(out) == 1 else torch.cat(out, dim=1)
@@ -81,6 +82,10 @@ def _over_rows(phi: Tensor, total: Tensor | None) -> Tensor:
     return phi if total is None else divided(phi, phi @ total[..., None])
 
 
+def _at_least(dtype: torch.dtype, part: Tensor) -> Tensor:
+    return part.to(torch.promote_types(dtype, part.dtype))
+
+
 @final
 class _Points:
     """Features of a block of points, and what they contribute to sums.
@@ -88,7 +93,7 @@ class _Points:
     Args:
         kernel: gives the features.
         domain: where the points are.
-        dtype: of features and sums.
+        dtype: of features and sums, at least.
     """
 
     def __init__(self, kernel: FactorisedNeumann, domain: Domain, dtype: torch.dtype) -> None:
@@ -97,12 +102,12 @@ class _Points:
 
     def queries(self, u: Tensor) -> Tensor:
         """φ, `(B, H, n, r)`."""
-        return self.kernel.query_features(u).to(self.dtype)
+        return _at_least(self.dtype, self.kernel.query_features(u))
 
     def keys(self, u: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
         """ψ and ω ψ, `(B, H', n, r)`, 0 where no mass is."""
         with torch.autocast(u.device.type, enabled=self.autocast):
-            psi = self.kernel.key_features(u).to(self.dtype)
+            psi = _at_least(self.dtype, self.kernel.key_features(u))
         mass = mass[:, None, :, None]
         psi = torch.where(mass > 0, psi, 0.0) if self.hides else psi
         return psi, psi * mass
@@ -114,8 +119,9 @@ class _Points:
     def products(self, total: Tensor | None, u: Tensor, mass: Tensor, phi: Tensor) -> tuple[Tensor, ...]:
         """M = Σ ω ψ ⊗ φ, Σ ω ψ ⊗ [u, 1], and for the norm of the hop Σ ω φ ⊗ φ and Σ ω ψ ⊗ ψ; all `(B, H, r, …)`."""
         phi, (psi, weighed) = _over_rows(phi, total), self.keys(u, mass)
+        phi, psi, weighed = (_at_least(torch.promote_types(phi.dtype, psi.dtype), part) for part in (phi, psi, weighed))
         heads, side_by_side = phi.shape[1], weighed.transpose(1, 2).flatten(2)  # as projections lie in memory
-        carried = (u.to(self.dtype).mT @ side_by_side).unflatten(2, weighed.shape[1::2]).permute(0, 2, 3, 1)
+        carried = (u.to(weighed.dtype).mT @ side_by_side).unflatten(2, weighed.shape[1::2]).permute(0, 2, 3, 1)
         if self.kernel.is_affine:
             carried = torch.cat([carried, weighed.sum(2)[..., None]], dim=-1)
         carried, moments = each_query_head(carried, heads), each_query_head(weighed, heads).mT @ phi

@@ -11,6 +11,7 @@ Source: InfSA (Infinite Self-Attention), eq. 7 and 11, with the feature maps of 
 max(q·k, 0); deviations as in `neumann.py`. How the series is summed in linear time: `factorised_neumann.py`.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Literal, final
 
@@ -23,7 +24,7 @@ from fredholm.kernels.head_blocks import each_query_head
 from fredholm.kernels.head_projections import HeadProjections, check_heads
 from fredholm.kernels.hop_norms import FrobeniusNorm, HopNorm, RowNorm, divided
 from fredholm.kernels.kernel import State, Stateful
-from fredholm.kernels.linear_attention import FeatureMap, check_features, elu_plus_one
+from fredholm.kernels.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
 from fredholm.kernels.neumann import HopActivation, HopForm
 
 
@@ -101,18 +102,18 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         if self.feature_map is None:
             # where each row has a norm of its own, what float32 makes 0 may be all that a row has
             own_norms = self.is_causal or isinstance(self.norm, RowNorm)
-            return elu_plus_one(projected.double() if own_norms else projected)
+            return elu_plus_one(projected.double() if own_norms else in_range(projected))
         features = self.feature_map(projected)
         check_features("kernels.FactorisedInfiniteAttention", features)
         return features
 
     def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
         """See `Neumann.hop_form`."""
-        own, at_points = self.projections, self.query_features(u)
-        key, value = self.key_features(u), own.values(u)
-        if query is None:
-            return HopForm(at_points, None, key, value)
-        return HopForm(self.query_features(query), at_points, key, value)
+        at_points, key, value = self.query_features(u), self.key_features(u), self.projections.values(u)
+        asked = at_points if query is None else self.query_features(query)
+        dtype = functools.reduce(torch.promote_types, (part.dtype for part in (asked, at_points, key)))
+        at_points, key, asked = at_points.to(dtype), key.to(dtype), asked.to(dtype)
+        return HopForm(asked, None if query is None else at_points, key, value)
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros: Σ ψ(k) ⊗ (v + y) `(B, H, r, d)`, and what norms are made of, in float64.

@@ -1,4 +1,8 @@
-"""The series by one factorisation of I - B, which holds N x N numbers a head."""
+"""The series by one factorisation of I - B, which holds N x N numbers a head.
+
+Nobody reads the series at a point without mass, so its row of B is left out: before any mass is met the norm of a causal
+row may be next to nothing, and the row so large that the others drown in the factors.
+"""
 
 from typing import final
 
@@ -23,10 +27,12 @@ class Factors:
     @classmethod
     def within(cls, memory: Tensor, pivots: Tensor, system: System) -> "Factors":
         """The factors of a system, in given memory."""
-        tiles, matrix = system.tiles, memory.mT
+        tiles, matrix, nobody_reads = system.tiles, memory.mT, _without_mass(system)
         memory.zero_()
         for rows in tiles.rows_of(system.heads):
             weight = -system.weight[:, rows.rows]
+            if nobody_reads is not None:
+                weight = weight.where(~nobody_reads[:, rows.rows], 0.0)
             for columns in tiles.columns_of(rows):
                 matrix[:, rows.rows, columns] = weight * tiles.hop(rows, columns)
         matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
@@ -38,6 +44,15 @@ class Factors:
 
     def solve(self, system: System, signal: Tensor, *, adjoint: bool = False) -> Tensor:
         """x = B f + B x, or with Bᵀ, `(g, N, c)`."""
+        nobody_reads = _without_mass(system) if adjoint else None
+        if nobody_reads is not None:  # but what comes from these rows goes through the others
+            signal = signal + system.apply(signal.where(nobody_reads, 0.0), adjoint=True)
         reached = torch.linalg.lu_solve(self._matrix, self._pivots, signal, adjoint=adjoint)
         # a hop more, as taking f off what it reached would cost the digits of a small x
         return system.apply(reached, adjoint=adjoint)
+
+
+def _without_mass(system: System) -> Tensor | None:
+    """Which points nobody reads, `(g or 1, N, 1)`; None: none."""
+    mass = system.mass()
+    return None if mass is None or bool((mass > 0).all()) else mass == 0
