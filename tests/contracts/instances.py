@@ -601,7 +601,7 @@ BEYOND_FLOAT32: tuple[Callable[[Cell, bool], bool], ...] = (
     # a query of its own is divided by the norm of the points' scores, be it 10⁻²⁰ of its own
     lambda cell, is_elsewhere: (
         cell.kernel == "FactorisedInfiniteAttention"
-        and cell.precision == "float32 of 100"
+        and cell.precision in ("float32 of 30", "float32 of 100")
         and (is_elsewhere or cell.query.startswith("other"))
     ),
 )
@@ -830,7 +830,7 @@ CANCELLING = {torch.float64: 1e-12, torch.float32: 4e-5, torch.bfloat16: 2e-2}
 """A gradient's, over the largest of all, may be this times the square of the signal's size, if above 1: it may be a sum
 of terms that cancel. But no more than `GRADIENT_AT_MOST`."""
 SATURATING = 20.0
-"""And, where one score is far above the others, this many times more: what is left of its gradient are last digits."""
+"""And, where one score may be all that counts, this many times more: what is left of its gradient are last digits."""
 LIKE_LITERAL = 10.0
 """And this many times that of the literal integral, differentiated in the same precision; with the same end."""
 GRADIENT_AT_MOST = 0.1
@@ -878,8 +878,8 @@ class Expected:
 
     @property
     def saturates(self) -> bool:
-        """Whether scores grow with the square of the signal: a last digit of one then moves its softmax."""
-        return isinstance(self.case.kernel, kernels.YatScored)
+        """Whether a last digit of a score may count for much: in the softmax of squares, and over a norm next to 0."""
+        return isinstance(self.case.kernel, kernels.YatScored | kernels.Neumann)
 
     def plainly_allowed(self, name: str) -> float:
         """The tolerance of the precision, of the entry's largest value; or last digits of a number like the signal's."""

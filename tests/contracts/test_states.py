@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm import IntegralOperator
+from fredholm import IntegralOperator, kernels
 from fredholm.evaluation import AUTO, ROUTES, STATEFUL_ROUTES, Evaluation, Route
 from fredholm.kernels import Stateful
 from tests.contracts.covering import Chosen, all_pairs
@@ -162,7 +162,9 @@ def stepped_wrong(case: Case) -> str:
 
     def steps(case: Case) -> Tensor:
         operator = IntegralOperator(case.kernel, residual=False, bias=False, output_projection=False)
-        times, state, outs = case.place.domain().times, operator.initial_state(len(case.u)), []
+        domain, state, outs = case.place.domain(), operator.initial_state(len(case.u)), []
+        # of a convolution, steps without a time are as far apart as samples in training, wherever these points are
+        times = domain.pos[..., 0] if isinstance(case.kernel, kernels.ContinuousConvolution) else domain.times
         for t in range(case.u.shape[1]):
             time = None if times is None else times[..., t].expand(len(case.u))
             out, state = operator.step(case.u[:, t], state, time)

@@ -98,10 +98,10 @@ class Neumann(ValueMixing):
                 seen = preceding_counts(domain, domain) if self.is_causal else None
                 among = divided(own, self.norm.norm(HopScores(own, own, mass, seen)))
             gamma = self.discount().to(dtype)[:, None, None]
-            series = self._series(gamma * among, mass)
-            if form.own is not None:
-                first = gamma * hop
-                series = first + (first * mass) @ series
+            # nobody reads the series at a point without mass, whose row of a may be next to infinite
+            read = (gamma * among).where(mass.mT > 0, 0.0)
+            first = gamma * hop
+            series = first + (first * mass) @ self._series(read, mass)
             # exactly 0 where no hop leads on, whatever a factorisation leaves there
             series = torch.where((hop != 0).any(-1, keepdim=True), series, 0.0)
             return series.to(form.value.dtype)
