@@ -596,8 +596,11 @@ def fits(cell: Cell) -> bool:
 
 
 BEYOND_FLOAT32: tuple[Callable[[Cell, bool], bool], ...] = (
-    # features of one's own that vanish in float32 are 0, and with them a row
-    lambda cell, is_elsewhere: "softplus features" in cell.variant and cell.precision == "float32 of 100",
+    # features of one's own, and a gelu, that vanish in float32 are 0, and with them a row
+    lambda cell, is_elsewhere: (
+        ("softplus features" in cell.variant or (cell.kernel == "InfiniteAttention" and _has_gelu(cell)))
+        and cell.precision in ("float32 of 30", "float32 of 100")
+    ),
     # a query of its own is divided by the norm of the points' scores, be it 10⁻²⁰ of its own
     lambda cell, is_elsewhere: (
         cell.kernel == "FactorisedInfiniteAttention"
@@ -606,6 +609,11 @@ BEYOND_FLOAT32: tuple[Callable[[Cell, bool], bool], ...] = (
     ),
 )
 """Cells whose integral, or its gradient, is not within the range of float32."""
+
+
+def _has_gelu(cell: Cell) -> bool:
+    variants = ROWS[cell.kernel].variants
+    return any(variants[name].get("activation") == "gelu" for name in cell.variant.split(" + "))
 
 
 def _kernel_on(cell: Cell) -> Kernel | None:
@@ -824,7 +832,7 @@ def by_operator(case: Case) -> Tensor:
     return operator(case.u, domain, query=query, query_domain=case.query_domain(domain))
 
 
-RESPONSE = 100.0
+RESPONSE = 300.0
 """Errors may be this many times what disturbing every number of a case by its last digit changes."""
 CANCELLING = {torch.float64: 1e-12, torch.float32: 4e-5, torch.bfloat16: 2e-2}
 """A gradient's, over the largest of all, may be this times the square of the signal's size, if above 1: it may be a sum
@@ -882,7 +890,7 @@ class Expected:
         return isinstance(self.case.kernel, kernels.YatScored | kernels.Neumann)
 
     def plainly_allowed(self, name: str) -> float:
-        """The tolerance of the precision, of the entry's largest value; or last digits of a number like the signal's."""
+        """The tolerance of the precision, of the entry's largest value; or last digits of numbers like the signal's."""
         dtype = self.case.u.dtype
         return max(TOLERANCE[dtype] * size(self.values[name]), LAST_DIGITS * torch.finfo(dtype).eps * self.scale)
 

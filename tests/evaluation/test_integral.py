@@ -1,17 +1,29 @@
 """The integral as a value: what is resolved on construction, and what is decided there about the queries."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import AUTO, Auto, Dense, Integral, StepLoop, TermByTerm, Tiled
-from fredholm.kernels import MLP, Attention, Convolution, KernelInputs, UnnormalisedAttention
+from fredholm.evaluation import AUTO, ROUTES, Auto, Dense, Evaluation, Integral, StepLoop, TermByTerm, Tiled
+from fredholm.kernels import (
+    MLP,
+    Attention,
+    Convolution,
+    Kernel,
+    KernelInputs,
+    LowRankMLP,
+    SeparableMLP,
+    UnnormalisedAttention,
+)
 from tests.refusals import refused
 
 TIMES = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
 SOME = torch.tensor([True, True, False])
+SMOOTH = functools.partial(MLP, inputs=KernelInputs(distance=False))
 
 
 def signal(n: int = 3) -> torch.Tensor:
@@ -114,3 +126,27 @@ def test_the_plainest_route_says_first_what_it_lacks() -> None:
     with pytest.raises(ValueError, match=r"\(Dense: κ would need .*; Tiled: .*; TritonTiled: ") as caught:
         AUTO.choose(Integral(MLP(4, pos_dim=2), u, Grid(200, 200).weigh_pairs(torch.ones(1, 40_000, dtype=torch.bool))))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("build", [SMOOTH, functools.partial(LowRankMLP, rank=2), SeparableMLP])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_queries_that_lie_at_the_points_by_chance_have_gradients_of_their_own(
+    build: Callable[..., Kernel], is_causal: bool
+) -> None:
+    kernel = build(4, 2, 1, is_causal=is_causal).double()
+    u, query = signal().double(), signal().double()
+
+    def by_positions(away: float, route: Evaluation) -> list[torch.Tensor]:
+        places = [TIMES.clone().requires_grad_(), (TIMES + away).requires_grad_()]
+        domain, asked = (Sequence(times=place) for place in places)
+        out = integral_of(route, domain, asked)
+        return list(torch.autograd.grad(out.sum(), places, materialize_grads=True))
+
+    def integral_of(route: Evaluation, domain: Domain, asked: Domain) -> torch.Tensor:
+        return route.integrate(Integral(kernel, u, domain, query, asked))
+
+    asked = Integral(kernel, u, Sequence(times=TIMES), query, Sequence(times=TIMES))
+    routes = [route for route in ROUTES if not route.unsupported_reasons(asked)]
+    for route in (*routes, AUTO):
+        for here, nearby in zip(by_positions(0.0, route), by_positions(1e-10, Dense()), strict=True):
+            torch.testing.assert_close(here, nearby, rtol=1e-6, atol=1e-8, msg=repr(route))

@@ -57,5 +57,5 @@ def integrate_factorised(integral: Integral[Factorised], sums_of: FeatureSum, ta
     sums = sums_of([*side_tensors(own, own.key, u, lifted, dtype), value, mass], activation)
     with torch.autocast(u.device.type, enabled=False):
         table = kernel.mix(sums)
-    lifted = lifted if integral.at_points else own.lift(integral.query_domain)
+    lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
     return tables_of([*side_tensors(own, own.query, integral.query, lifted, dtype), table], activation).flatten(2)

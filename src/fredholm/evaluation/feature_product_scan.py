@@ -48,8 +48,9 @@ class FeatureProductScan(StatefulRoute[FeatureProduct]):
         kernel, u, domain = integral.kernel, integral.u, integral.domain
         own, form, dtype = kernel.features, kernel.product_form(), working_dtype(u)
         lifted = own.lift(domain)
-        phi = own.query(*own.inputs(own.query, integral.query, lifted)) @ form.scores
         psi = own.key(*own.inputs(own.key, u, lifted))
+        lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
+        phi = own.query(*own.inputs(own.query, integral.query, lifted)) @ form.scores
         with torch.autocast(u.device.type, enabled=False):
             mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
             value = u.unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2).to(mass.dtype)

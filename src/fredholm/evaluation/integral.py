@@ -76,12 +76,14 @@ class Integral(Generic[K]):
     @property
     def arguments(self) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
         """What a kernel's functions take: u, domain, query and query domain, None where they are the points' own."""
-        return (
-            self.u,
-            self.domain,
-            None if self.own_queries else self.query,
-            None if self.at_points else self.query_domain,
-        )
+        query = None if self.own_queries and self.own_positions else self.query
+        return self.u, self.domain, query, None if self.own_positions else self.query_domain
+
+    @property
+    def own_positions(self) -> bool:
+        """Whether the queries lie at the points, and no gradient tells their positions from those of the points."""
+        asked, pos = self.query_domain.pos, self.domain.pos
+        return self.at_points and (asked is pos or not (asked.requires_grad or pos.requires_grad))
 
     @property
     def num_queries(self) -> int:

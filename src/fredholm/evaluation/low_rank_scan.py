@@ -59,7 +59,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         else:
             counts = preceding_counts(query_domain, domain)
             sums, mass = _at(sums, counts), _at(mass, counts)
-            lifted = lifted if integral.at_points else kernel.features.lift(query_domain)
+        lifted = lifted if integral.own_positions else kernel.features.lift(query_domain)
         if query_domain.given_past_mass is not None and (share := kernel.past_share(domain, query_domain)) is not None:
             return self._read(kernel, integral.query, lifted, sums * share[..., None, None].to(sums.dtype)), end
         return self._read(kernel, integral.query, lifted, mean_of(sums, mass[..., None, None])), end

@@ -1,7 +1,7 @@
 """The series by one factorisation of I - B, which holds N x N numbers a head.
 
-Nobody reads the series at a point without mass, so its row of B is left out: before any mass is met the norm of a causal
-row may be next to nothing, and the row so large that the others drown in the factors.
+Nobody reads the series at a point without mass, so its row of B is left out: before any mass is met the norm of a
+causal row may be next to nothing, and the row so large that the others drown in the factors.
 """
 
 from typing import final

@@ -56,5 +56,6 @@ def _places(order: Order, count: int) -> Tensor:
 
 
 def reciprocal(norm: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / c, 0 where there is no hop, and NaN for NaN."""
-    return torch.where(norm == 0, 0.0, 1 / torch.where(norm == 0, 1.0, norm)).to(dtype)
+    """1 / c, and NaN for NaN; 0 where there is no hop, or one so small that 1 / c is infinite in `dtype`."""
+    no_hop = norm <= torch.finfo(dtype).tiny
+    return torch.where(no_hop, 0.0, 1 / torch.where(no_hop, 1.0, norm)).to(dtype)

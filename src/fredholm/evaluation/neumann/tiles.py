@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.neumann.inputs import ACTIVATIONS
-from fredholm.kernels.neumann import HopActivation, activate_hop
+from fredholm.kernels.neumann import HopActivation, activate_hop, normal_distribution
 
 
 class Rows(NamedTuple):
@@ -96,7 +96,7 @@ class HopTiles:
         if self.activation == "identity":
             return torch.ones_like(raw)
         density = torch.exp(-0.5 * raw.square()) * (2 * torch.pi) ** -0.5
-        return torch.special.ndtr(raw) + raw * density
+        return normal_distribution(raw) + raw * density
 
     def hop(self, rows: Rows, columns: slice) -> Tensor:
         """S, `(g, r, c)`."""
