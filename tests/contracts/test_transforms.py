@@ -298,9 +298,7 @@ LACKING: dict[str, list[tuple[Callable[[Case], Any], str]]] = {
     ),
     "FusedAttention": [(transform, FUSED) for transform in (*FORWARD, *SECOND)],
     "NativeRecurrence": [(transform, r"Batching rule|broadcast shape") for transform in BATCHED],
-    # what follows looks at values: at positions, and at features
-    "FeatureTiled": [(by_linearize, "value out of a tracing tensor")],
-    "LinearAttention": [(by_linearize, "value out of a tracing tensor")],
+    "FeatureTiled": [(by_linearize, "value out of a tracing tensor")],  # looks at positions
 }
 """By route or kernel: what it cannot do, and what the error says. Nothing else may raise, and this must."""
 

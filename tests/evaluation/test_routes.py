@@ -116,7 +116,7 @@ def test_every_subset_of_the_inputs(num_frequencies):
     [
         (Points(points(4, 2)), Grid(3, 3)),
         (Points(points(2, 4, 2)), Grid(3, 3)),
-        (Grid(3, 3), Points(points(2, 5, 2), mask=keep(2, 5))),
+        (Grid(3, 3), Points(points(2, 5, 2))),
         (Points(points(1, 2)), Points(points(5, 2))),
         (Points(points(0, 2)), Points(points(5, 2))),
         (Points(points(5, 2)), Points(points(0, 2))),
@@ -125,13 +125,16 @@ def test_every_subset_of_the_inputs(num_frequencies):
 )
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_queries_on_another_domain(query_domain, domain, is_causal):
-    problem = make(domain, is_causal=is_causal)
-    problem = changed(
-        problem,
-        query_domain=query_domain,
-        query=torch.randn(2, query_domain.num_points, problem.kernel.in_dim, dtype=torch.float64),
-    )
-    check_route(Tiled(SMALL_TILES), problem)
+    check_elsewhere(query_domain, make(domain, is_causal=is_causal))
+
+
+def test_queries_on_another_domain_than_points_of_which_some_are_missing():
+    check_elsewhere(Grid(3, 3), make(Points(points(2, 5, 2), mask=keep(2, 5))))
+
+
+def check_elsewhere(query_domain, problem):
+    query = torch.randn(2, query_domain.num_points, problem.kernel.in_dim, dtype=torch.float64)
+    check_route(Tiled(SMALL_TILES), changed(problem, query_domain=query_domain, query=query))
 
 
 def test_toeplitz_with_other_features_on_the_same_grid_and_a_token_on_one_side():

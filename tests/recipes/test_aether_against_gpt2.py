@@ -106,6 +106,7 @@ def test_a_run_that_is_done_is_only_read_again(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_data")
 def test_it_runs_tunes_the_rate_repeats_the_best_and_keeps_what_diverged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

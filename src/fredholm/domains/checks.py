@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import is_fake
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, has_proxy_slot
 
 
 def values_can_be_read(*tensors: Tensor | None) -> bool:
@@ -20,7 +21,9 @@ def _holds_values(tensor: Tensor) -> bool:
         if is_batchedtensor(tensor):
             return False
         tensor = get_unwrapped(tensor)
-    return not (tensor.is_meta or is_fake(tensor))
+    traced_by = get_proxy_mode()
+    is_traced = traced_by is not None and has_proxy_slot(tensor, traced_by.tracer)
+    return not (tensor.is_meta or is_fake(tensor) or is_traced)
 
 
 def check_tensor(name: str, what: str, value: object) -> None:

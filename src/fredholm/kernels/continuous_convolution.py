@@ -190,10 +190,13 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         """See `Stateful.unsteppable`: with `smoothing`, times finer than Δ."""
         if not self.smoothing or domain.times is None or not values_can_be_read(domain.times):
             return []
-        fine = domain.times.diff(dim=-1) < self.spacing[0] * (1 - RATE_TOLERANCE)
-        if not bool(fine.any()):
+        since = domain.times.diff(dim=-1)
+        if since.numel() == 0 or not bool((least := since.min()) < self.spacing[0] * (1 - RATE_TOLERANCE)):
             return []
-        return ["on times finer than in training the kernel is smoothed over a grid, which a step does not see"]
+        return [
+            f"a step of {least.item():.4g} is finer than the spacing {self.spacing[0]:.4g} of training, where the kernel "
+            "is smoothed over a grid that a step does not see; build it with smoothing=False"
+        ]
 
     def initial_state(self, batch_size: int) -> State:
         """See `Stateful.initial_state`: samples in reach, `(B, K, d_in)`, and when they were, `(B, K)` float64.
