@@ -194,8 +194,8 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         if since.numel() == 0 or not bool((least := since.min()) < self.spacing[0] * (1 - RATE_TOLERANCE)):
             return []
         return [
-            f"a step of {least.item():.4g} is finer than the spacing {self.spacing[0]:.4g} of training, where the kernel "
-            "is smoothed over a grid that a step does not see; build it with smoothing=False"
+            f"a step of {least.item():.4g} is finer than the spacing {self.spacing[0]:.4g} of training, where the "
+            "kernel is smoothed over a grid that a step does not see; build it with smoothing=False"
         ]
 
     def initial_state(self, batch_size: int) -> State:
