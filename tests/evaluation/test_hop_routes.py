@@ -21,6 +21,7 @@ from fredholm.evaluation import (
     StepLoop,
 )
 from fredholm.evaluation.neumann import gathered
+from fredholm.evaluation.neumann.norms import reciprocal
 from fredholm.evaluation.neumann.tiles import HopTiles
 from fredholm.kernels import FactorisedInfiniteAttention, InfiniteAttention
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
@@ -448,3 +449,14 @@ def test_the_order_of_points_is_read_once_a_call(monkeypatch):
     blocks = [(rows.rows, rows.seen, rows.seen_by_all) for rows in tiles.rows_of(slice(0, 4))]
     assert blocks == [(slice(k, k + 3), k + 3, k + 1) for k in range(0, 12, 3)]
     assert read == [(2, 12)]
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.float64])
+@pytest.mark.parametrize("wanted", [torch.float32, torch.float64])
+def test_nothing_is_divided_by_next_to_nothing(given, wanted):
+    """1e-40 has no reciprocal in float32; 0 has none anywhere."""
+    norm = torch.tensor([0.0, 2.0, torch.nan], dtype=given)
+    torch.testing.assert_close(
+        reciprocal(norm, wanted), torch.tensor([0.0, 0.5, torch.nan], dtype=wanted), equal_nan=True
+    )
+    assert reciprocal(torch.tensor(1e-40, dtype=given), torch.float32) == 0
