@@ -59,6 +59,12 @@ def test_refuses_when_no_route_fits_and_says_why():
         AUTO.choose(Integral(Mean(4), u, Grid(200, 200)))
 
 
+def test_the_reason_that_does_not_hang_on_the_machine_comes_first():
+    u, asked = torch.empty(1, 40_000, 4, device="meta"), Points(torch.rand(40_000, 2))
+    with pytest.raises(ValueError, match=r"no route can integrate MLP on [^;]*\(Dense: κ would need .*TritonTiled: "):
+        AUTO.choose(Integral(mlp(), u, Grid(200, 200, periodic=True), u, asked))
+
+
 def test_tells_only_of_routes_that_are_made_for_the_kernel():
     u = torch.randn(1, 9, 4)
     assert set(AUTO.choose(Integral(mlp(1), u, Sequence(times=torch.rand(9).sort().values))).refusals) == {
