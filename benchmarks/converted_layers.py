@@ -1,6 +1,6 @@
 """Converted layers against torch's own: ``python -m benchmarks converted_layers``.
 
-Each case builds a layer of torch.nn, converts it with `fredholm.operators.from_torch`, and runs both on one signal in
+Each case builds a layer of torch.nn, converts it with `fredholm.layers.from_torch`, and runs both on one signal in
 turn. Before a case is timed, outputs and gradients, those of all parameters included, are compared; so is every timed
 result. The ratio is torch's time over the converted layer's: 1 means that conversion costs nothing.
 """
@@ -27,7 +27,7 @@ from benchmarks.harness import (
     interleave,
     require_agreement,
 )
-from fredholm import operators
+from fredholm import layers
 
 TOLERANCE = 1e-5
 
@@ -84,7 +84,7 @@ class Problem:
         native, shape = _layer(case, batch, length, width, side, channels)
         self.device = config.options.torch_device
         self.native = native.to(self.device)
-        self.converted = operators.from_torch(self.native)
+        self.converted = layers.from_torch(self.native)
         self.signal = torch.randn(shape).to(self.device).requires_grad_()
         self.num_points = side**2 if case.endswith("2d") else length
         with torch.no_grad():
@@ -102,7 +102,7 @@ class Problem:
         holder = copy.deepcopy(self.converted)
         for parameter, gradient in zip(holder.parameters(), result[2:], strict=True):
             parameter.data = gradient
-        return [*result[:2], *(parameter.detach() for parameter in operators.to_torch(holder).parameters())]
+        return [*result[:2], *(parameter.detach() for parameter in layers.to_torch(holder).parameters())]
 
 
 def _layer(

@@ -15,7 +15,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.harness import Benchmark, GateError, Options, Row, Step, interleave
-from fredholm.models import GPT2, Aether, LanguageModel, Sampling, generate
+from fredholm.models.aether import Aether
+from fredholm.models.generation import Sampling, generate
+from fredholm.models.gpt2 import GPT2
+from fredholm.models.language_model import LanguageModel
 
 CACHED, PEER = SIDES = ("cached", "full recomputation")
 KINDS: Mapping[str, type[GPT2.Config] | type[Aether.Config]] = {"GPT2": GPT2.Config, "Aether": Aether.Config}

@@ -29,7 +29,9 @@ from benchmarks.harness import (
 )
 from fredholm import domains
 from fredholm.evaluation import Evaluation, HopIteration, HopSeries, HopSolve, HopSubstitution, HopTiled, Integral
-from fredholm.kernels import Discount, FrobeniusNorm, HopForm, Neumann
+from fredholm.kernels import FrobeniusNorm, Neumann
+from fredholm.kernels.neumann.discount import Discount
+from fredholm.kernels.neumann.neumann import HopForm
 from fredholm.kernels.solve_each import solve_each
 
 ROUTES: dict[str, Evaluation] = {

@@ -13,11 +13,11 @@ from benchmarks.harness import Direction, Instance, Options, Step, directed, req
 from benchmarks.itnet_problem import TOLERANCE, Precision
 from benchmarks.written_weights import WrittenWeights
 from fredholm import encoders
-from fredholm.blocks import DiscountedBlock, PreNormBlock
+from fredholm.blocks.discounted import DiscountedBlock
+from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.evaluation import Evaluation, Integral, Queries, Route
 from fredholm.kernels import Attention, LinearInfiniteAttention
-from fredholm.models import InfViT
-from fredholm.models.infvit import AttentionKind
+from fredholm.models.infvit import AttentionKind, InfViT
 
 LINEAR, FACTORISED, PURE, RESOLVENT = "linear", "factorised", "pure", "resolvent"
 SDPA, PLAIN = "softmax, SDPA", "softmax, written out"

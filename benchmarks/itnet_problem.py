@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from benchmarks.harness import Direction, Instance, Options, Step, directed, require_agreement
 from benchmarks.peers.vision_transformer import VisionTransformer
 from fredholm import encoders, evaluation, models, quadrature
-from fredholm.blocks import PreNormBlock
+from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.operators import collect_auxiliary_losses
 
 PEER = "ViT, SDPA"

@@ -29,13 +29,7 @@ from benchmarks.harness import (
 )
 from fredholm import domains
 from fredholm.evaluation import AUTO, Integral
-from fredholm.kernels import (
-    Attention,
-    FactorisedInfiniteAttention,
-    Kernel,
-    LinearAttention,
-    LinearInfiniteAttention,
-)
+from fredholm.kernels import Attention, FactorisedInfiniteAttention, Kernel, LinearAttention, LinearInfiniteAttention
 
 LINEAR, FACTORISED = "linear infinite attention", "factorised infinite attention"
 LINEAR_ATTENTION, SOFTMAX = "linear attention", "softmax attention, fused"

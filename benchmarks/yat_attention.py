@@ -29,7 +29,8 @@ from benchmarks.harness import (
 )
 from fredholm import domains
 from fredholm.evaluation import AUTO, Integral
-from fredholm.kernels import Softmax, YatForm, YatScored
+from fredholm.kernels import Softmax
+from fredholm.kernels.attention.yat import YatForm, YatScored
 
 OURS, DENSE, SOFTMAX = "Yat attention", "dense form", "softmax attention"
 

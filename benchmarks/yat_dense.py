@@ -29,7 +29,7 @@ from benchmarks.harness import (
 )
 from benchmarks.peers.nmn_dense import nmn_dense
 from fredholm.kernels import yat
-from fredholm.operators import YatDense
+from fredholm.layers import YatDense
 
 Case = Literal["YatDense", "YatDense with bias"]
 LINEAR, NORMED, PACKAGE, FORMULA = PEERS = ("Linear+GELU", "LayerNorm+Linear+GELU", "nmn", "formula")

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import tyro
 
-from fredholm.models import CKCNN
+from fredholm.models.ckcnn import CKCNN
 from fredholm.tasks import SeriesClassification
 from fredholm.training import Run, TrainingConfig, kept_result
 from fredholm.training.progress import print_line

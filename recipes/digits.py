@@ -6,7 +6,7 @@ Time:      122 seconds for the three seeds
 Score:     98.70 % mean test accuracy (99.17, 98.61, 98.33)
 """
 
-from fredholm.models import ITNet
+from fredholm.models.itnet import ITNet
 from fredholm.tasks import ImageClassification
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from fredholm import analysis
-from fredholm.models import InfViT
+from fredholm.models.infvit import InfViT
 from fredholm.tasks import ImageClassification
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig

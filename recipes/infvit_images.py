@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import tyro
 
-from fredholm.models import InfViT
+from fredholm.models.infvit import InfViT
 from fredholm.tasks import ImageClassification
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig, kept_result

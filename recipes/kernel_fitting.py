@@ -18,7 +18,8 @@ import torch
 import tyro
 from torch import Tensor
 
-from fredholm.kernels import ContinuousConvolution, KernelActivation
+from fredholm.kernels import ContinuousConvolution
+from fredholm.kernels.convolution.kernel_network import KernelActivation
 from fredholm.training.progress import print_line
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"

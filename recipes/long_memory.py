@@ -22,8 +22,8 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from fredholm.encoders import Series
-from fredholm.models import CKCNN
+from fredholm.encoders.series import Series
+from fredholm.models.ckcnn import CKCNN
 from fredholm.training.progress import print_line
 
 Problem = Literal["copy", "adding"]

@@ -32,9 +32,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.analysis import box_mask
-from fredholm.encoders import Image
-from fredholm.models import InfViT
+from fredholm.analysis.localisation import box_mask
+from fredholm.encoders.image import Image
+from fredholm.models.infvit import InfViT
 from fredholm.tasks.images import idx_folder
 from fredholm.tasks.npz_arrays import load_arrays
 from fredholm.tasks.task import Batch, Objective, Prediction, Task

@@ -16,7 +16,7 @@ channels, the area was 0.845 (seed 0). Gradient boosting on summary statistics r
 say.
 """
 
-from fredholm.models import CKCNN
+from fredholm.models.ckcnn import CKCNN
 from fredholm.tasks import SeriesClassification
 from fredholm.training import Run, TrainingConfig
 

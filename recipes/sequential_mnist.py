@@ -14,7 +14,7 @@ epochs without progress; gradients are clipped at norm 1; and what is measured a
 epoch. A GPU is meant: an epoch takes some minutes on one core (--training.epochs N shortens the run).
 """
 
-from fredholm.models import CKCNN
+from fredholm.models.ckcnn import CKCNN
 from fredholm.tasks import SeriesClassification
 from fredholm.training import Run, TrainingConfig
 

@@ -10,7 +10,8 @@ Data:      ../shared/data/text_lm/tinyshakespeare.txt.gz, or any text by --task.
 
 import dataclasses
 
-from fredholm.models import GPT2, Aether
+from fredholm.models.aether import Aether
+from fredholm.models.gpt2 import GPT2
 from fredholm.tasks import LanguageModelling
 from fredholm.training import Run, TrainingConfig
 

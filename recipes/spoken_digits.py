@@ -13,7 +13,7 @@ Settings are those of the paper for raw waveforms (table 8), with fewer epochs. 
 the clip, whose last sample is silence as a rule.
 """
 
-from fredholm.models import CKCNN
+from fredholm.models.ckcnn import CKCNN
 from fredholm.tasks import SeriesClassification
 from fredholm.training import Run, TrainingConfig
 

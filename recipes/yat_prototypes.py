@@ -21,7 +21,7 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from fredholm.operators import YatClassifier
+from fredholm.layers import YatClassifier
 from fredholm.tasks.images.idx import read_idx
 from fredholm.training.progress import print_line
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fredholm import cli
-from fredholm.models import Sampling
+from fredholm.models.generation import Sampling
 from fredholm.tasks import language_modelling
 from fredholm.tasks.text import Piece
 from tests.test_cli import TINY as TINY_IMAGES

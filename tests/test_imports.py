@@ -20,6 +20,7 @@ LAYERS = (
     {"evaluation"},
     {"quadrature"},
     {"operators"},
+    {"layers"},
     {"blocks"},
     {"encoders"},
     {"models"},

@@ -13,7 +13,7 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.process import in_fresh_process
 from benchmarks.harness.step import Direction, Step
 from benchmarks.harness.timing import Timed
-from fredholm.evaluation.cost import PeakMemory
+from fredholm.operators.cost import PeakMemory
 
 
 class Instance(abc.ABC):

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from benchmarks.harness.options import Options
 from benchmarks.harness.step import Step
-from fredholm.evaluation.cost import synchronize
+from fredholm.operators.cost import synchronize
 
 
 @final

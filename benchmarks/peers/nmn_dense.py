@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from fredholm.operators import YatDense
+from fredholm.layers import YatDense
 
 
 def nmn_dense(layer: YatDense) -> nn.Module:

@@ -13,8 +13,8 @@ from torch import Tensor
 import fredholm
 from fredholm import analysis, domains, encoders, kernels, models, quadrature
 from fredholm.evaluation import FeatureTiled, HopSeries, HopSolve, Integral
-from fredholm.evaluation.neumann import remainder
-from fredholm.kernels.central_queries import CentralForm, central_weights
+from fredholm.evaluation.neumann.series import remainder
+from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, central_weights
 from fredholm.operators import collect_auxiliary_losses
 
 HERE = Path(__file__).resolve().parent

@@ -2,7 +2,7 @@
 
 import sys
 
-from fredholm.cli import main
+from fredholm.cli.dispatch import main
 
 if __name__ == "__main__":
     sys.exit(main())

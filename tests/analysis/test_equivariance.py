@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from fredholm import IntegralOperator, analysis, fields, kernels, models
-from fredholm.blocks import PreNormBlock
+from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.domains import Domain, Grid, Points
 from fredholm.evaluation import Dense
 from tests.models.test_neural_field import operator as field_operator

@@ -9,8 +9,8 @@ from torch import nn
 from benchmarks import converted_layers
 from benchmarks.converted_layers import BENCHMARK, Case, Config, Problem
 from benchmarks.harness import DIRECTIONS, GateError, Options
-from fredholm import operators
-from fredholm.operators import from_torch
+from fredholm import layers
+from fredholm.layers import from_torch
 
 QUICK = Config(options=Options(quick=True))
 
@@ -25,7 +25,7 @@ def off_by_little(module: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("case", ["GRU", "Conv2d", "attention"])
 def test_nothing_is_timed_where_a_layer_disagrees(monkeypatch, case):
-    monkeypatch.setattr(operators, "from_torch", off_by_little)
+    monkeypatch.setattr(layers, "from_torch", off_by_little)
     monkeypatch.setattr(converted_layers, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))
     with pytest.raises(GateError, match=f"{case} against torch"):
         BENCHMARK.run(Config(options=Options(quick=True), cases=(case,)))

@@ -11,7 +11,7 @@ from benchmarks.infvit import BENCHMARK, Config, notes
 from benchmarks.infvit_problem import LINEAR, PLAIN, SDPA, SIDES, ModelConfig, ModelProblem, WrittenSoftmax, compare
 from fredholm import IntegralOperator, evaluation
 from fredholm.evaluation import AUTO
-from fredholm.models import InfViT
+from fredholm.models.infvit import InfViT
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")

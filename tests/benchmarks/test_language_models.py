@@ -8,7 +8,7 @@ import torch
 from benchmarks import language_models
 from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.language_models import BENCHMARK, CASE, PEER, SIDES, Config
-from fredholm.models import Aether
+from fredholm.models.aether import Aether
 
 SHORT = dataclasses.replace(Config(options=Options(quick=True)).sized(), options=Options(rounds=1, budget_s=0.1))
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fredholm import kernels
-from fredholm.blocks import DiscountedBlock
+from fredholm.blocks.discounted import DiscountedBlock
 from fredholm.domains import Grid, Points
 from tests.refusals import refused
 

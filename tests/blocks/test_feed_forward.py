@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fredholm.blocks import FeedForward
+from fredholm.blocks.feed_forward import FeedForward
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 6), (2, 5, 6)])

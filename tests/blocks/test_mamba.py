@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, pad, silu
 
-from fredholm.blocks import MambaBlock
+from fredholm.blocks.mamba import MambaBlock
 from fredholm.domains import Sequence
 from fredholm.kernels import SelectiveStateSpace
-from tests.kernels.test_selective_state_space import recurrence
+from tests.kernels.recurrence.test_selective_state_space import recurrence
 from tests.refusals import refused
 
 

@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
-from fredholm.blocks import PostNormBlock
+from fredholm.blocks.post_norm import PostNormBlock
 from fredholm.domains import Points, Sequence
 from tests.refusals import refused
 

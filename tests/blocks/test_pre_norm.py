@@ -3,7 +3,7 @@ from typing import Any
 import torch
 
 from fredholm import IntegralOperator, kernels
-from fredholm.blocks import PreNormBlock
+from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.domains import Grid, Points
 from tests.refusals import refused
 

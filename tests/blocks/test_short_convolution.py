@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fredholm.blocks import ShortConvolution
+from fredholm.blocks.short_convolution import ShortConvolution
 from tests.refusals import refused
 
 

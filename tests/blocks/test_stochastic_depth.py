@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fredholm.blocks import StochasticDepth, linear_schedule
+from fredholm.blocks.stochastic_depth import StochasticDepth, linear_schedule
 from tests.refusals import refused
 
 

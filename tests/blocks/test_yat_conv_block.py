@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from fredholm.blocks import YatConvBlock
-from fredholm.operators import YatConv1d, YatConv2d, YatConv3d
+from fredholm.blocks.yat_conv_block import YatConvBlock
+from fredholm.layers import YatConv1d, YatConv2d, YatConv3d
 from tests.refusals import refused
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fredholm.blocks import YatFeedForward
+from fredholm.blocks.yat_feed_forward import YatFeedForward
 from fredholm.kernels import yat
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels import GRU, LSTM, RNN, CellRecurrence
+from fredholm.kernels import GRU, LSTM, RNN
+from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence
 
 CELLS: dict[str, Callable[..., CellRecurrence]] = {
     "tanh": RNN,

@@ -26,6 +26,7 @@ from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, preceding_counts
 from fredholm.evaluation import FFT, ROUTES, Evaluation, FeatureFFT, HopSeries, Integral
 from fredholm.kernels import Kernel, KernelInputs, PointInputs
+from fredholm.kernels.attention.yat import YatScored
 from tests.contracts.covering import Chosen, all_pairs
 from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS, Place, Shape, elsewhere, normal, place_of, scattered
 from tests.contracts.routes import TOLERANCE, randomise
@@ -887,7 +888,7 @@ class Expected:
     @property
     def saturates(self) -> bool:
         """Whether a last digit of a score may count for much: in the softmax of squares, and over a norm next to 0."""
-        return isinstance(self.case.kernel, kernels.YatScored | kernels.Neumann)
+        return isinstance(self.case.kernel, YatScored | kernels.Neumann)
 
     def plainly_allowed(self, name: str) -> float:
         """The tolerance of the precision, of the entry's largest value; or last digits of numbers like the signal's."""

@@ -14,7 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 from fredholm.kernels import KernelInputs
-from fredholm.models import CKCNN, GPT2, FieldOperator, ITNet
+from fredholm.models.ckcnn import CKCNN
+from fredholm.models.gpt2 import GPT2
+from fredholm.models.itnet import ITNet
+from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks import FieldLearning, ImageClassification, LanguageModelling, SeriesClassification, Task
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.fields.answer import Answer

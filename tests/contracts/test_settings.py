@@ -12,11 +12,15 @@ import torch
 from torch import Tensor
 
 import fredholm
-from fredholm import blocks, encoders, fields, kernels, models, operators, quadrature
+from fredholm import blocks, encoders, fields, kernels, layers, models, operators, quadrature
 from fredholm.domains import Domain, Grid, Points, Sequence
-from fredholm.encoders import SeriesBatch
+from fredholm.encoders.series import SeriesBatch
 from fredholm.evaluation import Dense
 from fredholm.kernels import KernelInputs, PointInputs
+from fredholm.kernels.attention.yat_product import Softening, UnitScale
+from fredholm.kernels.convolution.kernel_network import KernelNetwork, WeightNormalised
+from fredholm.kernels.neumann.discount import Discount
+from fredholm.kernels.perceptron.point_features import FeaturePair, PointFeatures
 from fredholm.operators import IntegralOperator, collect_auxiliary_losses
 from tests.contracts.settings import Made, Subject, settings_of, unread
 from tests.contracts.task_settings import CONFIGS_OF_TASKS
@@ -83,8 +87,8 @@ def linear_system(built: kernels.LinearSystem) -> Iterator[object]:
     yield built.step(noise(2, built.in_dim), built.initial_state(2))
 
 
-def network(built: kernels.KernelNetwork) -> Iterator[object]:
-    first = next(part for part in built.modules() if isinstance(part, kernels.WeightNormalised))
+def network(built: KernelNetwork) -> Iterator[object]:
+    first = next(part for part in built.modules() if isinstance(part, WeightNormalised))
     yield built(noise(5, first.weight.shape[1]))
 
 
@@ -96,12 +100,12 @@ def at_no_input(built: Any) -> Iterator[object]:
     yield built()
 
 
-def on_features(built: kernels.PointFeatures) -> Iterator[object]:
+def on_features(built: PointFeatures) -> Iterator[object]:
     sizes = [0 if weight is None else weight.shape[-1] for weight in (built.position_weight, built.content_weight)]
     yield built(noise(1, 4, sizes[0]), noise(1, 2, 4, sizes[1]))
 
 
-def lifted(built: kernels.FeaturePair) -> Iterator[object]:
+def lifted(built: FeaturePair) -> Iterator[object]:
     grid = Grid(2, 3) if built.frequencies.shape[1] == 2 else Sequence(6)
     lifted = built.lift(grid)
     for side in (built.query, built.key):
@@ -167,7 +171,7 @@ def yat_image(built: Any) -> Iterator[object]:
     yield built(noise(2, 4, *(5,) * getattr(built, "num_axes", 1)))
 
 
-def classifier(built: operators.YatClassifier) -> Iterator[object]:
+def classifier(built: layers.YatClassifier) -> Iterator[object]:
     yield from (built.prototypes, built(noise(2, *built.shape)))
 
 
@@ -308,14 +312,14 @@ KERNELS = [
         )
     ),
     Subject(
-        kernels.FeaturePair,
+        FeaturePair,
         PERCEPTRON | {"name": "one", "activation": "gelu", "inputs": PointInputs(), "head_shared": False},
         {name: values for name, values in PERCEPTRONS.items() if name not in ("embed_dim", "is_causal", "epsilon")}
         | {"name": ("two",), "inputs": OF_POINTS, "embed_dim": (8,)},
         lifted,
     ),
     Subject(
-        kernels.PointFeatures,
+        PointFeatures,
         {"kernels": 2, "width": 3, "lifted_dim": 4, "content_dim": 2, "activation": "gelu"},
         {"kernels": (1,), "width": (2,), "lifted_dim": (0,), "content_dim": (0,), "activation": ("relu",)},
         on_features,
@@ -400,7 +404,7 @@ KERNELS = [
         },
     ),
     Subject(
-        kernels.KernelNetwork,
+        KernelNetwork,
         {"width": 3, "layer_norm": False},
         {"pos_dim": (2,), "width": (4,), "activation": ("sine", "relu", "leaky_relu", "swish"), "omega_0": (5.0,)}
         | {"learn_omega_0": SWITCH, "spread_bias": SWITCH, "layer_norm": SWITCH},
@@ -444,15 +448,15 @@ KERNELS = [
         kernel,
     ),
     Subject(
-        kernels.Discount,
+        Discount,
         {"gamma": 0.7, "num_heads": 2},
         {"gamma": (0.3,), "num_heads": (3,), "learned": SWITCH},
         at_no_input,
     ),
-    Subject(kernels.Softening, {"epsilon": 0.1}, {"epsilon": (0.3,), "learned": SWITCH}, at_no_input),
-    Subject(kernels.UnitScale, {"num_units": 5}, {"num_units": (7,)}, at_no_input),
+    Subject(Softening, {"epsilon": 0.1}, {"epsilon": (0.3,), "learned": SWITCH}, at_no_input),
+    Subject(UnitScale, {"num_units": 5}, {"num_units": (7,)}, at_no_input),
     Subject(
-        kernels.WeightNormalised,
+        WeightNormalised,
         {"weight": noise(3, 2), "bias": torch.zeros(3)},
         {"weight": (2 * noise(3, 2),), "bias": (torch.ones(3),)},
         lambda built: [built(noise(4, 2))],
@@ -590,8 +594,8 @@ BLOCKS = [
     Subject(blocks.StochasticDepth, {"probability": 0.5}, {"probability": (0.1,)}, pointwise),
     Subject(
         blocks.YatConvBlock,
-        {"conv": Made(lambda: operators.YatConv1d(4, 3, 3, padding=1)), "out_channels": 4},
-        {"conv": (Made(lambda: operators.YatConv1d(4, 2, 3, padding=1)),), "out_channels": (3,), "residual": SWITCH}
+        {"conv": Made(lambda: layers.YatConv1d(4, 3, 3, padding=1)), "out_channels": 4},
+        {"conv": (Made(lambda: layers.YatConv1d(4, 2, 3, padding=1)),), "out_channels": (3,), "residual": SWITCH}
         | {"output_gain": (0.5,), "bias": SWITCH},
         yat_image,
     ),
@@ -608,13 +612,13 @@ OPERATORS = [
         modes={"no projection": {"output_projection": False}},
     ),
     Subject(
-        operators.YatDense,
+        layers.YatDense,
         {"in_features": 4, "out_features": 3},
         YAT_UNITS | {"in_features": (3,), "out_features": (2,)},
         pointwise,
     ),
     Subject(
-        operators.YatClassifier,
+        layers.YatClassifier,
         {"in_features": (2, 3), "num_classes": 3},
         YAT_UNITS | {"in_features": (6,), "num_classes": (2,)},
         classifier,
@@ -628,7 +632,7 @@ OPERATORS = [
             | {"padding": (1, "same"), "dilation": (2,), "groups": (2,)},
             yat_image,
         )
-        for of in (operators.YatConv1d, operators.YatConv2d, operators.YatConv3d)
+        for of in (layers.YatConv1d, layers.YatConv2d, layers.YatConv3d)
     ),
 ]
 
@@ -800,7 +804,7 @@ NO_SETTINGS = {
     "operators.LowRankFit": "a report",
     "operators.RouteComparison": "a report",
     "operators.RouteCost": "a report",
-    "operators.YatConvolution": "the base of YatConv1d, YatConv2d and YatConv3d, which are here",
+    "layers.YatConvolution": "the base of YatConv1d, YatConv2d and YatConv3d, which are here",
     "fields.PlacedField": "what a FieldOperator makes; margin is a setting of its Config",
     "models.Aether": "takes the size of a text and its Config",
     "models.CKCNN": "hands all to ContinuousStack, which is here",

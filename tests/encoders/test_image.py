@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Grid
-from fredholm.encoders import Image
+from fredholm.encoders.image import Image
 from tests.refusals import refused
 
 SHAPES = [

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fredholm.domains import Sequence
-from fredholm.encoders import Series, SeriesBatch
+from fredholm.encoders.series import Series, SeriesBatch
 from tests.refusals import refused
 
 MASK = torch.tensor([[True] * 5, [True, True, True, False, False]])

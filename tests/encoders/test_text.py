@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fredholm.domains import Sequence
-from fredholm.encoders import Text
+from fredholm.encoders.text import Text
 from tests.refusals import refused
 
 

@@ -7,7 +7,8 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 from fredholm.evaluation.custom_op import differentiable
-from fredholm.evaluation.recurrence import diagonal_scan, matrix_scan
+from fredholm.evaluation.recurrence.matrix import matrix_scan
+from fredholm.evaluation.recurrence.op import diagonal_scan
 from fredholm.evaluation.triton.feature_op import feature_sums_triton
 from fredholm.evaluation.triton.op import mlp_integral_triton
 from fredholm.evaluation.triton.yat_op import yat_sums_triton

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models import Aether
+from fredholm.models.aether import Aether
 from tests.refusals import refused
 
 SMALL: dict[str, Any] = {"embed_dim": 12, "depth": 2, "num_heads": 3, "dropout": 0.0}

@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.blocks import PostNormBlock
+from fredholm.blocks.post_norm import PostNormBlock
 from fredholm.domains import Grid, Sequence
-from fredholm.encoders import Encoder, Series, SeriesBatch
-from fredholm.models import CKCNN
+from fredholm.encoders.encoder import Encoder
+from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.models.ckcnn import CKCNN
 from tests.refusals import refused
 
 SMALL: dict[str, Any] = {"embed_dim": 5, "kernel_width": 6, "omega_0": 8.0, "dropout": 0.0}

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Sequence
-from fredholm.models import CKCNNText, ContinuousStack, generate
+from fredholm.models.ckcnn import ContinuousStack
+from fredholm.models.ckcnn_text import CKCNNText
+from fredholm.models.generation import generate
 from fredholm.tasks import LanguageModelling
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.config_json import from_json, to_json

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models import GPT2, LanguageModel, LanguageState, Sampling, generate
+from fredholm.models.generation import Sampling, generate
+from fredholm.models.gpt2 import GPT2
+from fredholm.models.language_model import LanguageModel, LanguageState
 from tests.refusals import refused
 
 

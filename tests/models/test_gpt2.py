@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models import GPT2
+from fredholm.models.gpt2 import GPT2
 from tests.refusals import refused
 
 SMALL: dict[str, Any] = {"embed_dim": 12, "depth": 3, "num_heads": 3, "dropout": 0.0}

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm import analysis, encoders
-from fredholm.blocks import DiscountedBlock, PreNormBlock
+from fredholm.blocks.discounted import DiscountedBlock
+from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.domains import Domain, Points
-from fredholm.models import InfViT
-from fredholm.models.infvit import AttentionKind
+from fredholm.models.infvit import AttentionKind, InfViT
 from tests.refusals import refused
 
 KINDS: tuple[AttentionKind, ...] = ("softmax", "pure", "resolvent", "factorised", "linear")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fredholm import encoders, kernels
 from fredholm.domains import Domain, Grid, Points, Union
 from fredholm.evaluation import Dense, Tiled, Toeplitz
-from fredholm.models import ITNet
+from fredholm.models.itnet import ITNet
 from fredholm.operators import collect_auxiliary_losses
 from tests.refusals import refused
 

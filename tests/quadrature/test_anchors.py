@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fredholm import kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.quadrature import Anchors
-from fredholm.quadrature.anchors import clusters
+from fredholm.quadrature.anchors import Anchors, clusters
 from tests.contracts.routes import randomise
 from tests.quadrature.build import mlp, plain, scattered, signal
 

@@ -8,8 +8,9 @@ from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, preceding_counts
 from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import Kernel
-from fredholm.quadrature import Neighbourhood, NodesPerQuery
 from fredholm.quadrature import neighbourhood as module
+from fredholm.quadrature.neighbourhood import Neighbourhood
+from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from tests.contracts.routes import randomise
 from tests.quadrature.build import mlp, plain, scattered, signal
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.encoders import Series
-from fredholm.models import CKCNN
+from fredholm.encoders.series import Series
+from fredholm.models.ckcnn import CKCNN
 from fredholm.tasks import SeriesClassification
 from fredholm.training.recipes import open_recipe
 from recipes import continuous_series as study

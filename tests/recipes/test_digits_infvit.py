@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fredholm.models import InfViT
+from fredholm.models.infvit import InfViT
 from fredholm.training import train
 from recipes.digits_infvit import digits_infvit, print_alignment
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models import FieldOperator
+from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.tasks.fields import FieldSplits, read_npz
 from fredholm.training import Run, train

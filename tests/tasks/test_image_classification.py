@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from PIL import Image as Picture
 from torch import Tensor, nn
 
-from fredholm.models import InfViT, ITNet
+from fredholm.models.infvit import InfViT
+from fredholm.models.itnet import ITNet
 from fredholm.tasks import ImageClassification, Task
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.image_classification import measure

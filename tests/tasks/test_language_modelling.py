@@ -10,7 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.models import GPT2, Aether, LanguageModel, Sampling
+from fredholm.models.aether import Aether
+from fredholm.models.generation import Sampling
+from fredholm.models.gpt2 import GPT2
+from fredholm.models.language_model import LanguageModel
 from fredholm.tasks import Batch, LanguageModelling, Task
 from fredholm.tasks.text import IGNORED
 from fredholm.training import Run, TrainingConfig, seed_everything, train

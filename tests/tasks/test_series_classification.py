@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.encoders import SeriesBatch
-from fredholm.models import CKCNN
+from fredholm.encoders.series import SeriesBatch
+from fredholm.models.ckcnn import CKCNN
 from fredholm.tasks import SeriesClassification, Task
 from fredholm.tasks.series import Preparation, SeriesSplits
 from fredholm.training import Run, TrainingConfig, seed_everything, train

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from fredholm import IntegralOperator, kernels
-from fredholm.quadrature import KeyProposal, MonteCarlo, SharedNodes
+from fredholm.quadrature.monte_carlo import MonteCarlo
+from fredholm.quadrature.proposal import KeyProposal
+from fredholm.quadrature.shared_nodes import SharedNodes
 from fredholm.tasks import Batch
 from fredholm.training import Learner, NonFiniteError, TrainingConfig
 from tests.training.toy_task import ToyTask

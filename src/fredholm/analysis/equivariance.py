@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fredholm.analysis.moves import Move, Moves
 from fredholm.domains import Domain, Points
-from fredholm.fields import PlacedField
+from fredholm.fields.placed import PlacedField
 
 NAME = "analysis.equivariance_error"
 

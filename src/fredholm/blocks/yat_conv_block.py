@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from fredholm.operators import YatConv1d, YatConv2d, YatConv3d
+from fredholm.layers import YatConv1d, YatConv2d, YatConv3d
 
 _POINTWISE: dict[int, type[nn.Conv1d | nn.Conv2d | nn.Conv3d]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 

@@ -4,14 +4,14 @@ from typing import final
 
 from torch import Tensor, nn
 
-from fredholm.operators import YatDense
+from fredholm.layers import YatDense
 
 
 @final
 class YatFeedForward(nn.Module):
     """W · dropout(Y(v)) + c at every point, Y a layer of Yat units (Yat, section 2.3): no activation, no LayerNorm.
 
-    It is `FeedForward` with `operators.YatDense` in place of W1, b1 and GELU. W starts as torch's linear layers do,
+    It is `FeedForward` with `layers.YatDense` in place of W1, b1 and GELU. W starts as torch's linear layers do,
     with variance 1 / (3 · hidden width), which keeps the size of a signal; c starts at 0.
 
     Args:
@@ -20,7 +20,7 @@ class YatFeedForward(nn.Module):
         dropout: rate in [0, 1), of the units' responses.
         output_gain: the start of W is scaled by this; deep models use 1 / sqrt(2 depth).
         bias: whether units have their constants, and the output its c.
-        epsilon, learn_epsilon, scale: as in `operators.YatDense`.
+        epsilon, learn_epsilon, scale: as in `layers.YatDense`.
     """
 
     def __init__(

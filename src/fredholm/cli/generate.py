@@ -12,7 +12,7 @@ from fredholm._settings import refuse_idle
 from fredholm.cli.command import Command
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
-from fredholm.models import Sampling
+from fredholm.models.generation import Sampling
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.text import Piece, read_text
 from fredholm.training.checkpoint import Which

@@ -7,7 +7,8 @@ from fredholm.cli.command import Command
 from fredholm.cli.error_reporting import FAILURE
 from fredholm.cli.parsing import Flag, parse
 from fredholm.training.progress import progress_bar
-from fredholm.verification import table, verify
+from fredholm.verification.report import table
+from fredholm.verification.verify import verify
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, Grid
 from fredholm.encoders.encoder import Encoder
-from fredholm.kernels import fourier_features, sample_frequencies
+from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
 
 
 @final

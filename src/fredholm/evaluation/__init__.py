@@ -1,37 +1,37 @@
 """The same integral by different routes, and the choice between them."""
 
 from fredholm.evaluation.at_the_point import AtThePoint
+from fredholm.evaluation.attention.fused import FusedAttention
+from fredholm.evaluation.attention.linear import BilinearSum, SeparableSum
+from fredholm.evaluation.attention.yat_tiled import YatTiled
 from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, Auto, Choice, TermByTerm
-from fredholm.evaluation.bilinear_sum import BilinearSum
-from fredholm.evaluation.central_pooling import CentralPooling
+from fredholm.evaluation.convolution.feature_fft import FeatureFFT
+from fredholm.evaluation.convolution.feature_tiled import FeatureTiled
+from fredholm.evaluation.convolution.fft import FFT
+from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, as_filtering
+from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, Queries, Route, StatefulEvaluation, StatefulRoute
-from fredholm.evaluation.factorised_sum import FactorisedSum
-from fredholm.evaluation.feature_fft import FeatureFFT
-from fredholm.evaluation.feature_product_scan import FeatureProductScan
-from fredholm.evaluation.feature_tiled import FeatureTiled
-from fredholm.evaluation.fft import FFT
-from fredholm.evaluation.filtering import Filtering, FilterRoute, as_filtering
-from fredholm.evaluation.fused_attention import FusedAttention
-from fredholm.evaluation.hop_iteration import HopIteration
-from fredholm.evaluation.hop_series import HopSeries
-from fredholm.evaluation.hop_solve import HopSolve
-from fredholm.evaluation.hop_substitution import HopSubstitution
-from fredholm.evaluation.hop_tiled import HopTiled
+from fredholm.evaluation.features.factorised_sum import FactorisedSum
+from fredholm.evaluation.features.feature_product_scan import FeatureProductScan
+from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.integral import Integral, share
-from fredholm.evaluation.long_convolution import LongConvolution
-from fredholm.evaluation.low_rank_scan import LowRankScan
-from fredholm.evaluation.native_convolution import NativeConvolution
-from fredholm.evaluation.native_recurrence import NativeRecurrence
-from fredholm.evaluation.neumann_scan import NeumannScan
-from fredholm.evaluation.scan import Scan
-from fredholm.evaluation.separable_sum import SeparableSum
+from fredholm.evaluation.neumann.central_pooling import CentralPooling
+from fredholm.evaluation.neumann.hop_iteration import HopIteration
+from fredholm.evaluation.neumann.hop_series import HopSeries
+from fredholm.evaluation.neumann.hop_solve import HopSolve
+from fredholm.evaluation.neumann.hop_substitution import HopSubstitution
+from fredholm.evaluation.neumann.hop_tiled import HopTiled
+from fredholm.evaluation.neumann.scan import NeumannScan
+from fredholm.evaluation.neumann.woodbury import Woodbury
+from fredholm.evaluation.perceptron.tiled import Tiled, Toeplitz
+from fredholm.evaluation.recurrence.long_convolution import LongConvolution
+from fredholm.evaluation.recurrence.native import NativeRecurrence
+from fredholm.evaluation.recurrence.scan import Scan
 from fredholm.evaluation.step_loop import StepLoop
-from fredholm.evaluation.tiled import Tiled
-from fredholm.evaluation.toeplitz import Toeplitz
-from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled, TritonYat
-from fredholm.evaluation.woodbury import Woodbury
-from fredholm.evaluation.yat_tiled import YatTiled
+from fredholm.evaluation.triton.factorised_sum import TritonFactorisedSum
+from fredholm.evaluation.triton.tiled import TritonTiled
+from fredholm.evaluation.triton.yat_tiled import TritonYat
 
 __all__ = [
     "AUTO",

@@ -9,7 +9,7 @@ from torch import Tensor
 from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import Kernel
-from fredholm.kernels.head_blocks import weigh_by_head
+from fredholm.kernels.heads import weigh_by_head
 
 
 @final

@@ -1,12 +1,21 @@
-"""The abstract kernel, and the markers by which evaluations recognise what a kernel can do."""
+"""The abstract kernel; the markers of kernels with a state and of kernels with heads; sums and multiples of kernels.
+
+    κ = Σ_m κ_m,   κ = g κ_1 with a scalar gate g
+
+A pretrained layer plus a kernel behind a gate at 0 starts as that layer, and learns what it lacks.
+"""
 
 import abc
-from typing import NamedTuple, final
+import math
+from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from fredholm.domains import Domain, GridBlock, past_mass
+from fredholm.domains import Domain, past_mass, whole_grid
+from fredholm.domains.checks import values_can_be_read
+from fredholm.kernels.heads import weigh_by_head
 
 
 class Kernel(nn.Module, abc.ABC):
@@ -88,15 +97,11 @@ class Kernel(nn.Module, abc.ABC):
     @final
     def __add__(self, other: "Kernel") -> "Kernel":
         """κ + κ'; see `kernels.Sum`."""
-        from fredholm.kernels.compose import Sum  # a sum is a kernel, so its file imports this one
-
         return Sum([self, other])
 
     @final
     def __rmul__(self, gate: float) -> "Kernel":
         """g κ with a learned scalar that starts at `gate`; see `kernels.Scaled`."""
-        from fredholm.kernels.compose import Scaled  # a multiple is a kernel, so its file imports this one
-
         if not isinstance(gate, int | float):
             return NotImplemented
         return Scaled(self, gate)
@@ -148,68 +153,156 @@ class Stateful(Kernel):
         """
 
 
-class PairwiseForm(NamedTuple):
-    """The pieces of a multilayer-perceptron kernel whose first layer splits over the two points of a pair.
+class MultiHead(Kernel):
+    """Marker: κ is block-diagonal over `num_heads` heads.
 
-    For G distinct kernels, each on `d` channels, with hidden width w and the pre-activation of pair (i, j), unit k
-
-        p_ijk = query_bias_ik + key_bias_jk + Q_k·u_i + (K_k + P_k ⊙ u_i)·u_j
-                + s_k·sin(θ_i - θ_j) + c_k·cos(θ_i - θ_j) + r_k ‖x_i - x_j‖,
-
-    the kernel is vec κ_ij = W φ(M_m … φ(M_1 φ(p_ij) + b_1) … + b_m) + b. A part that a kernel lacks is None.
-    Positions may be shared by the batch: B' is 1 or B.
-    """
-
-    query_bias: Tensor  # (B', G, Nq, w)
-    key_bias: Tensor  # (B', G, N, w)
-    query_weight: Tensor | None  # Q: (G, w, d)
-    key_weight: Tensor | None  # K: (G, w, d)
-    product_weight: Tensor | None  # P: (G, w, d)
-    sin_weight: Tensor | None  # s: (G, w, L)
-    cos_weight: Tensor | None  # c: (G, w, L)
-    query_phase: Tensor | None  # [sin θ_i, cos θ_i]: (B', Nq, 2L)
-    key_phase: Tensor | None  # (B', N, 2L)
-    distance_weight: Tensor | None  # r: (G, w)
-    query_pos: Tensor  # (B', Nq, s)
-    key_pos: Tensor  # (B', N, s)
-    hidden_weight: Tensor | None  # M: (m, G, w, w)
-    hidden_bias: Tensor | None  # (m, G, w)
-    output_weight: Tensor  # W: (G, w, d, d_out)
-    output_bias: Tensor  # b: (G, d_out, d)
-
-
-class PairwiseMLP(Kernel):
-    """Marker: κ is a perceptron of two points whose first layer splits as in `PairwiseForm`, in `num_heads` heads.
-
-    Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads. With `head_shared` all
-    heads have the one kernel (G = 1), else each has its own (G = num_heads).
-
-    Attributes:
-        width: hidden units w.
-        depth: number of linear layers, 2 without hidden layers between first and last.
-        num_frequencies: Fourier frequencies L of the displacement; 0 without them.
+    Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads, whatever others do.
     """
 
     num_heads: int
-    head_shared: bool
-    activation: str
-    width: int
-    depth: int
-    num_frequencies: int
 
     @abc.abstractmethod
-    def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:
-        """The pieces of the kernel on these points, in the parameters' dtype."""
+    def head(self, index: int) -> Kernel:
+        """κ of one head, on d channels, with the parameters of this kernel."""
 
-    @abc.abstractmethod
-    def relative_table(self, block: GridBlock) -> Tensor:
-        """The part of p that depends on x - y alone, at every displacement within a grid block.
 
-        Returns:
-            `(G, w, 2 n_1 - 1, ..., 2 n_s - 1)`; entry `[g, k, j_1 - i_1 + n_1 - 1, ...]` belongs to query cell i and
-            key cell j.
-        """
+@final
+class Sum(Kernel):
+    """κ = Σ_m κ_m, for kernels on the same channels; `a + b` builds it, and sums of sums are one sum.
 
-    @abc.abstractmethod
-    def reads_displacement(self, domain: Domain) -> bool:
-        """Whether p on this domain depends on displacement or distance beyond what splits over the two points."""
+    Each term is integrated against its own measure (`Kernel.counts_points`) by its own route. `matrix` states all terms
+    against the measure that counts points if any term does.
+
+    Args:
+        terms: at least one kernel; `in_dim`, `out_dim`, `query_dim` must agree, and `pos_dim` where it is read.
+
+    Raises:
+        ValueError, TypeError: on terms that do not fit each other.
+    """
+
+    def __init__(self, terms: Sequence[Kernel]) -> None:
+        super().__init__()
+        flat = [part for term in terms for part in (term.kernels if isinstance(term, Sum) else [term])]
+        _check_terms(flat)
+        self.terms = nn.ModuleList(flat)
+        self.in_dim, self.out_dim = flat[0].in_dim, flat[0].out_dim
+        self.pos_dim = next((term.pos_dim for term in flat if term.pos_dim is not None), None)
+        self.is_causal = all(term.is_causal for term in flat)
+        self.reads_query = any(term.reads_query for term in flat)
+        self.is_affine = any(term.is_affine for term in flat)
+        self.counts_points = any(term.counts_points for term in flat)
+        self.is_pairwise = all(term.is_pairwise for term in flat)
+        self.holds_pair_weights = any(term.holds_pair_weights for term in flat)
+
+    @property
+    def query_dim(self) -> int:
+        """Channels of u(x)."""
+        return self.kernels[0].query_dim
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The terms."""
+        return [term for term in self.terms if isinstance(term, Kernel)]
+
+    def output_domain(self, domain: Domain) -> Domain:
+        """See `Kernel.output_domain`; all terms must agree."""
+        return _common_output_domain(self.kernels, domain)
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """Σ_m κ_m; see `Kernel.matrix`."""
+        total = None
+        for term in self.kernels:
+            kappa = term.matrix(u, domain, query, query_domain)
+            if self.is_affine and not term.is_affine:
+                kappa = nn.functional.pad(kappa, (0, 1))
+            if self.counts_points and not term.counts_points:
+                scale = torch.atleast_2d(torch.where(domain.counts_per_mass > 0, domain.counts_per_mass, 1.0))
+                kappa = kappa / scale[:, None, :, None, None].to(kappa.dtype)
+            if self.holds_pair_weights and not term.holds_pair_weights and domain.pair_weights is not None:
+                kappa = weigh_by_head(kappa, domain.pair_weights)
+            total = kappa if total is None else total + kappa
+        assert total is not None
+        return total
+
+
+@final
+class Scaled(Kernel):
+    """κ = g κ_1 with a learned scalar gate g; `g * kernel` builds it.
+
+    Args:
+        kernel: κ_1.
+        gate: g at the start. At 0 the term is absent at step 0, and g is the first to learn.
+    """
+
+    no_weight_decay = frozenset({"gate"})
+
+    def __init__(self, kernel: Kernel, gate: float = 0.0) -> None:
+        super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernels.Scaled: kernel must be a fredholm kernel; got {type(kernel).__name__}")
+        self.kernel = kernel
+        like = next(kernel.parameters(), torch.empty(0))
+        self.gate = nn.Parameter(torch.tensor(float(gate), dtype=like.dtype, device=like.device))
+        self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
+        self.is_causal, self.reads_query = kernel.is_causal, kernel.reads_query
+        self.is_affine, self.counts_points = kernel.is_affine, kernel.counts_points
+        self.is_pairwise, self.holds_pair_weights = kernel.is_pairwise, kernel.holds_pair_weights
+
+    @property
+    def query_dim(self) -> int:
+        """Channels of u(x)."""
+        return self.kernel.query_dim
+
+    def output_domain(self, domain: Domain) -> Domain:
+        """See `Kernel.output_domain`."""
+        return self.kernel.output_domain(domain)
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """g κ_1; see `Kernel.matrix`."""
+        return self.gate * self.kernel.matrix(u, domain, query, query_domain)
+
+
+def _check_terms(terms: Sequence[Kernel]) -> None:
+    if not terms:
+        raise ValueError("kernels.Sum: needs at least one kernel; got none")
+    for term in terms:
+        if not isinstance(term, Kernel):
+            raise TypeError(f"kernels.Sum: every term must be a fredholm kernel; got {type(term).__name__}")
+    for what in ("in_dim", "out_dim", "query_dim"):
+        sizes = [getattr(term, what) for term in terms]
+        if len(set(sizes)) > 1:
+            named = ", ".join(f"{type(t).__name__} {size}" for t, size in zip(terms, sizes, strict=True))
+            raise ValueError(f"kernels.Sum: all terms need the same {what}; got {named}")
+    read = {term.pos_dim for term in terms if term.pos_dim is not None}
+    if len(read) > 1:
+        raise ValueError(f"kernels.Sum: terms read positions of different dimensions, {sorted(read)}")
+
+
+def _common_output_domain(terms: Sequence[Kernel], domain: Domain) -> Domain:
+    first, *others = (term.output_domain(domain) for term in terms)
+    for other in others:
+        if not _same_points(first, other):
+            raise ValueError(
+                f"kernels.Sum: the terms give their results at different points, {first!r} and {other!r}; "
+                "choose stride and padding so that they agree"
+            )
+    return first
+
+
+def _same_points(one: Domain, other: Domain) -> bool:
+    """Whether two domains have the same positions; taken on trust where only values could tell and none can be read."""
+    if other is one:
+        return True
+    if other.pos.shape[-2:] != one.pos.shape[-2:]:
+        return False
+    grids = whole_grid(one), whole_grid(other)
+    if grids[0] is not None and grids[1] is not None and grids[0].shape == grids[1].shape:
+        numbers = zip(grids[0].spacing + grids[0].origin, grids[1].spacing + grids[1].origin, strict=True)
+        return all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-8) for a, b in numbers)
+    if not values_can_be_read(one.pos, other.pos):
+        return True
+    return torch.allclose(other.pos.to(one.pos.dtype), one.pos)

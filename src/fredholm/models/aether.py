@@ -7,9 +7,9 @@ from typing import Literal, Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.blocks import YatFeedForward
+from fredholm.blocks.yat_feed_forward import YatFeedForward
 from fredholm.domains import Sequence
-from fredholm.encoders import Text
+from fredholm.encoders.text import Text
 from fredholm.kernels import YatAttention
 from fredholm.models.language_model import ROTARY_BASE, LanguageModel, LanguageState, Positions
 from fredholm.operators import IntegralOperator

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.blocks import BlockState, PostNormBlock
+from fredholm.blocks.post_norm import BlockState, PostNormBlock
 from fredholm.domains import Domain, Sequence
-from fredholm.encoders import Encoder, SeriesBatch
-from fredholm.kernels import ContinuousConvolution, KernelActivation
+from fredholm.encoders.encoder import Encoder
+from fredholm.encoders.series import SeriesBatch
+from fredholm.kernels import ContinuousConvolution
+from fredholm.kernels.convolution.kernel_network import KernelActivation
 from fredholm.operators import IntegralOperator
 
 StackState = tuple[BlockState, ...]

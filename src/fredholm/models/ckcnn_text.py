@@ -7,7 +7,7 @@ from typing import final
 from torch import Tensor, nn
 
 from fredholm.domains import Sequence
-from fredholm.encoders import Text
+from fredholm.encoders.text import Text
 from fredholm.models.ckcnn import ContinuousStack, StackState
 from fredholm.models.language_model import LanguageModel, LanguageState
 

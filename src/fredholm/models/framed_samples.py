@@ -7,8 +7,8 @@ from torch import Tensor
 
 from fredholm.domains import Domain, Points
 from fredholm.domains.checks import values_can_be_read
-from fredholm.fields import Coordinates, Frame
-from fredholm.fields.frames.coordinates import require_digits
+from fredholm.fields.frames.coordinates import Coordinates, require_digits
+from fredholm.fields.frames.frame import Frame
 
 
 class FramedSamples(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.kernels.rotary import check_rotary, rotate
+from fredholm.kernels.attention.rotary import check_rotary, rotate
 from fredholm.models.language_model import ROTARY_BASE, LanguageModel, LanguageState, Positions
 
 

@@ -23,7 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Sequence
-from fredholm.fields import Frame, Identity, PlacedField, SinusoidalField
+from fredholm.fields.frames.frame import Frame
+from fredholm.fields.frames.identity import Identity
+from fredholm.fields.placed import PlacedField
+from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.kernels import Attention, UnnormalisedAttention
 from fredholm.models.framed_samples import framed_samples
 from fredholm.operators import IntegralOperator

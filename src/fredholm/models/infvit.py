@@ -7,16 +7,12 @@ from typing import Literal, Self, final
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.blocks import DiscountedBlock, PreNormBlock, linear_schedule
-from fredholm.encoders import Encoder
-from fredholm.kernels import (
-    Attention,
-    Discount,
-    FactorisedInfiniteAttention,
-    InfiniteAttention,
-    Kernel,
-    LinearInfiniteAttention,
-)
+from fredholm.blocks.discounted import DiscountedBlock
+from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.stochastic_depth import linear_schedule
+from fredholm.encoders.encoder import Encoder
+from fredholm.kernels import Attention, FactorisedInfiniteAttention, InfiniteAttention, Kernel, LinearInfiniteAttention
+from fredholm.kernels.neumann.discount import Discount
 from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
 

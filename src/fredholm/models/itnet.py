@@ -7,13 +7,16 @@ from typing import Literal, Self, final
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.blocks import PreNormBlock, linear_schedule
-from fredholm.encoders import Encoder
+from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.stochastic_depth import linear_schedule
+from fredholm.encoders.encoder import Encoder
 from fredholm.kernels import MLP, Kernel, KernelInputs, LowRankMLP, PointInputs
-from fredholm.kernels.mlp import Activation, check_frequencies
+from fredholm.kernels.perceptron.mlp import Activation, check_frequencies
 from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
-from fredholm.quadrature import KeyProposal, MonteCarlo, Quadrature
+from fredholm.quadrature.monte_carlo import MonteCarlo
+from fredholm.quadrature.proposal import KeyProposal
+from fredholm.quadrature.quadrature import Quadrature
 
 
 @final

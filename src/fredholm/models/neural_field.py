@@ -8,10 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.blocks import PreNormBlock
+from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.domains import Domain, Sequence
-from fredholm.fields import Field, Frame, PlacedField
-from fredholm.kernels import Attention, Kernel, LinearAttention, fourier_features, sample_frequencies
+from fredholm.fields.field import Field
+from fredholm.fields.frames.frame import Frame
+from fredholm.fields.placed import PlacedField
+from fredholm.kernels import Attention, Kernel, LinearAttention
+from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
 from fredholm.models.framed_samples import FramedSamples, framed_samples
 from fredholm.operators import IntegralOperator
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Points, Union
-from fredholm.encoders import Encoder
+from fredholm.encoders.encoder import Encoder
 
 Pool = Literal["cls", "mean"]
 """What the head reads: a learned token at the centre of the unit box, or the integral mean of the signal."""

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fredholm.domains import Domain
 from fredholm.evaluation import AUTO, ROUTES, Dense, Integral, Route
-from fredholm.evaluation.cost import PeakMemory, synchronize
 from fredholm.kernels import Kernel
+from fredholm.operators.cost import PeakMemory, synchronize
 from fredholm.operators.integral import IntegralOperator
 from fredholm.operators.route_comparison import RouteComparison, RouteCost
-from fredholm.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Quadrature
 
 
 def compare_routes(

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 
 from fredholm.kernels import MLP, LowRankMLP, PointInputs
-from fredholm.kernels.mlp import Activation
+from fredholm.kernels.perceptron.mlp import Activation
 from fredholm.operators.integral import IntegralOperator
 from fredholm.operators.low_rank_fit import LowRankFit, measured
 from fredholm.operators.sampled_signals import Sample, Signal, draw, signals_of, split

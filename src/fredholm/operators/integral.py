@@ -13,7 +13,8 @@ from fredholm.evaluation import AUTO, Evaluation, Integral, StatefulEvaluation
 from fredholm.kernels import Kernel, State, Stateful
 from fredholm.operators.arguments import check_state, prepare
 from fredholm.operators.auxiliary_loss import is_collecting, offer
-from fredholm.quadrature import Nodes, Quadrature
+from fredholm.quadrature.nodes import Nodes
+from fredholm.quadrature.quadrature import Quadrature
 
 
 @final

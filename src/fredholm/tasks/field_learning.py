@@ -12,8 +12,11 @@ from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
 from fredholm.domains import Points
-from fredholm.fields import Field, Frame, PlacedField, refine
-from fredholm.models import FieldOperator
+from fredholm.fields.field import Field
+from fredholm.fields.frames.frame import Frame
+from fredholm.fields.placed import PlacedField
+from fredholm.fields.refine import refine
+from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks.fields import FieldSet, FieldSplits, Samples, open_fields, read_fields
 from fredholm.tasks.fields.answer import Answer, Evaluated, answered, places
 from fredholm.tasks.fields.batches import draw_samples, joined, standardise

@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.encoders import Image
-from fredholm.models import InfViT, ITNet, SignalModel
+from fredholm.encoders.image import Image
+from fredholm.models.infvit import InfViT
+from fredholm.models.itnet import ITNet
+from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.images import ImageDataset, ImageSplits, open_images, read_images
 from fredholm.tasks.task import Batch, Objective, Prediction, Task

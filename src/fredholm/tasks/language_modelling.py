@@ -14,7 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.models import GPT2, Aether, CKCNNText, LanguageModel, Sampling
+from fredholm.models.aether import Aether
+from fredholm.models.ckcnn_text import CKCNNText
+from fredholm.models.generation import Sampling
+from fredholm.models.gpt2 import GPT2
+from fredholm.models.language_model import LanguageModel
 from fredholm.tasks.task import Batch, EpochTask, Objective, Prediction, Task
 from fredholm.tasks.text import (
     IGNORED,

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.encoders import Series, SeriesBatch
-from fredholm.models import CKCNN, ContinuousStack
+from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.models.ckcnn import CKCNN, ContinuousStack
 from fredholm.tasks.series import (
     Dropped,
     Fill,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fredholm.operators import collect_auxiliary_losses
-from fredholm.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Quadrature
 from fredholm.tasks.task import Batch, Task
 from fredholm.training.config import TrainingConfig
 from fredholm.training.device import choose_device, move

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from fredholm.operators import from_torch, to_torch
+from fredholm.layers import from_torch, to_torch
 from fredholm.verification.check import EXACT, GRADIENT, Check, relative_error
 
 

@@ -7,17 +7,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fredholm.domains import Domain, Sequence
-from fredholm.kernels import (
-    GRU,
-    LSTM,
-    RNN,
-    CellRecurrence,
-    DiagonalStateSpace,
-    LinearRNN,
-    LinearSystem,
-    SelectiveStateSpace,
-)
-from fredholm.kernels.linear_system import Rule
+from fredholm.kernels import GRU, LSTM, RNN, DiagonalStateSpace, LinearRNN, LinearSystem, SelectiveStateSpace
+from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence
+from fredholm.kernels.recurrence.linear_system import Rule
 from fredholm.verification.check import Equality, operator_of
 
 BATCH, LENGTH = 2, 7

@@ -9,16 +9,7 @@ import pytest
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.fields import (
-    FieldSet,
-    FieldSplits,
-    Samples,
-    darcy,
-    open_fields,
-    read_csv,
-    read_fields,
-    read_npz,
-)
+from fredholm.tasks.fields import FieldSet, FieldSplits, Samples, darcy, open_fields, read_csv, read_fields, read_npz
 from fredholm.tasks.fields.open import read_places
 
 

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
-from fredholm.kernels import FrobeniusNorm, HopActivation, HopForm, HopNorm, Neumann, RowNorm
-from fredholm.kernels.head_blocks import each_query_head
+from fredholm.kernels import FrobeniusNorm, HopNorm, Neumann, RowNorm
+from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.neumann.neumann import HopActivation, HopForm
 
 ACTIVATIONS: tuple[HopActivation, ...] = ("relu", "gelu", "abs", "identity")
 NORMS: tuple[type[HopNorm], ...] = (FrobeniusNorm, RowNorm)

@@ -8,7 +8,7 @@ from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.inputs import ACTIVATIONS, NORMS, HopInputs, HopPlan, continued, gathered
 from fredholm.evaluation.neumann.op import hops
 from fredholm.kernels import Neumann, State
-from fredholm.kernels.head_blocks import each_query_head
+from fredholm.kernels.heads import each_query_head
 
 
 def common_refusals(integral: Integral[Neumann]) -> list[str]:

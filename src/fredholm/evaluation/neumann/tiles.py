@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.neumann.inputs import ACTIVATIONS
-from fredholm.kernels.neumann import HopActivation, activate_hop, normal_distribution
+from fredholm.kernels.neumann.neumann import HopActivation, activate_hop, normal_distribution
 
 
 class Rows(NamedTuple):

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.pairwise import IntegralInputs
+from fredholm.evaluation.perceptron.inputs import IntegralInputs
 from fredholm.evaluation.triton.owned import Owned
 from fredholm.evaluation.triton.problem import Problem, padded
 from fredholm.evaluation.triton.table_gradient import gather_table_kernel, relative_gradient_kernel

@@ -6,7 +6,7 @@ from typing import final
 from torch import Tensor
 
 from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.factorised_sum import integrate_factorised
+from fredholm.evaluation.features.factorised_sum import integrate_factorised
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.triton.feature_op import feature_sums_triton, feature_tables_triton
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals

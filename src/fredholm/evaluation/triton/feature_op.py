@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import differentiable, pullback
-from fredholm.evaluation.factors.inputs import FeatureInputs
-from fredholm.evaluation.factors.op import kept_gradients, plain_sums, plain_tables
+from fredholm.evaluation.features.inputs import FeatureInputs
+from fredholm.evaluation.features.op import kept_gradients, plain_sums, plain_tables
 
 
 @torch.library.custom_op("fredholm::feature_sums_triton", mutates_args=())

@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.factors.inputs import FeatureInputs
+from fredholm.evaluation.features.inputs import FeatureInputs
 from fredholm.evaluation.triton.feature_kernels import point_sums_kernel, unit_sums_kernel
 from fredholm.evaluation.triton.problem import activation_for, padded, precision
 from fredholm.evaluation.triton.tiles import choose_tile, launch

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import differentiable
-from fredholm.evaluation.pairwise import IntegralInputs
+from fredholm.evaluation.perceptron.inputs import IntegralInputs
 
 
 @torch.library.custom_op("fredholm::mlp_integral_triton", mutates_args=())

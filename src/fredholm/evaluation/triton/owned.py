@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.pairwise import IntegralInputs
+from fredholm.evaluation.perceptron.inputs import IntegralInputs
 from fredholm.evaluation.triton.gradients import gradients_kernel
 from fredholm.evaluation.triton.problem import Problem, padded
 from fredholm.evaluation.triton.tiles import choose_tile, launch

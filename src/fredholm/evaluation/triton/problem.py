@@ -5,8 +5,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.pairwise import IntegralInputs
-from fredholm.evaluation.pairwise.inputs import Block
+from fredholm.evaluation.perceptron.inputs import Block, IntegralInputs
 
 WORKSPACE_BYTES = 1 << 26
 """What S, Y or T of the owners that are launched at once may fill: more than a launch needs to fill a GPU, little

@@ -8,9 +8,8 @@ from torch import Tensor
 from fredholm.domains import GridBlock
 from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.pairwise import IntegralInputs
-from fredholm.evaluation.tiled import integrate_pairwise
-from fredholm.evaluation.toeplitz import common_grid
+from fredholm.evaluation.perceptron.inputs import IntegralInputs
+from fredholm.evaluation.perceptron.tiled import common_grid, integrate_pairwise
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
 from fredholm.evaluation.triton.op import mlp_integral_triton
 from fredholm.kernels import PairwiseMLP

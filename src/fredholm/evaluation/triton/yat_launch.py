@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.attention.sums.forward import reciprocal
+from fredholm.evaluation.attention.sums.inputs import YatInputs
 from fredholm.evaluation.triton.problem import padded, precision
 from fredholm.evaluation.triton.tiles import Tile, launch
 from fredholm.evaluation.triton.yat_kernels import yat_forward_kernel, yat_key_kernel, yat_query_kernel
-from fredholm.evaluation.yat_sums import YatInputs, reciprocal
 from fredholm.kernels import Softermax
-from fredholm.kernels.normalisers.normaliser import TINY
+from fredholm.kernels.attention.normalisers import TINY
 
 
 class Settings(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.attention.sums.inputs import YatInputs, decoded
 from fredholm.evaluation.custom_op import differentiable
-from fredholm.evaluation.yat_sums.inputs import YatInputs, decoded
 
 
 @torch.library.custom_op("fredholm::yat_sums_triton", mutates_args=())

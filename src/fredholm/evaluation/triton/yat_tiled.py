@@ -5,13 +5,14 @@ from typing import final
 
 from torch import Tensor
 
+from fredholm.evaluation.attention.sums.inputs import YatInputs
+from fredholm.evaluation.attention.yat_tiled import continue_scores, integrate_scores
 from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
 from fredholm.evaluation.triton.yat_op import yat_sums_triton
-from fredholm.evaluation.yat_sums import YatInputs
-from fredholm.evaluation.yat_tiled import continue_scores, integrate_scores
-from fredholm.kernels import Softermax, Softmax, State, YatScored
+from fredholm.kernels import Softermax, Softmax, State
+from fredholm.kernels.attention.yat import YatScored
 
 
 @final

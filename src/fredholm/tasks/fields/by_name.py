@@ -2,19 +2,17 @@
 
 from typing import Literal
 
-from fredholm.fields import (
-    SIREN,
-    Affine,
-    Diagonal,
-    Field,
-    Frame,
-    FreeSinusoidalField,
-    Identity,
-    Isotropic,
-    Periodic,
-    Rotational,
-    SinusoidalField,
-)
+from fredholm.fields.field import Field
+from fredholm.fields.frames.affine import Affine
+from fredholm.fields.frames.diagonal import Diagonal
+from fredholm.fields.frames.frame import Frame
+from fredholm.fields.frames.identity import Identity
+from fredholm.fields.frames.isotropic import Isotropic
+from fredholm.fields.frames.periodic import Periodic
+from fredholm.fields.frames.rotational import Rotational
+from fredholm.fields.free_sinusoidal import FreeSinusoidalField
+from fredholm.fields.sinusoidal import SinusoidalField
+from fredholm.fields.siren import SIREN
 
 FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational", "periodic"]
 FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]

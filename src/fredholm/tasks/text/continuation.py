@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from fredholm.models import LanguageModel, Sampling, generate
+from fredholm.models.generation import Sampling, generate
+from fredholm.models.language_model import LanguageModel
 
 from .tokenizer import Tokenizer
 

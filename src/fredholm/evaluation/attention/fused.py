@@ -1,0 +1,112 @@
+"""Softmax attention by PyTorch's fused kernel."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from fredholm.domains import Domain
+from fredholm.domains.checks import values_can_be_read
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import State
+from fredholm.kernels.attention.dot_product import DotProduct, DotProductForm
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class FusedAttention(StatefulRoute[DotProduct]):
+    """For `DotProduct` kernels: `scaled_dot_product_attention`, with masses and pair weights as what it adds to scores.
+
+    On hardware with a flash kernel memory is O(N·d) where no masses, masks or pair weights are given.
+    """
+
+    marker = DotProduct
+    weighs_pairs = True
+
+    def refusals(self, integral: Integral[DotProduct]) -> list[str]:
+        """Refuses nothing; see `Route.refusals`."""
+        return []
+
+    def compute(self, integral: Integral[DotProduct]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, domain, query_domain = integral.kernel, integral.domain, integral.query_domain
+        form = kernel.dot_product_form(integral.u, integral.query)
+        if domain.is_plain and (not kernel.is_causal or _counts_indices(domain, query_domain)):
+            return _attend(form, None, kernel.is_causal)
+        mask, some = _mask(kernel, domain, query_domain, form.query.dtype)
+        out = _attend(form, mask, is_causal=False)
+        return out if some is None else torch.where(_by_channel(some, out, kernel.num_heads), out, 0.0)
+
+    def run_refusals(self, integral: Integral[DotProduct], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses what a cache of keys does not remember."""
+        return cache_refusals(integral, reset)
+
+    def advance(
+        self, integral: Integral[DotProduct], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`: the state is every key and value so far."""
+        query, key, value, scale = integral.kernel.dot_product_form(integral.u, integral.u)
+        if state is not None:
+            key, value = torch.cat([state[0], key], dim=2), torch.cat([state[1], value], dim=2)
+        length, total = query.shape[2], key.shape[2]
+        if length == total:
+            return _attend(DotProductForm(query, key, value, scale), None, is_causal=True), (key, value)
+        ahead = torch.ones(length, total, dtype=torch.bool, device=key.device).tril(total - length)
+        return _attend(DotProductForm(query, key, value, scale), ahead, is_causal=False), (key, value)
+
+
+def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tensor:
+    query, key, value, scale = form
+    if key.shape[2] == 0:
+        # fused kernels refuse an empty sum, whose value and gradients are 0
+        key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], dim=1) for part in (key, value))
+        return (query @ key.mT @ value).transpose(1, 2).flatten(2)
+    out = scaled_dot_product_attention(
+        query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+    )
+    if out.device.type == "cpu":
+        # torch's kernel for few points answers 0 to a query that is NaN
+        out = out + 0.0 * query.sum(-1, keepdim=True)
+    return out.transpose(1, 2).flatten(2)
+
+
+def _mask(kernel: DotProduct, domain: Domain, query_domain: Domain, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """What is kept of, or added to, scores, `(B', H', Nq or 1, N)`; and which queries see anything, None if all do.
+
+    A query that sees nothing is shown everything, since fused kernels give NaN for it; its result is to be set to 0.
+    """
+    visible = kernel.visible(domain, query_domain)
+    some = visible.any(-1, keepdim=True)
+    if values_can_be_read(some) and bool(some.all()):
+        some = None
+    else:
+        visible = visible | ~some
+    if domain.is_even:
+        return visible, some
+    return torch.where(visible, _log_mass(kernel, domain, dtype), -torch.inf), some
+
+
+def _by_channel(some: Tensor, out: Tensor, num_heads: int) -> Tensor:
+    """`(B', H', Nq or 1, 1)` as it applies to a result `(B, Nq, H·d)`."""
+    batch, num_queries, channels = out.shape
+    by_head = some.expand(batch, num_heads, num_queries, channels // num_heads)
+    return by_head.transpose(1, 2).flatten(2)
+
+
+def _counts_indices(domain: Domain, query_domain: Domain) -> bool:
+    """Whether the i-th query sees the points up to the i-th, by the order of indices."""
+    by_time = domain.times is not None and query_domain.times is not None
+    return query_domain.num_points == domain.num_points and not by_time
+
+
+def _log_mass(kernel: DotProduct, domain: Domain, dtype: torch.dtype) -> Tensor:
+    """log(ω_j m_ij), `(B', H', Nq or 1, N)`; 0 in place of log 0, which is hidden elsewhere."""
+    mass = kernel.measure(domain)
+    log_mass = torch.where(mass > 0, mass, 1.0).log()
+    log_mass = (log_mass if log_mass.ndim == 2 else log_mass[None])[:, None, None]
+    if domain.pair_bias is not None and domain.pair_bias.dtype != torch.bool:
+        log_mass = log_mass + torch.where(domain.pair_bias > -torch.inf, domain.pair_bias, 0.0)
+    return log_mass.to(dtype)

@@ -1,0 +1,1 @@
+"""Sums of values whose densities come from Yat scores, tile by tile, forward and backward."""

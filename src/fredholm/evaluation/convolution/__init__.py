@@ -1,0 +1,1 @@
+"""Integrals of functions of the displacement: torch's convolution, transforms, and tiles."""

@@ -1,0 +1,128 @@
+"""Long signals in blocks: each is filtered by itself, and what it gives beyond its end is added to its neighbours.
+
+Legend, along an axis
+    n, k      points of the signal, taps of the filter
+    S         points of a block, S >= k - 1
+
+    v(x) = Σ_t Ψ(t) u(x + t), x = 1 - k ... n - 1, is a sum over blocks. Block j gives x - j S = 1 - k ... S - 1, of
+    which it shares k - 1 places with the block before it and as many with the one after, and none with others.
+"""
+
+import math
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fredholm.evaluation.convolution.filtering import extend, fast_length
+from fredholm.evaluation.convolution.op import feature_convolution
+
+LEAST_LENGTH = 256
+"""Points below which a block along an axis does not pay for its own handling."""
+
+
+class Axis(NamedTuple):
+    """What is filtered along one axis."""
+
+    signal: int  # n
+    taps: int  # k
+    first: int  # x of the first result
+    results: int
+
+    @property
+    def length(self) -> int:
+        """Points of a transform, at which no wanted result wraps round onto another."""
+        n, k, x, m = self
+        return fast_length(max(n, k, m, n - x, x + m - 1 + k))
+
+    def block(self, length: int) -> "Axis":
+        """A block whose transform has this many points, with all results that it gives."""
+        step = length - self.taps + 1
+        return Axis(step, self.taps, 1 - self.taps, length)
+
+
+class Plan(NamedTuple):
+    """A filtering, and how its signal is cut."""
+
+    batch: int
+    in_dim: int
+    out_dim: int
+    groups: int
+    num_features: int
+    axes: tuple[Axis, ...]
+    blocks: tuple[Axis, ...]
+    """What one block is along each axis; the axis itself where it is not cut."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the signal goes in blocks along some axis."""
+        return self.blocks != self.axes
+
+    @property
+    def cost(self) -> float:
+        """In floating-point operations: 2.5 L (log2 L + m) a real transform of L points, 8 a complex product and sum.
+
+        m counts the passes over memory: 10, and 13 where the signal is cut into blocks (measured on processors).
+        """
+        points = math.prod(block.length for block in self.blocks)
+        cuts = math.prod(-(-axis.signal // block.signal) for axis, block in zip(self.axes, self.blocks, strict=True))
+        pairs = self.in_dim * self.out_dim // self.groups
+        transforms = self.batch * cuts * (self.in_dim + self.out_dim) + self.num_features
+        products = (8 * self.batch * cuts + 4 * self.num_features) * pairs
+        passes = 13 if self.is_cut else 10
+        return transforms * 2.5 * points * (math.log2(max(points, 2)) + passes) + products * points / 2
+
+    def cheapest(self) -> "Plan":
+        """The plan of least cost, of those whose blocks have a power of two, or thrice one, of points along an axis."""
+        best = self
+        for place, axis in enumerate(self.axes):
+            power = LEAST_LENGTH
+            while power < axis.length:
+                for length in (power, 3 * power // 2):
+                    if 2 * axis.taps <= length < axis.length:
+                        blocks = (*best.blocks[:place], axis.block(length), *best.blocks[place + 1 :])
+                        other = best._replace(blocks=blocks)
+                        best = other if other.cost < best.cost else best
+                power *= 2
+        return best
+
+
+def filtered(image: Tensor, features: Tensor, weight: Tensor, plan: Plan, elements: int) -> Tensor:
+    """v at the wanted places, `(B, d_out, *results)`; tensors and `elements` as in `feature_convolution`."""
+    for place, (axis, block) in enumerate(zip(plan.axes, plan.blocks, strict=True), start=2):
+        if block is not axis:
+            image = _cut(image, place, block.signal)
+    out = feature_convolution(
+        image,
+        features,
+        weight,
+        [block.first for block in plan.blocks],
+        [block.results for block in plan.blocks],
+        [block.length for block in plan.blocks],
+        elements,
+    )
+    # what was cut last is the innermost of the batch
+    for place, (axis, block) in reversed(list(enumerate(zip(plan.axes, plan.blocks, strict=True), start=2))):
+        if block is not axis:
+            out = _joined(out, place, axis, block)
+    return out
+
+
+def _cut(image: Tensor, place: int, step: int) -> Tensor:
+    """Blocks of `step` points along one axis, as entries of the batch."""
+    lacking = -image.shape[place] % step
+    image = pad(image, (0, 0) * (image.ndim - 1 - place) + (0, lacking)).unflatten(place, (-1, step))
+    return image.movedim(place, 1).flatten(0, 1)
+
+
+def _joined(values: Tensor, place: int, axis: Axis, block: Axis) -> Tensor:
+    """The sum of what the blocks along one axis give, where results are wanted."""
+    step, overlap = block.signal, block.taps - 1
+    parts = values.unflatten(0, (-1, -(-axis.signal // step)))
+    parts = parts.movedim((1, place + 1), (-2, -1))  # (B, d_out, *other axes, blocks, S + k - 1)
+    own, beyond = parts.split([step, overlap], dim=-1)
+    later = pad(beyond, (0, step - overlap)).flatten(-2)
+    total = pad(own.flatten(-2), (0, step)) + pad(later, (step, 0))
+    ahead = axis.first + overlap
+    total = extend(total, (*((0, 0),) * (total.ndim - 3), (-ahead, ahead + axis.results - total.shape[-1])), "zeros")
+    return total.movedim(-1, place)

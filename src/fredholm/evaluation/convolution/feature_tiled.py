@@ -1,0 +1,216 @@
+"""Kernels of a few features of the displacement, on any points, a strip of queries at a time.
+
+Legend
+    x_i, y_j   queries and keys                 φ_k, M_k   features and their matrices, k = 1 ... w
+    ω_j, m_ij  mass of a key, and of a pair
+
+    v_i = Σ_j ω_j m_ij κ(x_i, y_j) u_j = Σ_k M_k S_ik,    S_ik = Σ_j m_ij φ_k(x_i - y_j) ω_j u_j
+
+
+Which keys the queries of a kernel of bounded reach can see, and strips of queries that see much the same keys."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, whole_grid
+from fredholm.domains.checks import values_can_be_read
+from fredholm.evaluation.convolution.filtering import at_least_float32
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.recomputed import recomputed
+from fredholm.kernels import FeatureFilter
+
+SLACK = 1e-3
+"""Share of all points' extent by which a reach is widened, for the kernel's own rounding at its ends."""
+
+
+class Strip(NamedTuple):
+    """Some queries and the keys that they meet, both consecutive."""
+
+    queries: slice
+    keys: slice
+
+
+class Reach(NamedTuple):
+    """The order along the first axis in which the keys that a query sees are consecutive, and where they are.
+
+    An order is `(B' or 1, n)`, or None where points are in order.
+    """
+
+    query_order: Tensor | None
+    key_order: Tensor | None
+    starts: list[int]  # of each query, in that order: the first key that it may see in some batch entry
+    stops: list[int]  # the first one after those that it may see
+
+
+def reach_of(kernel: FeatureFilter, domain: Domain, asked: Domain) -> Reach | None:
+    """What a kernel can see from each query; None where it sees everything, or nobody can tell.
+
+    Where positions cannot be read, as in a graph that is traced, nobody can; on a torus all may be near.
+    """
+    limited = kernel.is_causal or kernel.horizon is not None
+    if not limited or domain.is_periodic or not values_can_be_read(domain.pos, asked.pos):
+        return None
+    if min(domain.num_points, asked.num_points) == 0:
+        return None
+    keys, key_order = _in_order(domain)
+    queries, query_order = _in_order(asked)
+    batch = max(len(keys), len(queries))
+    keys, queries = keys.expand(batch, -1).contiguous(), queries.expand(batch, -1)
+    horizon = torch.inf if kernel.horizon is None else kernel.horizon
+    extent = torch.maximum(keys[:, -1], queries[:, -1]).max() - torch.minimum(keys[:, 0], queries[:, 0]).min()
+    slack = SLACK * extent
+    starts = torch.searchsorted(keys, (queries - horizon - slack).contiguous())
+    ahead = 0.0 if kernel.is_causal else horizon
+    stops = torch.searchsorted(keys, (queries + ahead + slack).contiguous(), right=True)
+    first, after = torch.stack([starts.amin(0), stops.amax(0)]).tolist()
+    return Reach(query_order, key_order, first, after)
+
+
+def _in_order(domain: Domain) -> tuple[Tensor, Tensor | None]:
+    """Where points are along the first axis, `(B' or 1, n)` and never decreasing, and the order that makes it so."""
+    places = domain.pos[..., 0].detach().to(torch.float64)
+    places = places if places.ndim == 2 else places[None]
+    if bool((places.diff(dim=-1) >= 0).all()):
+        return places, None
+    ordered, order = places.sort(dim=-1)
+    return ordered, order
+
+
+def strips(
+    num_queries: int, num_keys: int, reach: Reach | None, per_pair: int, per_query: int, elements: int
+) -> Iterator[Strip]:
+    """Every query once, with all keys that it may see; at least one strip, be it without queries.
+
+    Args:
+        num_queries, num_keys: how many there are.
+        reach: which keys each query may see; None: all.
+        per_pair, per_query: what a pair and a query need.
+        elements: how much a strip may need, about.
+    """
+    if reach is None:
+        rows = max(1, elements // max(per_pair * num_keys, per_query, 1))
+        for first in range(0, max(num_queries, 1), rows):
+            yield Strip(slice(first, min(first + rows, num_queries)), slice(0, num_keys))
+        return
+    first = 0
+    while first < num_queries:
+        low, high, stop = reach.starts[first], reach.stops[first], first + 1
+        while stop < num_queries:
+            wider = min(low, reach.starts[stop]), max(high, reach.stops[stop])
+            if (stop + 1 - first) * max(per_pair * (wider[1] - wider[0]), per_query) > elements:
+                break
+            (low, high), stop = wider, stop + 1
+        yield Strip(slice(first, stop), slice(low, max(low, high)))
+        first = stop
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class FeatureTiled(Route[FeatureFilter]):
+    """For `FeatureFilter` kernels on any points: matrices after the integral, features computed anew backward.
+
+    A pair costs its features, once for all batch entries that share their positions, and 2w d_in flops an entry:
+    d_out times fewer than κ u needs. Memory is O(N d) and that of one strip, in which some queries meet the keys that
+    they can see: keys after them all, for a causal kernel, and keys beyond the horizon are passed over. Sums are in
+    float32 at least. Under the compiler, which knows no positions, no key is passed over.
+
+    Args:
+        strip_elements: entries of φ in a strip, about; None: 2^20 on a CPU, 2^25 elsewhere. What computes them needs
+            several times as much.
+    """
+
+    marker = FeatureFilter
+    weighs_pairs = True
+    strip_elements: int | None = None
+
+    def refusals(self, integral: Integral[FeatureFilter]) -> list[str]:
+        """Refuses pairs that weigh differently from head to head, because these kernels have no heads."""
+        domain = integral.domain
+        if domain.pair_bias is not None and domain.pair_bias.shape[1] > 1:
+            return ["pairs weigh differently from head to head, and this kernel has no heads"]
+        return []
+
+    def compute(self, integral: Integral[FeatureFilter]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
+        elements = self.strip_elements or (1 << 20 if u.device.type == "cpu" else 1 << 25)
+        with torch.autocast(u.device.type, enabled=False):
+            values = at_least_float32(u)
+            values = values * kernel.measure(domain).to(values.dtype)[..., None]
+            weight = kernel.feature_weight().to(values.dtype)
+            reach = reach_of(kernel, domain, asked)
+            sums = FeatureSums(kernel, domain, asked, reach)
+            values = sums.by_position(values)
+            per_pair, per_query = len(values) * len(weight), len(weight) * values[:, :1].numel()
+            rows = [
+                sums.integral(strip, values, weight)
+                for strip in strips(asked.num_points, domain.num_points, reach, per_pair, per_query, elements)
+            ]
+            out = sums.by_query(torch.cat(rows, dim=1))
+        return out.to(u.dtype)
+
+
+@final
+class FeatureSums:
+    """One integral: its points in the order of their reach, and how a strip of it is computed.
+
+    Batch entries that share all positions are computed together: P distinct sets of positions with E entries each.
+    """
+
+    def __init__(self, kernel: FeatureFilter, domain: Domain, asked: Domain, reach: Reach | None) -> None:
+        self.kernel, self.domain, self.keys = kernel, domain, whole_grid(domain)
+        self.key_order, self.query_order = (None, None) if reach is None else (reach.key_order, reach.query_order)
+        self.query_pos, self.key_pos = _ordered(asked.pos, self.query_order), _ordered(domain.pos, self.key_order)
+        self.pairs = domain.pair_weights
+        if self.pairs is not None:
+            self.pairs = _ordered(_ordered(self.pairs[:, 0], self.query_order).mT, self.key_order).mT
+        distinct = [side.ndim == 3 and len(side) > 1 for side in (self.query_pos, self.key_pos)]
+        self.is_shared = not any(distinct) and (self.pairs is None or len(self.pairs) == 1)
+
+    def by_position(self, values: Tensor) -> Tensor:
+        """`(B, N, d)` as `(P, N, E, d)`, in the keys' order."""
+        values = _ordered(values, self.key_order)
+        return values.transpose(0, 1)[None] if self.is_shared else values[:, :, None]
+
+    def by_query(self, out: Tensor) -> Tensor:
+        """`(P, Nq, E, d)` as `(B, Nq, d)`, in the order that was asked for."""
+        out = out.transpose(1, 2).flatten(0, 1)
+        return out if self.query_order is None else _ordered(out, self.query_order.argsort(dim=-1))
+
+    def integral(self, strip: Strip, values: Tensor, weight: Tensor) -> Tensor:
+        """v at the queries of a strip, `(P, nq, E, d_out)`; only its inputs are kept for the backward pass."""
+        return recomputed(self.kernel, self._integral, strip, values, weight)
+
+    def _integral(self, strip: Strip, values: Tensor, weight: Tensor) -> Tensor:
+        features = self._features(strip).to(values.dtype)  # (P, nq, nk, w)
+        by_query = features.transpose(-1, -2).flatten(1, 2)  # (P, nq·w, nk)
+        sums = by_query @ values[:, strip.keys].flatten(2)  # S: (P, nq·w, E·d_in)
+        groups = self.kernel.groups
+        blocks = sums.unflatten(2, (values.shape[2], groups, -1)).unflatten(1, (-1, len(weight)))
+        matrices = weight.unflatten(1, (groups, -1))
+        return torch.einsum("pqkegi,kgoi->pqego", blocks, matrices).flatten(3)
+
+    def _features(self, strip: Strip) -> Tensor:
+        """m φ, `(P, nq, nk, w)`."""
+        queries, keys = self.query_pos[..., strip.queries, :], self.key_pos[..., strip.keys, :]
+        displacement = self.domain.wrap(queries[..., :, None, :] - keys[..., None, :, :])
+        features = self.kernel.features_on(displacement, self.keys)
+        features = features if features.ndim == 4 else features[None]
+        if self.pairs is None:
+            return features
+        return features * self.pairs[:, strip.queries, strip.keys, None].to(features.dtype)
+
+
+def _ordered(values: Tensor, order: Tensor | None) -> Tensor:
+    """Points, `(N, d)` or `(B', N, d)`, in another order, `(B' or 1, N)`; one batch size 1 if both are shared."""
+    if order is None:
+        return values
+    values = values if values.ndim == 3 else values[None]
+    batch = max(len(values), len(order))
+    index = order.expand(batch, -1)[..., None].expand(-1, -1, values.shape[-1])
+    return values.expand(batch, -1, -1).gather(1, index)

@@ -1,0 +1,112 @@
+"""What the routes of stationary kernels share: the signal as an image, the filter, and the signal beyond its grid.
+
+What the routes by the fast Fourier transform share."""
+
+import abc
+from typing import Generic, NamedTuple, TypeVar, final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import GridBlock, whole_grid
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import Stationary
+from fredholm.kernels.convolution.stationary import FilterGeometry
+
+
+def fast_length(least: int) -> int:
+    """The smallest number >= `least` without prime factors above 7."""
+    length = least
+    while True:
+        rest = length
+        for prime in (2, 3, 5, 7):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return length
+        length += 1
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """What transforms compute in."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+S = TypeVar("S", bound=Stationary, covariant=True)
+
+
+class Filtering(NamedTuple, Generic[S]):
+    """A stationary integral between two whole grids."""
+
+    kernel: S
+    keys: GridBlock
+    queries: GridBlock
+    geometry: FilterGeometry
+
+    @property
+    def weight(self) -> Tensor:
+        """The filter's coefficients; see `Stationary.filter_weight`."""
+        return self.kernel.filter_weight(self.keys, self.queries)
+
+
+def as_filtering(integral: Integral[S]) -> Filtering[S] | str:
+    """The integral as a filter, or in a sentence why it is none."""
+    kernel, keys, queries = integral.kernel, whole_grid(integral.domain), whole_grid(integral.query_domain)
+    if keys is None:
+        return "the points of the signal are not one whole regular grid"
+    if queries is None:
+        return "the queries are not one whole regular grid"
+    geometry = kernel.filter_geometry(keys, queries)
+    if geometry is None:
+        return "the queries do not lie at the centres of the filter's windows"
+    for n, pair in zip(keys.shape, geometry.padding, strict=True):
+        limit = {"reflect": n - 1, "circular": n}.get(geometry.mode)
+        if limit is not None and max(pair) > limit:
+            return f"the signal is continued by {max(pair)} cells, more than once over its {n} cells"
+    return Filtering(kernel, keys, queries, geometry)
+
+
+class FilterRoute(Route[S]):
+    """A route for `Stationary` kernels between aligned regular grids, which filters the signal as one image."""
+
+    marker = Stationary
+
+    @abc.abstractmethod
+    def filter_refusals(self, filtering: Filtering[S], batch_size: int) -> list[str]:
+        """Why this route cannot compute this filter, a sentence each."""
+
+    @abc.abstractmethod
+    def filtered(self, image: Tensor, filtering: Filtering[S], bias: Tensor | None = None) -> Tensor:
+        """The image, `(B, d_in, *n)`, filtered: `(B, d_out, *m)`, plus a constant `(d_out,)` if one is given."""
+
+    @final
+    def refusals(self, integral: Integral[S]) -> list[str]:
+        """Refuses other points, and what `filter_refusals` says."""
+        filtering = integral.once(as_filtering)
+        return [filtering] if isinstance(filtering, str) else self.filter_refusals(filtering, integral.u.shape[0])
+
+    @final
+    def compute(self, integral: Integral[S]) -> Tensor:
+        """See `Route.compute`; signal and image share their memory where every point counts once."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
+        filtering = integral.once(as_filtering)
+        if isinstance(filtering, str):
+            raise ValueError(f"{self.name} refuses this integral: {filtering}")
+        uniform = domain.uniform_parts is not None and len(domain.uniform_parts) == 1
+        if not (kernel.counts_points and uniform and domain.mask is None):
+            u = u * kernel.measure(domain).to(u.dtype)[..., None]
+        image = u.unflatten(1, filtering.keys.shape).movedim(-1, 1)
+        return self.filtered(image, filtering).flatten(2).transpose(1, 2)
+
+
+def extend(image: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+    """The signal continued by `padding` (lo, hi) cells along each axis; negative ones are cut off."""
+    beyond = [max(cells, 0) for pair in reversed(padding) for cells in pair]
+    if any(beyond):
+        image = torch.nn.functional.pad(image, beyond, mode="constant" if mode == "zeros" else mode)
+    for axis, (lo, hi) in enumerate(padding, start=2):
+        if lo < 0 or hi < 0:
+            start = max(-lo, 0)
+            image = image.narrow(axis, start, image.shape[axis] - start - max(-hi, 0))
+    return image

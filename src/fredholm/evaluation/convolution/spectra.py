@@ -1,0 +1,187 @@
+"""A filter made of few features, applied and differentiated in chunks of frequencies.
+
+Legend
+    x, t         place of a result, and a tap                û, F u    spectrum of u at L points
+    φ_k(t), M_k  features and their matrices                 Ψ         Σ_k φ_k M_k
+    ḡ            gradient of g, which is v, u, φ or M        b         entry of the batch
+
+    v(x)   = Σ_t Ψ(t) u(x + t),          v̂ = conj(Ψ̂) û
+    ū(s)   = Σ_x Ψ(s - x)ᵀ v̄(x),        F ū = Ψ̂ᵀ F v̄
+    Ψ̄(t)  = Σ_b Σ_x v̄(x) u(x + t)ᵀ,    F Ψ̄ = Σ_b conj(F v̄) ûᵀ
+    φ̄_k(t) = ⟨M_k, Ψ̄(t)⟩,   M̄_k = Σ_t φ_k(t) Ψ̄(t) = Re Σ conj(φ̂_k) F Ψ̄ / L, over all frequencies
+
+Only the spectra of u, v and the φ_k are ever whole: Ψ̂, with its d_out x d_in entries a frequency, lives for a chunk.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm.evaluation.perceptron.tiling import Workspace, ranges
+
+
+class Window(NamedTuple):
+    """Which results are wanted, and how long transforms are; each tuple has an entry an axis."""
+
+    first: tuple[int, ...]  # x of the first result
+    results: tuple[int, ...]  # how many
+    lengths: tuple[int, ...]  # L, at which no wanted result wraps round onto another
+
+
+class FeatureGradients(NamedTuple):
+    """Gradients of the signal, the features and their matrices; None where not wanted."""
+
+    image: Tensor | None
+    features: Tensor | None
+    weight: Tensor | None
+
+
+@final
+class FeatureSpectra:
+    """One filter and one signal, all in one dtype.
+
+    Args:
+        image: u, `(B, d_in, *n)`, the channels of a group side by side.
+        features: φ, `(w, *k)`.
+        weight: M, `(w, d_out, d_in / groups)`.
+        window: which results.
+        elements: entries of Ψ̂ in a chunk.
+    """
+
+    def __init__(self, image: Tensor, features: Tensor, weight: Tensor, window: Window, elements: int) -> None:
+        self.image, self.features, self.weight, self.window = image, features, weight, window
+        self.axes = tuple(range(-len(window.lengths), 0))
+        self.inner = weight.shape[2]
+        self.groups = image.shape[1] // self.inner
+        self.outer = weight.shape[1] // self.groups
+        self.mixing = weight.flatten(1).t()  # (d_out·i, w)
+        self.chunk = max(1, elements // len(self.mixing))
+        self.response = self._transformed(features)  # φ̂: (w, F)
+        self._real = Workspace(image)
+        self._complex = Workspace(self.response)
+
+    def forward(self) -> Tensor:
+        """v, `(B, d_out, *results)`."""
+        signal = self._by_frequency(self.image).conj_physical_()
+        out = signal.new_empty(len(signal), self.groups, self.outer, signal.shape[-1])
+        for at in self._chunks():
+            _product(self._filters(at), signal[at], out[at])
+        del signal
+        # conj(Ψ̂) û is the conjugate of Ψ̂ conj(û), and signals are smaller than filters
+        return self._wanted(self._by_place(out.conj_physical_()))
+
+    def plain(self) -> Tensor:
+        """v in differentiable operations, one feature's share after the other."""
+        signal = self._transformed(self.image).unflatten(1, (self.groups, self.inner))  # (B, groups, i, F)
+        matrices = self.weight.unflatten(1, (self.groups, self.outer)).to(signal.dtype)
+        out = torch.zeros_like(signal[:, :, :1])
+        for matrix, response in zip(matrices, self.response, strict=True):
+            out = out + torch.einsum("goi,bgif->bgof", matrix, response.conj() * signal)
+        return self._wanted(self._restored(out.flatten(1, 2)))
+
+    def backward(self, grad: Tensor, wants: tuple[bool, bool, bool]) -> FeatureGradients:
+        """The gradients of u, φ and M that are wanted, from v̄, `(B, d_out, *results)`."""
+        upstream = self._by_frequency(self._placed(grad))
+        count, batch = len(upstream), upstream.shape[-1]
+        to_image = upstream.new_empty(count, self.groups, self.inner, batch) if wants[0] else None
+        to_features = torch.empty_like(self.response) if wants[1] else None
+        to_weight = torch.zeros_like(self.mixing) if wants[2] else None
+        signal = self._by_frequency(self.image) if wants[1] or wants[2] else None
+        for at in self._chunks():
+            if to_image is not None:
+                _product(self._filters(at).mT, upstream[at], to_image[at])
+            if signal is not None:
+                products = _pairs(upstream[at].conj_physical_(), signal[at])
+                self._collect(products.flatten(1), at, to_features, to_weight)
+        return FeatureGradients(
+            None if to_image is None else self._cut(self._by_place(to_image), self.image.shape[2:]),
+            None if to_features is None else self._cut(self._restored(to_features), self.features.shape[1:]),
+            None if to_weight is None else to_weight.t().reshape(self.weight.shape) / math.prod(self.window.lengths),
+        )
+
+    def _chunks(self) -> Iterator[slice]:
+        return ranges(self.response.shape[-1], self.chunk)
+
+    def _filters(self, at: slice) -> Tensor:
+        """Ψ̂ at some frequencies, `(f, groups, o, i)`."""
+        parts = torch.view_as_real(self.response[:, at]).flatten(1)
+        filters = self._real.take("filters", len(self.mixing), parts.shape[1])
+        torch.mm(self.mixing, parts, out=filters)
+        by_entry = torch.view_as_complex(filters.unflatten(1, (-1, 2)))
+        by_frequency = self._complex.take("filters", by_entry.shape[1], len(by_entry)).copy_(by_entry.t())
+        return by_frequency.view(-1, self.groups, self.outer, self.inner)
+
+    def _by_frequency(self, values: Tensor) -> Tensor:
+        """`(B, C, *n)` to its spectrum `(F, groups, C / groups, B)`, where every frequency is one matrix a group."""
+        batch = len(values)
+        spectrum = self._transformed(values.transpose(0, 1)).flatten(0, 1)
+        return spectrum.t().contiguous().view(spectrum.shape[1], self.groups, -1, batch)
+
+    def _by_place(self, spectrum: Tensor) -> Tensor:
+        """What `_by_frequency` takes apart, `(B, C, *L)`."""
+        flat = spectrum.flatten(1).t().contiguous()
+        return self._restored(flat).unflatten(0, (-1, spectrum.shape[-1])).transpose(0, 1)
+
+    def _collect(self, products: Tensor, at: slice, to_features: Tensor | None, to_weight: Tensor | None) -> None:
+        """Adds to F φ̄ and to L M̄ what F Ψ̄ at some frequencies, `(f, d_out·i)`, gives."""
+        entries = self._complex.take("entries", products.shape[1], len(products)).copy_(products.t())
+        parts = torch.view_as_real(entries).flatten(1)
+        if to_features is not None:
+            to_features[:, at] = torch.view_as_complex((self.mixing.t() @ parts).unflatten(1, (-1, 2)))
+        if to_weight is not None:
+            # a real signal's spectrum is stored by half: what has a mirror image counts twice
+            response = torch.view_as_real(self.response[:, at] * self._multiplicity(at)).flatten(1)
+            to_weight.addmm_(parts, response.t())
+
+    def _multiplicity(self, at: slice) -> Tensor:
+        """How often each stored frequency occurs in the whole spectrum, `(f,)`."""
+        length = self.window.lengths[-1]
+        half = torch.arange(at.start, at.stop, device=self.image.device) % (length // 2 + 1)
+        return torch.where((half == 0) | (2 * half == length), 1.0, 2.0).to(self.image.dtype)
+
+    def _transformed(self, values: Tensor) -> Tensor:
+        """`(…, *n)` to its spectrum `(…, F)`."""
+        return torch.fft.rfftn(values, self.window.lengths, self.axes).flatten(-len(self.axes))
+
+    def _restored(self, spectrum: Tensor) -> Tensor:
+        """`(…, F)` to values at L points an axis."""
+        *outer, last = self.window.lengths
+        return torch.fft.irfftn(spectrum.unflatten(-1, (*outer, last // 2 + 1)), self.window.lengths, self.axes)
+
+    def _placed(self, grad: Tensor) -> Tensor:
+        """v̄ on the circle of the transforms, where result x has place x modulo L."""
+        shape = (*grad.shape[: -len(self.axes)], *self.window.lengths)
+        padded = grad.new_zeros(shape)
+        self._cut(padded, self.window.results).copy_(grad)
+        return padded.roll(self.window.first, self.axes) if any(self.window.first) else padded
+
+    def _wanted(self, values: Tensor) -> Tensor:
+        """The results, out of the circle."""
+        if any(self.window.first):
+            values = values.roll([-first for first in self.window.first], self.axes)
+        return self._cut(values, self.window.results)
+
+    def _cut(self, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The first entries along each axis."""
+        for axis, extent in zip(self.axes, shape, strict=True):
+            values = values.narrow(axis, 0, extent)
+        return values
+
+
+def _product(matrices: Tensor, columns: Tensor, out: Tensor) -> None:
+    """`(f, groups, a, c)` times `(f, groups, c, B)`, into `(f, groups, a, B)`."""
+    if 1 in matrices.shape[2:]:
+        # a product of numbers, or a sum of few: what sets up a matrix product would cost more than the product
+        torch.sum(matrices[..., None] * columns[:, :, None], 3, out=out)
+    else:
+        torch.bmm(matrices.flatten(0, 1), columns.flatten(0, 1), out=out.flatten(0, 1))
+
+
+def _pairs(above: Tensor, below: Tensor) -> Tensor:
+    """Σ_b of `(f, groups, o, B)` and `(f, groups, i, B)`: `(f, groups, o, i)`."""
+    if above.shape[2] == below.shape[2] == 1:
+        return (above * below).sum(3, keepdim=True)
+    return torch.bmm(above.flatten(0, 1), below.flatten(0, 1).mT).unflatten(0, above.shape[:2])

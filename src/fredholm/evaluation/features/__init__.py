@@ -1,0 +1,1 @@
+"""Integrals of kernels that factor through features of one point."""

@@ -1,0 +1,62 @@
+"""Kernels that factor through features of one point: one sum over the keys, then one table for all queries."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.features.op import feature_sums, feature_tables
+from fredholm.evaluation.features.sides import chunk_elements, side_tensors, working_dtype
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import Factorised
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class FactorisedSum(Route[Factorised]):
+    """For `Factorised` kernels: O(N·w·d) time, S = Σ_j ω_j h_j ⊗ u_j once, T = mix(S), then h_i T at every query.
+
+    Features are computed chunk by chunk, and again in the backward pass: memory is O(N·C), whatever the rank. In low
+    precision features are rounded, and sums are kept in float32.
+
+    Args:
+        chunk_elements: features that exist at one time; None: 2^19 on a CPU, 2^26 elsewhere.
+    """
+
+    marker = Factorised
+    chunk_elements: int | None = None
+
+    def refusals(self, integral: Integral[Factorised]) -> list[str]:
+        """Refuses causal kernels; see `Route.refusals`."""
+        return ["the kernel is causal, so that every query has a sum of its own"] if integral.kernel.is_causal else []
+
+    def compute(self, integral: Integral[Factorised]) -> Tensor:
+        """See `Route.compute`."""
+        elements = self.chunk_elements or chunk_elements(integral.u)
+        return integrate_factorised(
+            integral,
+            lambda tensors, activation: feature_sums(tensors, activation, elements),
+            lambda tensors, activation: feature_tables(tensors, activation, elements),
+        )
+
+
+FeatureSum = Callable[[list[Tensor], str], Tensor]
+"""From the tensors that `feature_sums` takes, or `feature_tables`, and the activation: S, or h_i T."""
+
+
+def integrate_factorised(integral: Integral[Factorised], sums_of: FeatureSum, tables_of: FeatureSum) -> Tensor:
+    """The integral by `sums_of` at the keys and `tables_of` at the queries."""
+    kernel, u, domain = integral.kernel, integral.u, integral.domain
+    own, dtype = kernel.features, working_dtype(u)
+    activation = own.key.activation
+    value = u.unflatten(-1, (kernel.num_heads, -1)).to(dtype)
+    mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
+    lifted = own.lift(domain)
+    sums = sums_of([*side_tensors(own, own.key, u, lifted, dtype), value, mass], activation)
+    with torch.autocast(u.device.type, enabled=False):
+        table = kernel.mix(sums)
+    lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
+    return tables_of([*side_tensors(own, own.query, integral.query, lifted, dtype), table], activation).flatten(2)

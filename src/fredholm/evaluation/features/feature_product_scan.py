@@ -1,0 +1,64 @@
+"""Causal kernels of one number a pair: by chunks."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.evaluation.evaluation import StatefulRoute
+from fredholm.evaluation.features.sides import working_dtype
+from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.running_sums import causal_sums, mean_of, order_refusals, reset_refusals, state_refusals
+from fredholm.kernels import State
+from fredholm.kernels.perceptron.factorised import FeatureProduct
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class FeatureProductScan(StatefulRoute[FeatureProduct]):
+    """For causal `FeatureProduct` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ u_j being handed on from chunk to chunk.
+
+    Sums are kept in at least float32.
+
+    Args:
+        chunk: points that are treated pair by pair at a time.
+    """
+
+    marker = FeatureProduct
+    chunk: int = 64
+
+    def refusals(self, integral: Integral[FeatureProduct]) -> list[str]:
+        """Refuses kernels that look ahead, other queries, and points that share a time."""
+        reasons = [] if integral.kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
+        return reasons + order_refusals(integral)
+
+    def compute(self, integral: Integral[FeatureProduct]) -> Tensor:
+        """See `Route.compute`."""
+        return self.advance(integral)[0]
+
+    def run_refusals(self, integral: Integral[FeatureProduct], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses a reset, and a state with positions that start anew with every chunk."""
+        return reset_refusals(reset) + state_refusals(integral, state)
+
+    def advance(
+        self, integral: Integral[FeatureProduct], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
+        own, form, dtype = kernel.features, kernel.product_form(), working_dtype(u)
+        lifted = own.lift(domain)
+        psi = own.key(*own.inputs(own.key, u, lifted))
+        lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
+        phi = own.query(*own.inputs(own.query, integral.query, lifted)) @ form.scores
+        with torch.autocast(u.device.type, enabled=False):
+            mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
+            value = u.unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2).to(mass.dtype)
+            weighed = value * mass[:, None, :, None]
+            before, count = (None, None) if state is None else (state[0].to(mass.dtype), state[1].to(mass.dtype))
+            phi, psi = phi.to(mass.dtype), psi.to(mass.dtype)
+            out, total = causal_sums(phi[:, :, None], psi, weighed, before, self.chunk)
+            past = mass.cumsum(1) if count is None else mass.cumsum(1) + count[:, None]
+            mean = mean_of(out[:, :, 0], past[:, None, :, None]) @ form.value.mT.to(mass.dtype)
+        end = past[:, -1] if u.shape[1] else (mass.new_zeros(1) if count is None else count)
+        return mean.transpose(1, 2).flatten(2).to(dtype), (total, end.expand(len(u)))

@@ -1,0 +1,112 @@
+"""Features of a chunk of points, and the way back from their gradient. Legend: `inputs.py`."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fredholm.evaluation.features.inputs import Chunk, FeatureInputs, accumulator, by_head, by_point
+from fredholm.evaluation.perceptron.integral import activate_into, activation_gradient_into
+from fredholm.kernels.perceptron.mlp import activate
+
+
+def plain_features(inputs: FeatureInputs, activation: str) -> Tensor:
+    """h of all points, `(B, N, H, w + 1)`, in differentiable operations."""
+    content = inputs.content.unflatten(2, (len(inputs.bias), -1))  # (B, N, G, H / G, e)
+    at_positions = torch.einsum("bnf,gwf->bngw", inputs.lifted, inputs.position_weight) + inputs.bias
+    p = at_positions[:, :, :, None] + torch.einsum("bngke,gwe->bngkw", content, inputs.content_weight)
+    return pad(activate(p, activation).flatten(2, 3), (0, 1), value=1.0)
+
+
+@final
+class Features:
+    """The perceptron of one side; after `begin_gradients`, also what its inputs receive.
+
+    Args:
+        inputs: its tensors.
+        activation: φ.
+    """
+
+    def __init__(self, inputs: FeatureInputs, activation: str) -> None:
+        self.t = inputs
+        self.activation = activation
+        self.batch, self.num_points, self.heads = inputs.content.shape[:3]
+        self.kernels, self.width = inputs.bias.shape
+        self.folds = self.heads // self.kernels  # heads that share a kernel
+        self.shares_positions = inputs.lifted.shape[0] == 1
+        # [P, c] goes with [γ; 1]: the constant and its gradient join the product with γ
+        self.position_weight = torch.cat([inputs.position_weight, inputs.bias[..., None]], dim=-1)
+        self._last: tuple[slice, Tensor] | None = None
+
+    def pre_activation(self, at: Chunk) -> Tensor:
+        """p, `(H, b, c, w)`, in memory of its own."""
+        content, weight = self._content(at), self.t.content_weight.mT
+        if self.batch == 1 and self.folds == 1:
+            p = self._product(self._lifted(at))
+            return p.baddbmm_(content.flatten(1, 3), weight)[:, None] if content.shape[-1] else p[:, None]
+        p = content.flatten(1, 3) @ weight
+        p = p.view(self.kernels, self.folds, *content.shape[2:4], self.width)
+        return p.add_(self._at_positions(at)[:, None]).flatten(0, 1)
+
+    def activated(self, p: Tensor, out: Tensor | None = None) -> Tensor:
+        """φ(p): the features without the constant one."""
+        return activate_into(p, torch.empty_like(p) if out is None else out, self.activation)
+
+    def begin_gradients(self, wanted: list[bool]) -> None:
+        """Sets all gradients to 0; those of γ and u, the first two, are found only where `wanted`."""
+        self.wanted, t = wanted, self.t
+        self.to_lifted = t.lifted.new_zeros(t.lifted.shape if wanted[0] else 0, dtype=accumulator(t.lifted))
+        self.to_content = t.content.new_zeros(t.content.shape if wanted[1] else 0)
+        self.to_position_weight = t.bias.new_zeros(self.position_weight.shape, dtype=accumulator(t.bias))
+        self.to_content_weight = t.bias.new_zeros(t.content_weight.shape, dtype=accumulator(t.bias))
+
+    def collect(self, at: Chunk, p: Tensor, grad: Tensor) -> None:
+        """Adds what the gradient of φ(p), `(H, b, c, w)`, gives to all inputs; `grad` is overwritten."""
+        grad = activation_gradient_into(grad, p, self.activation)
+        if self.t.content.shape[-1]:
+            flat = grad.view(self.kernels, -1, self.width)
+            self.to_content_weight += flat.mT @ self._content(at).flatten(1, 3)
+            if self.wanted[1]:
+                below = (flat @ self.t.content_weight).view(*grad.shape[:3], -1)
+                self.to_content[at.batch, at.points] = by_point(below)
+        shared = (1, 2) if self.shares_positions else (1,)
+        by_kernel = grad.unflatten(0, (self.kernels, self.folds)).sum(shared, keepdim=True)[:, 0].flatten(1, 2)
+        lifted = self._lifted(at)
+        self.to_position_weight += by_kernel.mT @ lifted.flatten(0, 1)
+        if self.wanted[0] and self.to_lifted.numel():
+            below = (by_kernel @ self.t.position_weight).sum(0).unflatten(0, lifted.shape[:2])
+            self.to_lifted[self._entries(at), at.points] += below
+
+    def results(self) -> list[Tensor]:
+        """The gradients, in the order and the dtypes of the inputs."""
+        whole = self.to_position_weight
+        # copies, because an operator may not return one piece of memory twice
+        weight, bias = (part.clone(memory_format=torch.contiguous_format) for part in (whole[..., :-1], whole[..., -1]))
+        found = (self.to_lifted, self.to_content, weight, self.to_content_weight, bias)
+        return [grad.to(t.dtype) for grad, t in zip(found, self.t, strict=True)]
+
+    def _entries(self, at: Chunk) -> slice:
+        return slice(None) if self.shares_positions else at.batch
+
+    def _lifted(self, at: Chunk) -> Tensor:
+        """[γ; 1], `(b or 1, c, f + 1)`."""
+        return pad(self.t.lifted[self._entries(at), at.points], (0, 1), value=1.0)
+
+    def _content(self, at: Chunk) -> Tensor:
+        """`(G, H / G, b, c, e)`."""
+        return by_head(self.t.content, at).unflatten(0, (self.kernels, self.folds))
+
+    def _product(self, lifted: Tensor) -> Tensor:
+        """P γ + c, `(G, b·c, w)`."""
+        return lifted.flatten(0, 1).expand(self.kernels, -1, -1) @ self.position_weight.mT
+
+    def _at_positions(self, at: Chunk) -> Tensor:
+        """P γ + c, `(G, b or 1, c, w)`; where the batch shares positions, once for all its chunks of these points."""
+        if self._last is not None and self._last[0] == at.points:
+            return self._last[1]
+        lifted = self._lifted(at)
+        part = self._product(lifted).unflatten(1, lifted.shape[:2])
+        if self.shares_positions:
+            self._last = (at.points, part)
+        return part

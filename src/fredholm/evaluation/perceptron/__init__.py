@@ -1,0 +1,1 @@
+"""Exact integrals of perceptrons of two points, in tiles."""

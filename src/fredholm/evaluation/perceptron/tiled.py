@@ -1,0 +1,208 @@
+"""Exact integration of pairwise perceptron kernels in tiles, without κ and without N x N memory.
+
+Tiles whose relative part is read from a table of displacements: grids and evenly spaced sequences."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import GridBlock, preceding_counts
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.perceptron.inputs import IntegralInputs
+from fredholm.evaluation.perceptron.op import mlp_integral
+from fredholm.evaluation.perceptron.tiling import choose_tiling
+from fredholm.kernels import PairwiseMLP
+from fredholm.kernels.perceptron.mlp import PairwiseForm
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Tiled(Route[PairwiseMLP]):
+    """For `PairwiseMLP` kernels on any points: the last layer after the integral, the first layer by parts.
+
+    Cost per pair and head 2w(2d + 2L) flops, w hidden units, d channels, L frequencies; memory O(N·d) forward and
+    backward, plus tiles. In low precision p and h are rounded, all sums are kept in float32.
+
+    Args:
+        tile_elements: entries of p in a tile; None: 2^20 on a CPU (a tile then stays in its cache), 2^26 elsewhere.
+    """
+
+    marker = PairwiseMLP
+    tile_elements: int | None = None
+
+    def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
+        """Refuses displacements that wrap round; see `Route.refusals`."""
+        kernel, domain = integral.kernel, integral.domain
+        if domain.is_periodic and kernel.reads_displacement(domain):
+            return ["displacements on a periodic domain do not split over the two points"]
+        return []
+
+    def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_pairwise(integral, in_tiles(self.tile_elements))
+
+
+PairIntegral = Callable[[IntegralInputs, list[int], str], Tensor]
+"""From all tensors, the fields of `Block` and the activation: the integral `(B, G, Nq, d_out)`, constant part aside."""
+
+
+def in_tiles(tile_elements: int | None) -> PairIntegral:
+    """Tile after tile by torch's own operations; see `Tiled` for the size of a tile."""
+
+    def integral(inputs: IntegralInputs, block: list[int], activation: str) -> Tensor:
+        elements = tile_elements or (1 << 20 if inputs.query.device.type == "cpu" else 1 << 26)
+        batch, _, num_queries, dim = inputs.query.shape
+        num_keys, width = inputs.key.shape[2], inputs.output_weight.shape[1]
+        tiling = choose_tiling(batch, num_queries, num_keys, width, dim, elements)
+        return mlp_integral(list(inputs), block, activation, list(tiling))
+
+    return integral
+
+
+def integrate_pairwise(
+    integral: Integral[PairwiseMLP], by: PairIntegral, blocks: tuple[GridBlock, GridBlock] | None = None
+) -> Tensor:
+    """What `by` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table."""
+    kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
+    form = kernel.pairwise_form(domain, query_domain)
+    table = kernel.relative_table(blocks[1]) if blocks is not None else None
+    dtype = u.dtype
+    if torch.is_autocast_enabled(u.device.type):
+        dtype = torch.get_autocast_dtype(u.device.type)
+    folds = kernel.num_heads if kernel.head_shared else 1
+    block = [0, 0]
+    order = None
+    if blocks is not None:
+        block = [blocks[0].start, blocks[1].start, *blocks[1].shape]
+        order = _reversed_within(query_domain.num_points, blocks[0], u.device)
+    seen = preceding_counts(query_domain, domain) if kernel.is_causal else None
+    weights = domain.weights.to(dtype)
+    inputs = IntegralInputs(
+        query=_permuted(_split_heads(integral.query, kernel), order, -2),
+        key=_split_heads(u, kernel),
+        weights=_fold(weights if weights.ndim == 2 else weights[None], folds),
+        seen=_empty(u) if seen is None else _fold(_permuted(seen, order, -1), folds),
+        table=_empty(u) if table is None else table,
+        **_geometry(form, order, folds),
+        query_weight=_or_empty(form.query_weight, u),
+        key_weight=_or_empty(form.key_weight, u),
+        product_weight=_or_empty(form.product_weight, u),
+        sin_weight=_or_empty(form.sin_weight, u),
+        cos_weight=_or_empty(form.cos_weight, u),
+        distance_weight=_or_empty(form.distance_weight, u),
+        hidden_weight=_or_empty(form.hidden_weight, u),
+        hidden_bias=_or_empty(form.hidden_bias, u),
+        output_weight=form.output_weight,
+    )
+    # of positions, differences are taken
+    wide = torch.promote_types(dtype, torch.float32)
+    special = {"query_pos": wide, "key_pos": wide, "seen": torch.int64}
+    inputs = IntegralInputs(**{name: t.to(special.get(name, dtype)) for name, t in inputs._asdict().items()})
+    out = by(inputs, block, kernel.activation)
+    out = _permuted(out, order, -2) + _constant_part(form.output_bias, inputs, order).to(out.dtype)
+    out = out.reshape(u.shape[0], kernel.num_heads, *out.shape[-2:]).transpose(1, 2).flatten(2)
+    share = kernel.past_share(domain, query_domain)
+    return out if share is None else (out * share[..., None]).to(out.dtype)
+
+
+def _constant_part(bias: Tensor, inputs: IntegralInputs, order: Tensor | None) -> Tensor:
+    """b Σ_j ω_j u_j, over the keys a query may see: `(B, G, Nq or 1, d_out)`."""
+    accumulator = torch.promote_types(inputs.key.dtype, torch.float32)
+    values = inputs.key.to(accumulator) * inputs.weights.to(accumulator)[:, None, :, None]
+    if inputs.seen.numel() == 0:
+        total = values.sum(-2, keepdim=True)
+    else:
+        running = torch.nn.functional.pad(values.cumsum(-2), (0, 0, 1, 0))
+        seen = _permuted(inputs.seen, order, -1)[:, None, :, None]
+        total = running.gather(2, seen.expand(*running.shape[:2], -1, running.shape[-1]))
+    return torch.einsum("goi,bgni->bgno", bias.to(accumulator), total)
+
+
+def _geometry(form: PairwiseForm, order: Tensor | None, folds: int) -> dict[str, Tensor]:
+    """What positions determine, all with one leading size: 1 when the batch shares positions, else the batch."""
+    at_queries = {"query_bias": form.query_bias, "query_phase": form.query_phase, "query_pos": form.query_pos}
+    at_keys = {"key_bias": form.key_bias, "key_phase": form.key_phase, "key_pos": form.key_pos}
+    present = {name: t for name, t in {**at_queries, **at_keys}.items() if t is not None}
+    batch = max(t.shape[0] for t in present.values())
+    out = {}
+    for name in (*at_queries, *at_keys):
+        if name not in present:
+            out[name] = _empty(form.query_pos)
+            continue
+        value = present[name].expand(batch, *present[name].shape[1:])
+        out[name] = _fold(_permuted(value, order, -2) if name in at_queries else value, folds)
+    return out
+
+
+def _split_heads(u: Tensor, kernel: PairwiseMLP) -> Tensor:
+    """`(B, N, C)` to `(B, H, N, d)`, or to `(B·H, 1, N, d)` when one kernel serves all heads."""
+    heads = u.unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2)
+    return heads.flatten(0, 1)[:, None] if kernel.head_shared else heads
+
+
+def _fold(value: Tensor, folds: int) -> Tensor:
+    """Repeats what differs within the batch once a head, where heads are folded into the batch."""
+    return value.repeat_interleave(folds, dim=0) if value.shape[0] > 1 and folds > 1 else value
+
+
+def _reversed_within(num_points: int, block: GridBlock, device: torch.device) -> Tensor:
+    index = torch.arange(num_points, device=device)
+    stop = block.start + block.num_points
+    return torch.cat([index[: block.start], index[block.start : stop].flip(0), index[stop:]])
+
+
+def _permuted(value: Tensor, order: Tensor | None, dim: int) -> Tensor:
+    return value if order is None else value.index_select(dim, order)
+
+
+def _empty(like: Tensor) -> Tensor:
+    return like.new_empty(0)
+
+
+def _or_empty(value: Tensor | None, like: Tensor) -> Tensor:
+    return _empty(like) if value is None else value
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Toeplitz(Route[PairwiseMLP]):
+    """For `PairwiseMLP` kernels where queries and keys hold the same grid: what depends on x - y is tabulated once.
+
+    A grid of n_1 x ... x n_s cells has (2n_1 - 1)...(2n_s - 1) displacements, shared by batch and queries, so that a
+    pair costs 2w(2d) flops whatever the relative part is. Points beside the grid, such as a class token, are tiled as
+    in `Tiled`.
+
+    Args:
+        tile_elements: as in `Tiled`.
+    """
+
+    marker = PairwiseMLP
+    tile_elements: int | None = None
+
+    def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
+        """Refuses domains without a common grid, and kernels with nothing to tabulate."""
+        if not integral.kernel.reads_displacement(integral.domain):
+            return ["nothing in this kernel depends on the displacement beyond what splits over the two points"]
+        if integral.once(common_grid) is None:
+            return ["queries and keys do not hold the same regular grid"]
+        return []
+
+    def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_pairwise(integral, in_tiles(self.tile_elements), integral.once(common_grid))
+
+
+def common_grid(integral: Integral[PairwiseMLP]) -> tuple[GridBlock, GridBlock] | None:
+    """The largest grid that queries and keys both hold: where it is among the queries, and among the keys."""
+    queries, keys = integral.query_domain.grid_blocks, integral.domain.grid_blocks
+    pairs = [(q, k) for q in queries for k in keys if q.same_geometry(k)]
+    largest = None
+    # a loop, because the compiler does not trace `max` over sizes that vary
+    for pair in pairs:
+        if largest is None or pair[1].num_points > largest[1].num_points:
+            largest = pair
+    return largest

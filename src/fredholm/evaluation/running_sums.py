@@ -1,0 +1,68 @@
+"""Sums over the past of what splits over the two points of a pair, by chunks.
+
+What the routes of kernels that take the mean over the past share."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fredholm.domains import is_ordered_by_index
+from fredholm.evaluation.integral import Integral
+from fredholm.kernels import Factorised, Kernel, State
+
+
+def order_refusals(integral: Integral[Kernel]) -> list[str]:
+    """Why the i-th query of a causal kernel does not see just the first i points, a sentence each."""
+    reasons = [] if integral.at_points else ["the kernel is causal and the queries are not the points of the signal"]
+    if not is_ordered_by_index(integral.domain):
+        reasons.append("points that share a time see each other")
+    return reasons
+
+
+def reset_refusals(reset: Tensor | None) -> list[str]:
+    """Why sums by chunks cannot begin anew within a sequence; empty where they need not."""
+    return [] if reset is None else ["running sums see no reset; use evaluation=StepLoop(), or split the signal"]
+
+
+def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None, chunk: int) -> tuple[Tensor, Tensor]:
+    """Σ_{j ≤ i} (φ_i · ψ_j) v_j at every i: pair by pair inside a chunk, by Σ ψ ⊗ v over the chunks before.
+
+    Args:
+        phi: φ by shared head, `(B, H', H / H', N, r)`.
+        psi: ψ, `(B, H', N, r)`.
+        weighed: v, with the mass of its point, `(B, H', N, m)`.
+        before: what Σ ψ ⊗ v was before the first point, `(B, H', r, m)`; None: 0.
+        chunk: points in a chunk at most.
+
+    Returns:
+        `(B, H', H / H', N, m)`, and Σ ψ ⊗ v after the last point, `(B, H', r, m)`.
+    """
+    length = psi.shape[2]
+    chunks = max(1, -(-length // chunk))
+    size = -(-length // chunks)
+    fill = chunks * size - length
+    phi = pad(phi, (0, 0, 0, fill)).unflatten(-2, (chunks, size))  # (B, H', H / H', chunks, size, r)
+    psi, weighed = (pad(part, (0, 0, 0, fill)).unflatten(-2, (chunks, size)) for part in (psi, weighed))
+    totals = (psi.mT @ weighed).cumsum(2)  # (B, H', chunks, r, m)
+    if before is not None:
+        totals = totals + before[:, :, None]
+    first = torch.zeros_like(totals[:, :, :1]) if before is None else before[:, :, None]
+    earlier = torch.cat([first, totals[:, :, :-1]], dim=2)
+    within = (phi @ psi.mT[:, :, None]).tril() @ weighed[:, :, None]
+    out = (within + phi @ earlier[:, :, None]).flatten(-3, -2)
+    return out[..., :length, :], totals[:, :, -1]
+
+
+def mean_of(sums: Tensor, mass: Tensor) -> Tensor:
+    """Sums over the mass of the past; 0, with gradient 0, where there is none."""
+    return torch.where(mass > 0, sums / torch.where(mass > 0, mass, 1.0), 0.0)
+
+
+def state_refusals(integral: Integral[Factorised], state: State | None) -> list[str]:
+    """Why a state does not lead to these points: their positions would start anew with every chunk."""
+    if state is None or integral.domain.times is not None or not integral.kernel.features.reads_position:
+        return []
+    return [
+        f"the kernel reads positions, and {integral.domain!r} does not say where a sequence goes on; "
+        "give Sequence(times=...), or switch positions off in inputs="
+    ]

@@ -1,0 +1,174 @@
+"""Linear attention.
+
+Legend
+    q_i, k_j     query and key of a head, d channels          φ      feature map with values ≥ 0
+    V            [W_V, b_V], one a head
+
+    κ(x_i, y_j, u(x_i), u(y_j)) = φ(q_i)·φ(k_j) / Z_i · V,   Z_i = ∫ φ(q_i)·φ(k) dμ
+
+Source: ITNet (arXiv 2606.19538), proposition 5, eq. 91; Katharopoulos et al. 2020 for φ = elu + 1. Deviations: biases,
+heads that share keys and values, a measure that enters both the numerator and Z.
+
+
+The marker of normalised kernels that split over the two points of a pair."""
+
+import abc
+from collections.abc import Callable
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains.checks import values_can_be_read
+from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
+from fredholm.kernels.attention.value_mixing import Normalised
+from fredholm.kernels.kernel import State, Stateful
+
+
+class SeparableForm(NamedTuple):
+    """n_ij = φ_i·ψ_j with r features, all ≥ 0, and V ũ_j; keys and values may have fewer heads than queries."""
+
+    query: Tensor  # φ: (B, H, Nq, r)
+    key: Tensor  # ψ: (B, H', N, r)
+    value: Tensor  # (B, H', N, d)
+
+
+class Separable(Normalised):
+    """Marker: a normalised kernel with n_ij = φ_i·ψ_j, so that the sum over keys comes before the query."""
+
+    @abc.abstractmethod
+    def separable_form(self, u: Tensor, query: Tensor) -> SeparableForm:
+        """Features and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`."""
+
+
+FeatureMap = Callable[[Tensor], Tensor]
+"""From `(..., d)` to `(..., r)`, every value >= 0."""
+
+
+def elu_plus_one(x: Tensor) -> Tensor:
+    """elu(x) + 1: x + 1 above 0, exp(x) below."""
+    # not elu(x) + 1, which far below 0 is 1 minus nearly 1
+    return torch.relu(x) + torch.exp(x.clamp_max(0))
+
+
+LOWEST = -40.0
+"""Below it a product of two exponentials is near the end of the range of float32."""
+
+
+def in_range(projected: Tensor) -> Tensor:
+    """Projections whose exponentials, and products of two of them, do not vanish: in float64 where they would.
+
+    Where values cannot be read, as by the compiler, they stay as they are.
+    """
+    if not values_can_be_read(projected) or projected.numel() == 0 or bool(projected.min() >= LOWEST):
+        return projected
+    return projected.double()
+
+
+def check_features(name: str, *features: Tensor) -> None:
+    """Raises ValueError, in the name of a kernel, on features below 0."""
+    if not values_can_be_read(*features):
+        return
+    lowest = min((part.min().item() for part in features if part.numel()), default=0.0)
+    if lowest < 0:
+        raise ValueError(
+            f"{name}: feature_map must be >= 0, so that sums over points cannot vanish by cancellation; "
+            f"it gave {lowest:.3g}"
+        )
+
+
+@final
+class LinearAttention(Separable, Stateful):
+    """κ = φ(q)·φ(k) W_V, normalised, head by head: attention whose cost grows with N, not N².
+
+    Args:
+        embed_dim: channels of u(x), and of the integral; a multiple of `num_heads`.
+        num_heads: heads H.
+        num_kv_heads: heads of keys and values, a divisor of H; None: H.
+        feature_map: φ, a function or module from `(..., d)` to `(..., r)` with values >= 0; where a row of φ(q)·φ(k)
+            is all 0, the integral is 0. None: elu(x) + 1, in float64 where its exponentials leave the range of float32.
+        bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
+        is_causal: κ = 0 where y comes after x; such a kernel can go step by step, with the state Σ φ(k) ⊗ [v, 1].
+
+    Raises:
+        ValueError: on heads that do not divide, or sizes below 1.
+    """
+
+    pos_dim = None
+    reads_query = True
+    sees_simultaneous = True
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int = 1,
+        *,
+        num_kv_heads: int | None = None,
+        feature_map: FeatureMap | None = None,
+        bias: bool = True,
+        is_causal: bool = False,
+    ) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        check_heads("kernels.LinearAttention", embed_dim, num_heads, num_kv_heads)
+        self.projections = HeadProjections(
+            embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, embed_dim // num_heads, bias=bias
+        )
+        self.feature_map = feature_map
+        self.in_dim = self.out_dim = embed_dim
+        self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
+
+    def value_matrices(self) -> Tensor:
+        """See `Normalised.value_matrices`."""
+        return self.projections.value_matrices()
+
+    def numerator(self, u: Tensor, query: Tensor, visible: Tensor) -> Tensor:
+        """φ(q)·φ(k); see `Normalised.numerator`."""
+        phi, psi, _ = self.separable_form(u, query)
+        shared = self.num_heads // self.projections.num_kv_heads
+        return torch.where(visible, phi @ psi.repeat_interleave(shared, dim=1).mT, 0.0)
+
+    def separable_form(self, u: Tensor, query: Tensor) -> SeparableForm:
+        """See `Separable.separable_form`.
+
+        Raises:
+            ValueError: when the feature map gives a negative value.
+        """
+        own = self.projections
+        if self.feature_map is None:
+            phi, psi = (elu_plus_one(in_range(part)) for part in (own.queries(query), own.keys(u)))
+            dtype = torch.promote_types(phi.dtype, psi.dtype)
+            return SeparableForm(phi.to(dtype), psi.to(dtype), own.values(u))
+        phi, psi = self.feature_map(own.queries(query)), self.feature_map(own.keys(u))
+        check_features("kernels.LinearAttention", phi, psi)
+        return SeparableForm(phi, psi, own.values(u))
+
+    def initial_state(self, batch_size: int) -> State:
+        """Zeros: Σ φ(k) ⊗ v `(B, num_kv_heads, r, d)` and Σ φ(k) `(B, num_kv_heads, r)`; see `Stateful`."""
+        own = self.projections
+        with torch.no_grad():
+            some = own.key_weight.new_zeros(1, own.head_dim)
+            rank = (some if self.feature_map is None else self.feature_map(some)).shape[-1]
+        # sums of exponentials, whose range is that of float64
+        least = torch.float64 if self.feature_map is None else torch.float32
+        dtype = torch.promote_types(own.key_weight.dtype, least)
+        shape = (batch_size, own.num_kv_heads, rank)
+        total = torch.zeros(*shape, own.head_dim, dtype=dtype, device=own.key_weight.device)
+        return total, total.new_zeros(shape)
+
+    def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
+        """Adds φ(k) ⊗ v to the state and reads it with φ(q); see `Stateful.step`."""
+        phi, psi, value = (part[:, :, 0] for part in self.separable_form(u[:, None], u[:, None]))
+        total, mass = state
+        psi = psi.to(total.dtype)
+        total = total + psi[..., None] * value.to(total.dtype)[..., None, :]
+        mass = mass + psi
+        shared = self.num_heads // self.projections.num_kv_heads
+        phi = phi.to(total.dtype).unflatten(1, (-1, shared))  # (B, H', H / H', r)
+        partition = phi @ mass[..., None]
+        out = torch.where(partition == 0, 0.0, phi @ total / torch.where(partition == 0, 1.0, partition))
+        return out.flatten(1).to(value.dtype), (total, mass)
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        return f"is_causal={self.is_causal}"

@@ -1,0 +1,286 @@
+"""From non-negative scores to densities: the abstract normaliser, and its two kinds.
+
+Legend
+    s_ij ≥ 0     score of a pair
+    ω_j m_ij     its mass; 0 hides it
+    σ_i          a reference score of a row, positive where the row has a positive score
+
+    competitive:   a_ij = n(s_ij) / (e + Σ_l ω_l m_il n(s_il)),   elementwise:   a_ij = n(s_ij)
+
+Source: Yat (No More DeLuLu), appendix B, where all masses are 1.
+
+
+Softmax of scores: n(s) = exp(s).
+
+Softermax: shares of powers of non-negative scores.
+
+Legend
+    s_k ≥ 0      score                  n     power
+    e            floor > 0 of the sum
+
+    softermax_n(s)_k = s_k^n / (e + Σ_i s_i^n)
+
+Source: Yat (No More DeLuLu), eq. 3. Deviations: masses enter the sum; powers are taken of scores over the row's
+largest, so that none overflows; where n < 1 the derivative at s = 0, infinite, is taken as 0.
+
+
+Algebraic squashing of non-negative scores, each by itself.
+
+Legend
+    s ≥ 0   score      n   power
+
+    soft-sigmoid σ_n(s) = s^n / (1 + s^n) in [0, 1),   soft-tanh τ_n(s) = 2 σ_n(s) - 1 in [-1, 1)
+
+Source: Yat (No More DeLuLu), eq. 4 and 5. Deviation: where n < 1 the derivative at s = 0, infinite, is taken as 0.
+"""
+
+import abc
+import dataclasses
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+
+class Normaliser(abc.ABC):
+    """How scores become densities; a frozen value, which any kernel with scores >= 0 may hold.
+
+    All tensors are in at least float32; `reference` has one entry a row and broadcasts against `score`, or is None.
+    """
+
+    is_competitive: ClassVar[bool]
+    slope_reads_score: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
+        """n(s) over n(reference), or n(s) itself: without one, and of elementwise kinds. May overwrite `score`."""
+
+    @abc.abstractmethod
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
+        """The derivative of `numerator` by the score; `score` is read only where `slope_reads_score`."""
+
+    @abc.abstractmethod
+    def density(self, score: Tensor, mass: Tensor) -> Tensor:
+        """a on whole rows, the definition.
+
+        Args:
+            score: `(..., N)`, >= 0.
+            mass: ω m, broadcastable to `score`; 0 hides a pair.
+
+        Returns:
+            As `score`; 0 where a pair is hidden.
+        """
+
+
+class Competitive(Normaliser):
+    """Scores of a row compete: every density has the sum over the row below it."""
+
+    is_competitive = True
+    neutral: ClassVar[float]
+    """The reference that is none: n(neutral) = 1."""
+
+    @abc.abstractmethod
+    def floor(self, reference: Tensor | None = None) -> Tensor | float:
+        """e over n(reference): what the sum has beside its terms."""
+
+    @final
+    def reference(self, score: Tensor) -> Tensor:
+        """The largest score of each row `(..., 1)`, and never 0: in `numerator` the row stays within floating range."""
+        if score.shape[-1] == 0:
+            return score.new_full((*score.shape[:-1], 1), TINY)
+        return score.amax(-1, keepdim=True).clamp_min_(TINY)
+
+    @final
+    def density(self, score: Tensor, mass: Tensor) -> Tensor:
+        """See `Normaliser.density`; 0 in a row without mass."""
+        score = torch.where(mass > 0, score, 0.0)
+        reference = self.reference(score.detach())
+        numerator = torch.where(mass > 0, self.numerator(score, reference), 0.0)
+        total = (mass * numerator).sum(-1, keepdim=True)
+        total = total + self.floor(reference)
+        # not `total > 0`: NaN stays NaN
+        return torch.where(total == 0, 0.0, numerator / torch.where(total == 0, 1.0, total))
+
+
+class Elementwise(Normaliser):
+    """Every density depends on its own score alone."""
+
+    is_competitive = False
+
+    @final
+    def density(self, score: Tensor, mass: Tensor) -> Tensor:
+        """See `Normaliser.density`."""
+        score = torch.where(mass > 0, score, 0.0)
+        return torch.where(mass > 0, self.numerator(score), 0.0)
+
+
+TINY = 1e-30
+"""The least reference: below it a row counts as zero."""
+
+
+def check_power(name: str, power: float) -> None:
+    """Raises ValueError, in the name of a normaliser, unless a power is positive and finite."""
+    if not 0 < power < float("inf"):
+        raise ValueError(f"kernels.{name}: power must be positive and finite; got {power}")
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Softmax(Competitive):
+    """a = exp(s) / Σ exp(s), with the masses in the sum (Yat, section 2.2)."""
+
+    slope_reads_score = False
+    neutral = 0.0
+
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
+        """See `Normaliser.numerator`."""
+        return (score if reference is None else score.sub_(reference)).exp_()
+
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
+        """See `Normaliser.slope`."""
+        return numerator
+
+    def floor(self, reference: Tensor | None = None) -> float:
+        """Nothing; see `Competitive.floor`."""
+        return 0.0
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Softermax(Competitive):
+    """a = s^n / (e + Σ s^n). A row of zeros gives zeros, with gradient 0 for n > 1.
+
+    Args:
+        power: n > 0; larger is sharper.
+        epsilon: e > 0. Scores well below e^(1/n) give densities near 0 instead of shares.
+
+    Raises:
+        ValueError: on a power or epsilon that is not positive and finite.
+    """
+
+    neutral = 1.0
+    power: float = 1.0
+    epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_power("Softermax", self.power)
+        if not 0 < self.epsilon < float("inf"):
+            raise ValueError(f"kernels.Softermax: epsilon must be positive and finite; got {self.epsilon}")
+
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
+        """See `Normaliser.numerator`."""
+        return positive_power(score if reference is None else score.div_(reference), self.power)
+
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
+        """See `Normaliser.slope`."""
+        if self.power == 1:
+            return (score.new_ones(()) if reference is None else reference.reciprocal()).expand_as(score)
+        return torch.where(score == 0, 0.0, numerator / score.clamp_min(SMALLEST)).mul_(self.power)
+
+    def floor(self, reference: Tensor | None = None) -> Tensor | float:
+        """e / reference^n; see `Competitive.floor`."""
+        return self.epsilon if reference is None else self.epsilon / reference.pow(self.power)
+
+
+SMALLEST = 1e-38
+"""Near the least normal float32: keeps a quotient of zeros from being NaN."""
+
+
+def positive_power(x: Tensor, power: float) -> Tensor:
+    """x^power for x >= 0, of which autograd takes a derivative of 0, not infinity, where x = 0 and power < 1."""
+    if power == 1:
+        return x
+    if power >= 1 or not x.requires_grad:
+        return x.pow(power)
+    return torch.where(x == 0, 0.0, torch.where(x == 0, 1.0, x).pow(power))
+
+
+def softermax(scores: Tensor, power: float = 1.0, epsilon: float = 1e-6, dim: int = -1) -> Tensor:
+    """s^n / (e + Σ s^n) along `dim` (Yat, eq. 3), of scores >= 0 in any shape; zeros where all scores are 0.
+
+    Raises:
+        ValueError: on a power or epsilon that is not positive and finite.
+    """
+    rows = scores.to(torch.promote_types(scores.dtype, torch.float32)).movedim(dim, -1)
+    return Softermax(power, epsilon).density(rows, rows.new_ones(())).movedim(-1, dim).to(scores.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Squashing(Elementwise):
+    """Marker: a = `gain` σ_n(s) + a constant.
+
+    Args:
+        power: n > 0; larger is steeper.
+
+    Raises:
+        ValueError: on a power that is not positive and finite.
+    """
+
+    gain: ClassVar[float]
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_power(type(self).__name__, self.power)
+
+    @final
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
+        """See `Normaliser.slope`: n s^(n-1) / (1 + s^n)^2 = n σ (1 - σ) / s, times the gain."""
+        share = soft_sigmoid(score, self.power)
+        if self.power == 1:
+            return (1 - share).square_().mul_(self.gain)
+        least = score == 0
+        rest = 1 / (1 + torch.where(least, 1.0, score).pow(self.power))
+        return torch.where(least, 0.0, self.gain * self.power * share * rest / torch.where(least, 1.0, score))
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class SoftSigmoid(Squashing):
+    """a = s^n / (1 + s^n); see `Squashing`."""
+
+    gain = 1.0
+
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
+        """See `Normaliser.numerator`."""
+        return soft_sigmoid(score, self.power)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class SoftTanh(Squashing):
+    """a = (s^n - 1) / (s^n + 1): pairs without likeness count -1; see `Squashing`."""
+
+    gain = 2.0
+
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
+        """See `Normaliser.numerator`."""
+        return soft_tanh(score, self.power)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Unnormalised(Elementwise):
+    """a = s."""
+
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
+        """See `Normaliser.numerator`."""
+        return score
+
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
+        """See `Normaliser.slope`."""
+        return score.new_ones(()).expand_as(score)
+
+
+def soft_sigmoid(scores: Tensor, power: float = 1.0) -> Tensor:
+    """s^n / (1 + s^n) of scores >= 0 (Yat, eq. 4), any shape."""
+    check_power("soft_sigmoid", power)
+    # of the two powers the one that cannot overflow
+    above = scores > 1
+    inverse = positive_power(torch.where(above, 1 / torch.where(above, scores, 1.0), 0.0), power)
+    direct = positive_power(torch.where(above, 0.0, scores), power)
+    return torch.where(above, 1 / (1 + inverse), direct / (1 + direct))
+
+
+def soft_tanh(scores: Tensor, power: float = 1.0) -> Tensor:
+    """(s^n - 1) / (s^n + 1) of scores >= 0 (Yat, eq. 5), any shape."""
+    return 2 * soft_sigmoid(scores, power) - 1

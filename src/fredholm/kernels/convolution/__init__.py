@@ -1,0 +1,1 @@
+"""Functions of the displacement: filters given by coefficients, and by networks."""

@@ -1,0 +1,153 @@
+"""Stationary kernels that are a sum of a few features of the displacement.
+
+Legend
+    x, y       query and key position, s coordinates        φ_k    w scalar functions of x - y
+    M_k        one d_out x d_in matrix a feature, block-diagonal in g groups of channels
+
+    κ(x, y) = Σ_k φ_k(x - y) M_k                 so that ∫ κ(x, y) u(y) dμ(y) = Σ_k M_k ∫ φ_k(x - y) u(y) dμ(y)
+    W_t = κ(h (first + lo - t))                  its filter between two regular grids, spacing h, at tap t
+
+A small network whose last layer is linear is such a kernel: its last hidden layer is φ, its output weights are M.
+"""
+
+import abc
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, GridBlock, whole_grid
+from fredholm.kernels.convolution.stationary import (
+    LATTICE_TOLERANCE,
+    FilterGeometry,
+    Stationary,
+    nearest,
+    relative_lattice,
+)
+
+
+class FeatureFilter(Stationary):
+    """Marker: κ(x, y) = Σ_k φ_k(x - y) M_k in `groups` groups of channels, at any two points.
+
+    Causality is that of positions: a query sees what does not lie after it, whatever the order of the points. On a
+    torus displacements are the shortest ones, and a causal kernel sees half of it.
+
+    Attributes:
+        groups: channel groups that do not mix.
+        horizon: κ = 0 where a coordinate of x - y is as large as this or larger; None: it reaches over the whole input.
+        num_features: w.
+    """
+
+    horizon: float | None
+    num_features: int
+    reads_query = False
+    counts_points = True
+
+    @abc.abstractmethod
+    def features(self, displacement: Tensor) -> Tensor:
+        """φ at displacements x - y, `(..., s)`: `(..., w)`, in at least float32.
+
+        0 where κ vanishes: beyond the horizon, and where y comes after x for a causal kernel (two points at one time
+        see each other).
+        """
+
+    @abc.abstractmethod
+    def feature_weight(self) -> Tensor:
+        """M, `(w, d_out, d_in / groups)`; a kernel with weight dropout draws its mask here, once a call."""
+
+    def features_on(self, displacement: Tensor, keys: GridBlock | None) -> Tensor:
+        """φ at displacements from keys that all lie on one regular grid, `keys`; None: on none.
+
+        `features`, unless a kernel that smooths itself on grids finer than those of its training overrides it.
+        """
+        return self.features(displacement)
+
+    @final
+    def lattice_features(self, keys: GridBlock, queries: GridBlock) -> Tensor:
+        """φ at the taps of `filter_geometry`, `(*size, w)`.
+
+        Raises:
+            ValueError: where there is no filter between the two grids.
+        """
+        return self.features_on(self._tap_displacements(keys, queries), keys)
+
+    @final
+    def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | None:
+        """See `Stationary.filter_geometry`: a tap for every displacement that occurs and at which κ does not vanish.
+
+        There is a filter where the queries' spacing is a whole number of the keys', wherever the first query lies, and
+        neither grid is periodic.
+        """
+        if keys.periodic or queries.periodic or len(keys.shape) != self.pos_dim:
+            return None
+        lattice = relative_lattice(keys, queries, (1,) * len(keys.shape))
+        if lattice is None:
+            return None
+        size, padding = [], []
+        for (step, first), n, m, h in zip(lattice, keys.shape, queries.shape, keys.spacing, strict=True):
+            least, most = self._tap_range(step * (m - 1), first, n, h)
+            lo, taps = step * (m - 1) - least, most - least + 1
+            size.append(taps)
+            padding.append((lo, step * (m - 1) - lo + taps - n))
+        ones = (1,) * len(size)
+        return FilterGeometry(tuple(size), tuple(step for step, _ in lattice), ones, tuple(padding), "zeros", False)
+
+    def _tap_range(self, back: int, first: float, n: int, h: float) -> tuple[int, int]:
+        """First and last of the taps t = 0 … n - 1 + `back`, at h (first + back - t), at which κ may not vanish."""
+        least, most = 0, n - 1 + back
+        if self.horizon is not None:
+            reach = self.horizon / h
+            least = max(least, math.ceil(first + back - reach - LATTICE_TOLERANCE))
+            most = min(most, math.floor(first + back + reach + LATTICE_TOLERANCE))
+        if self.is_causal:
+            most = min(most, math.floor(first + back + LATTICE_TOLERANCE))
+        # where κ vanishes everywhere one tap stands for all, since torch has no empty filter
+        least = min(least, n - 1 + back)
+        return least, max(most, least)
+
+    def _tap_displacements(self, keys: GridBlock, queries: GridBlock) -> Tensor:
+        """x - y at each tap, `(*size, s)` float64."""
+        geometry = self.filter_geometry(keys, queries)
+        lattice = relative_lattice(keys, queries, (1,) * len(keys.shape))
+        if geometry is None or lattice is None:
+            raise ValueError(f"{type(self).__name__}: no filter leads from the grid {keys} to the grid {queries}")
+        like = next(self.parameters(), None)
+        axes = []
+        for size, (lo, _), (_, first), h in zip(geometry.size, geometry.padding, lattice, keys.spacing, strict=True):
+            whole = nearest(first)
+            first = whole if abs(first - whole) <= LATTICE_TOLERANCE else first
+            taps = torch.arange(size, dtype=torch.float64, device=None if like is None else like.device)
+            axes.append((first + lo - taps) * h)
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+    @final
+    def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:
+        """See `Stationary.filter_weight`."""
+        return self._weigh(self.lattice_features(keys, queries)).movedim((-2, -1), (0, 1))
+
+    @final
+    def values(self, displacement: Tensor) -> Tensor:
+        """κ at displacements `(..., s)`, without the zeros between groups: `(..., d_out, d_in / groups)`."""
+        return self._weigh(self.features(displacement))
+
+    def _weigh(self, features: Tensor) -> Tensor:
+        """Σ_k φ_k M_k, `(..., d_out, d_in / groups)`, in the parameters' dtype."""
+        weight = self.feature_weight()
+        like = next(self.parameters(), weight)
+        with torch.autocast(features.device.type, enabled=False):
+            dtype = torch.promote_types(features.dtype, weight.dtype)
+            return torch.tensordot(features.to(dtype), weight.to(dtype), dims=1).to(like.dtype)
+
+    @final
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """κ, `(B, Nq, N, d_out, d_in)`: features of the displacement times M, pair by pair; see `Kernel.matrix`."""
+        at = domain if query_domain is None else query_domain
+        blocks = self._weigh(self.features_on(domain.displacement(at.pos), whole_grid(domain))).to(u.dtype)
+        blocks = blocks.unflatten(-2, (self.groups, -1))  # (..., g, d_out / g, d_in / g)
+        same = torch.eye(self.groups, dtype=blocks.dtype, device=blocks.device)
+        kappa = torch.einsum("...goi,gf->...gofi", blocks, same).flatten(-2, -1).flatten(-3, -2)
+        kappa = kappa if kappa.ndim == 5 else kappa[None]
+        return kappa.expand(u.shape[0], *kappa.shape[1:])

@@ -1,0 +1,192 @@
+"""The small network that draws a kernel: positions to features.
+
+Legend
+    x          position in [-1, 1]^s             h^l    hidden layer l = 1, 2, h^0 = x
+    ω0         frequency of the sines            N      layer normalisation
+
+    h^l = sin(ω0 (W^l h^{l-1} + b^l))            "sine"
+    h^l = N(φ(W^l h^{l-1} + b^l))                φ = ReLU, LeakyReLU or Swish
+
+Rows of W are weight-normalised (`WeightNormalised`). At the start
+
+    sine:    W^1 in ±1/s, W^2 in ±√(6/n)/ω0, uniform over n inputs;  ω0 b_i uniform over one period, (-π, π)
+    others:  W as Kaiming's for ReLU;  b_i = -W_i h^{l-1}(x_i), x_i uniform in [-1, 1]^s: unit i bends at x_i
+
+Source: CKConv (arXiv 2102.02611), 4.2, B and E.1; W of the sines: Sitzmann et al. 2020, 3.2 and their supplement.
+Deviations: the paper draws b_i from (-π/‖W_i‖, π/‖W_i‖). Behind the factor ω0 that is ω0/‖W_i‖ periods and not one,
+phases of thousands of radians where a row is short; mod 2π both are the same uniform phase, and one period keeps its
+digits. The paper uses layer normalisation in the other variants and does not say where; here it follows φ, so that the
+bends stay where b puts them.
+
+
+A linear map whose rows are a direction and a length.
+
+Legend
+    v_i        direction of row i, any length        g_i    its magnitude        b    bias
+
+    W_i = g_i v_i / ‖v_i‖
+
+Source: Salimans and Kingma 2016 (weight normalisation), eq. 2. A row with v = 0 is 0. Of a single input v_i / ‖v_i‖ is
+the sign of v_i, which no gradient changes: v is then no parameter.
+"""
+
+import math
+from typing import Literal, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import refuse_idle
+
+
+@final
+class WeightNormalised(nn.Module):
+    """x ↦ W x + b with W_i = g_i v_i / ‖v_i‖, in at least float32 and never under autocast.
+
+    Args:
+        weight: W at the start, `(out, in)`; v starts as W and g as the norms of its rows.
+        bias: b at the start, `(out,)`.
+
+    Attributes:
+        direction: v, `(out, in)`; a buffer of a single input.
+        magnitude: g, `(out, 1)`.
+        bias: b, `(out,)`.
+    """
+
+    no_weight_decay = frozenset({"magnitude"})
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.direction: Tensor
+        if weight.shape[1] == 1:
+            self.register_buffer("direction", weight.sign())
+        else:
+            self.direction = nn.Parameter(weight.clone())
+        self.magnitude = nn.Parameter(torch.linalg.vector_norm(weight, dim=1, keepdim=True))
+        self.bias = nn.Parameter(bias.clone())
+
+    @property
+    def weight(self) -> Tensor:
+        """W, `(out, in)`, in at least float32."""
+        wide = torch.promote_types(self.direction.dtype, torch.float32)
+        with torch.autocast(self.direction.device.type, enabled=False):
+            return self.magnitude.to(wide) * nn.functional.normalize(self.direction.to(wide), dim=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(..., in)` to `(..., out)`."""
+        weight = self.weight
+        dtype = torch.promote_types(x.dtype, weight.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            return nn.functional.linear(x.to(dtype), weight.to(dtype), self.bias.to(dtype))
+
+
+KernelActivation = Literal["sine", "relu", "leaky_relu", "swish"]
+
+
+@final
+class KernelNetwork(nn.Module):
+    """Two hidden layers: `(..., s)` positions in [-1, 1]^s to `(..., width)` features.
+
+    Everything is computed in at least float32, under autocast too: a phase of hundreds of radians has no digits left in
+    bfloat16.
+
+    Args:
+        pos_dim: coordinates s of a position.
+        width: units of each layer.
+        activation: "sine", "relu", "leaky_relu" or "swish".
+        omega_0: ω0 at the start, in radians per unit of position, > 0; refused without sines.
+        learn_omega_0: whether ω0 is learned, as its logarithm; likewise.
+        spread_bias: whether biases start as the formulas on top of this file say, else at 0.
+        layer_norm: whether there is layer normalisation; None: for all but sines.
+
+    Attributes:
+        log_omega_0: log ω0, a parameter if learned, else a buffer.
+
+    Raises:
+        ValueError: on an unknown activation, a width below 1, or an ω0 that is not positive and finite, or that nothing
+            reads.
+    """
+
+    def __init__(
+        self,
+        pos_dim: int = 1,
+        *,
+        width: int = 32,
+        activation: KernelActivation = "sine",
+        omega_0: float = 30.0,
+        learn_omega_0: bool = False,
+        spread_bias: bool = True,
+        layer_norm: bool | None = None,
+    ) -> None:
+        super().__init__()
+        _check_options(width, activation, omega_0, learn_omega_0)
+        self.width = width
+        self.activation: KernelActivation = activation
+        log_omega_0 = torch.tensor(math.log(omega_0))
+        self.log_omega_0: Tensor
+        if learn_omega_0:
+            self.log_omega_0 = nn.Parameter(log_omega_0)
+        else:
+            self.register_buffer("log_omega_0", log_omega_0)
+        normed = activation != "sine" if layer_norm is None else layer_norm
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2)] if normed else [])
+        self.layers = nn.ModuleList()
+        spread = 2 * torch.rand(width, pos_dim) - 1  # x_i
+        for inputs in (pos_dim, width):
+            weight = torch.empty(width, inputs)
+            bias = torch.zeros(width)
+            if activation == "sine":
+                bound = 1 / inputs if not self.layers else math.sqrt(6 / inputs) / omega_0
+                nn.init.uniform_(weight, -bound, bound)
+                if spread_bias:
+                    nn.init.uniform_(bias, -math.pi / omega_0, math.pi / omega_0)
+            else:
+                nn.init.kaiming_uniform_(weight, nonlinearity="relu")
+                if spread_bias:
+                    with torch.no_grad():
+                        bias = -(weight * self(spread)).sum(1)
+            self.layers.append(WeightNormalised(weight, bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """h²(x), `(..., width)`."""
+        for index, layer in enumerate(self.layers):
+            x = self._bent(layer(x))
+            if self.norms:
+                x = self._normalised(x, self.norms[index])
+        return x
+
+    def _bent(self, x: Tensor) -> Tensor:
+        if self.activation == "sine":
+            return torch.sin(self.log_omega_0.to(x.dtype).exp() * x)
+        if self.activation == "relu":
+            return nn.functional.relu(x)
+        return nn.functional.leaky_relu(x) if self.activation == "leaky_relu" else nn.functional.silu(x)
+
+    def _normalised(self, x: Tensor, norm: nn.Module) -> Tensor:
+        assert isinstance(norm, nn.LayerNorm)
+        weight, bias = norm.weight.to(x.dtype), norm.bias.to(x.dtype)
+        return nn.functional.layer_norm(x, (self.width,), weight, bias, norm.eps)
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        return f"width={self.width}, activation={self.activation!r}"
+
+
+def _check_options(width: int, activation: str, omega_0: float, learn_omega_0: bool) -> None:
+    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+        raise ValueError(f"kernels.KernelNetwork: width must be an integer >= 1; got {width!r}")
+    if activation not in get_args(KernelActivation):
+        raise ValueError(
+            f"kernels.KernelNetwork: activation is one of {get_args(KernelActivation)}; got {activation!r}"
+        )
+    if not 0 < omega_0 < math.inf:
+        raise ValueError(f"kernels.KernelNetwork: omega_0 must be positive and finite; got {omega_0!r}")
+    if activation != "sine":
+        refuse_idle(
+            "kernels.KernelNetwork",
+            KernelNetwork,
+            f"activation={activation!r}",
+            "take activation='sine'",
+            omega_0=omega_0,
+            learn_omega_0=learn_omega_0,
+        )

@@ -1,0 +1,1 @@
+"""Attention along all chains of points: hops and their discounted series."""

@@ -1,0 +1,1 @@
+"""Perceptrons of two points: whole, of low rank, separable."""

@@ -1,0 +1,427 @@
+"""The perceptron kernel of ITNet.
+
+Legend
+    x, y        query and key position, s coordinates     u_x, u_y    their features, d = embed_dim / num_heads per head
+    γ           Fourier features with L frequencies, or the identity ("raw coordinates") when L = 0
+    z           the inputs [γ(x); γ(y); γ(x - y); ‖x - y‖; u_x; u_y; u_x ⊙ u_y], those switched on
+    w           hidden width                              G           distinct kernels: num_heads, or 1 if head-shared
+
+    vec κ(x, y, u_x, u_y) = W2 φ(W1 z + b1) + b2,  with further hidden layers of width w between the two when depth > 2
+
+Source: ITNet (arXiv 2606.19538), eq. 2-4, 196-199 and H.3.1.
+"""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import refuse_idle
+from fredholm.domains import Domain, GridBlock, preceding_counts
+from fredholm.kernels.heads import block_diagonal, split_heads
+from fredholm.kernels.kernel import Kernel, MultiHead
+
+
+def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tensor:
+    """B with entries from N(0, sigma²), `(num_frequencies, pos_dim)`, in cycles per unit length (ITNet, H.2.1)."""
+    return torch.randn(num_frequencies, pos_dim) * sigma
+
+
+def phases(pos: Tensor, frequencies: Tensor) -> Tensor:
+    """θ = 2π B x for positions `(..., s)` and frequencies `(L, s)`: `(..., L)`.
+
+    Computed in the precision of the positions and never under autocast: a phase of hundreds of radians has no digits
+    left in bfloat16.
+    """
+    dtype = torch.promote_types(pos.dtype, torch.float32)
+    # a product and a sum, because autocast would take a matrix product to low precision
+    return 2 * math.pi * (pos.to(dtype)[..., None, :] * frequencies.to(dtype)).sum(-1)
+
+
+def fourier_features(pos: Tensor, frequencies: Tensor) -> Tensor:
+    """γ(x) = [sin 2πBx, cos 2πBx] (ITNet, eq. 199): positions `(..., s)` to `(..., 2L)`, in at least float32."""
+    theta = phases(pos, frequencies)
+    return torch.cat([theta.sin(), theta.cos()], dim=-1)
+
+
+Activation = Literal["gelu", "gelu_tanh", "relu"]
+
+
+def activate(p: Tensor, activation: str) -> Tensor:
+    """φ(p): exact GELU, its tanh approximation, or ReLU."""
+    if activation == "relu":
+        return torch.relu(p)
+    return nn.functional.gelu(p, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+class PairwiseForm(NamedTuple):
+    """The pieces of a multilayer-perceptron kernel whose first layer splits over the two points of a pair.
+
+    For G distinct kernels, each on `d` channels, with hidden width w and the pre-activation of pair (i, j), unit k
+
+        p_ijk = query_bias_ik + key_bias_jk + Q_k·u_i + (K_k + P_k ⊙ u_i)·u_j
+                + s_k·sin(θ_i - θ_j) + c_k·cos(θ_i - θ_j) + r_k ‖x_i - x_j‖,
+
+    the kernel is vec κ_ij = W φ(M_m … φ(M_1 φ(p_ij) + b_1) … + b_m) + b. A part that a kernel lacks is None.
+    Positions may be shared by the batch: B' is 1 or B.
+    """
+
+    query_bias: Tensor  # (B', G, Nq, w)
+    key_bias: Tensor  # (B', G, N, w)
+    query_weight: Tensor | None  # Q: (G, w, d)
+    key_weight: Tensor | None  # K: (G, w, d)
+    product_weight: Tensor | None  # P: (G, w, d)
+    sin_weight: Tensor | None  # s: (G, w, L)
+    cos_weight: Tensor | None  # c: (G, w, L)
+    query_phase: Tensor | None  # [sin θ_i, cos θ_i]: (B', Nq, 2L)
+    key_phase: Tensor | None  # (B', N, 2L)
+    distance_weight: Tensor | None  # r: (G, w)
+    query_pos: Tensor  # (B', Nq, s)
+    key_pos: Tensor  # (B', N, s)
+    hidden_weight: Tensor | None  # M: (m, G, w, w)
+    hidden_bias: Tensor | None  # (m, G, w)
+    output_weight: Tensor  # W: (G, w, d, d_out)
+    output_bias: Tensor  # b: (G, d_out, d)
+
+
+class PairwiseMLP(Kernel):
+    """Marker: κ is a perceptron of two points whose first layer splits as in `PairwiseForm`, in `num_heads` heads.
+
+    Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads. With `head_shared` all
+    heads have the one kernel (G = 1), else each has its own (G = num_heads).
+
+    Attributes:
+        width: hidden units w.
+        depth: number of linear layers, 2 without hidden layers between first and last.
+        num_frequencies: Fourier frequencies L of the displacement; 0 without them.
+    """
+
+    num_heads: int
+    head_shared: bool
+    activation: str
+    width: int
+    depth: int
+    num_frequencies: int
+
+    @abc.abstractmethod
+    def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:
+        """The pieces of the kernel on these points, in the parameters' dtype."""
+
+    @abc.abstractmethod
+    def relative_table(self, block: GridBlock) -> Tensor:
+        """The part of p that depends on x - y alone, at every displacement within a grid block.
+
+        Returns:
+            `(G, w, 2 n_1 - 1, ..., 2 n_s - 1)`; entry `[g, k, j_1 - i_1 + n_1 - 1, ...]` belongs to query cell i and
+            key cell j.
+        """
+
+    @abc.abstractmethod
+    def reads_displacement(self, domain: Domain) -> bool:
+        """Whether p on this domain depends on displacement or distance beyond what splits over the two points."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KernelInputs:
+    """Which of the seven input groups the kernel reads; with none it is one constant matrix a head."""
+
+    query_position: bool = True
+    key_position: bool = True
+    relative_position: bool = True
+    distance: bool = True
+    query_content: bool = True
+    key_content: bool = True
+    product: bool = True
+
+    @property
+    def has_frequencies(self) -> bool:
+        """Whether a group is read through Fourier features."""
+        return self.query_position or self.key_position or self.relative_position
+
+
+@final
+class MLP(PairwiseMLP, MultiHead):
+    """κ = a small perceptron of positions, displacement, distance and features; matrices, block-diagonal over heads.
+
+    Args:
+        embed_dim: channels of the signal, in and out; a multiple of `num_heads`.
+        num_heads: heads H; head h acts on its own d = embed_dim / H channels.
+        pos_dim: coordinates s of a position.
+        width: hidden units w of the perceptron.
+        depth: number of its linear layers, >= 2.
+        activation: exact GELU (the paper's), its tanh approximation, or ReLU.
+        inputs: which of the seven input groups are read.
+        num_frequencies: frozen random Fourier frequencies L; 0 reads raw coordinates.
+        sigma: standard deviation of the frequencies, in cycles per unit length.
+        head_shared: one kernel for all heads instead of one a head.
+        is_causal: κ = 0 where y comes after x.
+        causal_measure: what a causal kernel is integrated against. "past": the points up to x, with total mass 1, so
+            that what comes later changes nothing. "total": the whole measure, of which x sees a share, as operators
+            between functions on an interval need it. None: "past" where `is_causal`.
+        epsilon: scale of the output layer's initial values.
+
+    Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the
+    operator starts as mean + identity. The paper states b2 = I/n, which together with the weights 1/n would give
+    mean/n, not the mean that it intends. Hidden layers between (depth > 2, which the paper does not specify) start at
+    N(0, 2/w), b = 0. A causal mean is one over the past, which the paper does not specify either.
+
+    Raises:
+        ValueError: on heads that do not divide the channels, a depth below 2, sizes below 1, or frequencies that
+            nothing reads.
+    """
+
+    no_weight_decay = frozenset({"output_bias"})
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int = 1,
+        pos_dim: int = 1,
+        *,
+        width: int = 128,
+        depth: int = 2,
+        activation: Activation = "gelu",
+        inputs: KernelInputs | None = None,
+        num_frequencies: int = 64,
+        sigma: float = 10.0,
+        head_shared: bool = False,
+        is_causal: bool = False,
+        causal_measure: Literal["past", "total"] | None = None,
+        epsilon: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        check_sizes("kernels.MLP", embed_dim, num_heads, pos_dim, width, num_frequencies, activation)
+        if depth < 2:
+            raise ValueError(f"kernels.MLP: depth counts linear layers and must be at least 2; got {depth}")
+        if causal_measure not in (None, "past", "total"):
+            raise ValueError(f"kernels.MLP: causal_measure must be 'past' or 'total'; got {causal_measure!r}")
+        if causal_measure is not None and not is_causal:
+            raise ValueError(
+                f"kernels.MLP: causal_measure={causal_measure!r} has no effect without is_causal=True; leave it out"
+            )
+        self.averages_past = is_causal and causal_measure != "total"
+        self.inputs = inputs if inputs is not None else KernelInputs()
+        check_frequencies("kernels.MLP", MLP, self.inputs.has_frequencies, num_frequencies, sigma)
+        self.in_dim = self.out_dim = embed_dim
+        self.num_heads, self.pos_dim, self.width, self.depth = num_heads, pos_dim, width, depth
+        self.head_dim = embed_dim // num_heads
+        self.activation, self.head_shared, self.is_causal = activation, head_shared, is_causal
+        self.reads_query = self.inputs.query_content or self.inputs.product
+        self.num_frequencies = num_frequencies
+        self.register_buffer("frequencies", sample_frequencies(num_frequencies, pos_dim, sigma))
+        self.frequencies: Tensor
+        kernels, d, hidden = (1 if head_shared else num_heads), self.head_dim, depth - 2
+        self.group_sizes = _group_sizes(self.inputs, 2 * num_frequencies or pos_dim, d)
+        self.input_weight = self.hidden_weight = self.hidden_bias = None
+        if self.group_sizes:
+            self.input_weight = nn.Parameter(0.02 * torch.randn(kernels, width, sum(self.group_sizes.values())))
+        self.input_bias = nn.Parameter(torch.zeros(kernels, width))
+        if hidden:
+            self.hidden_weight = nn.Parameter(math.sqrt(2 / width) * torch.randn(hidden, kernels, width, width))
+            self.hidden_bias = nn.Parameter(torch.zeros(hidden, kernels, width))
+        # (G, w, d_in, d_out): the layout in which routes apply it to sums over keys
+        self.output_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, width, d, d))
+        self.output_bias = nn.Parameter(torch.eye(d).repeat(kernels, 1, 1))
+
+    def _columns(self) -> dict[str, Tensor]:
+        """W1 by input group: name to `(G, w, size)`."""
+        if self.input_weight is None:
+            return {}
+        columns = self.input_weight.split(list(self.group_sizes.values()), dim=-1)
+        return dict(zip(self.group_sizes, columns, strict=True))
+
+    def _lift(self, pos: Tensor) -> Tensor:
+        lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
+        return lifted.to(self.input_bias.dtype)
+
+    def head_matrices(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """κ head by head, `(B, H, Nq, N, d, d)`, computed as written on paper: z at every pair, then the perceptron."""
+        query = u if query is None else query
+        query_domain = domain if query_domain is None else query_domain
+        content_q = split_heads(query, self.num_heads)[:, :, :, None]
+        content_k = split_heads(u, self.num_heads)[:, :, None]
+        batch, heads, n_q, n_k = content_q.shape[0], self.num_heads, query_domain.num_points, domain.num_points
+        displacement = domain.displacement(query_domain.pos)
+        parts = {
+            "query_position": lambda: self._lift(query_domain.pos)[..., None, :, None, :],
+            "key_position": lambda: self._lift(domain.pos)[..., None, None, :, :],
+            "relative_position": lambda: self._lift(displacement)[..., None, :, :, :],
+            "distance": lambda: _norm(displacement)[..., None, :, :, None],
+            "query_content": lambda: content_q,
+            "key_content": lambda: content_k,
+            "product": lambda: content_q * content_k,
+        }
+        pairs = (batch, heads, n_q, n_k)
+        pieces = [parts[name]().to(u.dtype).expand(*pairs, size) for name, size in self.group_sizes.items()]
+        p = self.input_bias[:, None, None].expand(*pairs, -1)
+        if self.input_weight is not None:
+            p = torch.cat(pieces, dim=-1) @ self.input_weight.mT[:, None] + self.input_bias[:, None, None]
+        hidden = activate(p, self.activation)
+        if self.hidden_weight is not None and self.hidden_bias is not None:
+            for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
+                hidden = hidden @ weight.mT[:, None] + bias[:, None, None]
+                hidden = activate(hidden, self.activation)
+        flat = self.output_weight.mT.flatten(2)  # (G, w, d_out·d_in)
+        kappa = (hidden @ flat[:, None]).unflatten(-1, (self.head_dim, self.head_dim)) + self.output_bias[:, None, None]
+        if not self.is_causal:
+            return kappa
+        seen = torch.arange(n_k, device=u.device) < preceding_counts(query_domain, domain)[..., None]  # (B', Nq, N)
+        share = self.past_share(domain, query_domain)
+        share = seen if share is None else seen * share[..., None]
+        return torch.where(seen[:, None, :, :, None, None], kappa, 0.0) * share[:, None, :, :, None, None].to(
+            kappa.dtype
+        )
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """κ, `(B, Nq, N, embed_dim, embed_dim)`, block-diagonal over heads; see `Kernel.matrix`."""
+        return block_diagonal(self.head_matrices(u, domain, query, query_domain))
+
+    def head(self, index: int) -> Self:
+        """See `MultiHead.head`: the same kernel with one head's slices of the parameters, which it shares."""
+        one = type(self).__new__(type(self))
+        vars(one).update(vars(self), _parameters={}, num_heads=1, in_dim=self.head_dim, out_dim=self.head_dim)
+        own = slice(None) if self.head_shared else slice(index, index + 1)
+        for name, parameter in self._parameters.items():
+            of_head = (slice(None), own) if name in ("hidden_weight", "hidden_bias") else own
+            vars(one)[name] = None if parameter is None else parameter[of_head]
+        return one
+
+    def reads_displacement(self, domain: Domain) -> bool:
+        """See `PairwiseMLP.reads_displacement`: raw relative coordinates split unless they wrap round."""
+        splits = self.num_frequencies == 0 and not domain.is_periodic
+        return self.inputs.distance or (self.inputs.relative_position and not splits)
+
+    def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:
+        """See `PairwiseMLP.pairwise_form`.
+
+        x - y splits by the angle-sum identities, but where it wraps round only the table has it.
+        """
+        columns, dtype = self._columns(), self.input_bias.dtype
+        query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
+        query_bias = self.input_bias[:, None].expand(1, -1, query_domain.num_points, -1)
+        key_bias = self.input_bias.new_zeros(1, *self.input_bias.shape[:1], domain.num_points, self.width)
+        if "query_position" in columns:
+            query_bias = query_bias + _project(self._lift(query_pos), columns["query_position"])
+        if "key_position" in columns:
+            key_bias = key_bias + _project(self._lift(key_pos), columns["key_position"])
+        sin_weight = cos_weight = query_phase = key_phase = None
+        if "relative_position" in columns and not domain.is_periodic:
+            if self.num_frequencies:
+                sin_weight, cos_weight = columns["relative_position"].chunk(2, dim=-1)
+                query_phase, key_phase = self._lift(query_pos), self._lift(key_pos)
+            else:
+                query_bias = query_bias + _project(query_pos.to(dtype), columns["relative_position"])
+                key_bias = key_bias - _project(key_pos.to(dtype), columns["relative_position"])
+        distance = columns.get("distance")
+        return PairwiseForm(
+            query_bias=query_bias,
+            key_bias=key_bias,
+            query_weight=columns.get("query_content"),
+            key_weight=columns.get("key_content"),
+            product_weight=columns.get("product"),
+            sin_weight=sin_weight,
+            cos_weight=cos_weight,
+            query_phase=query_phase,
+            key_phase=key_phase,
+            distance_weight=None if distance is None else distance[..., 0],
+            query_pos=query_pos.to(dtype),
+            key_pos=key_pos.to(dtype),
+            hidden_weight=self.hidden_weight,
+            hidden_bias=self.hidden_bias,
+            output_weight=self.output_weight,
+            output_bias=self.output_bias,
+        )
+
+    def relative_table(self, block: GridBlock) -> Tensor:
+        """See `PairwiseMLP.relative_table`; displacements of a periodic block wrap round."""
+        columns, device = self._columns(), self.input_bias.device
+        axes = [
+            -torch.arange(1 - n, n, dtype=torch.float64, device=device) * h
+            for n, h in zip(block.shape, block.spacing, strict=True)
+        ]
+        displacement = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)  # x - y
+        if block.periodic:
+            displacement = displacement - torch.floor(displacement + 0.5)
+        table = self.input_bias.new_zeros(*self.input_bias.shape, *displacement.shape[:-1])
+        if "relative_position" in columns and (self.num_frequencies or block.periodic):
+            table = table + torch.einsum("gwf,...f->gw...", columns["relative_position"], self._lift(displacement))
+        if "distance" in columns:
+            distance = _norm(displacement).to(table.dtype)[..., None]
+            table = table + torch.einsum("gwf,...f->gw...", columns["distance"], distance)
+        return table
+
+    def extra_repr(self) -> str:
+        """The sizes that `print(module)` shows."""
+        off = [f.name for f in dataclasses.fields(KernelInputs) if not getattr(self.inputs, f.name)]
+        return (
+            f"embed_dim={self.in_dim}, num_heads={self.num_heads}, pos_dim={self.pos_dim}, width={self.width}, "
+            f"depth={self.depth}, activation={self.activation}, num_frequencies={self.num_frequencies}, "
+            f"head_shared={self.head_shared}, is_causal={self.is_causal}" + (f", without={off}" if off else "")
+        )
+
+
+def _group_sizes(inputs: KernelInputs, lifted: int, content: int) -> dict[str, int]:
+    """Name and width of the input groups that are on, in the paper's order."""
+    names = [field.name for field in dataclasses.fields(KernelInputs)]
+    widths = (lifted, lifted, lifted, 1, content, content, content)
+    return {name: size for name, size in zip(names, widths, strict=True) if getattr(inputs, name)}
+
+
+def _project(features: Tensor, weight: Tensor) -> Tensor:
+    """`(B', N, f)` with `(G, w, f)` to `(B', G, N, w)`."""
+    return torch.einsum("bnf,gwf->bgnw", features, weight)
+
+
+def _norm(displacement: Tensor) -> Tensor:
+    """‖x - y‖ with gradient 0, not NaN, where the points coincide."""
+    squared = displacement.square().sum(-1)
+    return torch.where(squared > 0, squared, 1.0).sqrt() * (squared > 0)
+
+
+def check_sizes(
+    name: str, embed_dim: int, num_heads: int, pos_dim: int, width: int, num_frequencies: int, activation: str
+) -> None:
+    """Raises ValueError, in the name of a kernel, on sizes that make no perceptron."""
+    sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "pos_dim": pos_dim, "width": width}
+    for what, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}: {what} must be at least 1; got {size}")
+    if embed_dim % num_heads:
+        raise ValueError(f"{name}: num_heads must divide embed_dim; got {num_heads} heads for {embed_dim} channels")
+    if num_frequencies < 0:
+        raise ValueError(f"{name}: num_frequencies must be >= 0 (0 = raw coordinates); got {num_frequencies}")
+    if activation not in ("gelu", "gelu_tanh", "relu"):
+        raise ValueError(f"{name}: activation is 'gelu', 'gelu_tanh' or 'relu'; got {activation!r}")
+
+
+def check_frequencies(
+    name: str, owner: Callable[..., object], has_frequencies: bool, num_frequencies: int, sigma: float
+) -> None:
+    """Raises ValueError, in the name of a kernel, on settings of frequencies that nothing reads.
+
+    Args:
+        name: who refuses.
+        owner: whose defaults count.
+        has_frequencies: whether an input is read through Fourier features.
+        num_frequencies: L.
+        sigma: their deviation.
+    """
+    if not has_frequencies:
+        refuse_idle(
+            name,
+            owner,
+            "inputs that have no position",
+            "switch one on",
+            num_frequencies=num_frequencies,
+            sigma=sigma,
+        )
+    elif num_frequencies == 0:
+        refuse_idle(name, owner, "num_frequencies=0, raw coordinates", "give num_frequencies", sigma=sigma)

@@ -1,0 +1,1 @@
+"""Causal kernels that are carried along a sequence in a state."""

@@ -1,0 +1,273 @@
+"""A convolution operator that is called as torch's convolution layers are."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.domains import Domain, Grid
+from fredholm.domains.checks import values_can_be_read
+from fredholm.evaluation import AUTO, Auto, Evaluation, Filtering, FilterRoute, Integral, as_filtering
+from fredholm.kernels import Convolution
+from fredholm.layers.torch_layers.layer import TorchLayer, hand_over, is_watched, lowered
+from fredholm.layers.torch_layers.relaid import Relaid
+from fredholm.operators.integral import IntegralOperator
+
+CONVOLUTIONS: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED: tuple[type[nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+@final
+class ConvolutionLayer(TorchLayer[nn.Module]):
+    """An `IntegralOperator` with a convolution kernel, on images `(B, C, *n)` instead of signals `(B, N, C)`.
+
+    Args:
+        kernel: the convolution.
+        bias: whether a constant is added; it starts uniform in ±1 / sqrt(fan-in), as torch's does.
+        evaluation: as in `IntegralOperator`.
+
+    Attributes:
+        operator: the integral operator. The image lives on `Grid(*n)`, periodic if the kernel's boundary is circular.
+        weight, bias: as in torch's layer; the kernel's and the operator's parameters.
+
+    The route that the operator takes for an image serves later images like it directly, with the bias in one pass,
+    unless hooks watch the operator.
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    natives = CONVOLUTIONS + TRANSPOSED
+
+    def __init__(self, kernel: Convolution, *, bias: bool = True, evaluation: Evaluation = AUTO) -> None:
+        super().__init__({"weight": "operator.kernel.weight", "bias": "operator.bias"})
+        if not isinstance(kernel, Convolution):
+            raise TypeError(f"ConvolutionLayer: kernel must be a kernels.Convolution; got {type(kernel).__name__}")
+        self.operator = IntegralOperator(
+            kernel, evaluation=evaluation, residual=False, bias=bias, output_projection=False
+        )
+        if self.operator.bias is not None:
+            nn.init.uniform_(self.operator.bias, -1, 1).data.mul_(1 / math.sqrt(kernel.weight[0].numel()))
+        self._plan: _Plan | None = None  # its tensors belong to no state_dict
+
+    @property
+    def kernel(self) -> Convolution:
+        """The convolution kernel."""
+        assert isinstance(self.operator.kernel, Convolution)
+        return self.operator.kernel
+
+    @property
+    def in_channels(self) -> int:
+        """Channels that it reads."""
+        return self.kernel.in_dim
+
+    @property
+    def out_channels(self) -> int:
+        """Channels that it gives."""
+        return self.kernel.out_dim
+
+    @property
+    def kernel_size(self) -> tuple[int, ...]:
+        """Taps along each axis."""
+        return self.kernel.kernel_size
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        """See `kernels.Convolution`."""
+        return self.kernel.stride
+
+    @property
+    def padding(self) -> str | tuple[int, ...]:
+        """Cells at both ends of each axis, or "same" where the ends differ as they do there.
+
+        Raises:
+            ValueError: for other paddings with two different ends, which torch's layers lack.
+        """
+        kernel = self.kernel
+        if all(lo == hi for lo, hi in kernel.padding):
+            return tuple(lo for lo, _ in kernel.padding)
+        same = tuple(((w - 1) // 2, w - 1 - (w - 1) // 2) for w in kernel.reach)
+        if kernel.padding != same or any(r != 1 for r in kernel.stride):
+            raise ValueError(
+                f"torch's convolutions pad both ends alike; got padding {kernel.padding}; pad the image beforehand and "
+                "use padding 0"
+            )
+        return "same"
+
+    @property
+    def dilation(self) -> tuple[int, ...]:
+        """See `kernels.Convolution`."""
+        return self.kernel.dilation
+
+    @property
+    def groups(self) -> int:
+        """See `kernels.Convolution`."""
+        return self.kernel.groups
+
+    @property
+    def padding_mode(self) -> str:
+        """See `kernels.Convolution`."""
+        return self.kernel.padding_mode
+
+    @property
+    def transposed(self) -> bool:
+        """Whether it is a transposed convolution."""
+        return self.kernel.transposed
+
+    @property
+    def output_padding(self) -> tuple[int, ...]:
+        """See `kernels.Convolution`; zeros for a convolution that is not transposed."""
+        return self.kernel.output_padding
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """Applies the layer.
+
+        Args:
+            input: `(B, C, *n)`, or `(C, *n)` without a batch.
+            output_size: transposed only: cells of the result along each axis (batch and channels may precede), between
+                the least that the stride allows and stride - 1 more; None: what the kernel's output padding says.
+
+        Returns:
+            `(B, d_out, *m)`, or `(d_out, *m)`.
+
+        Raises:
+            ValueError, TypeError: on an input that is no such image, or sizes that do not fit.
+        """
+        if not isinstance(input, Tensor):
+            raise TypeError(f"ConvolutionLayer: expected a tensor; got {type(input).__name__}")
+        x, operator, kernel = input, self.operator, self.kernel
+        axes, weight = len(kernel.kernel_size), kernel.weight
+        autocast = torch.is_autocast_enabled(x.device.type)
+        output_size = None if output_size is None else tuple(output_size)
+        asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device, is_watched(operator))
+        plan = self._plan
+        if not values_can_be_read(x) or plan is None or plan.asked != asked or not plan.serves(operator):
+            plan = self._planned(x, output_size, asked)
+        images = x if x.ndim == axes + 2 else x[None]
+        if plan.filtering is not None:
+            route, filtering = plan.filtering
+            out = route.filtered(images, filtering, operator.bias)
+        else:
+            u = images.flatten(2).transpose(1, 2)
+            out = operator(u, plan.domain, query_domain=plan.query_domain).transpose(1, 2)
+            out = out.unflatten(2, plan.cells)
+        return lowered(out if x.ndim == axes + 2 else out[0])
+
+    def _planned(self, x: Tensor, output_size: tuple[int, ...] | None, asked: object) -> "_Plan":
+        """How images like x are to be filtered; kept for the next one."""
+        kernel, operator, axes = self.kernel, self.operator, len(self.kernel.kernel_size)
+        if x.ndim not in (axes + 1, axes + 2) or x.shape[-axes - 1] != kernel.in_dim:
+            raise ValueError(
+                f"ConvolutionLayer: expected (batch, {kernel.in_dim}, *cells) with {axes} axes of cells, or the "
+                f"same without a batch; got {tuple(x.shape)}"
+            )
+        shape = tuple(x.shape[-axes:])
+        if min(shape) < 1:
+            raise ValueError(f"ConvolutionLayer: an image needs at least one cell along each axis; got {shape}")
+        cells = self._cells(shape, output_size)
+        domain = Grid(*shape, periodic=kernel.padding_mode == "circular").to(x.device)
+        query_domain = kernel.output_domain(domain, cells).to(x.device)
+        u = (x if x.ndim == axes + 2 else x[None]).flatten(2).transpose(1, 2)
+        operator.prepare(u, domain, query_domain=query_domain)
+        integral = Integral(kernel, u, domain, None, query_domain)
+        route = operator.evaluation
+        route = route.choose(integral).route if isinstance(route, Auto) else route
+        fits = not is_watched(operator) and not route.unsupported_reasons(integral)
+        found = integral.once(as_filtering) if fits else None
+        filtering = (route, found) if isinstance(route, FilterRoute) and isinstance(found, Filtering) else None
+        plan = _Plan(asked, kernel, operator.evaluation, domain, query_domain, cells, filtering)
+        if values_can_be_read(x):
+            self._plan = plan
+        return plan
+
+    def _cells(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> tuple[int, ...]:
+        kernel = self.kernel
+        natural = kernel.output_shape(shape)
+        if output_size is None:
+            return natural
+        if not kernel.transposed:
+            raise ValueError("ConvolutionLayer: output_size belongs to a transposed convolution; leave it out")
+        least = tuple(m - extra for m, extra in zip(natural, kernel.output_padding, strict=True))
+        asked = output_size[-len(shape) :]
+        fits = len(output_size) in (len(shape), len(shape) + 1, len(shape) + 2) and all(
+            low <= m < low + r for m, low, r in zip(asked, least, kernel.stride, strict=True)
+        )
+        if not fits:
+            most = tuple(low + r - 1 for low, r in zip(least, kernel.stride, strict=True))
+            raise ValueError(
+                f"ConvolutionLayer: output_size must lie between {least} and {most} for an image of {shape}; "
+                f"got {output_size}"
+            )
+        return asked
+
+    @classmethod
+    def _blank(cls, module: nn.Module) -> nn.Module:
+        given = vars(module)
+        names = [
+            "in_channels",
+            "out_channels",
+            "kernel_size",
+            "stride",
+            "padding",
+            "dilation",
+            "groups",
+            "padding_mode",
+        ]
+        names += ["output_padding"] if type(module) in TRANSPOSED else []
+        return type(module)(**{name: given[name] for name in names}, bias=module._parameters["bias"] is not None)
+
+    @classmethod
+    def _shaped_like(cls, blank: nn.Module) -> Self:
+        given, transposed = vars(blank), type(blank) in TRANSPOSED
+        kernel = Convolution(
+            given["in_channels"],
+            given["out_channels"],
+            given["kernel_size"],
+            len(given["kernel_size"]),
+            stride=given["stride"],
+            padding=given["padding"],
+            dilation=given["dilation"],
+            groups=given["groups"],
+            padding_mode=given["padding_mode"],
+            transposed=transposed,
+            output_padding=given["output_padding"] if transposed else 0,
+        )
+        return cls(kernel, bias=blank._parameters["bias"] is not None)
+
+    def _native(self) -> nn.Module:
+        options = {
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+            "bias": self.bias is not None,
+            "padding_mode": self.padding_mode,
+        }
+        if self.transposed:
+            options["output_padding"] = self.output_padding
+        make = (TRANSPOSED if self.transposed else CONVOLUTIONS)[len(self.kernel_size) - 1]
+        return make(self.in_channels, self.out_channels, self.kernel_size, **options)
+
+    def _take(self, module: nn.Module, relaid: Relaid) -> None:
+        hand_over(self.torch_names, module, self)
+
+    def _give(self, module: nn.Module, relaid: Relaid) -> None:
+        hand_over(self.torch_names, self, module)
+
+
+class _Plan(NamedTuple):
+    """How the images asked for last are filtered."""
+
+    asked: object
+    kernel: Convolution
+    evaluation: Evaluation
+    domain: Domain
+    query_domain: Domain
+    cells: tuple[int, ...]
+    filtering: tuple[FilterRoute[Convolution], Filtering[Convolution]] | None
+    """None: as the operator's own route does it."""
+
+    def serves(self, operator: IntegralOperator) -> bool:
+        """Whether the operator is still the one that the plan was made for."""
+        return self.kernel is operator.kernel and self.evaluation is operator.evaluation

@@ -1,0 +1,302 @@
+"""What operators in the calling convention of torch's layers share: torch's names, and the way there and back."""
+
+import abc
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrize import is_parametrized
+
+from fredholm.evaluation import AUTO
+from fredholm.layers.torch_layers.relaid import Relaid, has_gradient_hooks
+from fredholm.operators.integral import IntegralOperator
+
+Native = TypeVar("Native", bound=nn.Module, covariant=True)
+
+CALL_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+STATE_HOOKS = (
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+COMPUTED = (
+    "make it a parameter again with torch.nn.utils.remove_weight_norm, remove_spectral_norm or prune.remove, "
+    "whichever made it"
+)
+
+
+class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
+    """Integral operators that are called as a layer of torch is, and answer to the names of that layer.
+
+    `layer.weight` is the kernel's parameter itself; assigning a parameter to that name puts it there, as a tie does. In
+    `state_dict` each parameter has one name, its path here.
+
+    Attributes:
+        torch_names: the path here of each parameter, by its name in torch's layer.
+        natives: the classes of torch that it stands for.
+        foreign: qualified names of such classes elsewhere.
+    """
+
+    natives: ClassVar[tuple[type[nn.Module], ...]]
+    foreign: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, torch_names: Mapping[str, str]) -> None:
+        super().__init__()
+        self.torch_names = dict(torch_names)
+
+    @final
+    def __getattr__(self, name: str) -> Any:
+        path = self.__dict__.get("torch_names", {}).get(name)
+        if path is None:
+            return super().__getattr__(name)
+        home, _, own = path.rpartition(".")
+        return getattr(self.get_submodule(home), own)
+
+    @final
+    def __setattr__(self, name: str, value: Any) -> None:
+        path = self.__dict__.get("torch_names", {}).get(name)
+        if path is None:
+            super().__setattr__(name, value)
+        else:
+            home, _, own = path.rpartition(".")
+            setattr(self.get_submodule(home), own, value)
+
+    @classmethod
+    @final
+    def from_torch(cls, module: nn.Module) -> Self:
+        """The same layer as an operator, with copies of its parameters, and with its hooks.
+
+        Returns:
+            A layer with the module's values, dtypes, device, training mode and `requires_grad`.
+
+        Raises:
+            TypeError: for a module of another class, subclasses and parametrised ones included, or complex weights.
+            ValueError: for options that no kernel has, and for what was changed or added to the module and cannot be
+                kept.
+        """
+        cls._check_kind(module)
+        for inner in module.modules():
+            if wrong := computed(inner):
+                raise ValueError(f"{cls.__name__}.from_torch: {wrong}")
+        return cls.taking(duplicate(module), Relaid())
+
+    @classmethod
+    @final
+    def taking(cls, module: nn.Module, relaid: Relaid) -> Self:
+        """`from_torch` with the module's own parameters where the layouts agree; the module is used up.
+
+        Args:
+            module: as in `from_torch`.
+            relaid: lays out the others.
+        """
+        cls._check_kind(module)
+        try:
+            with torch.device("meta"):
+                blank = cls._blank(module)
+                layer = cls._shaped_like(blank)
+            _check_unaltered(module, blank)
+            layer._take(module, relaid)
+            _carry(module, blank, layer)
+        except ValueError as error:
+            raise ValueError(f"{cls.__name__}.from_torch: {error}") from None
+        return layer.train(module.training)
+
+    @final
+    def to_torch(self) -> Native:
+        """torch's own layer with copies of the parameters, and with the hooks.
+
+        Raises:
+            ValueError: for options that torch's layer lacks.
+        """
+        return duplicate(self).giving(Relaid())
+
+    @final
+    def giving(self, relaid: Relaid) -> Native:
+        """`to_torch` with this layer's own parameters where the layouts agree; this layer is used up."""
+        try:
+            with torch.device("meta"):
+                module = self._native()
+                blank = self._shaped_like(module)
+            _check_registered(self, blank)
+            self._give(module, relaid)
+            _carry(self, blank, module)
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__}.to_torch: {error}") from None
+        return module.train(self.training)
+
+    @classmethod
+    @abc.abstractmethod
+    def _blank(cls, module: nn.Module) -> nn.Module:
+        """A fresh module of the same class with the same options. Raises ValueError for options that no kernel has."""
+
+    @classmethod
+    @abc.abstractmethod
+    def _shaped_like(cls, blank: nn.Module) -> Self:
+        """A layer with the options of one of torch."""
+
+    @abc.abstractmethod
+    def _native(self) -> Native:
+        """torch's layer with the options of this one. Raises ValueError where it lacks some."""
+
+    @abc.abstractmethod
+    def _take(self, module: nn.Module, relaid: Relaid) -> None:
+        """Takes over the parameters of torch's layer."""
+
+    @abc.abstractmethod
+    def _give(self, module: nn.Module, relaid: Relaid) -> None:
+        """Hands the parameters over to torch's layer."""
+
+    @classmethod
+    @final
+    def _check_kind(cls, module: nn.Module) -> None:
+        if not cls.stands_for(module):
+            names = ", ".join(sorted({f"nn.{kind.__name__}" for kind in cls.natives if hasattr(nn, kind.__name__)}))
+            raise TypeError(f"{cls.__name__}.from_torch: converts {names}; got {why_not(module)}")
+        for name, parameter in module.named_parameters():
+            if not parameter.dtype.is_floating_point:
+                raise TypeError(f"{cls.__name__}.from_torch: weights must be real; {name} is {parameter.dtype}")
+
+    @classmethod
+    @final
+    def stands_for(cls, module: nn.Module) -> bool:
+        """Whether it is the operator of exactly the class of a module."""
+        kind = type(module)
+        return kind in cls.natives or f"{kind.__module__}.{kind.__qualname__}" in cls.foreign
+
+
+def why_not(module: nn.Module) -> str:
+    """The class of a layer that has no operator, and what can be done."""
+    name = type(module).__name__
+    if is_parametrized(module):
+        made = ", ".join(cast(nn.ModuleDict, module.parametrizations))
+        return (
+            f"{name}, whose {made} is computed from other parameters; make it one again with "
+            "torch.nn.utils.parametrize.remove_parametrizations"
+        )
+    if isinstance(module, LazyModuleMixin):
+        return f"{name}, which does not know its sizes yet; call it once first"
+    if isinstance(module, nn.Bilinear):
+        return f"{name}, which multiplies two signals, as no operator here does"
+    if isinstance(module, nn.RNNCellBase):
+        return (
+            f"{name}, which is one point of a recurrence; use the layer of all points, nn.{name.removesuffix('Cell')}"
+        )
+    return f"{name}, which has no operator here; neither has a subclass of a layer that has one"
+
+
+def computed(module: nn.Module) -> str | None:
+    """What is wrong with a module of which a hook computes a tensor before each call, so that no copy can be made."""
+    for name, value in vars(module).items():
+        made_of = {f"{name}_orig", f"{name}_g"} & module._parameters.keys()
+        if isinstance(value, Tensor) and (made_of or not value.is_leaf):
+            return f"{name} is computed from other parameters before each call; {COMPUTED}"
+    return None
+
+
+def duplicate(module: Native) -> Native:
+    """A copy whose parameters keep what was put on them, attributes and hooks on gradients, which deepcopy drops."""
+    twins: dict[int, Any] = {}
+    copied = copy.deepcopy(module, twins)
+    for parameter in module.parameters():
+        twin = twins[id(parameter)]
+        vars(twin).update(vars(parameter))
+        if has_gradient_hooks(parameter):
+            twin.requires_grad_()  # without which no hook is taken
+            for hook in (parameter._backward_hooks or {}).values():
+                twin.register_hook(hook)
+            for hook in (parameter._post_accumulate_grad_hooks or {}).values():
+                twin.register_post_accumulate_grad_hook(hook)
+            twin.requires_grad_(parameter.requires_grad)
+    return copied
+
+
+def hand_over(names: Iterable[str], source: nn.Module, target: nn.Module) -> None:
+    """Gives `target` the parameters that `source` has by these names."""
+    for name in names:
+        setattr(target, name, getattr(source, name))
+
+
+def is_direct(operator: IntegralOperator) -> bool:
+    """Whether nothing is asked of an operator beyond its numbers: no route, no nodes, no hooks on its call."""
+    return operator.evaluation == AUTO and operator.quadrature is None and not is_watched(operator)
+
+
+def is_watched(module: nn.Module) -> bool:
+    """Whether anything is to be told when the module is called."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks)
+
+
+def check_format(layer: nn.Module, name: str, signal: Tensor, like: Tensor) -> None:
+    """Raises unless a signal has the device and the dtype of a layer's parameter, or is cast to it by autocast."""
+    if signal.device != like.device:
+        raise ValueError(f"{type(layer).__name__}: {name} is on {signal.device} but the layer is on {like.device}")
+    if signal.dtype != like.dtype and (
+        not signal.dtype.is_floating_point or not torch.is_autocast_enabled(signal.device.type)
+    ):
+        raise TypeError(
+            f"{type(layer).__name__}: {name} is {signal.dtype} but the layer is {like.dtype}; convert one of them"
+        )
+
+
+def lowered(out: Tensor) -> Tensor:
+    """In the dtype of autocast where it is on, as torch's layers return; float64 stays, as it does there."""
+    device = out.device.type
+    if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return out
+    return out.to(torch.get_autocast_dtype(device))
+
+
+def _check_registered(module: nn.Module, blank: nn.Module) -> None:
+    """Raises unless a module holds parameters, buffers and modules by the names of a fresh one."""
+    for registry in ("_parameters", "_buffers", "_modules"):
+        own, usual = getattr(module, registry), getattr(blank, registry)
+        for name in own.keys() ^ usual.keys():
+            raise ValueError(f"it {'holds' if name in own else 'lacks'} {name}, unlike a fresh one; keep it elsewhere")
+
+
+def _check_unaltered(module: nn.Module, blank: nn.Module) -> None:
+    """Raises unless a layer is as a fresh one of its options, but for values, hooks and attributes of one's own."""
+    for path, inner in module.named_modules():
+        if is_parametrized(inner):
+            raise ValueError(f"its {path} is a {why_not(inner)}")
+    for path, fresh in blank.named_modules():
+        _check_registered(module.get_submodule(path), fresh)
+    for path, usual in blank.named_parameters():
+        own = module.get_parameter(path)
+        if own.shape != usual.shape:
+            raise ValueError(f"its {path} is {tuple(own.shape)}, where its options ask for {tuple(usual.shape)}")
+    for name, usual in vars(blank).items():
+        own = vars(module).get(name)
+        if isinstance(usual, bool | int | float | str | tuple) and name != "training" and own != usual:
+            raise ValueError(f"its {name} was changed to {own!r} after it was built, where it is {usual!r}")
+
+
+def _carry(source: nn.Module, blank: nn.Module, target: nn.Module) -> None:
+    """Moves hooks, and attributes that a fresh layer does not have, from a layer to the one that stands for it."""
+    if any(getattr(source, name) for name in STATE_HOOKS):
+        raise ValueError("it has a hook on its state_dict, whose names differ here; remove it")
+    if source._backward_hooks and source._is_full_backward_hook is False:
+        raise ValueError(
+            "it has a backward hook of the old kind, which depends on the graph inside; remove it, or register it with "
+            "register_full_backward_hook"
+        )
+    for name in CALL_HOOKS:
+        getattr(target, name).update(getattr(source, name))
+    target._is_full_backward_hook = source._is_full_backward_hook
+    for name in vars(source).keys() - vars(blank).keys():
+        if hasattr(type(source), name) or hasattr(target, name):
+            raise ValueError(f"its {name} was replaced, which would be lost; convert first, and replace it then")
+        vars(target)[name] = vars(source)[name]

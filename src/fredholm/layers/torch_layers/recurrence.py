@@ -1,0 +1,300 @@
+"""A stack of recurrence operators that is called as torch's recurrent layers are."""
+
+import functools
+from collections.abc import Callable
+from typing import Self, cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from fredholm.domains import Sequence
+from fredholm.kernels import GRU, LSTM, RNN, State
+from fredholm.kernels.recurrence.cell_recurrence import CellMode, CellRecurrence
+from fredholm.layers.torch_layers.layer import TorchLayer, hand_over
+from fredholm.layers.torch_layers.packed_sequence import repack, unpack
+from fredholm.layers.torch_layers.relaid import Relaid
+from fredholm.layers.torch_layers.stacked_states import join_states, split_states
+from fredholm.operators.integral import IntegralOperator
+
+NativeRecurrent = nn.RNN | nn.LSTM | nn.GRU
+
+_KERNELS: dict[CellMode, Callable[..., CellRecurrence]] = {
+    "rnn_tanh": functools.partial(RNN, nonlinearity="tanh"),
+    "rnn_relu": functools.partial(RNN, nonlinearity="relu"),
+    "lstm": LSTM,
+    "gru": GRU,
+}
+_MODULES: dict[CellMode, Callable[..., NativeRecurrent]] = {
+    "rnn_tanh": functools.partial(nn.RNN, nonlinearity="tanh"),
+    "rnn_relu": functools.partial(nn.RNN, nonlinearity="relu"),
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+}
+
+
+@final
+class RecurrentLayer(TorchLayer[NativeRecurrent]):
+    """Integral operators with recurrence kernels, one a layer and direction, in place of torch's RNN, LSTM and GRU.
+
+    Under autocast the recurrence runs in the dtype of its parameters, and is returned in the dtype that torch returns.
+
+    Args:
+        kernel: builds the kernel of a layer from its channels in and out: `kernels.LSTM`, or, for its options,
+            `functools.partial(kernels.RNN, nonlinearity="relu", bias=False)`.
+        input_size: channels of the signal, >= 1.
+        hidden_size: channels n of each direction's output, >= 1.
+        num_layers: layers, each reading the output of the one before, >= 1.
+        batch_first: signals are `(B, T, C)` instead of torch's default `(T, B, C)`; states never are.
+        dropout: probability in [0, 1] with which the output of each layer but the last is zeroed in training mode.
+        bidirectional: a second operator a layer reads the reversed signal; the outputs are concatenated.
+
+    Attributes:
+        operators: the integral operators, layer by layer, the forward direction first.
+
+    Raises:
+        ValueError: on sizes below 1 or a dropout outside [0, 1].
+        TypeError: for a `kernel` that builds none of these kernels.
+    """
+
+    natives = (nn.RNN, nn.LSTM, nn.GRU)
+
+    def __init__(
+        self,
+        kernel: Callable[[int, int], CellRecurrence],
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        super().__init__({})
+        if num_layers < 1:
+            raise ValueError(f"RecurrentLayer: num_layers must be at least 1; got {num_layers}")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"RecurrentLayer: dropout is a probability in [0, 1]; got {dropout}")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
+        self.directions = 2 if bidirectional else 1
+        self.operators = nn.ModuleList()
+        for layer in range(num_layers):
+            for _ in range(self.directions):
+                built = kernel(hidden_size * self.directions if layer else input_size, hidden_size)
+                if not isinstance(built, CellRecurrence):
+                    raise TypeError(
+                        "RecurrentLayer: kernel must build a kernels.RNN, LSTM or GRU from (in_dim, state_dim); "
+                        f"it built {type(built).__name__}"
+                    )
+                ending = f"_l{layer}" + ("_reverse" if len(self.operators) % self.directions else "")
+                path = f"operators.{len(self.operators)}.kernel"
+                self.torch_names |= {name + ending: f"{path}.{name}" for name, _ in built.named_parameters()}
+                self.operators.append(IntegralOperator(built, residual=False, bias=False, output_projection=False))
+
+    @property
+    def mode(self) -> str:
+        """Which of torch's cells it is, as torch names it."""
+        return self._kernels()[0].mode.upper()
+
+    @property
+    def nonlinearity(self) -> str:
+        """Of an RNN: "tanh" or "relu".
+
+        Raises:
+            AttributeError: for an LSTM or a GRU.
+        """
+        if not self.mode.startswith("RNN"):
+            raise AttributeError(f"RecurrentLayer: an {self.mode} has no choice of nonlinearity")
+        return self.mode.removeprefix("RNN_").lower()
+
+    @property
+    def bias(self) -> bool:
+        """Whether the cells have constants."""
+        return self._kernels()[0].bias_ih is not None
+
+    @property
+    def proj_size(self) -> int:
+        """0: h is not projected before it is fed back."""
+        return 0
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters of each layer and direction, in torch's order."""
+        return [list(kernel.parameters()) for kernel in self._kernels()]
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Tensor | State | None = None
+    ) -> tuple[Tensor | PackedSequence, Tensor | State]:
+        """Applies the layer to whole sequences, or to the next chunk of them.
+
+        Args:
+            input: `(T, B, C)`, `(B, T, C)` if `batch_first`, `(T, C)` without a batch, or a PackedSequence (not under
+                `torch.compile`: its sizes are data).
+            hx: the state before the first point, h `(num_layers * directions, B, n)`, without B if the input is, or
+                (h, c) for an LSTM; None: zeros.
+
+        Returns:
+            The output, shaped like the input with `directions * n` channels, and the state after the last point of each
+            sequence, shaped like hx; where a sequence is empty that is hx.
+
+        Raises:
+            ValueError, TypeError: on shapes, devices or dtypes that do not fit.
+        """
+        out, ended = self._packed(input, hx) if isinstance(input, PackedSequence) else self._whole(input, hx)
+        data = out.data if isinstance(out, PackedSequence) else out
+        if not torch.is_autocast_enabled(data.device.type) or data.dtype == torch.float64:
+            return out, ended
+        dtype = self._returned_dtype(input, hx)
+        ended = tuple(part.to(dtype) for part in ended) if isinstance(ended, tuple) else ended.to(dtype)
+        return out._replace(data=data.to(dtype)) if isinstance(out, PackedSequence) else out.to(dtype), ended
+
+    def _returned_dtype(self, given: Tensor | PackedSequence, hx: Tensor | State | None) -> torch.dtype:
+        """What torch's layer returns under autocast, though the recurrence runs in the dtype of the parameters."""
+        data = given.data if isinstance(given, PackedSequence) else given
+        if self.mode == "GRU" and data.device.type == "cpu":
+            # torch has no GRU of low precision on a CPU: there the dtype is that of the state
+            return hx.dtype if isinstance(hx, Tensor) else data.dtype
+        return torch.get_autocast_dtype(data.device.type)
+
+    def _whole(self, u: Tensor, hx: Tensor | State | None) -> tuple[Tensor, Tensor | State]:
+        if not isinstance(u, Tensor) or u.ndim not in (2, 3):
+            got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
+            raise ValueError(
+                "RecurrentLayer: expected a signal of 3 dimensions, or of 2 without a batch, or a PackedSequence; "
+                f"got {got}"
+            )
+        signal = u[None] if u.ndim == 2 else u if self.batch_first else u.transpose(0, 1)
+        states = split_states(hx, self._kernels(), signal.shape[0], unbatched=u.ndim == 2)
+        out, ended = self._run(signal, None, states)
+        if u.ndim == 2:
+            return out[0], join_states(ended, unbatched=True)
+        return (out if self.batch_first else out.transpose(0, 1)), join_states(ended)
+
+    def initial_state(self, batch_size: int) -> Tensor | State:
+        """The state before the first point, zeros, in the form of `hx`."""
+        return join_states([operator.initial_state(batch_size) for operator in self._operators()])
+
+    def step(self, u: Tensor, hx: Tensor | State | None = None) -> tuple[Tensor, Tensor | State]:
+        """One point at a time, with the numbers that `forward` gives for the whole sequence.
+
+        Args:
+            u: signal at the next point, `(B, C)`.
+            hx: the state before it, as in `forward`.
+
+        Returns:
+            `(B, n)`, and the new state.
+
+        Raises:
+            ValueError: for a bidirectional layer, and on shapes that do not fit.
+        """
+        if self.bidirectional:
+            raise ValueError(
+                "RecurrentLayer.step: a bidirectional layer reads what comes after a point; call it on whole "
+                "sequences, or build it with bidirectional=False"
+            )
+        if not isinstance(u, Tensor) or u.ndim != 2:
+            got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
+            raise ValueError(f"RecurrentLayer.step: u must be one point, (batch, channels); got {got}")
+        ended: list[State] = []
+        for operator, state in zip(self._operators(), split_states(hx, self._kernels(), len(u)), strict=True):
+            u = self._dropped(u) if ended else u
+            u, state = operator.step(u, operator.initial_state(len(u)) if state is None else state)
+            ended.append(state)
+        return u, join_states(ended)
+
+    def flatten_parameters(self) -> None:
+        """Does nothing: there is no packed copy of the parameters to renew, as there is in torch's layers."""
+
+    def _operators(self) -> list[IntegralOperator]:
+        return [cast(IntegralOperator, operator) for operator in self.operators]
+
+    def _kernels(self) -> list[CellRecurrence]:
+        return [cast(CellRecurrence, operator.kernel) for operator in self._operators()]
+
+    def _dropped(self, u: Tensor) -> Tensor:
+        return nn.functional.dropout(u, self.dropout, self.training) if self.dropout else u
+
+    def _run(self, u: Tensor, mask: Tensor | None, states: list[State | None]) -> tuple[Tensor, list[State]]:
+        """Every layer and direction in turn on `(B, T, C)`."""
+        forwards = Sequence(u.shape[1], mask=mask).to(u.device)
+        backwards = forwards if mask is None else Sequence(u.shape[1], mask=mask.flip(1))
+        operators, ended = self._operators(), []
+        for layer in range(self.num_layers):
+            u, first = self._dropped(u) if layer else u, layer * self.directions
+            out, end = operators[first].scan(u, forwards, state=states[first])
+            ended.append(end)
+            if self.bidirectional:
+                back, end = operators[first + 1].scan(u.flip(1), backwards, state=states[first + 1])
+                ended.append(end)
+                # points first in memory, as in torch's layer, so that the same seed drops the same numbers
+                out = torch.cat([out.transpose(0, 1), back.flip(1).transpose(0, 1)], dim=-1).transpose(0, 1)
+            u = out
+        return u, ended
+
+    def _packed(self, u: PackedSequence, hx: Tensor | State | None) -> tuple[PackedSequence, Tensor | State]:
+        signal, mask = unpack(u)
+        states = split_states(hx, self._kernels(), len(signal))
+        if u.sorted_indices is not None:
+            states = [s if s is None else tuple(part[u.sorted_indices] for part in s) for s in states]
+        out, ended = self._run(signal, mask, states)
+        if u.unsorted_indices is not None:
+            ended = [tuple(part[u.unsorted_indices] for part in state) for state in ended]
+        return repack(out, u, mask), join_states(ended)
+
+    @classmethod
+    def _blank(cls, module: nn.Module) -> nn.Module:
+        assert isinstance(module, nn.RNNBase)
+        if module.proj_size:
+            raise ValueError(
+                f"proj_size={module.proj_size} feeds a projection of h back, as no kernel here does; keep the nn.LSTM, "
+                "or train one with proj_size=0 and an nn.Linear behind it"
+            )
+        return _MODULES[cast(CellMode, module.mode.lower())](
+            module.input_size,
+            module.hidden_size,
+            module.num_layers,
+            bias=module.bias,
+            batch_first=module.batch_first,
+            dropout=module.dropout,
+            bidirectional=module.bidirectional,
+        )
+
+    @classmethod
+    def _shaped_like(cls, blank: nn.Module) -> Self:
+        assert isinstance(blank, nn.RNNBase)
+        return cls(
+            functools.partial(_KERNELS[cast(CellMode, blank.mode.lower())], bias=blank.bias),
+            blank.input_size,
+            blank.hidden_size,
+            blank.num_layers,
+            batch_first=blank.batch_first,
+            dropout=blank.dropout,
+            bidirectional=blank.bidirectional,
+        )
+
+    def _native(self) -> NativeRecurrent:
+        return _MODULES[self._kernels()[0].mode](
+            self.input_size,
+            self.hidden_size,
+            self.num_layers,
+            bias=self.bias,
+            batch_first=self.batch_first,
+            dropout=self.dropout,
+            bidirectional=self.bidirectional,
+        )
+
+    def _take(self, module: nn.Module, relaid: Relaid) -> None:
+        hand_over(self.torch_names, module, self)
+
+    def _give(self, module: nn.Module, relaid: Relaid) -> None:
+        hand_over(self.torch_names, self, module)
+        assert isinstance(module, nn.RNNBase)
+        module.flatten_parameters()
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        return (
+            f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, batch_first={self.batch_first}, "
+            f"dropout={self.dropout}, bidirectional={self.bidirectional}"
+        )

@@ -1,0 +1,189 @@
+"""Convolutions of Yat units: every patch of an image against every filter."""
+
+import math
+from abc import ABC
+from collections.abc import Callable, Sequence
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fredholm.kernels.attention.yat_product import Softening, UnitScale, working_dtype
+from fredholm.layers.yat_layer import answering_dtype, backward_may_come, start_prototypes
+from fredholm.layers.yat_response import yat_response
+from fredholm.layers.yat_response.terms import squares
+
+Padding = Literal["valid", "same"] | int | tuple[int, ...]
+
+_CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+class YatConvolution(nn.Module, ABC):
+    """Y_j(p) = s (⟨x_p, w_j⟩ + b_j)² / (‖x_p - w_j‖² + ε) for the patch x_p at every place p, one channel a filter.
+
+    As a torch convolution in all that concerns places; padding counts as zeros, in the product and in the distance.
+    With groups, patch and filter hold the channels of one group. ⟨x_p, w⟩ is torch's convolution and ‖x_p‖² the
+    convolution of the channels' squares with ones; no patch is ever written out. Precision, stored memory, start and ε
+    are those of `YatDense`, with d = kernel cells × channels of a group, and n = `out_channels` in the scale.
+
+    Args:
+        in_channels, out_channels: multiples of `groups`.
+        kernel_size: cells of a patch, one number or one an axis.
+        stride, dilation: as in torch.
+        padding: "valid" (none), "same" (for stride 1), or cells at both ends, one number or one an axis.
+        groups: as in torch.
+        bias, epsilon, learn_epsilon, scale: as in `YatDense`.
+
+    Attributes:
+        weight: the filters, `(out_channels, in_channels / groups, *kernel_size)`.
+        bias: b, `(out_channels,)`, or None.
+
+    Raises:
+        ValueError: on sizes out of range, groups that do not divide, "same" with a stride, and a bad ε.
+    """
+
+    num_axes: int
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: Padding = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        *,
+        bias: bool = True,
+        epsilon: float = 1e-3,
+        learn_epsilon: bool = False,
+        scale: bool = True,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if min(in_channels, out_channels, groups) < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"{name}: channels must be multiples of groups, all at least 1; got {in_channels} in, {out_channels} "
+                f"out and {groups} groups"
+            )
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = self._per_axis("kernel_size", kernel_size, 1)
+        self.stride, self.dilation = self._per_axis("stride", stride, 1), self._per_axis("dilation", dilation, 1)
+        if isinstance(padding, str):
+            if padding not in ("valid", "same"):
+                raise ValueError(f"{name}: padding is 'valid', 'same' or numbers; got {padding!r}")
+            if padding == "same" and set(self.stride) != {1}:
+                raise ValueError(f"{name}: padding 'same' needs stride 1; got {self.stride}; give padding in numbers")
+            self.padding = padding
+        else:
+            self.padding = self._per_axis("padding", padding, 0)
+        self.weight = nn.Parameter(torch.empty(out_channels, in_channels // groups, *self.kernel_size))
+        self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
+        self.softening = Softening(epsilon, learn_epsilon)
+        self.scale = UnitScale(out_channels) if scale else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the filters anew and sets b to 0; ε and α stay."""
+        start_prototypes(self.weight, self.out_channels, scaled=self.scale is not None)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, in_channels, *n)` or `(in_channels, *n)` to the same with `out_channels` and torch's number of places.
+
+        Raises:
+            ValueError: on other shapes.
+            TypeError: on float16, and on an image of another dtype than the layer's outside autocast.
+        """
+        if x.ndim not in (self.num_axes + 1, self.num_axes + 2) or x.shape[-1 - self.num_axes] != self.in_channels:
+            raise ValueError(
+                f"{type(self).__name__}: expected an image (B, {self.in_channels}, …) with {self.num_axes} axes; got "
+                f"{tuple(x.shape)}"
+            )
+        dtype = answering_dtype(type(self).__name__, x, self.weight)
+        batch = x if x.ndim == self.num_axes + 2 else x[None]
+        with torch.autocast(x.device.type, enabled=False):
+            out = self._respond(batch.to(dtype), self.weight.to(dtype), dtype)
+        return out if x.ndim == self.num_axes + 2 else out[0]
+
+    def _respond(self, x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        working = working_dtype(type(self).__name__, dtype)
+        x, weight = self._with_uneven_padding(x.to(working)), weight.to(working)
+        dot = self._convolve(x, weight)
+        channels = x.unflatten(1, (self.groups, -1)).square().sum(2)
+        patch = self._convolve(channels, weight.new_ones(self.groups, 1, *self.kernel_size))
+        # as in `squares`: a patch that is infinite answers NaN, not a plausible 0
+        patch = torch.where(patch.isinf(), torch.nan, patch)
+        units, epsilon = (1, self.groups, self.out_channels // self.groups, 1), self.softening()
+        bias, scale = None if self.bias is None else self.bias.to(working), None if self.scale is None else self.scale()
+        places = math.prod(dot.shape[2:])
+        out, _ = yat_response(
+            dot.reshape(len(x), *units[1:3], places),
+            patch.reshape(len(x), self.groups, 1, places),
+            squares(weight.flatten(1)).view(units),
+            None if bias is None else bias.view(units),
+            epsilon,
+            scale,
+            dtype,
+            backward_may_come(x, weight, bias, epsilon, scale),
+        )
+        return out.view(dot.shape)
+
+    def _convolve(self, x: Tensor, weight: Tensor) -> Tensor:
+        return _CONVOLUTIONS[self.num_axes](x, weight, None, self.stride, self._padding, self.dilation, self.groups)
+
+    def _with_uneven_padding(self, x: Tensor) -> Tensor:
+        """x, with the cell more at the end of an axis that "same" asks for there where a patch reaches an odd way."""
+        if self.padding != "same" or not any(reach % 2 for reach in self._reach):
+            return x
+        return F.pad(x, [cells for reach in reversed(self._reach) for cells in (0, reach % 2)])
+
+    @property
+    def _reach(self) -> tuple[int, ...]:
+        return tuple(d * (k - 1) for k, d in zip(self.kernel_size, self.dilation, strict=True))
+
+    @property
+    def _padding(self) -> tuple[int, ...]:
+        """Cells at both ends of every axis."""
+        if self.padding == "same":
+            return tuple(reach // 2 for reach in self._reach)
+        return (0,) * self.num_axes if isinstance(self.padding, str) else self.padding
+
+    def _per_axis(self, name: str, value: int | Sequence[int], least: int) -> tuple[int, ...]:
+        values = (value,) * self.num_axes if isinstance(value, int) else tuple(value)
+        if len(values) != self.num_axes or any(not isinstance(v, int) or v < least for v in values):
+            raise ValueError(
+                f"{type(self).__name__}: {name} must be an integer >= {least}, or one for each of {self.num_axes} "
+                f"axes; got {value!r}"
+            )
+        return values
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        return (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, bias={self.bias is not None}"
+        )
+
+
+@final
+class YatConv1d(YatConvolution):
+    """`YatConvolution` on sequences `(B, C, n)`."""
+
+    num_axes = 1
+
+
+@final
+class YatConv2d(YatConvolution):
+    """`YatConvolution` on images `(B, C, n, m)`."""
+
+    num_axes = 2
+
+
+@final
+class YatConv3d(YatConvolution):
+    """`YatConvolution` on volumes `(B, C, n, m, l)`."""
+
+    num_axes = 3

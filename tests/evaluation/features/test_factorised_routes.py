@@ -1,0 +1,325 @@
+"""Routes of kernels that factor through features of one point equal the dense oracle."""
+
+import functools
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.evaluation import (
+    AUTO,
+    Dense,
+    Evaluation,
+    FactorisedSum,
+    FeatureProductScan,
+    Integral,
+    LowRankScan,
+    StatefulEvaluation,
+    StepLoop,
+)
+from fredholm.evaluation.features.op import feature_maps, feature_sums, feature_tables
+from fredholm.kernels import Kernel, LowRankMLP, PointInputs, SeparableMLP
+from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.small_perceptron import small_perceptron
+from tests.refusals import refused
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+ANYWHERE = PointInputs(query_position=False, key_position=False)
+KERNELS = {
+    "low rank": (LowRankMLP, {"rank": 3}),
+    "low rank, no constant, shared": (LowRankMLP, {"rank": 7, "constant": False, "head_shared": True}),
+    "low rank, raw coordinates": (LowRankMLP, {"rank": 1, "num_frequencies": 0, "activation": "relu"}),
+    "low rank, no positions": (LowRankMLP, {"rank": 2, "inputs": ANYWHERE, "activation": "gelu_tanh"}),
+    "low rank, nothing of the query": (
+        LowRankMLP,
+        {"rank": 2, "inputs": PointInputs(query_position=False, query_content=False)},
+    ),
+    "separable": (SeparableMLP, {}),
+    "separable, shared": (SeparableMLP, {"head_shared": True, "num_frequencies": 0}),
+    "separable, content of the query": (SeparableMLP, {"inputs": PointInputs(key_content=False, query_position=False)}),
+}
+SCANS: dict[type[Kernel], StatefulEvaluation] = {LowRankMLP: LowRankScan(40), SeparableMLP: FeatureProductScan(3)}
+
+
+def uniform(*shape: int) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64)
+
+
+def keep(*shape: int) -> Tensor:
+    mask = torch.rand(*shape) > 0.4
+    mask[..., 0] = True
+    return mask
+
+
+def domain(name: str) -> Domain:
+    torch.manual_seed(0)
+    return {
+        "sequence": lambda: Sequence(7),
+        "points": lambda: Points(uniform(7, 1)),
+        "points of each entry": lambda: Points(uniform(2, 7, 1)),
+        "one point": lambda: Sequence(1),
+        "no point": lambda: Sequence(0),
+        "masked": lambda: Sequence(7, mask=keep(2, 7)),
+        "nothing exists": lambda: Sequence(5, mask=torch.tensor([[True] * 5, [False] * 5])),
+        "weights": lambda: Points(uniform(7, 1), weights=uniform(7)),
+        "weights per entry, some 0": lambda: Points(uniform(2, 7, 1), weights=uniform(2, 7), mask=keep(2, 7)),
+        "no weight at first": lambda: Points(uniform(4, 1), weights=torch.tensor([0.0, 0.0, 0.5, 0.2]).double()),
+        "balanced union": lambda: Union(Grid(5), Grid(2), mass=(0.3, 0.7)),
+        "times": lambda: Sequence(times=uniform(6).sort().values),
+        "times that coincide": lambda: Sequence(times=torch.tensor([0.0, 0.5, 0.5, 1.0], dtype=torch.float64)),
+        "times per entry, padded": lambda: Sequence(times=uniform(2, 6).sort().values, mask=keep(2, 6)),
+    }[name]()
+
+
+DOMAINS = [
+    "sequence", "points", "points of each entry", "one point", "no point", "masked", "nothing exists", "weights",
+    "weights per entry, some 0", "no weight at first", "balanced union", "times", "times that coincide",
+    "times per entry, padded",
+]  # fmt: skip
+
+
+def kernel_named(
+    name: str, *, is_causal: bool = False, dtype: torch.dtype = torch.float64
+) -> LowRankMLP | SeparableMLP:
+    torch.manual_seed(1)
+    made, options = KERNELS[name]
+    return randomise(made(8, 4, 1, is_causal=is_causal, **small_perceptron(**options)).to(dtype))
+
+
+def problem(name: str, where: Domain, *, is_causal: bool = False, dtype: torch.dtype = torch.float64) -> Integral:
+    kernel = kernel_named(name, is_causal=is_causal, dtype=dtype)
+    u = torch.randn(2, where.num_points, 8, dtype=dtype)
+    return Integral(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
+
+
+@pytest.mark.parametrize("where", DOMAINS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_sum_equals_dense(name, where):
+    check_route(FactorisedSum(), problem(name, domain(where)))
+
+
+@pytest.mark.parametrize("elements", [1, 70, 150])
+@pytest.mark.parametrize("where", ["points", "weights per entry, some 0", "times per entry, padded"])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", ["low rank", "low rank, no constant, shared", "low rank, no positions"])
+def test_chunks_of_any_size_equal_dense(name, is_causal, where, elements):
+    """A point at a time, some points of an entry, and all points of some entries."""
+    made = problem(name, domain(where), is_causal=is_causal)
+    made = changed(
+        made, u=torch.cat([made.u, made.u[:, :1].expand_as(made.u)])[: len(made.u) + (made.domain.batch_size is None)]
+    )
+    check_route(LowRankScan(elements) if is_causal else FactorisedSum(elements), made)
+
+
+@pytest.mark.parametrize("where", DOMAINS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_scan_equals_dense(name, where):
+    made = problem(name, domain(where), is_causal=True)
+    route = SCANS[type(made.kernel)]
+    times = made.domain.times
+    if isinstance(route, FeatureProductScan) and times is not None and bool((times.diff(dim=-1) == 0).any()):
+        assert isinstance(AUTO.choose(made).route, Dense)
+    else:
+        check_route(route, made)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_queries_elsewhere(name, is_causal, batched):
+    made = problem(name, Sequence(times=uniform(6).sort().values), is_causal=is_causal)
+    made = changed(
+        made,
+        query=torch.randn(2, 3, 8, dtype=torch.float64),
+        query_domain=Sequence(times=uniform(*((2, 3) if batched else (3,))).sort().values),
+    )
+    route: Evaluation = SCANS[type(made.kernel)] if is_causal else FactorisedSum(50)
+    if isinstance(route, FeatureProductScan):
+        assert route.unsupported_reasons(made)
+    else:
+        check_route(route, made)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_queries_whose_signal_is_not_read(is_causal):
+    made = problem("low rank, nothing of the query", Sequence(6), is_causal=is_causal)
+    made = changed(made, query_domain=Sequence(3))
+    check_route(LowRankScan() if is_causal else FactorisedSum(), made)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_low_precision(name, is_causal, dtype):
+    exact = problem(name, domain("weights"), is_causal=is_causal)
+    rough = problem(name, domain("weights"), is_causal=is_causal, dtype=dtype)
+    rough.kernel.load_state_dict(exact.kernel.state_dict())
+    exact.kernel.load_state_dict(rough.kernel.state_dict())
+    exact = changed(exact, u=rough.u.double())
+    got = results(SCANS[type(rough.kernel)] if is_causal else FactorisedSum(60), rough)
+    compare(got, results(Dense(), exact), 3 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_autocast_takes_signals_of_either_precision(name, is_causal):
+    kernel = kernel_named(name, is_causal=is_causal, dtype=torch.float32)
+    route = SCANS[type(kernel)] if is_causal else FactorisedSum()
+    where, u = Sequence(5, weights=torch.rand(5)), torch.randn(2, 5, 8)
+    exact = Dense().integrate(Integral(kernel, u, where))
+    with torch.autocast("cpu", torch.bfloat16):
+        for signal in (u, u.bfloat16()):
+            out = route.integrate(Integral(kernel, signal, where))
+            assert out.dtype == torch.bfloat16
+            torch.testing.assert_close(out.float(), exact, atol=2e-2 * exact.abs().max().item(), rtol=0)
+
+
+def test_sums_keep_float32_under_autocast():
+    """A thousand and one terms of 1: bfloat16 would stop counting at 256."""
+    kernel = LowRankMLP(4, 2, 1, rank=1, epsilon=0.0, **small_perceptron())
+    with torch.autocast("cpu", torch.bfloat16):
+        out = FactorisedSum(50).integrate(
+            Integral(kernel, torch.ones(1, 1001, 4), Sequence(1001, weights=torch.ones(1001)))
+        )
+    torch.testing.assert_close(out.float(), torch.full((1, 1001, 4), 1001.0), atol=4, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["low rank, no positions", "low rank", "separable"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_step_by_step_and_chunk_by_chunk_equal_the_whole(name, dtype):
+    kernel = kernel_named(name, is_causal=True, dtype=dtype)
+    u, route, times = torch.randn(2, 9, 8, dtype=dtype), SCANS[type(kernel)], torch.rand(9).sort().values.double()
+
+    def part(start: int, stop: int) -> Sequence:
+        return Sequence(times=times[start:stop])
+
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-12
+    assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
+    whole, end = route.run(Integral(kernel, u, part(0, 9)))
+    assert_close(whole, route.integrate(Integral(kernel, u, part(0, 9))))
+    stepped, stepped_end = StepLoop().run(Integral(kernel, u, part(0, 9)))
+    assert_close(stepped, whole)
+    for split in range(10):
+        first, state = route.run(Integral(kernel, u[:, :split], part(0, split)))
+        second, last = route.run(Integral(kernel, u[:, split:], part(split, 9)), state)
+        assert_close(torch.cat([first, second], 1), whole)
+        for one, other, third in zip(last, end, stepped_end, strict=True):
+            assert one.shape == third.shape
+            assert_close(one, other)
+            assert_close(one, third)
+
+
+def test_a_long_sequence_step_by_step():
+    kernel = kernel_named("low rank, no positions", is_causal=True, dtype=torch.float32)
+    u = torch.randn(1, 500, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            StepLoop().run(Integral(kernel, u, Sequence(500)))[0],
+            LowRankScan().integrate(Integral(kernel, u, Sequence(500))),
+            atol=1e-6,
+            rtol=1e-6,
+        )
+
+
+@pytest.mark.parametrize("name", ["low rank, no positions", "separable"])
+def test_a_state_hands_gradients_on(name):
+    kernel = kernel_named(name, is_causal=True)
+    route, times = SCANS[type(kernel)], uniform(5).sort().values
+    u = torch.randn(1, 5, 8, dtype=torch.float64, requires_grad=True)
+    whole = route.integrate(Integral(kernel, u, Sequence(times=times)))
+    state = route.run(Integral(kernel, u[:, :3], Sequence(times=times[:3])))[1]
+    second = route.run(Integral(kernel, u[:, 3:], Sequence(times=times[3:])), state)[0]
+    torch.testing.assert_close(second, whole[:, 3:])
+    expected = torch.autograd.grad(whole[:, 3:].square().sum(), u)[0]
+    torch.testing.assert_close(torch.autograd.grad(second.square().sum(), u)[0], expected)
+
+
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_a_state_and_positions_need_times(name):
+    kernel = kernel_named(name, is_causal=True)
+    route, u = SCANS[type(kernel)], torch.randn(1, 3, 8, dtype=torch.float64)
+    _, state = route.run(Integral(kernel, u, Sequence(3)))
+    with refused(ValueError, "reads positions, and Sequence(3) does not say where", "Sequence(times=...)"):
+        route.run(Integral(kernel, u, Sequence(3)), state)
+    with refused(ValueError, "see no reset", "StepLoop()"):
+        route.run(Integral(kernel, u, Sequence(3)), None, torch.zeros(1, 3, dtype=torch.bool))
+
+
+def test_a_sum_by_chunks_refuses_points_that_share_a_time():
+    kernel, where = kernel_named("separable", is_causal=True), domain("times that coincide")
+    with refused(ValueError, "FeatureProductScan refuses this integral: points that share a time see each other"):
+        FeatureProductScan().run(Integral(kernel, torch.randn(1, 4, 8, dtype=torch.float64), where))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_signals_that_are_views_of_others(name, is_causal):
+    made = problem(name, Sequence(6), is_causal=is_causal)
+    made = changed(
+        made,
+        u=torch.randn(8, 12, 2, dtype=torch.float64).permute(2, 1, 0)[:, ::2],
+        query=torch.randn(6, 2, 8, dtype=torch.float64).transpose(0, 1),
+        query_domain=made.domain,
+    )
+    check_route(SCANS[type(made.kernel)] if is_causal else FactorisedSum(60), made)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_route_is_chosen(name):
+    u = torch.randn(1, 3, 8, dtype=torch.float64)
+    assert isinstance(AUTO.choose(Integral(kernel_named(name), u, Sequence(3))).route, FactorisedSum)
+    causal = kernel_named(name, is_causal=True)
+    choice = AUTO.choose(Integral(causal, u, Sequence(3)))
+    assert type(choice.route) is type(SCANS[type(causal)])
+    assert "every query has a sum of its own" in choice.refusals["FactorisedSum"][0]
+    assert "looks ahead" in SCANS[type(causal)].unsupported_reasons(Integral(kernel_named(name), u, Sequence(3)))[0]
+
+
+def test_pair_weights_are_refused():
+    kernel, u = kernel_named("low rank"), torch.randn(1, 3, 8, dtype=torch.float64)
+    weighed = Sequence(3).weigh_pairs(torch.randn(3, 3))
+    assert isinstance(AUTO.choose(Integral(kernel, u, weighed)).route, Dense)
+
+
+def _leaves(operator, shared):
+    h, n, w, d = 2, 4, 3, 2
+    features = [(1 if shared else 2, n, 3), (2, n, h, d), (h, w, 3), (h, w, d), (h, w)]
+    more = {
+        feature_sums: [(2, n, h, d), (1, n)],
+        feature_tables: [(2, h, w + 1, 5)],
+        feature_maps: [(h, w + 1, 5, d), (2, n, h, d)],
+    }[operator]
+    return [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in features + more]
+
+
+@pytest.mark.parametrize("operator", [feature_sums, feature_tables, feature_maps])
+@pytest.mark.parametrize("shared", [False, True])
+def test_operator_registration(operator, shared):
+    """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operators."""
+    leaves = _leaves(operator, shared)
+    report = torch.library.opcheck(operator, (leaves, "gelu", 30))
+    assert set(report.values()) == {"SUCCESS"}
+    assert torch.autograd.gradcheck(lambda *t: operator(list(t), "gelu", 30), leaves)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+@pytest.mark.parametrize("operator", [feature_sums, feature_tables, feature_maps])
+def test_forward_mode_and_second_derivatives(operator, activation):
+    leaves = _leaves(operator, shared=True)
+
+    def apply(*tensors):
+        return operator(list(tensors), activation, 30)
+
+    assert torch.autograd.gradcheck(apply, leaves, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(apply, leaves, check_fwd_over_rev=True, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_a_step_that_must_be_told_the_time_asks_for_times(name: str) -> None:
+    kernel, u = kernel_named(name, is_causal=True), torch.randn(1, 5, 8, dtype=torch.float64)
+    told = "a step must be told when its point is, and the domain has no times"
+    assert told in StepLoop().unsupported_reasons(Integral(kernel, u, Sequence(5)))
+    assert StepLoop().unsupported_reasons(Integral(kernel, u, Sequence(times=torch.linspace(0, 1, 5)))) == []
+    blind = LowRankMLP(8, 2, rank=2, inputs=ANYWHERE, is_causal=True)
+    assert StepLoop().unsupported_reasons(Integral(blind, u.float(), Sequence(5))) == []

@@ -1,0 +1,462 @@
+"""Routes of hops and of series of hops equal the dense oracle, whatever hides, weighs or orders points."""
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm import IntegralOperator
+from fredholm.domains import Domain, Points, Sequence
+from fredholm.evaluation import (
+    AUTO,
+    Dense,
+    Evaluation,
+    HopIteration,
+    HopSeries,
+    HopSolve,
+    HopSubstitution,
+    HopTiled,
+    Integral,
+    StepLoop,
+)
+from fredholm.evaluation.neumann.inputs import gathered
+from fredholm.evaluation.neumann.norms import reciprocal
+from fredholm.evaluation.neumann.tiles import HopTiles
+from fredholm.kernels import FactorisedInfiniteAttention, InfiniteAttention
+from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
+from tests.refusals import refused
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+ROWS, SMALL = 200, 6
+"""Elements of tiles with three queries of all heads, and with three queries of one head and two points."""
+SERIES: dict[str, dict[str, Any]] = {
+    "frobenius": {},
+    "rows, gelu": {"normaliser": "rows", "activation": "gelu", "learn_gamma": True},
+    "abs, grouped queries": {"activation": "abs", "num_kv_heads": 2, "gamma": [0.1, 0.5, 0.7, 0.9]},
+    "causal": {"is_causal": True, "learn_gamma": True},
+    "causal rows, gelu": {"is_causal": True, "normaliser": "rows", "activation": "gelu", "num_kv_heads": 1},
+}
+HOPS = {
+    name: {k: v for k, v in options.items() if k not in ("gamma", "learn_gamma")} | {"form": "hop"}
+    for name, options in SERIES.items()
+}
+
+
+def problem(options: dict[str, Any], where: Domain, dtype: torch.dtype = torch.float64) -> Integral:
+    torch.manual_seed(1)
+    kernel = randomise(InfiniteAttention(8, 4, **options).to(dtype))
+    u = torch.randn(2, where.num_points, 8, dtype=dtype)
+    return Integral(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Tiles of three queries, and triangles of two, so that small problems have many."""
+    monkeypatch.setattr("fredholm.evaluation.neumann.tiles.HopTiles.ROWS", 3)
+    monkeypatch.setattr("fredholm.evaluation.neumann.substitution.BLOCK", 2)
+
+
+@pytest.mark.parametrize("name", DOMAINS + PAIRS)
+@pytest.mark.parametrize("options", SERIES.values(), ids=SERIES.keys())
+def test_series_equal_dense(options, name):
+    made = problem(options, domain(name))
+    expected = results(Dense(), made)
+    for route in (HopSolve(tile_elements=ROWS), HopIteration(1e-13), HopSubstitution(ROWS)):
+        reasons = route.unsupported_reasons(made)
+        if isinstance(route, HopSubstitution) and reasons:
+            assert not options.get("is_causal") or name == "times that coincide"
+            continue
+        assert not reasons
+        # a single point takes all of its own flow: gradients of scores vanish but for what rounding leaves
+        compare(results(route, made), expected, 1e-9 if name == "one point" else 1e-10)
+
+
+@pytest.mark.parametrize("name", ["masked", "pairs weighed per head"])
+@pytest.mark.parametrize("options", SERIES.values(), ids=SERIES.keys())
+def test_small_tiles_equal_dense(options, name):
+    check_route(HopSolve(tile_elements=SMALL), problem(options, domain(name)))
+    if options.get("is_causal"):
+        check_route(HopSubstitution(SMALL), problem(options, domain(name)))
+
+
+@pytest.mark.parametrize("name", DOMAINS + PAIRS)
+@pytest.mark.parametrize("options", HOPS.values(), ids=HOPS.keys())
+def test_one_hop_equals_dense(options, name):
+    check_route(HopTiled(ROWS), problem(options, domain(name)), 1e-9 if name == "one point" else None)
+
+
+def routes_for(options: dict[str, Any]) -> list[Evaluation]:
+    if options.get("form") == "hop":
+        return [HopTiled(ROWS)]
+    others: list[Evaluation] = [HopSubstitution(ROWS)] if options.get("is_causal") else []
+    return [HopSolve(tile_elements=ROWS), HopIteration(1e-13), *others]
+
+
+EVERY = {**{f"series, {k}": v for k, v in SERIES.items()}, **{f"hop, {k}": v for k, v in HOPS.items()}}
+
+
+@pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())
+def test_queries_elsewhere(options):
+    made = problem(options, Sequence(times=uniform(6).sort().values, weights=uniform(6)))
+    made = changed(
+        made, query=torch.randn(2, 3, 8, dtype=torch.float64), query_domain=Sequence(times=uniform(2, 3).sort().values)
+    )
+    for route in routes_for(options):
+        check_route(route, made)
+    made = changed(
+        made,
+        query_domain=None,
+        query=torch.randn(2, 6, 8, dtype=torch.float64),
+        domain=domain("pairs weighed on weights") if not options.get("is_causal") else Sequence(6),
+    )
+    if made.domain.num_points == 7:
+        made = changed(
+            made, u=torch.randn(2, 7, 8, dtype=torch.float64), query=torch.randn(2, 7, 8, dtype=torch.float64)
+        )
+    for route in routes_for(options):
+        check_route(route, made)
+
+
+@pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())
+def test_gradients_of_masses_and_pair_weights(options):
+    made = problem(options, Sequence(5))
+    for heads in (1, 4):
+        leaves = [uniform(2, 5).requires_grad_(), torch.randn(2, heads, 5, 5, dtype=torch.float64).requires_grad_()]
+        grads = []
+        for route in (Dense(), *routes_for(options)):
+            where = Points(torch.rand(5, 1, dtype=torch.float64), weights=leaves[0]).weigh_pairs(leaves[1])
+            grads.append(torch.autograd.grad(route.integrate(Integral(made.kernel, made.u, where)).sin().sum(), leaves))
+        for found in grads[1:]:
+            torch.testing.assert_close(found, grads[0], atol=1e-12, rtol=1e-9)
+        assert all(grad.any() for grad in grads[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["masked", "weights"])
+@pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())
+def test_low_precision(options, name, dtype):
+    exact, rough = (problem(options, domain(name), kind) for kind in (torch.float64, dtype))
+    rough.kernel.load_state_dict(exact.kernel.state_dict())
+    exact.kernel.load_state_dict(rough.kernel.state_dict())
+    exact = changed(exact, u=rough.u.double())
+    expected = results(Dense(), exact)
+    for route in (Dense(), *routes_for(options)):
+        if isinstance(route, HopIteration):
+            route = HopIteration()
+        got = results(route, rough)
+        names = ("integral",) if dtype == torch.bfloat16 else ("integral", "d/d u")
+        compare({k: got[k] for k in names}, {k: expected[k] for k in names}, 2 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("route", [Dense(), HopSolve(), HopIteration(), HopSeries()], ids=lambda route: route.name)
+def test_autocast_solves_in_float32(route):
+    kernel, where = randomise(InfiniteAttention(8, 4)), Sequence(5, weights=torch.rand(5))
+    u = torch.randn(2, 5, 8)
+    exact = Dense().integrate(Integral(kernel, u, where))
+    with torch.autocast("cpu", torch.bfloat16):
+        for signal in (u, u.bfloat16()):
+            out = route.integrate(Integral(kernel, signal, where))
+            assert out.dtype == torch.bfloat16
+            torch.testing.assert_close(out.float(), exact, atol=3e-2, rtol=3e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("options", [v for v in EVERY.values() if v.get("is_causal")], ids=str)
+def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
+    made = problem(options, Sequence(7), dtype)
+    kernel, u, route = made.kernel, made.u, routes_for(options)[-1]
+    assert isinstance(route, HopTiled | HopSubstitution)
+    assert isinstance(kernel, InfiniteAttention)
+    tolerance = 2e-6 if dtype == torch.float32 else 1e-12
+    assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
+    whole, end = route.run(Integral(kernel, u, Sequence(7)))
+    assert_close(whole, route.integrate(Integral(kernel, u, Sequence(7))))
+    stepped, stepped_end = StepLoop().run(Integral(kernel, u, Sequence(7)))
+    assert_close(stepped, whole)
+    for split in range(8):
+        first, state = route.run(Integral(kernel, u[:, :split], Sequence(split)))
+        second, last = route.run(Integral(kernel, u[:, split:], Sequence(7 - split)), state)
+        assert_close(torch.cat([first, second], 1), whole)
+        for one, other, third in zip(last, end, stepped_end, strict=True):
+            assert_close(one, other)
+            assert_close(one, third)
+
+
+@pytest.mark.parametrize("options", [v for v in EVERY.values() if v.get("is_causal")], ids=str)
+def test_a_state_hands_gradients_on(options):
+    made, route = problem(options, Sequence(7)), routes_for(options)[-1]
+    assert isinstance(route, HopTiled | HopSubstitution)
+    leaves = [made.u.requires_grad_(), *made.kernel.parameters()]
+    whole = route.integrate(Integral(made.kernel, made.u, Sequence(7)))
+    state = route.run(Integral(made.kernel, made.u[:, :3], Sequence(3)))[1]
+    second = route.run(Integral(made.kernel, made.u[:, 3:], Sequence(4)), state)[0]
+    expected, found = (
+        torch.autograd.grad(out.sin().sum(), leaves, allow_unused=True) for out in (whole[:, 3:], second)
+    )
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)
+
+
+@pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
+@pytest.mark.parametrize("gamma", [0.3, 0.7, 0.95])
+def test_the_remainder_of_a_cut_series_is_within_its_bound(gamma, normaliser):
+    for name in ("sequence", "weights", "pairs weighed per head", "one point"):
+        made = problem({"gamma": gamma, "normaliser": normaliser}, domain(name))
+        kernel = made.kernel
+        assert isinstance(kernel, InfiniteAttention)
+        exact = Dense().integrate(Integral(kernel, made.u, made.domain))
+        value, mass = kernel.projections.values(made.u), made.domain.counts.expand(2, -1)
+        for route in (HopSeries(1e-2), HopSeries(1e-5), HopSeries(terms=1), HopSeries(terms=4)):
+            left = route.integrate(Integral(kernel, made.u, made.domain)) - exact
+            left = left.unflatten(-1, (4, -1)).transpose(1, 2)
+            if normaliser == "frobenius":
+                sizes = [(mass[:, None, :, None] * part.square()).sum(2).sqrt() for part in (left, value)]
+            else:
+                seen = mass[:, None, :, None] > 0
+                sizes = [torch.where(seen | (part is left), part, 0.0).abs().amax(2) for part in (left, value)]
+            assert bool((sizes[0] <= route.bound(gamma) * sizes[1] * (1 + 1e-9) + 1e-12).all())
+            if route.terms is None:
+                assert (
+                    route.bound(gamma)
+                    <= route.tolerance
+                    < HopSeries(terms=route.num_terms(gamma) - 1 or 1).bound(gamma)
+                )
+        left_of_one = (HopSeries(terms=1).integrate(Integral(kernel, made.u, made.domain)) - exact).abs().max()
+        assert name == "one point" or left_of_one > 1e-3 * exact.abs().max()
+
+
+def test_a_long_series_has_the_gradients_of_all_hops():
+    made = problem({"learn_gamma": True}, Sequence(6))
+    check_route(HopSeries(1e-13), made)
+
+
+@pytest.mark.parametrize("gamma", [0.7, 0.99, 0.999])
+@pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
+def test_iteration_reaches_its_tolerance(normaliser, gamma):
+    torch.manual_seed(2)
+    kernel = InfiniteAttention(16, 2, gamma=gamma, normaliser=normaliser)
+    u = torch.randn(1, 60, 16)
+    exact = Dense().integrate(Integral(kernel.double(), u.double(), Sequence(60)))
+    found = HopIteration(restart=4).integrate(Integral(kernel.float(), u, Sequence(60)))
+    # what is left may be 1 / (1 - γ) times the residual
+    assert (found - exact).abs().max() <= max(1e-5, 2e-6 / (1 - gamma)) * exact.abs().max()
+    rough = HopIteration(1e-2).integrate(Integral(kernel, u, Sequence(60)))
+    error = (rough - exact).norm() / exact.norm()
+    assert 1e-7 < error < 1e-2 / (1 - gamma)
+
+
+@pytest.mark.parametrize("options", [{}, {"normaliser": "rows"}, {"is_causal": True}], ids=str)
+def test_iteration_where_heads_need_unlike_numbers_of_hops(options):
+    """Two points are solved at once, sixty-four are not; the first head then waits for the others as it is."""
+    for seed in range(10):
+        torch.manual_seed(seed)
+        kernel = InfiniteAttention(16, 2, gamma=0.95, **options)
+        for parameter in kernel.parameters():
+            torch.nn.init.normal_(parameter)
+        mask = torch.arange(64) < torch.tensor([[2], [64], [0]])
+        u = torch.randn(3, 64, 16).where(mask[..., None], 0.0).requires_grad_()
+        out = HopIteration().integrate(Integral(kernel, u, Sequence(64, mask=mask)))
+        (grad,) = torch.autograd.grad(out.sin().sum(), u)
+        assert bool(grad.isfinite().all())
+        alone = HopIteration().integrate(Integral(kernel, u[:1], Sequence(64, mask=mask[:1])))
+        assert torch.equal(out[:1], alone)
+        exact = Dense().integrate(Integral(kernel.double(), u.double(), Sequence(64, mask=mask)))
+        torch.testing.assert_close(out.double(), exact, atol=2e-5 * exact.abs().max().item(), rtol=0)
+
+
+def test_points_without_mass_take_no_part_in_directions():
+    """Two of 64 points exist; directions go on being taken from what rounding leaves of their residual."""
+    mask = torch.arange(64) < 2
+    for seed in range(6):
+        torch.manual_seed(seed)
+        kernel = InfiniteAttention(16, 2)
+        for parameter in kernel.parameters():
+            torch.nn.init.normal_(parameter)
+        u = torch.randn(1, 64, 16).where(mask[:, None], 0.0)
+        try:
+            told = HopIteration(1e-30, max_hops=40).integrate(Integral(kernel, u, Sequence(64, mask=mask)))
+        except ValueError as error:
+            told = str(error)
+        assert "nan" not in str(told)
+
+
+@pytest.mark.parametrize("size", [1e14, 1e18])
+@pytest.mark.parametrize("options", [{}, {"activation": "abs", "normaliser": "rows"}, {"form": "hop"}], ids=str)
+def test_the_size_of_a_point_without_mass_changes_nothing(options, size):
+    made = problem(options, Points(torch.rand(9, 2), weights=(torch.arange(9) != 3).float()), torch.float32)
+    kept = made.domain.weights > 0
+    for route in (HopSolve(), HopIteration()) if options.get("form") != "hop" else (HopTiled(),):
+        small = route.integrate(Integral(made.kernel, made.u, made.domain))
+        large = route.integrate(Integral(made.kernel, torch.where(kept[:, None], made.u, size), made.domain))
+        torch.testing.assert_close(large[:, kept], small[:, kept], atol=1e-5, rtol=1e-5)
+
+
+def test_an_iteration_that_stops_short_says_so():
+    made = problem({"gamma": 0.99}, Sequence(7))
+    with refused(ValueError, "HopIteration: after 3 hops a relative residual of", "above tolerance = 1e-12"):
+        HopIteration(max_hops=3, restart=1).integrate(made)
+
+
+@pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())
+def test_zero_scores_everywhere(options):
+    made = problem(options | {"bias": False}, Sequence(5))
+    u = torch.zeros(2, 5, 8, dtype=torch.float64, requires_grad=True)
+    for route in routes_for(options):
+        out = route.integrate(Integral(made.kernel, u, made.domain))
+        grads = torch.autograd.grad(out.sum(), [u, *made.kernel.parameters()], allow_unused=True)
+        assert not out.any()
+        assert all(not grad.any() for grad in grads if grad is not None)
+
+
+@pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())
+def test_a_row_with_nothing_to_see_is_zero_with_zero_gradient(options):
+    where = Sequence(3).weigh_pairs(torch.tensor([[True] * 3, [False] * 3, [True] * 3]))
+    made = problem(options, where)
+    made.u.requires_grad_()
+    for route in (Dense(), *routes_for(options)):
+        out = route.integrate(made)
+        assert torch.equal(out[:, 1], torch.zeros(2, 8, dtype=torch.float64))
+        grads = torch.autograd.grad(out[:, 1].sum(), [made.u, *made.kernel.parameters()], allow_unused=True)
+        assert all(not grad.any() for grad in grads if grad is not None)
+
+
+@pytest.mark.parametrize("size", [1e-13, 1e10])
+@pytest.mark.parametrize("options", [{}, {"normaliser": "rows"}, {"is_causal": True}, {"form": "hop"}], ids=str)
+def test_scores_of_any_size(options, size):
+    """A hop does not know the size of its scores, though their squares leave what float32 can hold."""
+    made = problem(options | {"bias": False}, Sequence(6), torch.float32)
+    expected = Dense().integrate(made)
+    for route in (Dense(), *routes_for(options)):
+        if isinstance(route, HopIteration):
+            route = HopIteration()
+        out = route.integrate(Integral(made.kernel, size * made.u, made.domain)) / size
+        torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())
+def test_nan_stays_nan(options):
+    made = problem(options, Sequence(5))
+    made.u[:, 2] = torch.nan
+    for route in (Dense(), *routes_for(options)):
+        out = route.integrate(made)
+        assert bool(out[:, 2:].isnan().all())
+
+
+class Applied(torch.nn.Module):
+    """A route on a sequence, as a module."""
+
+    def __init__(self, kernel, route):
+        super().__init__()
+        self.kernel, self.route = kernel, route
+
+    def forward(self, u):
+        return self.route.integrate(Integral(self.kernel, u, Sequence(u.shape[1])))
+
+
+@pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())
+def test_gradcheck(options):
+    made = problem(options, Sequence(4))
+    names = list(dict(made.kernel.named_parameters()))
+    for route in routes_for(options):
+
+        def integral(u, *values, route=route):
+            named = {f"kernel.{k}": v for k, v in zip(names, values, strict=True)}
+            return torch.func.functional_call(Applied(made.kernel, route), named, (u,))
+
+        torch.autograd.gradcheck(integral, (made.u[:1].requires_grad_(), *made.kernel.parameters()), fast_mode=True)
+
+
+@pytest.mark.parametrize("route", [HopSolve(), HopTiled()], ids=lambda route: route.name)
+def test_compiles_whole(route):
+    torch.compiler.reset()
+    options: dict[str, Any] = {"form": "hop"} if isinstance(route, HopTiled) else {"learn_gamma": True}
+    operator = IntegralOperator(InfiniteAttention(8, 2, **options), evaluation=route).double()
+    u = torch.randn(2, 5, 8, dtype=torch.float64)
+    compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
+    found = []
+    for call in (operator, compiled):
+        leaf = u.clone().requires_grad_()
+        out = call(leaf, Sequence(5, mask=torch.tensor([True, True, False, True, True])))
+        found.append((out, *torch.autograd.grad(out.sin().sum(), [leaf, *operator.parameters()])))
+    torch.testing.assert_close(*found)
+
+
+def test_the_choice_and_its_reasons():
+    made = problem({}, Sequence(6))
+    assert isinstance(AUTO.choose(made).route, HopSolve)
+    many = torch.zeros(1, 2100, 8, dtype=torch.float64)
+    choice = AUTO.choose(Integral(made.kernel, many, Sequence(2100)))
+    assert isinstance(choice.route, HopIteration)
+    assert "takes longer than iteration above 2048" in choice.refusals["HopSolve"][0]
+    small = HopSolve(max_bytes=1000)
+    assert "above max_bytes" in small.unsupported_reasons(made)[0]
+    causal = problem({"is_causal": True}, Sequence(6))
+    assert isinstance(AUTO.choose(causal).route, HopSubstitution)
+    tied = domain("times that coincide")
+    choice = AUTO.choose(Integral(causal.kernel, causal.u[:, :4], tied))
+    assert isinstance(choice.route, HopSolve)
+    assert choice.refusals["HopSubstitution"] == ["points that share a time see each other"]
+    hop = problem({"form": "hop"}, Sequence(6))
+    assert isinstance(AUTO.choose(hop).route, HopTiled)
+    assert HopSolve().unsupported_reasons(hop) == ["the kernel is one hop, not a series"]
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_serves_kernels_of_features_where_pairs_are_weighed(is_causal):
+    torch.manual_seed(1)
+    kernel = randomise(FactorisedInfiniteAttention(8, 4, is_causal=is_causal).double())
+    made = Integral(kernel, torch.randn(2, 7, 8, dtype=torch.float64), domain("pairs weighed"))
+    assert isinstance(AUTO.choose(Integral(kernel, made.u, made.domain)).route, HopSolve)
+    check_route(HopSolve(tile_elements=ROWS), made)
+    assert "state is not all points" in HopSubstitution().unsupported_reasons(Integral(kernel, made.u, Sequence(7)))[0]
+
+
+def test_refusals():
+    made = problem({}, Sequence(5).weigh_pairs(torch.zeros(3, 5)))
+    query = torch.randn(2, 3, 8, dtype=torch.float64)
+    told = HopSolve().unsupported_reasons(Integral(made.kernel, made.u, made.domain, query, Sequence(3)))
+    assert told == ["pair weights are for other queries than the points, which later hops start from"]
+    causal = problem({"is_causal": True}, Sequence(5))
+    assert "norm 1 at most" in HopSeries().unsupported_reasons(causal)[0]
+    for make, told in (
+        (lambda: HopIteration(0.0), "tolerance must be in (0, 1); got 0.0"),
+        (lambda: HopIteration(restart=0), "max_hops and restart must be at least 1; got 500 and 0"),
+        (lambda: HopSeries(2.0), "tolerance must be in (0, 1); got 2.0"),
+        (lambda: HopSeries(terms=0), "terms must be at least 1; got 0"),
+        (lambda: HopSeries(1e-3, terms=4), "tolerance=0.001 has no effect with terms=4; leave it at 1e-06"),
+    ):
+        with refused(ValueError, told):
+            make()
+    made = problem({}, Sequence(5).weigh_pairs(torch.zeros(2, 3, 5, 5)))
+    for route in (HopSolve(), Dense()):
+        with refused(ValueError, "pair weights must be for 1 or 4 heads", "for 3"):
+            route.integrate(made)
+    with refused(ValueError, "keeps neither resets nor masks"):
+        HopSubstitution().run(Integral(causal.kernel, causal.u, Sequence(5, mask=torch.tensor([True] * 4 + [False]))))
+
+
+def test_the_order_of_points_is_read_once_a_call(monkeypatch):
+    """A host that asks a device for every block of rows waits for it every time."""
+    made = problem({"is_causal": True}, Sequence(12))
+    assert isinstance(made.kernel, InfiniteAttention)
+    inputs = gathered(made.kernel, made.kernel.hop_form(made.u, None), made.domain, made.domain)
+    read = []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: read.append(self.shape) or tolist(self))
+    monkeypatch.setattr(torch.Tensor, "__int__", lambda self: read.append(self.shape) or self.item())
+    tiles = HopTiles(inputs.query, inputs.key, inputs.mass, inputs.pairs, inputs.seen, 0, ROWS)
+    blocks = [(rows.rows, rows.seen, rows.seen_by_all) for rows in tiles.rows_of(slice(0, 4))]
+    assert blocks == [(slice(k, k + 3), k + 3, k + 1) for k in range(0, 12, 3)]
+    assert read == [(2, 12)]
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.float64])
+@pytest.mark.parametrize("wanted", [torch.float32, torch.float64])
+def test_nothing_is_divided_by_next_to_nothing(given, wanted):
+    """1e-40 has no reciprocal in float32; 0 has none anywhere."""
+    norm = torch.tensor([0.0, 2.0, torch.nan], dtype=given)
+    torch.testing.assert_close(
+        reciprocal(norm, wanted), torch.tensor([0.0, 0.5, torch.nan], dtype=wanted), equal_nan=True
+    )
+    assert reciprocal(torch.tensor(1e-40, dtype=given), torch.float32) == 0

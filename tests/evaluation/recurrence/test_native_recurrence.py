@@ -1,0 +1,233 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import IntegralOperator
+from fredholm.domains import Grid, Sequence, Union
+from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, NativeRecurrence, StepLoop
+from fredholm.evaluation.recurrence.cells.op import fused_recurrence_op
+from fredholm.kernels import MLP
+from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence
+from tests.contracts.cells import CELLS, assert_near, gradients, pair, state_of
+from tests.contracts.routes import check_route
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+names = pytest.mark.parametrize("name", CELLS)
+
+MASKS = {
+    "whole": None,
+    "all exist": torch.ones(3, 7, dtype=torch.bool),
+    "padded": torch.arange(7) < torch.tensor([4, 7, 1])[:, None],
+    "shared padding": torch.arange(7) < 5,
+    "gaps, and one without points": torch.tensor(
+        [[False, True, True, False, True, False, True], [False] * 7, [True, False, False, True, True, True, False]]
+    ),
+}
+RESETS = {
+    "never": None,
+    "nowhere": torch.zeros(3, 7, dtype=torch.bool),
+    # at the first point, at one that does not exist, twice in a row, and at the last
+    "resets": torch.tensor([[1, 0, 0, 1, 0, 1, 0], [0, 0, 1, 1, 0, 0, 1], [0, 1, 0, 0, 0, 1, 1]]).bool(),
+}
+
+
+def operator(kernel: CellRecurrence, evaluation: Evaluation = AUTO) -> IntegralOperator:
+    return IntegralOperator(kernel, evaluation=evaluation, residual=False, bias=False, output_projection=False)
+
+
+def run(
+    call: Any, u: Tensor, mask: Tensor | None, state: tuple[Tensor, ...] | None, reset: Tensor | None
+) -> list[Tensor]:
+    out, end = call(u, Sequence(u.shape[1], mask=mask), state=state, reset=reset)
+    return [out, *end]
+
+
+@names
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("reset", RESETS.values(), ids=RESETS.keys())
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_equals_the_step_loop_with_states_and_gradients(name, mask, reset, bias):
+    kernel, _ = pair(name, bias=bias)
+    u, state = torch.randn(3, 7, 3, dtype=torch.float64).requires_grad_(), state_of(kernel, 3)
+    leaves = [u, *state, *kernel.weights]
+    got, expected = (run(operator(kernel, e).scan, u, mask, state, reset) for e in (NativeRecurrence(), StepLoop()))
+    assert_near(got, expected, 1e-12)
+    assert_near(gradients(got, leaves), gradients(expected, leaves), 1e-10)
+
+
+@names
+@pytest.mark.parametrize("length", [0, 1, 8])
+def test_equals_the_dense_oracle(name, length):
+    kernel, _ = pair(name)
+    check_route(NativeRecurrence(), Integral(kernel, torch.randn(2, length, 3).double(), Sequence(length)))
+
+
+@names
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_equals_the_dense_oracle_where_points_are_missing(name, mask):
+    kernel, _ = pair(name)
+    u, domain = torch.randn(3, 7, 3, dtype=torch.float64).requires_grad_(), Sequence(7)
+    got, expected = (operator(kernel, e)(u, domain, key_padding_mask=mask) for e in (NativeRecurrence(), Dense()))
+    assert_near([got], [expected], 1e-12)
+    leaves = [u, *kernel.weights]
+    assert_near(gradients([got], leaves), gradients([expected], leaves), 1e-10)
+
+
+@names
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+@pytest.mark.parametrize("reset", RESETS.values(), ids=RESETS.keys())
+def test_the_operator_for_the_compiler_has_the_same_numbers(name, mask, reset):
+    kernel, _ = pair(name, bias=mask is None)
+    u, state = torch.randn(3, 7, 3, dtype=torch.float64).requires_grad_(), state_of(kernel, 3)
+    leaves = [u, *state, *kernel.weights]
+    mask = None if mask is None else mask.expand(3, 7)
+    got = fused_recurrence_op(leaves, len(state), kernel.mode, mask, reset)
+    out, *ends = run(operator(kernel, NativeRecurrence()).scan, u, mask, state, reset)
+    assert_near(got, [out, *ends], 0.0)
+    assert_near(gradients(got, leaves), gradients([out, *ends], leaves), 1e-12)
+
+
+def test_the_operator_keeps_its_promises():
+    kernel, _ = pair("lstm")
+    leaves = [torch.randn(2, 4, 3, dtype=torch.float64).requires_grad_(), *state_of(kernel, 2), *kernel.weights]
+    arguments = (leaves, 2, "lstm", torch.tensor([[True, True, False, True]] * 2), None)
+    torch.library.opcheck(fused_recurrence_op, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+@names
+@pytest.mark.parametrize("mask", [None, torch.zeros(2, 5, dtype=torch.bool)], ids=["no points", "none exist"])
+def test_nothing_to_integrate_gives_zero_and_the_state_back(name, mask):
+    kernel, _ = pair(name)
+    u = torch.randn(2, 0 if mask is None else 5, 3, dtype=torch.float64).requires_grad_()
+    state = state_of(kernel, 2)
+    out, *ends = run(operator(kernel).scan, u, mask, state, None)
+    assert not out.any()
+    assert all(torch.equal(end, part) for end, part in zip(ends, state, strict=True))
+    leaves = [u, *kernel.weights, *state]
+    compiled = fused_recurrence_op([u, *state, *kernel.weights], len(state), kernel.mode, mask, None)
+    for results in ([out, *ends], compiled):
+        *inner, d_state = gradients(results, leaves)
+        assert not any(grad.any() for grad in inner[: 1 + len(kernel.weights)])
+        assert d_state.all()
+
+
+@names
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_step_by_step_is_the_whole_sequence_at_every_split(name, dtype, tolerance):
+    kernel, _ = pair(name)
+    op = operator(kernel.to(dtype))
+    u = torch.randn(2, 8, 3, dtype=dtype)
+    with torch.no_grad():
+        whole, end = op.scan(u)
+        for split in range(9):
+            out, state = op.scan(u[:, :split])
+            rows = [out]
+            for t in range(split, 8):
+                row, state = op.step(u[:, t], state)
+                rows.append(row[:, None])
+            assert_near([torch.cat(rows, dim=1), *state], [whole, *end], tolerance)
+
+
+@names
+def test_chunks_carry_the_state_and_its_gradient(name):
+    kernel, _ = pair(name)
+    op, u = operator(kernel), torch.randn(2, 9, 3, dtype=torch.float64).requires_grad_()
+    leaves = [u, *kernel.weights]
+    whole, end = op.scan(u)
+    state, outs = None, []
+    for chunk in u.split([4, 1, 4], dim=1):
+        out, state = op.scan(chunk, state=state)
+        outs.append(out)
+    assert state is not None
+    got = [torch.cat(outs, dim=1), *state]
+    assert_near(got, [whole, *end], 1e-12)
+    assert_near(gradients(got, leaves), gradients([whole, *end], leaves), 1e-10)
+
+
+@names
+def test_low_precision(name):
+    kernel, _ = pair(name)
+    u = torch.randn(3, 17, 3, dtype=torch.float64)
+    mask = torch.arange(17) < torch.tensor([17, 5, 11])[:, None]
+    for keep in (None, mask):
+        expected = run(operator(kernel.double()).scan, u, keep, None, None)
+        kernel.float()
+        single = run(operator(kernel).scan, u.float(), keep, None, None)
+        assert_near(single, expected, 1e-5)
+        with torch.autocast("cpu", torch.bfloat16):
+            automatic = run(operator(kernel).scan, u.bfloat16(), keep, None, None)
+        assert all(part.dtype == torch.float32 for part in automatic)
+        assert_near(automatic, expected, 2e-2)
+        kernel.bfloat16()
+        half = run(operator(kernel).scan, u.bfloat16(), keep, None, None)
+        assert all(part.dtype == torch.bfloat16 for part in half)
+        assert_near(half, expected, 5e-2)
+
+
+@names
+def test_gradients_in_float32(name):
+    kernel, _ = pair(name)
+    u, found = torch.randn(3, 17, 3, dtype=torch.float64), []
+    for dtype in (torch.float64, torch.float32):
+        leaf, state = u.to(dtype).requires_grad_(), kernel.to(dtype).initial_state(3)
+        results = run(operator(kernel).scan, leaf, None, state, None)
+        found.append(gradients(results, [leaf, *kernel.weights]))
+    assert_near(found[1], found[0], 1e-5)
+
+
+@names
+def test_is_chosen_for_cells(name):
+    kernel, _ = pair(name)
+    assert operator(kernel).explain(torch.randn(2, 5, 3).double()).startswith("NativeRecurrence")
+
+
+@pytest.mark.parametrize("route", [NativeRecurrence(), StepLoop()], ids=lambda route: route.name)
+def test_refusals(route: Evaluation):
+    kernel, _ = pair("gru")
+    u = torch.randn(2, 6, 3).double()
+    assert route.unsupported_reasons(Integral(MLP(3), u, Sequence(6)))[0].startswith("MLP is not marked")
+    assert route.unsupported_reasons(Integral(kernel, u, Grid(2, 3))) == ["the domain does not order its points"]
+    weighted = Sequence(6, weights=torch.ones(6))
+    assert "the measure was given" in route.unsupported_reasons(Integral(kernel, u, weighted))[0]
+    joined = Union(Sequence(2), Sequence(4), mass=(0.5, 0.5))
+    assert "the measure was given" in route.unsupported_reasons(Integral(kernel, u, joined))[0]
+    (elsewhere,) = route.unsupported_reasons(Integral(kernel, u, Sequence(6), u, Sequence(6, first=1)))
+    assert "not the points of the signal" in elsewhere
+    assert not route.unsupported_reasons(Integral(kernel, u, Sequence(6), 2 * u, Sequence(6)))  # equal, and u(x) unread
+
+
+@pytest.fixture
+def _fresh_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.parametrize("name", ["lstm", "relu"])
+def test_compiles_to_one_graph_for_every_length(name):
+    kernel, _ = pair(name)
+    op = operator(kernel)
+    compiled = torch.compile(op.scan, fullgraph=True, backend="aot_eager")
+    for batch, length in ((3, 7), (2, 9), (3, 4)):
+        u, state = torch.randn(batch, length, 3, dtype=torch.float64).requires_grad_(), state_of(kernel, batch)
+        mask, reset = torch.rand(batch, length) > 0.3, torch.rand(batch, length) > 0.7
+        leaves = [u, *state, *kernel.weights]
+        got, expected = (run(call, u, mask, state, reset) for call in (compiled, op.scan))
+        assert_near(got, expected, 1e-12)
+        assert_near(gradients(got, leaves), gradients(expected, leaves), 1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_with_code_generation():
+    kernel, _ = pair("gru")
+    op, u = operator(kernel), torch.randn(2, 6, 3, dtype=torch.float64).requires_grad_()
+    mask = torch.tensor([[True] * 4 + [False] * 2, [True] * 6])
+    leaves = [u, *kernel.weights]
+    got, expected = (run(call, u, mask, None, None) for call in (torch.compile(op.scan, fullgraph=True), op.scan))
+    assert_near(got, expected, 1e-12)
+    assert_near(gradients(got, leaves), gradients(expected, leaves), 1e-10)

@@ -1,0 +1,114 @@
+"""Under autocast converted layers answer in the dtype in which torch's answer."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fredholm.evaluation import FFT
+from fredholm.layers import from_torch
+from fredholm.layers.torch_layers import ConvolutionLayer
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(8, 4), (3, 8)),
+    "linear without bias": (lambda: nn.Linear(8, 4, bias=False), (2, 3, 8)),
+    "conv1d": (lambda: nn.Conv1d(8, 4, 3, padding=1, padding_mode="circular"), (2, 8, 5)),
+    "conv2d": (lambda: nn.Conv2d(8, 4, 3, bias=False), (2, 8, 5, 6)),
+    "long conv1d": (lambda: nn.Conv1d(8, 8, 257, padding=128, groups=8), (2, 8, 300)),
+    "transposed": (lambda: nn.ConvTranspose1d(8, 4, 3, stride=2), (2, 8, 5)),
+    "rnn": (lambda: nn.RNN(8, 4, 2), (5, 2, 8)),
+    "lstm": (lambda: nn.LSTM(8, 4, 2, bidirectional=True), (5, 2, 8)),
+    "gru": (lambda: nn.GRU(8, 4, 2), (5, 2, 8)),
+    "attention": (lambda: nn.MultiheadAttention(8, 2), (5, 2, 8)),
+}
+
+
+def parts(out: Any) -> list[Tensor]:
+    """All tensors in a result, one after the other."""
+    if isinstance(out, Tensor):
+        return [out]
+    return [] if out is None else [part for inner in out for part in parts(inner)]
+
+
+def call(layer: nn.Module, name: str, x: Tensor, **more) -> list[Tensor]:
+    return parts(layer(x, x, x, **more) if name == "attention" else layer(x, **more))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.float64])
+def test_dtypes_and_numbers_are_torchs(name, dtype, given):
+    if name == "lstm" and dtype == torch.float16:
+        pytest.skip("torch has no LSTM in float16 on a CPU")
+    if given == torch.bfloat16 and dtype == torch.float16 and name in ("rnn", "gru"):
+        pytest.skip("torch mixes the two dtypes of 16 bits here")
+    torch.manual_seed(0)
+    build, shape = LAYERS[name]
+    theirs = build()
+    theirs = theirs.double() if given == torch.float64 else theirs
+    ours, x = from_torch(theirs), torch.randn(shape).to(given).requires_grad_()
+    results = []
+    for layer in (theirs, ours):
+        with torch.autocast("cpu", dtype):
+            out = call(layer, name, x)
+        (grad,) = torch.autograd.grad(torch.stack([part.float().sum() for part in out]).sum(), x)
+        results.append((out, grad))
+    (expected, their_grad), (out, grad) = results
+    for mine, other in zip(out, expected, strict=True):
+        assert mine.dtype == other.dtype
+        bound = 3e-2 if given != torch.float64 else 1e-12
+        assert (mine.double() - other.double()).abs().max() <= bound * other.double().abs().max()
+    assert grad.dtype == their_grad.dtype
+    assert (grad.double() - their_grad.double()).abs().max() <= 3e-2 * their_grad.double().abs().max()
+
+
+@pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
+@pytest.mark.parametrize(("given", "state"), list(itertools.product([torch.float32, torch.bfloat16], repeat=2)))
+def test_states_of_either_dtype_are_taken_and_given_as_by_torch(name, given, state):
+    torch.manual_seed(0)
+    theirs = LAYERS[name][0]()
+    ours, x = from_torch(theirs), torch.randn(5, 2, 8).to(given)
+    hx = torch.randn(2 * (1 + theirs.bidirectional), 2, 4).to(state)
+    hx = (hx, -hx) if name == "lstm" else hx
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, out = (parts(layer(x, hx)) for layer in (theirs, ours))
+    for mine, other in zip(out, expected, strict=True):
+        assert mine.dtype == other.dtype
+        assert (mine.double() - other.double()).abs().max() <= 3e-2 * other.double().abs().max()
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_in_all_its_forms(need_weights, apart, masked):
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(8, 2)
+    ours, u = from_torch(theirs), torch.randn(5, 2, 8)
+    key = u.clone() if apart else u
+    more = {"attn_mask": torch.randn(5, 5)} if masked else {}
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, out = (parts(m(u, key, u, need_weights=need_weights, **more)) for m in (theirs, ours))
+    for mine, other in zip(out, expected, strict=True):
+        assert mine.dtype == other.dtype
+        torch.testing.assert_close(mine, other, atol=2e-2, rtol=2e-2)
+
+
+def test_a_linear_layer_gives_the_same_bits():
+    theirs = nn.Linear(64, 32)
+    ours, x = from_torch(theirs), torch.randn(17, 64)
+    assert torch.equal(ours(x), theirs(x))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(ours(x), theirs(x))
+
+
+def test_a_transform_is_rounded_at_its_end_only():
+    theirs = nn.Conv1d(4, 4, 33, padding=16)
+    ours, x = from_torch(theirs), torch.randn(2, 4, 50)
+    assert isinstance(ours, ConvolutionLayer)
+    ours.operator.evaluation = FFT()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = ours(x)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out, theirs(x).bfloat16(), atol=1e-5, rtol=8e-3)

@@ -1,0 +1,123 @@
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm.kernels import yat
+from fredholm.layers.yat_response import dense_op, yat_dense
+
+
+def inputs(m, n, d, dtype, *, has_bias, has_scale) -> list[Any]:
+    b = torch.randn(n, dtype=dtype) if has_bias else None
+    scale = torch.tensor(1.7, dtype=torch.promote_types(dtype, torch.float32)) if has_scale else None
+    epsilon = torch.tensor(0.3, dtype=torch.promote_types(dtype, torch.float32))
+    given = [torch.randn(m, d, dtype=dtype), torch.randn(n, d, dtype=dtype), b, epsilon, scale]
+    return [None if term is None else term.requires_grad_() for term in given]
+
+
+def formula(x, w, b, epsilon, scale):
+    out = yat(x, w, b, epsilon)
+    return out if scale is None else out * scale
+
+
+def compare(given, tolerance):
+    leaves = [term for term in given if term is not None]
+    # the oracle in float64, from the same rounded numbers
+    exact: list[Any] = [None if term is None else term.detach().double().requires_grad_() for term in given]
+    out, expected = yat_dense(*given, True)[0], formula(*exact)
+    assert out.dtype == given[0].dtype
+    # positive, so that the gradients of the two numbers do not cancel
+    grad = torch.rand_like(out)
+    found = torch.autograd.grad(out, leaves, grad)
+    wanted = torch.autograd.grad(expected, [term for term in exact if term is not None], grad.double())
+    for ours, theirs in zip((out, *found), (expected, *wanted), strict=True):
+        assert ours.isfinite().all()
+        if theirs.numel():
+            assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max().clamp_min(1e-300)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("has_scale", [False, True])
+@pytest.mark.parametrize(("m", "n", "d"), [(23, 7, 5), (1, 1, 2), (29, 1, 3), (0, 7, 5), (4, 3, 0)])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_is_the_formula_in_value_and_every_gradient(monkeypatch, m, n, d, has_bias, has_scale):
+    for product, block in ((1, 1), (60, 20), (10_000, 30), (10_000, 10_000)):
+        monkeypatch.setattr(dense_op, "PRODUCT_ELEMENTS", product)
+        monkeypatch.setattr(dense_op, "BLOCK_ELEMENTS", block)
+        compare(inputs(m, n, d, torch.float64, has_bias=has_bias, has_scale=has_scale), 1e-10)
+        compare(inputs(m, n, d, torch.float32, has_bias=has_bias, has_scale=has_scale), 1e-5)
+        compare(inputs(m, n, d, torch.bfloat16, has_bias=has_bias, has_scale=has_scale), 2e-2)
+
+
+def test_equals_the_formula_to_a_millionth_at_a_layers_size():
+    x, w = torch.randn(64, 768), 1.4 / 768**0.5 * torch.randn(3072, 768)
+    out = yat_dense(x, w, None, torch.tensor(1e-3), None, False)[0]
+    expected = yat(x.double(), w.double())
+    assert (out - expected).abs().max() <= 1e-6 * expected.max()
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_long_vectors_in_half_the_width_stay_finite(has_bias):
+    """Entries up to 1e4, and every second point so near a prototype that the distance is all rounding."""
+    w = (1e4 * (2 * torch.rand(8, 768) - 1)).bfloat16()
+    x = torch.cat([w, (1e4 * (2 * torch.rand(8, 768) - 1)).bfloat16()])
+    b = torch.randn(8).bfloat16().requires_grad_() if has_bias else None
+    epsilon, scale = (torch.tensor(value, requires_grad=True) for value in (1e-3, 382.0))
+    leaves = [x.requires_grad_(), w.requires_grad_(), *([] if b is None else [b])]
+    out = yat_dense(x, w, b, epsilon, scale, True)[0]
+    assert out.isfinite().all()
+    for grad in torch.autograd.grad(out, [*leaves, scale], torch.ones_like(out)):
+        assert grad.isfinite().all()
+
+
+def test_a_point_without_gradient_costs_none():
+    given = inputs(6, 3, 4, torch.float64, has_bias=False, has_scale=False)
+    whole = torch.autograd.grad(yat_dense(*given, True)[0].square().sum(), given[1])
+    x = given[0].detach()
+    part = torch.autograd.grad(yat_dense(x, *given[1:], True)[0].square().sum(), given[1])
+    torch.testing.assert_close(whole, part)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("has_scale", [False, True])
+def test_passes_gradcheck_and_registration(has_bias, has_scale):
+    given = inputs(5, 3, 4, torch.float64, has_bias=has_bias, has_scale=has_scale)
+    assert torch.autograd.gradcheck(lambda *terms: yat_dense(*terms, True)[0], given)
+    report = torch.library.opcheck(yat_dense, (*given, True))
+    assert set(report.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("has_scale", [False, True])
+def test_forward_mode_and_second_derivatives(has_bias, has_scale):
+    given = inputs(3, 2, 4, torch.float64, has_bias=has_bias, has_scale=has_scale)
+
+    def respond(*terms):
+        return yat_dense(*terms, True)[0]
+
+    assert torch.autograd.gradcheck(respond, given, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(respond, given, check_fwd_over_rev=True)
+
+
+@pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan, 1e20])
+def test_what_is_not_finite_shows_in_its_row_only(bad):
+    x, w = torch.randn(3, 4), torch.randn(2, 4)
+    x[1, 2] = bad
+    out, _ = yat_dense(x, w, None, torch.tensor(1e-3), None, True)
+    assert out[1].isnan().all()
+    assert out[[0, 2]].isfinite().all()
+
+
+@pytest.mark.parametrize(("has_bias", "planes"), [(False, 1), (True, 4)])
+def test_stores_a_byte_an_entry_besides_its_inputs_and_output(has_bias, planes):
+    given = inputs(19, 13, 6, torch.float32, has_bias=has_bias, has_scale=True)
+    saved = {}
+
+    def note(tensor):
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        out, _ = yat_dense(*given, True)
+    own = {term.untyped_storage().data_ptr() for term in (*given, out) if term is not None}
+    assert sum(size for place, size in saved.items() if place not in own) == planes * out.numel()

@@ -1,0 +1,37 @@
+"""What a computation costs: the peak of memory between two moments, in a process whose earlier peak is higher."""
+
+import pytest
+import torch
+
+from fredholm.operators.cost import PeakMemory
+
+CPU = torch.device("cpu")
+
+
+def megabytes(count: int) -> torch.Tensor:
+    return torch.ones(count * 1_000_000 // 4)
+
+
+def test_peak_memory_counts_what_was_freed_again_but_not_what_was_there_before() -> None:
+    megabytes(400).sum()
+    held = megabytes(40)
+    with PeakMemory(CPU) as peak:
+        megabytes(120).sum()
+    assert held.sum() > 0
+    assert 118 <= peak.megabytes <= 135
+
+
+def test_what_needs_nothing_needs_nearly_nothing() -> None:
+    held = megabytes(40)
+    with PeakMemory(CPU) as peak:
+        total = held.sum()
+    assert total > 0
+    assert 0 <= peak.megabytes <= 15
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_the_allocator_is_asked() -> None:
+    device = torch.device("cuda")
+    with PeakMemory(device) as peak:
+        torch.ones(30_000_000, device=device).sum()
+    assert 120 <= peak.megabytes <= 125
