@@ -2,11 +2,11 @@
 
 Three cases of one causal kernel, a small network of the distance in time:
 
-- `regular`: a batch at evenly spaced times, through the route `FeatureFFT`, against the straightforward form (the whole
+- `regular`: a batch at evenly spaced times, through the route `BasisFFT`, against the straightforward form (the whole
   kernel sampled and transformed, channels multiplied by broadcasting) and, where that is affordable, torch's own direct
   convolution with the sampled kernel;
 - `long`: one signal at a time, up to a million samples, by itself;
-- `irregular`: a batch at random times of its own, through `FeatureTiled`, against κ in full.
+- `irregular`: a batch at random times of its own, through `BasisTiled`, against κ in full.
 """
 
 import dataclasses

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import fredholm
 from fredholm import analysis, domains, encoders, kernels, models, quadrature
-from fredholm.evaluation import FeatureTiled, HopSeries, HopSolve, Integral
+from fredholm.evaluation import BasisTiled, HopSeries, HopSolve, Integral
 from fredholm.evaluation.neumann.series import remainder
 from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, central_weights
 from fredholm.operators import collect_auxiliary_losses
@@ -252,7 +252,7 @@ def irregular_errors(sizes: list[int], *, weighed: bool) -> list[float]:
     def value(times: Tensor, weights: Tensor) -> Tensor:
         domain = domains.Sequence(times=times, weights=weights / kernel.spacing[0])
         u = torch.stack([torch.sin(3 * times) + 0.3 * times, torch.cos(5 * times)], -1)[None]
-        return FeatureTiled().integrate(Integral(kernel, u, domain, None, end))
+        return BasisTiled().integrate(Integral(kernel, u, domain, None, end))
 
     fine = torch.linspace(0, 1, 4001, dtype=torch.float64)
     exact = value(fine, domains.trapezoid_weights(fine))

@@ -8,7 +8,7 @@ import torch
 from benchmarks import continuous_convolution as benchmark
 from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.peers.full_spectra import full_spectra
-from fredholm.evaluation import AUTO, FeatureFFT, FeatureTiled, Integral
+from fredholm.evaluation import AUTO, BasisFFT, BasisTiled, Integral
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = dataclasses.replace(
@@ -36,7 +36,7 @@ def test_a_quick_run_has_every_row():
 
 @pytest.mark.parametrize(
     ("case", "peer", "route"),
-    [("regular", "full spectra", FeatureFFT), ("irregular", "κ in full", FeatureTiled)],
+    [("regular", "full spectra", BasisFFT), ("irregular", "κ in full", BasisTiled)],
 )
 def test_a_wrong_sum_is_not_timed(monkeypatch, case, peer, route):
     right = route.integrate
@@ -62,9 +62,9 @@ def test_the_straightforward_form_is_the_sum():
 def test_full_sizes_take_the_routes_that_are_measured():
     config = benchmark.Config()
     for case, n, route in (
-        ("regular", 16_000, FeatureFFT),
-        ("long", 1 << 16, FeatureFFT),
-        ("irregular", 100, FeatureTiled),
+        ("regular", 16_000, BasisFFT),
+        ("long", 1 << 16, BasisFFT),
+        ("irregular", 100, BasisTiled),
     ):
         problem = benchmark.Problem(config, case, n)
         assert isinstance(AUTO.choose(Integral(problem.kernel, problem.u, problem.domain)).route, route)

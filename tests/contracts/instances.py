@@ -24,7 +24,7 @@ from torch import Generator, Tensor
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, preceding_counts
-from fredholm.evaluation import FFT, ROUTES, Evaluation, FeatureFFT, HopSeries, Integral
+from fredholm.evaluation import FFT, ROUTES, BasisFFT, Evaluation, HopSeries, Integral
 from fredholm.kernels import Kernel, KernelInputs, PointInputs
 from fredholm.kernels.attention.yat import YatScored
 from tests.contracts.covering import Chosen, all_pairs
@@ -75,7 +75,7 @@ def literal(asked: Asked) -> Tensor:
 
 APPROXIMATE = HopSeries(tolerance=1e-16)
 """Never chosen by itself; here cut where nothing is left out."""
-EAGER = (FFT(), FeatureFFT())
+EAGER = (FFT(), BasisFFT())
 """Routes of the table that refuse small problems for their cost, without that."""
 ALL_ROUTES: tuple[Evaluation, ...] = (*ROUTES, *EAGER, APPROXIMATE)
 
@@ -578,7 +578,7 @@ def fits(cell: Cell) -> bool:
     if needs.order and (kind.is_scattered or (is_elsewhere and not is_ordered_elsewhere)):
         return False
     has_times = kind.has_times and cell.query != "scattered points"
-    by_index = kernel.is_causal and not isinstance(kernel, kernels.FeatureFilter) and not has_times
+    by_index = kernel.is_causal and not isinstance(kernel, kernels.BasisFilter) and not has_times
     if by_index and is_elsewhere and cell.mask != "all":
         return False  # what padding hides would shift which points a query sees
     if any(beyond(cell, is_elsewhere) for beyond in BEYOND_FLOAT32):
@@ -973,7 +973,7 @@ def rows_of_nothing(case: Case) -> Tensor:
     seen = mass.expand(-1, asked.num_points, -1)
     if domain.pair_weights is not None:
         seen = seen & (domain.pair_weights > 0).any(1)
-    if kernel.is_causal and not isinstance(kernel, kernels.FeatureFilter):  # whose past is that of positions
+    if kernel.is_causal and not isinstance(kernel, kernels.BasisFilter):  # whose past is that of positions
         seen = seen & (torch.arange(domain.num_points) < preceding_counts(asked, domain)[..., None])
     nothing = ~seen.any(-1)
     return nothing if asked.mask is None else nothing & asked.mask

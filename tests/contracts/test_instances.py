@@ -34,7 +34,7 @@ from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS
 DRAWS = int(os.environ.get("FREDHOLM_DRAWS", "100"))
 SAMPLE = 400
 """Cells a kernel of the slow sample."""
-NOT_ON_EVERY_MACHINE = {"TritonTiled", "TritonFactorisedSum", "TritonYat"}
+NOT_ON_EVERY_MACHINE = {"TritonTiled", "TritonFeatureSum", "TritonYat"}
 
 
 def report(found: Iterable[Wrong]) -> None:

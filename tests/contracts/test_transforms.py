@@ -17,7 +17,7 @@ from torch.func import functional_call, grad, jacfwd, jacrev, jvp, linearize, vm
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence
-from fredholm.evaluation import AUTO, ROUTES, CentralPooling, Evaluation, FeatureTiled, Woodbury
+from fredholm.evaluation import AUTO, ROUTES, BasisTiled, CentralPooling, Evaluation, Woodbury
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:There is a performance drop"),  # PyTorch's own operators under vmap
@@ -77,7 +77,7 @@ KERNELS: dict[str, tuple[Callable[[], kernels.Kernel], Domain]] = {
 }
 
 ANEW: tuple[Evaluation, ...] = (
-    FeatureTiled(strip_elements=40),
+    BasisTiled(strip_elements=40),
     Woodbury(block=2, kept=0),
     CentralPooling(block=2, kept=0),
 )
@@ -298,7 +298,7 @@ LACKING: dict[str, list[tuple[Callable[[Case], Any], str]]] = {
     ),
     "FusedAttention": [(transform, FUSED) for transform in (*FORWARD, *SECOND)],
     "NativeRecurrence": [(transform, r"Batching rule|broadcast shape") for transform in BATCHED],
-    "FeatureTiled": [(by_linearize, "value out of a tracing tensor")],  # looks at positions
+    "BasisTiled": [(by_linearize, "value out of a tracing tensor")],  # looks at positions
 }
 """By route or kernel: what it cannot do, and what the error says. Nothing else may raise, and this must."""
 

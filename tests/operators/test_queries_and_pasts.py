@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.evaluation import AUTO, Dense, Evaluation, FeatureProductScan, LowRankScan, SeparableSum, StepLoop
+from fredholm.evaluation import AUTO, Dense, Evaluation, FeatureMapSum, LowRankScan, SeparableScan, StepLoop
 from fredholm.kernels import Kernel
 from tests.contracts.routes import randomise
 from tests.refusals import refused
@@ -133,8 +133,8 @@ def test_a_scan_refuses_points_that_share_a_time(name: str) -> None:
         ("attention", StepLoop()),
         ("unnormalised", StepLoop()),
         ("low rank", LowRankScan()),
-        ("separable", FeatureProductScan()),
-        ("attention", SeparableSum()),
+        ("separable", SeparableScan()),
+        ("attention", FeatureMapSum()),
         ("attention", Dense()),
     ],
 )

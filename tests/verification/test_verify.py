@@ -18,7 +18,7 @@ LAYERS = {
     "linear RNN", "linear system", "S4D", "Mamba", "TransformerEncoder", "Sequential", "witness",
 }  # fmt: skip
 ROUTES = {
-    "quadrature", "NativeConvolution", "FFT", "FusedAttention", "SeparableSum", "NativeRecurrence", "Scan", "StepLoop",
+    "quadrature", "NativeConvolution", "FFT", "FusedAttention", "FeatureMapSum", "NativeRecurrence", "Scan", "StepLoop",
     "LongConvolution", "AtThePoint",
 }  # fmt: skip
 

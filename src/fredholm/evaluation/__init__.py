@@ -2,19 +2,19 @@
 
 from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.attention.fused import FusedAttention
-from fredholm.evaluation.attention.linear import BilinearSum, SeparableSum
+from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
 from fredholm.evaluation.attention.yat_tiled import YatTiled
 from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, Auto, Choice, TermByTerm
-from fredholm.evaluation.convolution.feature_fft import FeatureFFT
-from fredholm.evaluation.convolution.feature_tiled import FeatureTiled
+from fredholm.evaluation.convolution.basis_fft import BasisFFT
+from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
 from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, as_filtering
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, Queries, Route, StatefulEvaluation, StatefulRoute
-from fredholm.evaluation.features.factorised_sum import FactorisedSum
-from fredholm.evaluation.features.feature_product_scan import FeatureProductScan
+from fredholm.evaluation.features.feature_sum import FeatureSum
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
+from fredholm.evaluation.features.separable_scan import SeparableScan
 from fredholm.evaluation.integral import Integral, share
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
 from fredholm.evaluation.neumann.hop_iteration import HopIteration
@@ -29,7 +29,7 @@ from fredholm.evaluation.recurrence.long_convolution import LongConvolution
 from fredholm.evaluation.recurrence.native import NativeRecurrence
 from fredholm.evaluation.recurrence.scan import Scan
 from fredholm.evaluation.step_loop import StepLoop
-from fredholm.evaluation.triton.factorised_sum import TritonFactorisedSum
+from fredholm.evaluation.triton.feature_sum import TritonFeatureSum
 from fredholm.evaluation.triton.tiled import TritonTiled
 from fredholm.evaluation.triton.yat_tiled import TritonYat
 
@@ -40,15 +40,15 @@ __all__ = [
     "STATEFUL_ROUTES",
     "AtThePoint",
     "Auto",
+    "BasisFFT",
+    "BasisTiled",
     "BilinearSum",
     "CentralPooling",
     "Choice",
     "Dense",
     "Evaluation",
-    "FactorisedSum",
-    "FeatureFFT",
-    "FeatureProductScan",
-    "FeatureTiled",
+    "FeatureMapSum",
+    "FeatureSum",
     "FilterRoute",
     "Filtering",
     "FusedAttention",
@@ -66,14 +66,14 @@ __all__ = [
     "Queries",
     "Route",
     "Scan",
-    "SeparableSum",
+    "SeparableScan",
     "StatefulEvaluation",
     "StatefulRoute",
     "StepLoop",
     "TermByTerm",
     "Tiled",
     "Toeplitz",
-    "TritonFactorisedSum",
+    "TritonFeatureSum",
     "TritonTiled",
     "TritonYat",
     "Woodbury",

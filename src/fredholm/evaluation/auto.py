@@ -8,17 +8,17 @@ from torch import Tensor
 
 from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.attention.fused import FusedAttention
-from fredholm.evaluation.attention.linear import BilinearSum, SeparableSum
+from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
 from fredholm.evaluation.attention.yat_tiled import YatTiled
-from fredholm.evaluation.convolution.feature_fft import FeatureFFT
-from fredholm.evaluation.convolution.feature_tiled import FeatureTiled
+from fredholm.evaluation.convolution.basis_fft import BasisFFT
+from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import Evaluation, Route, StatefulEvaluation, StatefulRoute
-from fredholm.evaluation.features.factorised_sum import FactorisedSum
-from fredholm.evaluation.features.feature_product_scan import FeatureProductScan
+from fredholm.evaluation.features.feature_sum import FeatureSum
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
+from fredholm.evaluation.features.separable_scan import SeparableScan
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
 from fredholm.evaluation.neumann.hop_iteration import HopIteration
@@ -32,7 +32,7 @@ from fredholm.evaluation.recurrence.long_convolution import LongConvolution
 from fredholm.evaluation.recurrence.native import NativeRecurrence
 from fredholm.evaluation.recurrence.scan import Scan
 from fredholm.evaluation.step_loop import StepLoop
-from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled, TritonYat
+from fredholm.evaluation.triton import TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.kernels import Kernel, Scaled, State, Sum
 
 
@@ -71,10 +71,10 @@ STATEFUL_ROUTES: tuple[StatefulRoute[Any], ...] = (
     NeumannScan(),
     HopTiled(),
     HopSubstitution(),
-    SeparableSum(),
+    FeatureMapSum(),
     BilinearSum(),
     LowRankScan(),
-    FeatureProductScan(),
+    SeparableScan(),
     NativeRecurrence(),
     Scan(),
     StepLoop(),
@@ -86,13 +86,13 @@ ROUTES: tuple[Route[Any], ...] = (
     TritonTiled(),
     Toeplitz(),
     Tiled(),
-    FeatureFFT(min_gain=3.0),
+    BasisFFT(min_gain=3.0),
     FFT(min_gain=8.0),
     NativeConvolution(),
-    FeatureTiled(),
+    BasisTiled(),
     LongConvolution(),
-    TritonFactorisedSum(),
-    FactorisedSum(),
+    TritonFeatureSum(),
+    FeatureSum(),
     CentralPooling(),
     Woodbury(),
     *STATEFUL_ROUTES,

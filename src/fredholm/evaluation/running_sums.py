@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from fredholm.domains import is_ordered_by_index
 from fredholm.evaluation.integral import Integral
-from fredholm.kernels import Factorised, Kernel, State
+from fredholm.kernels import FeatureFactorised, Kernel, State
 
 
 def order_refusals(integral: Integral[Kernel]) -> list[str]:
@@ -58,7 +58,7 @@ def mean_of(sums: Tensor, mass: Tensor) -> Tensor:
     return torch.where(mass > 0, sums / torch.where(mass > 0, mass, 1.0), 0.0)
 
 
-def state_refusals(integral: Integral[Factorised], state: State | None) -> list[str]:
+def state_refusals(integral: Integral[FeatureFactorised], state: State | None) -> list[str]:
     """Why a state does not lead to these points: their positions would start anew with every chunk."""
     if state is None or integral.domain.times is not None or not integral.kernel.features.reads_position:
         return []

@@ -1,7 +1,7 @@
 """κ on paper, a kernel a file: its definition (`matrix`), and the pieces that its fast routes need."""
 
 from fredholm.kernels.attention.attention import Attention
-from fredholm.kernels.attention.linear_attention import LinearAttention, Separable
+from fredholm.kernels.attention.linear_attention import FeatureMapped, LinearAttention
 from fredholm.kernels.attention.normalisers import Normaliser, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised
 from fredholm.kernels.attention.scored import Scored
 from fredholm.kernels.attention.unnormalised_attention import UnnormalisedAttention
@@ -9,9 +9,9 @@ from fredholm.kernels.attention.value_mixing import Normalised, ValueMixing
 from fredholm.kernels.attention.yat import Yat
 from fredholm.kernels.attention.yat_attention import YatAttention
 from fredholm.kernels.attention.yat_product import yat
+from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution.convolution import Convolution
-from fredholm.kernels.convolution.feature_filter import FeatureFilter
 from fredholm.kernels.convolution.stationary import Stationary
 from fredholm.kernels.kernel import Kernel, MultiHead, Scaled, State, Stateful, Sum
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedInfiniteAttention
@@ -19,7 +19,7 @@ from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm
 from fredholm.kernels.neumann.infinite_attention import InfiniteAttention
 from fredholm.kernels.neumann.linear_infinite_attention import LinearInfiniteAttention
 from fredholm.kernels.neumann.neumann import Neumann
-from fredholm.kernels.perceptron.factorised import Factorised
+from fredholm.kernels.perceptron.factorised import FeatureFactorised
 from fredholm.kernels.perceptron.low_rank_mlp import LowRankMLP
 from fredholm.kernels.perceptron.mlp import MLP, KernelInputs, PairwiseMLP
 from fredholm.kernels.perceptron.point_features import PointInputs
@@ -40,12 +40,13 @@ __all__ = [
     "MLP",
     "RNN",
     "Attention",
+    "BasisFilter",
     "ContinuousConvolution",
     "Convolution",
     "DiagonalStateSpace",
-    "Factorised",
     "FactorisedInfiniteAttention",
-    "FeatureFilter",
+    "FeatureFactorised",
+    "FeatureMapped",
     "FrobeniusNorm",
     "HopNorm",
     "InfiniteAttention",
@@ -68,7 +69,6 @@ __all__ = [
     "Scored",
     "SelectiveStateSpace",
     "SemiSeparable",
-    "Separable",
     "SeparableMLP",
     "SoftSigmoid",
     "SoftTanh",

@@ -104,7 +104,7 @@ def _linear_attention(variant: str, *, is_causal: bool) -> Equality:
     u = torch.randn(BATCH, KEYS, 6, dtype=torch.float64, requires_grad=True)
 
     def expected() -> Tensor:
-        phi, psi, value = kernel.separable_form(u, u)
+        phi, psi, value = kernel.feature_map_form(u, u)
         rows = []
         for i in range(KEYS):
             seen = i + 1 if is_causal else KEYS

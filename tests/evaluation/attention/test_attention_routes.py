@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Sequence
-from fredholm.evaluation import AUTO, Dense, FusedAttention, Integral, SeparableSum, StatefulEvaluation, StepLoop
+from fredholm.evaluation import AUTO, Dense, FeatureMapSum, FusedAttention, Integral, StatefulEvaluation, StepLoop
 from fredholm.kernels import Attention, Kernel, LinearAttention
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
-ROUTES: dict[type[Kernel], StatefulEvaluation] = {Attention: FusedAttention(), LinearAttention: SeparableSum(chunk=3)}
+ROUTES: dict[type[Kernel], StatefulEvaluation] = {Attention: FusedAttention(), LinearAttention: FeatureMapSum(chunk=3)}
 OPTIONS = {
     "self": {},
     "causal": {"is_causal": True},
@@ -43,7 +43,7 @@ def test_separable_sum_equals_dense(options, name):
     if options.get("is_causal") and name == "times that coincide":
         assert isinstance(AUTO.choose(made).route, Dense)
     else:
-        check_route(SeparableSum(chunk=3), made)
+        check_route(FeatureMapSum(chunk=3), made)
 
 
 @pytest.mark.parametrize("kernel_class", ROUTES)
@@ -116,9 +116,9 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(kernel_class, dtype):
 def test_a_state_hands_gradients_on():
     kernel = randomise(LinearAttention(4, 2, is_causal=True).double())
     u = torch.randn(1, 5, 4, dtype=torch.float64, requires_grad=True)
-    whole = SeparableSum(2).integrate(Integral(kernel, u, Sequence(5)))
-    state = SeparableSum(2).run(Integral(kernel, u[:, :3], Sequence(3)))[1]
-    second = SeparableSum(2).run(Integral(kernel, u[:, 3:], Sequence(2)), state)[0]
+    whole = FeatureMapSum(2).integrate(Integral(kernel, u, Sequence(5)))
+    state = FeatureMapSum(2).run(Integral(kernel, u[:, :3], Sequence(3)))[1]
+    second = FeatureMapSum(2).run(Integral(kernel, u[:, 3:], Sequence(2)), state)[0]
     torch.testing.assert_close(second, whole[:, 3:])
     expected = torch.autograd.grad(whole[:, 3:].square().sum(), u)[0]
     torch.testing.assert_close(torch.autograd.grad(second.square().sum(), u)[0], expected)

@@ -5,11 +5,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels import FeatureFilter
+from fredholm.kernels import BasisFilter
 
 
 @final
-class Waves(FeatureFilter):
+class Waves(BasisFilter):
     """κ(x, y) = Σ_k M_k cos(a_k·(x - y) + b_k), cut to the horizon and to the past.
 
     Not smooth at 0 and with no symmetry, so that a filter that is flipped or shifted shows.

@@ -11,10 +11,10 @@ from fredholm.evaluation import (
     AUTO,
     Dense,
     Evaluation,
-    FactorisedSum,
-    FeatureProductScan,
+    FeatureSum,
     Integral,
     LowRankScan,
+    SeparableScan,
     StatefulEvaluation,
     StepLoop,
 )
@@ -39,7 +39,7 @@ KERNELS = {
     "separable, shared": (SeparableMLP, {"head_shared": True, "num_frequencies": 0}),
     "separable, content of the query": (SeparableMLP, {"inputs": PointInputs(key_content=False, query_position=False)}),
 }
-SCANS: dict[type[Kernel], StatefulEvaluation] = {LowRankMLP: LowRankScan(40), SeparableMLP: FeatureProductScan(3)}
+SCANS: dict[type[Kernel], StatefulEvaluation] = {LowRankMLP: LowRankScan(40), SeparableMLP: SeparableScan(3)}
 
 
 def uniform(*shape: int) -> Tensor:
@@ -96,7 +96,7 @@ def problem(name: str, where: Domain, *, is_causal: bool = False, dtype: torch.d
 @pytest.mark.parametrize("where", DOMAINS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_sum_equals_dense(name, where):
-    check_route(FactorisedSum(), problem(name, domain(where)))
+    check_route(FeatureSum(), problem(name, domain(where)))
 
 
 @pytest.mark.parametrize("elements", [1, 70, 150])
@@ -109,7 +109,7 @@ def test_chunks_of_any_size_equal_dense(name, is_causal, where, elements):
     made = changed(
         made, u=torch.cat([made.u, made.u[:, :1].expand_as(made.u)])[: len(made.u) + (made.domain.batch_size is None)]
     )
-    check_route(LowRankScan(elements) if is_causal else FactorisedSum(elements), made)
+    check_route(LowRankScan(elements) if is_causal else FeatureSum(elements), made)
 
 
 @pytest.mark.parametrize("where", DOMAINS)
@@ -118,7 +118,7 @@ def test_the_scan_equals_dense(name, where):
     made = problem(name, domain(where), is_causal=True)
     route = SCANS[type(made.kernel)]
     times = made.domain.times
-    if isinstance(route, FeatureProductScan) and times is not None and bool((times.diff(dim=-1) == 0).any()):
+    if isinstance(route, SeparableScan) and times is not None and bool((times.diff(dim=-1) == 0).any()):
         assert isinstance(AUTO.choose(made).route, Dense)
     else:
         check_route(route, made)
@@ -134,8 +134,8 @@ def test_queries_elsewhere(name, is_causal, batched):
         query=torch.randn(2, 3, 8, dtype=torch.float64),
         query_domain=Sequence(times=uniform(*((2, 3) if batched else (3,))).sort().values),
     )
-    route: Evaluation = SCANS[type(made.kernel)] if is_causal else FactorisedSum(50)
-    if isinstance(route, FeatureProductScan):
+    route: Evaluation = SCANS[type(made.kernel)] if is_causal else FeatureSum(50)
+    if isinstance(route, SeparableScan):
         assert route.unsupported_reasons(made)
     else:
         check_route(route, made)
@@ -145,7 +145,7 @@ def test_queries_elsewhere(name, is_causal, batched):
 def test_queries_whose_signal_is_not_read(is_causal):
     made = problem("low rank, nothing of the query", Sequence(6), is_causal=is_causal)
     made = changed(made, query_domain=Sequence(3))
-    check_route(LowRankScan() if is_causal else FactorisedSum(), made)
+    check_route(LowRankScan() if is_causal else FeatureSum(), made)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -157,7 +157,7 @@ def test_low_precision(name, is_causal, dtype):
     rough.kernel.load_state_dict(exact.kernel.state_dict())
     exact.kernel.load_state_dict(rough.kernel.state_dict())
     exact = changed(exact, u=rough.u.double())
-    got = results(SCANS[type(rough.kernel)] if is_causal else FactorisedSum(60), rough)
+    got = results(SCANS[type(rough.kernel)] if is_causal else FeatureSum(60), rough)
     compare(got, results(Dense(), exact), 3 * TOLERANCE[dtype])
 
 
@@ -165,7 +165,7 @@ def test_low_precision(name, is_causal, dtype):
 @pytest.mark.parametrize("name", ["low rank", "separable"])
 def test_autocast_takes_signals_of_either_precision(name, is_causal):
     kernel = kernel_named(name, is_causal=is_causal, dtype=torch.float32)
-    route = SCANS[type(kernel)] if is_causal else FactorisedSum()
+    route = SCANS[type(kernel)] if is_causal else FeatureSum()
     where, u = Sequence(5, weights=torch.rand(5)), torch.randn(2, 5, 8)
     exact = Dense().integrate(Integral(kernel, u, where))
     with torch.autocast("cpu", torch.bfloat16):
@@ -179,7 +179,7 @@ def test_sums_keep_float32_under_autocast():
     """A thousand and one terms of 1: bfloat16 would stop counting at 256."""
     kernel = LowRankMLP(4, 2, 1, rank=1, epsilon=0.0, **small_perceptron())
     with torch.autocast("cpu", torch.bfloat16):
-        out = FactorisedSum(50).integrate(
+        out = FeatureSum(50).integrate(
             Integral(kernel, torch.ones(1, 1001, 4), Sequence(1001, weights=torch.ones(1001)))
         )
     torch.testing.assert_close(out.float(), torch.full((1, 1001, 4), 1001.0), atol=4, rtol=0)
@@ -248,8 +248,8 @@ def test_a_state_and_positions_need_times(name):
 
 def test_a_sum_by_chunks_refuses_points_that_share_a_time():
     kernel, where = kernel_named("separable", is_causal=True), domain("times that coincide")
-    with refused(ValueError, "FeatureProductScan refuses this integral: points that share a time see each other"):
-        FeatureProductScan().run(Integral(kernel, torch.randn(1, 4, 8, dtype=torch.float64), where))
+    with refused(ValueError, "SeparableScan refuses this integral: points that share a time see each other"):
+        SeparableScan().run(Integral(kernel, torch.randn(1, 4, 8, dtype=torch.float64), where))
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -262,17 +262,17 @@ def test_signals_that_are_views_of_others(name, is_causal):
         query=torch.randn(6, 2, 8, dtype=torch.float64).transpose(0, 1),
         query_domain=made.domain,
     )
-    check_route(SCANS[type(made.kernel)] if is_causal else FactorisedSum(60), made)
+    check_route(SCANS[type(made.kernel)] if is_causal else FeatureSum(60), made)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_route_is_chosen(name):
     u = torch.randn(1, 3, 8, dtype=torch.float64)
-    assert isinstance(AUTO.choose(Integral(kernel_named(name), u, Sequence(3))).route, FactorisedSum)
+    assert isinstance(AUTO.choose(Integral(kernel_named(name), u, Sequence(3))).route, FeatureSum)
     causal = kernel_named(name, is_causal=True)
     choice = AUTO.choose(Integral(causal, u, Sequence(3)))
     assert type(choice.route) is type(SCANS[type(causal)])
-    assert "every query has a sum of its own" in choice.refusals["FactorisedSum"][0]
+    assert "every query has a sum of its own" in choice.refusals["FeatureSum"][0]
     assert "looks ahead" in SCANS[type(causal)].unsupported_reasons(Integral(kernel_named(name), u, Sequence(3)))[0]
 
 

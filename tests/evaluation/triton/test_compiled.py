@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Integral, TritonFactorisedSum, TritonTiled, TritonYat
+from fredholm.evaluation import Integral, TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.triton import machine
 from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
 from tests.contracts.routes import results
@@ -38,7 +38,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, 
 
     for module in (backward, features, launch, owned, yat_launch):
         monkeypatch.setattr(module, "launch", record)
-    for route in (TritonTiled, TritonFactorisedSum, TritonYat):
+    for route in (TritonTiled, TritonFeatureSum, TritonYat):
         monkeypatch.setattr(route, "refusals", lambda *_: [])  # of a machine without a GPU
     return recorded
 
@@ -118,7 +118,7 @@ def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype
 def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, dtype):
     head_dim, options = sizes["head_dim"], {name: sizes[name] for name in ("width", "num_frequencies")}
     kernel = SeparableMLP(head_dim, 1, 2, **options).to(dtype)
-    results(TritonFactorisedSum(), Integral(kernel, torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
+    results(TritonFeatureSum(), Integral(kernel, torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
     assert len(launches) == 2 + 2 * 3  # S and h T; backward, for each, two orders of gradients and the other sum
     check_that_all_fit(launches, tmp_path, on_tensor_cores=sizes is PAPER and dtype == BF16)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, TritonFactorisedSum, TritonTiled, TritonYat
+from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
 from tests.contracts.routes import TOLERANCE, compare, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
@@ -69,7 +69,7 @@ def test_features(name, autocast):
     kernel = randomise(SeparableMLP(48, 2, 2, width=48, num_frequencies=20, sigma=1.0)).cuda()
     problem = Integral(kernel, torch.randn(2, domain.num_points, 48).cuda(), domain)
     tolerance = TOLERANCE[torch.bfloat16 if autocast else torch.float32]
-    check(TritonFactorisedSum(), problem, tolerance, autocast)
+    check(TritonFeatureSum(), problem, tolerance, autocast)
 
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])

@@ -11,10 +11,10 @@ import torch
 from fredholm.domains import Domain, Grid, Points, Sequence
 from fredholm.evaluation import (
     AUTO,
-    FactorisedSum,
+    FeatureSum,
     Integral,
     Toeplitz,
-    TritonFactorisedSum,
+    TritonFeatureSum,
     TritonTiled,
     TritonYat,
     YatTiled,
@@ -97,14 +97,14 @@ def test_what_features_are_not_fused_is_named(options, told):
     options = {"embed_dim": 4, "num_frequencies": 2} | options
     kernel = SeparableMLP(options.pop("embed_dim"), 2, 2, width=3, **options)
     u, domain = torch.zeros(1, 9, kernel.in_dim), Grid(3, 3)
-    assert TritonFactorisedSum().unsupported_reasons(Integral(kernel, u, domain)) == ([] if told is None else [told])
+    assert TritonFeatureSum().unsupported_reasons(Integral(kernel, u, domain)) == ([] if told is None else [told])
 
 
 def test_on_a_cpu_features_are_not_fused():
     kernel, u = SeparableMLP(4, 2, 2, width=3, num_frequencies=2), torch.zeros(1, 9, 4)
     choice = AUTO.choose(Integral(kernel, u, Grid(3, 3)))
-    assert isinstance(choice.route, FactorisedSum)
-    assert len(choice.refusals["TritonFactorisedSum"]) == 1
+    assert isinstance(choice.route, FeatureSum)
+    assert len(choice.refusals["TritonFeatureSum"]) == 1
 
 
 @pytest.mark.usefixtures("interpreting")

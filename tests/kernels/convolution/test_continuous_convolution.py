@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, quadrature
 from fredholm.domains import Domain, Grid, Points, Sequence, trapezoid_weights
-from fredholm.evaluation import FFT, Dense, FeatureFFT, FeatureTiled, Integral, NativeConvolution
+from fredholm.evaluation import FFT, BasisFFT, BasisTiled, Dense, Integral, NativeConvolution
 from fredholm.kernels import ContinuousConvolution
 from fredholm.kernels.convolution.kernel_network import KernelActivation
 from tests.contracts.routes import check_route, compare, results
@@ -90,7 +90,7 @@ DOMAINS = {
 def test_on_a_grid_it_is_one_filter(domain, options):
     kernel = ContinuousConvolution(4, 6, domain.pos_dim, groups=2, width=5, omega_0=5.0, **options).double()
     u = torch.randn(2, domain.num_points, 4, dtype=torch.float64)
-    for route in (NativeConvolution(), FFT(), FeatureFFT(), FeatureTiled()):
+    for route in (NativeConvolution(), FFT(), BasisFFT(), BasisTiled()):
         check_route(route, Integral(kernel, u, domain))
 
 

@@ -11,14 +11,14 @@ from torch import Tensor
 from fredholm.evaluation.evaluation import StatefulRoute, stateful
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals
-from fredholm.kernels import Separable, State
+from fredholm.kernels import FeatureMapped, State
 from fredholm.kernels.attention.unnormalised_attention import Bilinear
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class SeparableSum(StatefulRoute[Separable]):
-    """For `Separable` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ [v_j, 1] being formed once, or chunk by chunk.
+class FeatureMapSum(StatefulRoute[FeatureMapped]):
+    """For `FeatureMapped` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ [v_j, 1] being formed once, or chunk by chunk.
 
     Sums are kept in at least float32.
 
@@ -26,14 +26,14 @@ class SeparableSum(StatefulRoute[Separable]):
         chunk: points that a causal kernel treats pair by pair at a time.
     """
 
-    marker = Separable
+    marker = FeatureMapped
     chunk: int = 64
 
-    def refusals(self, integral: Integral[Separable]) -> list[str]:
+    def refusals(self, integral: Integral[FeatureMapped]) -> list[str]:
         """Refuses causal kernels whose i-th query does not see just the first i points."""
         return order_refusals(integral) if integral.kernel.is_causal else []
 
-    def compute(self, integral: Integral[Separable]) -> Tensor:
+    def compute(self, integral: Integral[FeatureMapped]) -> Tensor:
         """See `Route.compute`."""
         if integral.kernel.is_causal:
             return self.advance(integral)[0]
@@ -41,12 +41,12 @@ class SeparableSum(StatefulRoute[Separable]):
         with torch.autocast(phi.device.type, enabled=False):
             return _mean(phi @ (psi.mT @ weighed)[:, :, None]).to(dtype)
 
-    def run_refusals(self, integral: Integral[Separable], state: State | None, reset: Tensor | None) -> list[str]:
+    def run_refusals(self, integral: Integral[FeatureMapped], state: State | None, reset: Tensor | None) -> list[str]:
         """Refuses a reset, which a sum by chunks does not see."""
         return reset_refusals(reset)
 
     def advance(
-        self, integral: Integral[Separable], state: State | None = None, reset: Tensor | None = None
+        self, integral: Integral[FeatureMapped], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`."""
         phi, psi, weighed, dtype = _normalised_pieces(integral)
@@ -57,10 +57,10 @@ class SeparableSum(StatefulRoute[Separable]):
             return _mean(out).to(dtype), (total[..., :-1].to(kept), total[..., -1].to(kept))
 
 
-def _normalised_pieces(integral: Integral[Separable]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+def _normalised_pieces(integral: Integral[FeatureMapped]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
     """φ by shared head `(B, H', H / H', Nq, r)`, ψ `(B, H', N, r)`, ω [v, 1] `(B, H', N, d + 1)`, the dtype."""
     kernel, domain = integral.kernel, integral.domain
-    form = kernel.separable_form(integral.u, integral.query)
+    form = kernel.feature_map_form(integral.u, integral.query)
     dtype = torch.promote_types(torch.promote_types(form.value.dtype, torch.float32), form.key.dtype)
     phi, psi, value = (part.to(dtype) for part in form)
     mass = kernel.measure(domain).to(dtype)

@@ -25,7 +25,7 @@ from fredholm.kernels.attention.value_mixing import Normalised
 from fredholm.kernels.kernel import State, Stateful
 
 
-class SeparableForm(NamedTuple):
+class FeatureMapForm(NamedTuple):
     """n_ij = φ_i·ψ_j with r features, all ≥ 0, and V ũ_j; keys and values may have fewer heads than queries."""
 
     query: Tensor  # φ: (B, H, Nq, r)
@@ -33,11 +33,11 @@ class SeparableForm(NamedTuple):
     value: Tensor  # (B, H', N, d)
 
 
-class Separable(Normalised):
+class FeatureMapped(Normalised):
     """Marker: a normalised kernel with n_ij = φ_i·ψ_j, so that the sum over keys comes before the query."""
 
     @abc.abstractmethod
-    def separable_form(self, u: Tensor, query: Tensor) -> SeparableForm:
+    def feature_map_form(self, u: Tensor, query: Tensor) -> FeatureMapForm:
         """Features and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`."""
 
 
@@ -78,7 +78,7 @@ def check_features(name: str, *features: Tensor) -> None:
 
 
 @final
-class LinearAttention(Separable, Stateful):
+class LinearAttention(FeatureMapped, Stateful):
     """κ = φ(q)·φ(k) W_V, normalised, head by head: attention whose cost grows with N, not N².
 
     Args:
@@ -124,12 +124,12 @@ class LinearAttention(Separable, Stateful):
 
     def numerator(self, u: Tensor, query: Tensor, visible: Tensor) -> Tensor:
         """φ(q)·φ(k); see `Normalised.numerator`."""
-        phi, psi, _ = self.separable_form(u, query)
+        phi, psi, _ = self.feature_map_form(u, query)
         shared = self.num_heads // self.projections.num_kv_heads
         return torch.where(visible, phi @ psi.repeat_interleave(shared, dim=1).mT, 0.0)
 
-    def separable_form(self, u: Tensor, query: Tensor) -> SeparableForm:
-        """See `Separable.separable_form`.
+    def feature_map_form(self, u: Tensor, query: Tensor) -> FeatureMapForm:
+        """See `FeatureMapped.feature_map_form`.
 
         Raises:
             ValueError: when the feature map gives a negative value.
@@ -138,10 +138,10 @@ class LinearAttention(Separable, Stateful):
         if self.feature_map is None:
             phi, psi = (elu_plus_one(in_range(part)) for part in (own.queries(query), own.keys(u)))
             dtype = torch.promote_types(phi.dtype, psi.dtype)
-            return SeparableForm(phi.to(dtype), psi.to(dtype), own.values(u))
+            return FeatureMapForm(phi.to(dtype), psi.to(dtype), own.values(u))
         phi, psi = self.feature_map(own.queries(query)), self.feature_map(own.keys(u))
         check_features("kernels.LinearAttention", phi, psi)
-        return SeparableForm(phi, psi, own.values(u))
+        return FeatureMapForm(phi, psi, own.values(u))
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros: Σ φ(k) ⊗ v `(B, num_kv_heads, r, d)` and Σ φ(k) `(B, num_kv_heads, r)`; see `Stateful`."""
@@ -158,7 +158,7 @@ class LinearAttention(Separable, Stateful):
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Adds φ(k) ⊗ v to the state and reads it with φ(q); see `Stateful.step`."""
-        phi, psi, value = (part[:, :, 0] for part in self.separable_form(u[:, None], u[:, None]))
+        phi, psi, value = (part[:, :, 0] for part in self.feature_map_form(u[:, None], u[:, None]))
         total, mass = state
         psi = psi.to(total.dtype)
         total = total + psi[..., None] * value.to(total.dtype)[..., None, :]

@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from fredholm.domains import Domain, GridBlock
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.sequence import SPACING
-from fredholm.kernels.convolution.feature_filter import FeatureFilter
+from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.kernel_network import KernelActivation, KernelNetwork, WeightNormalised
 from fredholm.kernels.convolution.stationary import check_channels
 from fredholm.kernels.kernel import State, Stateful
@@ -116,7 +116,7 @@ def trained_sampling(
 
 
 @final
-class ContinuousConvolution(FeatureFilter, Stateful):
+class ContinuousConvolution(BasisFilter, Stateful):
     """κ(x, y) = ψ(x - y) with ψ a small network: a filter of any length, sampled wherever it is asked.
 
     It counts samples: with the default measure every point weighs 1. Give weights in units of the spacing in training
@@ -228,11 +228,11 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         return WeightNormalised(weight, torch.zeros(self.out_dim * inputs))
 
     def features(self, displacement: Tensor) -> Tensor:
-        """See `FeatureFilter.features`: φ = [h; 1], `(..., w)`, 0 where κ vanishes."""
+        """See `BasisFilter.features`: φ = [h; 1], `(..., w)`, 0 where κ vanishes."""
         return self.features_on(displacement, None)
 
     def features_on(self, displacement: Tensor, keys: GridBlock | None) -> Tensor:
-        """See `FeatureFilter.features_on`: with `smoothing`, Σ_t G_t h(δ + t) on a grid finer than in training."""
+        """See `BasisFilter.features_on`: with `smoothing`, Σ_t G_t h(δ + t) on a grid finer than in training."""
         wide = displacement.to(torch.promote_types(displacement.dtype, torch.float32))
         reached = self._reaches(wide)[..., None]
         wide = torch.where(reached, wide, 0.0)  # so that nothing beyond the reach overflows
@@ -263,7 +263,7 @@ class ContinuousConvolution(FeatureFilter, Stateful):
         return within.all(-1)
 
     def feature_weight(self) -> Tensor:
-        """See `FeatureFilter.feature_weight`: M = [W, b], `(w, d_out, d_in / groups)`, in at least float32."""
+        """See `BasisFilter.feature_weight`: M = [W, b], `(w, d_out, d_in / groups)`, in at least float32."""
         layer = self.output_layer
         weight = torch.cat([layer.weight, layer.bias[:, None].to(layer.weight.dtype)], dim=1)
         weight = nn.functional.dropout(weight, self.weight_dropout, self.training)

@@ -1,4 +1,4 @@
-"""Factorised infinite attention.
+"""FeatureFactorised infinite attention.
 
 Legend
     q_i, k_j     query and key of a head, d channels          ψ      feature map with values ≥ 0

@@ -24,7 +24,7 @@ from fredholm.kernels.kernel import Stateful
 from fredholm.kernels.perceptron.point_features import FeaturePair
 
 
-class Factorised(Stateful):
+class FeatureFactorised(Stateful):
     """Marker: κ is bilinear in features of x and features of y, so that the sum over keys comes before the query.
 
     Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal. Where `is_causal`, κ is divided by the mass of
@@ -96,7 +96,7 @@ class LowRankForm(NamedTuple):
     constant: Tensor | None  # B: (G, d, d)
 
 
-class LowRank(Factorised):
+class LowRank(FeatureFactorised):
     """Marker: κ_ij = Φ_iᵀ Ψ_j + B; what a query needs of the past are the r numbers Σ_j ω_j Ψ_j u_j and Σ_j ω_j u_j."""
 
     @abc.abstractmethod
@@ -104,16 +104,16 @@ class LowRank(Factorised):
         """Φ, Ψ and B."""
 
 
-class ProductForm(NamedTuple):
+class SeparableForm(NamedTuple):
     """M_ab = m_ab V: κ_ij = (h_iᵀ m h'_j) V."""
 
     scores: Tensor  # m: (G, w + 1, w + 1)
     value: Tensor  # V: (G, d, d)
 
 
-class FeatureProduct(Factorised):
+class Separable(FeatureFactorised):
     """Marker: κ_ij = (h_iᵀ m h'_j) V, one number a pair; what a query needs of the past is S."""
 
     @abc.abstractmethod
-    def product_form(self) -> ProductForm:
+    def separable_form(self) -> SeparableForm:
         """m and V."""

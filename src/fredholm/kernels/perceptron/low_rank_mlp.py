@@ -110,7 +110,7 @@ class LowRankMLP(LowRank):
         return LowRankForm(self.query_weight, self.key_weight, self.constant)
 
     def join(self, query: Tensor, key: Tensor) -> Tensor:
-        """Φᵀ Ψ + B; see `Factorised.join`."""
+        """Φᵀ Ψ + B; see `FeatureFactorised.join`."""
         heads = (self.num_heads, -1, -1, -1)
         phi = torch.einsum("bhqa,hrao->bhqro", query, self.query_weight.expand(heads))
         psi = torch.einsum("bhka,hrai->bhkri", key, self.key_weight.expand(heads))
@@ -118,7 +118,7 @@ class LowRankMLP(LowRank):
         return kappa if self.constant is None else kappa + self.constant[:, None, None]
 
     def mix(self, sums: Tensor) -> Tensor:
-        """T = Φ (Ψ : S), and B S_w where the features are 1; see `Factorised.mix`."""
+        """T = Φ (Ψ : S), and B S_w where the features are 1; see `FeatureFactorised.mix`."""
         phi, psi = (weight.to(sums.dtype).flatten(2) for weight in (self.query_weight, self.key_weight))
         # as one product for all entries of the batch, and so that neither weight is copied
         reading = sums.flatten(2).transpose(0, 1) @ psi.mT  # (H, B, r)

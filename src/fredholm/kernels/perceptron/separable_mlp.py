@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.kernels.kernel import State
-from fredholm.kernels.perceptron.factorised import FeatureProduct, ProductForm
+from fredholm.kernels.perceptron.factorised import Separable, SeparableForm
 from fredholm.kernels.perceptron.mlp import Activation, check_frequencies
 from fredholm.kernels.perceptron.point_features import FeaturePair, PointInputs
 
 
 @final
-class SeparableMLP(FeatureProduct):
+class SeparableMLP(Separable):
     """κ = (φ(x, u(x)) · ψ(y, u(y))) V, head by head: cost linear in the points, a state of (w + 1) x d numbers a head.
 
     Args:
@@ -94,17 +94,17 @@ class SeparableMLP(FeatureProduct):
         with torch.no_grad():
             self.score_weight[:, -1, -1] = 1
 
-    def product_form(self) -> ProductForm:
-        """See `FeatureProduct.product_form`."""
-        return ProductForm(self.score_weight, self.value_weight)
+    def separable_form(self) -> SeparableForm:
+        """See `Separable.separable_form`."""
+        return SeparableForm(self.score_weight, self.value_weight)
 
     def join(self, query: Tensor, key: Tensor) -> Tensor:
-        """(φ · ψ) V; see `Factorised.join`."""
+        """(φ · ψ) V; see `FeatureFactorised.join`."""
         scores = query @ self.score_weight @ key.mT
         return scores[..., None, None] * self.value_weight[:, None, None]
 
     def mix(self, sums: Tensor) -> Tensor:
-        """T = m S Vᵀ; see `Factorised.mix`."""
+        """T = m S Vᵀ; see `FeatureFactorised.mix`."""
         return self.score_weight.to(sums.dtype) @ sums @ self.value_weight.mT.to(sums.dtype)
 
     def initial_state(self, batch_size: int) -> State:

@@ -5,7 +5,7 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points
-from fredholm.evaluation import AUTO, Integral, TritonFactorisedSum
+from fredholm.evaluation import AUTO, Integral, TritonFeatureSum
 from fredholm.evaluation.triton import feature_op, features
 from fredholm.kernels import LowRankMLP, PointInputs, SeparableMLP
 from tests.contracts.routes import changed, check_route, randomise, results
@@ -42,13 +42,13 @@ DOMAINS: dict[str, Domain] = {
 @pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])
 @pytest.mark.parametrize("name", DOMAINS)
 def test_every_domain(kind, name):
-    check_route(TritonFactorisedSum(), make(kind, DOMAINS[name]))
+    check_route(TritonFeatureSum(), make(kind, DOMAINS[name]))
 
 
 @pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])
 @pytest.mark.parametrize("name", ["grid", "weights and mask per entry"])
 def test_weights_that_heads_share(kind, name):
-    check_route(TritonFactorisedSum(), make(kind, DOMAINS[name], head_shared=True))
+    check_route(TritonFeatureSum(), make(kind, DOMAINS[name], head_shared=True))
 
 
 @pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])
@@ -56,7 +56,7 @@ def test_weights_that_heads_share(kind, name):
 def test_queries_on_another_domain(kind, num_queries, num_keys):
     problem = make(kind, Points(torch.rand(num_keys, 2)))
     problem = changed(problem, query_domain=Points(torch.rand(2, num_queries, 2)), query=torch.randn(2, num_queries, 6))
-    check_route(TritonFactorisedSum(), problem)
+    check_route(TritonFeatureSum(), problem)
 
 
 @pytest.mark.parametrize(
@@ -73,41 +73,41 @@ def test_queries_on_another_domain(kind, num_queries, num_keys):
     ids=str,
 )
 def test_every_form_and_size(options):
-    check_route(TritonFactorisedSum(), make(SEPARABLE, Points(torch.rand(3, 2)), **options))
+    check_route(TritonFeatureSum(), make(SEPARABLE, Points(torch.rand(3, 2)), **options))
 
 
 @pytest.mark.parametrize("programs", [1, 2, 528])
 def test_any_number_of_runs_over_more_points_than_one_tile(monkeypatch, programs):
     monkeypatch.setattr(features, "PROGRAMS", programs)
-    check_route(TritonFactorisedSum(), make(LOW_RANK, Points(torch.rand(101, 2)), batch=1, heads=1))
+    check_route(TritonFeatureSum(), make(LOW_RANK, Points(torch.rand(101, 2)), batch=1, heads=1))
 
 
 def test_nothing_to_integrate_gives_exactly_zero():
-    found = results(TritonFactorisedSum(), make(LOW_RANK, DOMAINS["nothing"]))
+    found = results(TritonFeatureSum(), make(LOW_RANK, DOMAINS["nothing"]))
     assert not any(value.any() for value in found.values())
 
 
 def test_two_runs_are_identical():
     problem = make(SEPARABLE, Points(torch.rand(40, 2)))
-    first, second = results(TritonFactorisedSum(), problem), results(TritonFactorisedSum(), problem)
+    first, second = results(TritonFeatureSum(), problem), results(TritonFeatureSum(), problem)
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_signal_with_gaps():
     problem = make(SEPARABLE, Points(torch.rand(3, 2)))
     problem = changed(problem, u=torch.randn(3, 6, 2).permute(2, 0, 1))
-    check_route(TritonFactorisedSum(), problem)
+    check_route(TritonFeatureSum(), problem)
 
 
 @pytest.mark.parametrize("name", ["feature_sums_triton", "feature_tables_triton"])
 def test_operator_registration(monkeypatch, name):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operators."""
-    from fredholm.evaluation.triton import factorised_sum
+    from fredholm.evaluation.triton import feature_sum
 
     calls, original = [], getattr(feature_op, name)
-    monkeypatch.setattr(factorised_sum, name, lambda *call: (calls.append(call), original(*call))[1])
+    monkeypatch.setattr(feature_sum, name, lambda *call: (calls.append(call), original(*call))[1])
     problem = make(LOW_RANK, DOMAINS["points per entry"])
-    TritonFactorisedSum().integrate(problem)
+    TritonFeatureSum().integrate(problem)
     tensors, activation = calls[0]
     report = torch.library.opcheck(original, ([t.detach().requires_grad_() for t in tensors], activation))
     assert set(report.values()) == {"SUCCESS"}
@@ -129,4 +129,4 @@ def test_one_graph_with_the_same_numbers():
 
 def test_it_is_the_first_choice_where_it_runs():
     problem = make(LOW_RANK, Grid(1, 3))
-    assert isinstance(AUTO.choose(problem).route, TritonFactorisedSum)
+    assert isinstance(AUTO.choose(problem).route, TritonFeatureSum)

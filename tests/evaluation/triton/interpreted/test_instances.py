@@ -6,7 +6,7 @@ import pytest
 
 from tests.contracts.instances import accepted, case_of, covering_cells, disagreements
 
-FUSED = {"MLP": "TritonTiled", "LowRankMLP": "TritonFactorisedSum", "SeparableMLP": "TritonFactorisedSum"}
+FUSED = {"MLP": "TritonTiled", "LowRankMLP": "TritonFeatureSum", "SeparableMLP": "TritonFeatureSum"}
 FUSED |= {"YatAttention": "TritonYat"}
 SLOW_ENOUGH = 12
 """Cells a kernel, which the interpreter takes seconds for."""

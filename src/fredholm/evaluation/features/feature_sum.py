@@ -11,13 +11,13 @@ from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.features.op import feature_sums, feature_tables
 from fredholm.evaluation.features.sides import chunk_elements, side_tensors, working_dtype
 from fredholm.evaluation.integral import Integral
-from fredholm.kernels import Factorised
+from fredholm.kernels import FeatureFactorised
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FactorisedSum(Route[Factorised]):
-    """For `Factorised` kernels: O(N·w·d) time, S = Σ_j ω_j h_j ⊗ u_j once, T = mix(S), then h_i T at every query.
+class FeatureSum(Route[FeatureFactorised]):
+    """For `FeatureFactorised` kernels: O(N·w·d) time; S = Σ_j ω_j h_j ⊗ u_j and T = mix(S) once, h_i T at every query.
 
     Features are computed chunk by chunk, and again in the backward pass: memory is O(N·C), whatever the rank. In low
     precision features are rounded, and sums are kept in float32.
@@ -26,28 +26,28 @@ class FactorisedSum(Route[Factorised]):
         chunk_elements: features that exist at one time; None: 2^19 on a CPU, 2^26 elsewhere.
     """
 
-    marker = Factorised
+    marker = FeatureFactorised
     chunk_elements: int | None = None
 
-    def refusals(self, integral: Integral[Factorised]) -> list[str]:
+    def refusals(self, integral: Integral[FeatureFactorised]) -> list[str]:
         """Refuses causal kernels; see `Route.refusals`."""
         return ["the kernel is causal, so that every query has a sum of its own"] if integral.kernel.is_causal else []
 
-    def compute(self, integral: Integral[Factorised]) -> Tensor:
+    def compute(self, integral: Integral[FeatureFactorised]) -> Tensor:
         """See `Route.compute`."""
         elements = self.chunk_elements or chunk_elements(integral.u)
-        return integrate_factorised(
+        return integrate_features(
             integral,
             lambda tensors, activation: feature_sums(tensors, activation, elements),
             lambda tensors, activation: feature_tables(tensors, activation, elements),
         )
 
 
-FeatureSum = Callable[[list[Tensor], str], Tensor]
+Computation = Callable[[list[Tensor], str], Tensor]
 """From the tensors that `feature_sums` takes, or `feature_tables`, and the activation: S, or h_i T."""
 
 
-def integrate_factorised(integral: Integral[Factorised], sums_of: FeatureSum, tables_of: FeatureSum) -> Tensor:
+def integrate_features(integral: Integral[FeatureFactorised], sums_of: Computation, tables_of: Computation) -> Tensor:
     """The integral by `sums_of` at the keys and `tables_of` at the queries."""
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     own, dtype = kernel.features, working_dtype(u)

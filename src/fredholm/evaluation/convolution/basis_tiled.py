@@ -22,7 +22,7 @@ from fredholm.evaluation.convolution.filtering import at_least_float32
 from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import recomputed
-from fredholm.kernels import FeatureFilter
+from fredholm.kernels import BasisFilter
 
 SLACK = 1e-3
 """Share of all points' extent by which a reach is widened, for the kernel's own rounding at its ends."""
@@ -47,7 +47,7 @@ class Reach(NamedTuple):
     stops: list[int]  # the first one after those that it may see
 
 
-def reach_of(kernel: FeatureFilter, domain: Domain, asked: Domain) -> Reach | None:
+def reach_of(kernel: BasisFilter, domain: Domain, asked: Domain) -> Reach | None:
     """What a kernel can see from each query; None where it sees everything, or nobody can tell.
 
     Where positions cannot be read, as in a graph that is traced, nobody can; on a torus all may be near.
@@ -111,8 +111,8 @@ def strips(
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FeatureTiled(Route[FeatureFilter]):
-    """For `FeatureFilter` kernels on any points: matrices after the integral, features computed anew backward.
+class BasisTiled(Route[BasisFilter]):
+    """For `BasisFilter` kernels on any points: matrices after the integral, features computed anew backward.
 
     A pair costs its features, once for all batch entries that share their positions, and 2w d_in flops an entry:
     d_out times fewer than κ u needs. Memory is O(N d) and that of one strip, in which some queries meet the keys that
@@ -124,18 +124,18 @@ class FeatureTiled(Route[FeatureFilter]):
             several times as much.
     """
 
-    marker = FeatureFilter
+    marker = BasisFilter
     weighs_pairs = True
     strip_elements: int | None = None
 
-    def refusals(self, integral: Integral[FeatureFilter]) -> list[str]:
+    def refusals(self, integral: Integral[BasisFilter]) -> list[str]:
         """Refuses pairs that weigh differently from head to head, because these kernels have no heads."""
         domain = integral.domain
         if domain.pair_bias is not None and domain.pair_bias.shape[1] > 1:
             return ["pairs weigh differently from head to head, and this kernel has no heads"]
         return []
 
-    def compute(self, integral: Integral[FeatureFilter]) -> Tensor:
+    def compute(self, integral: Integral[BasisFilter]) -> Tensor:
         """See `Route.compute`."""
         kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
         elements = self.strip_elements or (1 << 20 if u.device.type == "cpu" else 1 << 25)
@@ -162,7 +162,7 @@ class FeatureSums:
     Batch entries that share all positions are computed together: P distinct sets of positions with E entries each.
     """
 
-    def __init__(self, kernel: FeatureFilter, domain: Domain, asked: Domain, reach: Reach | None) -> None:
+    def __init__(self, kernel: BasisFilter, domain: Domain, asked: Domain, reach: Reach | None) -> None:
         self.kernel, self.domain, self.keys = kernel, domain, whole_grid(domain)
         self.key_order, self.query_order = (None, None) if reach is None else (reach.key_order, reach.query_order)
         self.query_pos, self.key_pos = _ordered(asked.pos, self.query_order), _ordered(domain.pos, self.key_order)

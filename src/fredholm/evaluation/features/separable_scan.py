@@ -11,13 +11,13 @@ from fredholm.evaluation.features.sides import working_dtype
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.running_sums import causal_sums, mean_of, order_refusals, reset_refusals, state_refusals
 from fredholm.kernels import State
-from fredholm.kernels.perceptron.factorised import FeatureProduct
+from fredholm.kernels.perceptron.factorised import Separable
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FeatureProductScan(StatefulRoute[FeatureProduct]):
-    """For causal `FeatureProduct` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ u_j being handed on from chunk to chunk.
+class SeparableScan(StatefulRoute[Separable]):
+    """For causal `Separable` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ u_j being handed on from chunk to chunk.
 
     Sums are kept in at least float32.
 
@@ -25,28 +25,28 @@ class FeatureProductScan(StatefulRoute[FeatureProduct]):
         chunk: points that are treated pair by pair at a time.
     """
 
-    marker = FeatureProduct
+    marker = Separable
     chunk: int = 64
 
-    def refusals(self, integral: Integral[FeatureProduct]) -> list[str]:
+    def refusals(self, integral: Integral[Separable]) -> list[str]:
         """Refuses kernels that look ahead, other queries, and points that share a time."""
         reasons = [] if integral.kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
         return reasons + order_refusals(integral)
 
-    def compute(self, integral: Integral[FeatureProduct]) -> Tensor:
+    def compute(self, integral: Integral[Separable]) -> Tensor:
         """See `Route.compute`."""
         return self.advance(integral)[0]
 
-    def run_refusals(self, integral: Integral[FeatureProduct], state: State | None, reset: Tensor | None) -> list[str]:
+    def run_refusals(self, integral: Integral[Separable], state: State | None, reset: Tensor | None) -> list[str]:
         """Refuses a reset, and a state with positions that start anew with every chunk."""
         return reset_refusals(reset) + state_refusals(integral, state)
 
     def advance(
-        self, integral: Integral[FeatureProduct], state: State | None = None, reset: Tensor | None = None
+        self, integral: Integral[Separable], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
-        own, form, dtype = kernel.features, kernel.product_form(), working_dtype(u)
+        own, form, dtype = kernel.features, kernel.separable_form(), working_dtype(u)
         lifted = own.lift(domain)
         psi = own.key(*own.inputs(own.key, u, lifted))
         lifted = lifted if integral.own_positions else own.lift(integral.query_domain)

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from fredholm.domains import Grid, GridBlock, Points, Sequence, whole_grid
 from fredholm.evaluation import Dense, Integral, NativeConvolution
-from fredholm.kernels import FeatureFilter
+from fredholm.kernels import BasisFilter
 from tests.contracts.routes import check_route
 from tests.refusals import refused
 
 
 @final
-class Cubic(FeatureFilter):
+class Cubic(BasisFilter):
     """κ(x, y) = M_0 + M_1 d + M_2 d³ of the first coordinate's displacement d."""
 
     num_features = 3

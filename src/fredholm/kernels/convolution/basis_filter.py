@@ -27,7 +27,7 @@ from fredholm.kernels.convolution.stationary import (
 )
 
 
-class FeatureFilter(Stationary):
+class BasisFilter(Stationary):
     """Marker: κ(x, y) = Σ_k φ_k(x - y) M_k in `groups` groups of channels, at any two points.
 
     Causality is that of positions: a query sees what does not lie after it, whatever the order of the points. On a

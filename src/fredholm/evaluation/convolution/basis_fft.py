@@ -9,13 +9,13 @@ from torch import Tensor
 from fredholm.evaluation.convolution.blocks import Axis, Plan, filtered
 from fredholm.evaluation.convolution.fft import direct_operations
 from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, at_least_float32
-from fredholm.kernels import FeatureFilter
+from fredholm.kernels import BasisFilter
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FeatureFFT(FilterRoute[FeatureFilter]):
-    """For `FeatureFilter` kernels between aligned regular grids: only the features are transformed, not the filter.
+class BasisFFT(FilterRoute[BasisFilter]):
+    """For `BasisFilter` kernels between aligned regular grids: only the features are transformed, not the filter.
 
     κ has w features and d_out·d_in entries. Signal, features and result are transformed, O(N (d_in + d_out + w))
     memory; the filters' spectrum is put together from the features' a few frequencies at a time, forward and backward.
@@ -31,11 +31,11 @@ class FeatureFFT(FilterRoute[FeatureFilter]):
             can hold, 2^24 elsewhere.
     """
 
-    marker = FeatureFilter
+    marker = BasisFilter
     min_gain: float = 0.0
     chunk_elements: int | None = None
 
-    def filter_refusals(self, filtering: Filtering[FeatureFilter], batch_size: int) -> list[str]:
+    def filter_refusals(self, filtering: Filtering[BasisFilter], batch_size: int) -> list[str]:
         """Refuses filters too small to pay, and an empty batch."""
         if batch_size == 0:
             return ["the batch is empty, which transforms do not take"]
@@ -49,7 +49,7 @@ class FeatureFFT(FilterRoute[FeatureFilter]):
             return ["each group has one channel, so that the filter's own spectrum is no larger than the signal's"]
         return []
 
-    def filtered(self, image: Tensor, filtering: Filtering[FeatureFilter], bias: Tensor | None = None) -> Tensor:
+    def filtered(self, image: Tensor, filtering: Filtering[BasisFilter], bias: Tensor | None = None) -> Tensor:
         """See `FilterRoute.filtered`."""
         kernel, dtype = filtering.kernel, image.dtype
         plan = plan_of(filtering, len(image))
@@ -64,7 +64,7 @@ class FeatureFFT(FilterRoute[FeatureFilter]):
         return out if bias is None else out + bias.unflatten(0, (-1, *(1,) * len(plan.axes)))
 
 
-def plan_of(filtering: Filtering[FeatureFilter], batch_size: int) -> Plan:
+def plan_of(filtering: Filtering[BasisFilter], batch_size: int) -> Plan:
     """The cheapest way to cut this filtering; a filter of features is no transposed one and has no boundary mode."""
     kernel, geometry = filtering.kernel, filtering.geometry
     axes = tuple(

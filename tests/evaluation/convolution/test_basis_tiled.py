@@ -5,8 +5,8 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence, trapezoid_weights
-from fredholm.evaluation import AUTO, Dense, FeatureTiled, Integral, StepLoop
-from fredholm.evaluation.convolution.feature_tiled import Strip, reach_of, strips
+from fredholm.evaluation import AUTO, BasisTiled, Dense, Integral, StepLoop
+from fredholm.evaluation.convolution.basis_tiled import Strip, reach_of, strips
 from fredholm.kernels import MLP, ContinuousConvolution
 from tests.contracts.routes import changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, keep, uniform
@@ -39,7 +39,7 @@ def make(points: Domain, in_dim: int = 4, query_domain: Domain | None = None, **
 @each_option
 @pytest.mark.parametrize("name", [*DOMAINS, *(name for name in PAIRS if "head" not in name)])
 def test_equals_dense(name, options, elements):
-    check_route(FeatureTiled(elements), make(domain(name), **options))
+    check_route(BasisTiled(elements), make(domain(name), **options))
 
 
 @each_size
@@ -49,14 +49,14 @@ def test_equals_dense(name, options, elements):
 def test_any_queries(name, per_entry, options, elements):
     keys = Points(uniform(2, 9, 1), mask=keep(2, 9)) if name == "of each entry" else domain(name)
     queries = Points(uniform(2, 5, 1)) if per_entry else Points(2 * uniform(5, 1) - 0.5)
-    check_route(FeatureTiled(elements), make(keys, query_domain=queries, **options))
+    check_route(BasisTiled(elements), make(keys, query_domain=queries, **options))
 
 
 @each_option
 def test_no_query(options):
     found = make(Sequence(7), query_domain=Points(torch.empty(0, 1, dtype=torch.float64)), **options)
-    check_route(FeatureTiled(), found)
-    assert results(FeatureTiled(), found)["integral"].shape == (2, 0, 12)
+    check_route(BasisTiled(), found)
+    assert results(BasisTiled(), found)["integral"].shape == (2, 0, 12)
 
 
 @pytest.mark.parametrize("options", [{}, {"horizon": 0.4}])
@@ -64,27 +64,27 @@ def test_no_query(options):
     "points", [Points(uniform(11, 3)), Points(uniform(2, 11, 2)), Grid(3, 4, periodic=True), Grid(2, 3, 2)]
 )
 def test_clouds_grids_and_the_torus(points, options):
-    check_route(FeatureTiled(100), make(points, **options))
+    check_route(BasisTiled(100), make(points, **options))
 
 
 def test_pairs_of_unordered_points():
     points = Points(uniform(11, 1)).weigh_pairs(torch.randn(2, 11, 11, dtype=torch.float64))
-    check_route(FeatureTiled(40), make(points, is_causal=True, horizon=0.5))
+    check_route(BasisTiled(40), make(points, is_causal=True, horizon=0.5))
 
 
 def test_gradients_reach_the_network():
     kernel = randomise(ContinuousConvolution(3, 4, width=5, learn_omega_0=True).double(), 0.3)
     times = Sequence(times=uniform(2, 13).sort().values)
-    check_route(FeatureTiled(60), Integral(kernel, torch.randn(2, 13, 3, dtype=torch.float64), times))
+    check_route(BasisTiled(60), Integral(kernel, torch.randn(2, 13, 3, dtype=torch.float64), times))
 
 
 def test_nothing_to_integrate_gives_exactly_zero():
     for options in OPTIONS.values():
         absent = Sequence(times=uniform(9).sort().values, mask=torch.zeros(2, 9, dtype=torch.bool))
-        found = results(FeatureTiled(30), make(absent, **options))
+        found = results(BasisTiled(30), make(absent, **options))
         assert not any(value.any() for value in found.values())
     before = Points(torch.full((3, 1), -1.0, dtype=torch.float64))
-    found = results(FeatureTiled(30), make(Sequence(9), query_domain=before, is_causal=True))
+    found = results(BasisTiled(30), make(Sequence(9), query_domain=before, is_causal=True))
     assert not any(value.any() for value in found.values())
 
 
@@ -124,7 +124,7 @@ def test_only_inputs_are_kept_for_the_backward_pass():
     with torch.autograd.graph.saved_tensors_hooks(
         lambda t: saved.setdefault(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) and t, lambda t: t
     ):
-        FeatureTiled(600).integrate(problem)
+        BasisTiled(600).integrate(problem)
     assert sum(saved.values()) < 3 * 8 * (problem.u.numel() + 60 + 3 * 48)
 
 
@@ -135,14 +135,14 @@ def test_low_precision_stays_near_the_float64_oracle(options):
     expected = results(Dense(), problem)
     problem.kernel.float()
     problem = changed(problem, u=problem.u.detach().float())
-    compare(results(FeatureTiled(5000), problem), expected, 1e-5)
+    compare(results(BasisTiled(5000), problem), expected, 1e-5)
     with torch.autocast("cpu", torch.bfloat16):
-        compare(results(FeatureTiled(5000), problem), expected, 2e-2)
-        out = FeatureTiled(5000).integrate(Integral(problem.kernel, problem.u, times))
+        compare(results(BasisTiled(5000), problem), expected, 2e-2)
+        out = BasisTiled(5000).integrate(Integral(problem.kernel, problem.u, times))
     torch.testing.assert_close(out.double(), expected["integral"], rtol=1e-5, atol=1e-4)
     problem.kernel.bfloat16()
     problem = changed(problem, u=problem.u.detach().bfloat16())
-    found = results(FeatureTiled(5000), problem)
+    found = results(BasisTiled(5000), problem)
     assert {value.dtype for value in found.values()} == {torch.bfloat16}
     problem.kernel.double()
     problem = changed(problem, u=problem.u.detach().double())
@@ -152,7 +152,7 @@ def test_low_precision_stays_near_the_float64_oracle(options):
 @pytest.mark.parametrize("elements", [None, 40])
 def test_compiles_in_one_graph(elements):
     torch.compiler.reset()
-    operator = IntegralOperator(Waves(4, 4, horizon=0.3, is_causal=True), evaluation=FeatureTiled(elements))
+    operator = IntegralOperator(Waves(4, 4, horizon=0.3, is_causal=True), evaluation=BasisTiled(elements))
     compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
     times = Sequence(times=uniform(2, 7).sort().values)
     u = torch.randn(2, 7, 4, requires_grad=True)
@@ -163,8 +163,8 @@ def test_compiles_in_one_graph(elements):
 
 
 def test_what_it_refuses():
-    u, route = torch.randn(2, 7, 4), FeatureTiled()
-    assert route.unsupported_reasons(Integral(MLP(4), u, Sequence(7))) == ["MLP is not marked FeatureFilter"]
+    u, route = torch.randn(2, 7, 4), BasisTiled()
+    assert route.unsupported_reasons(Integral(MLP(4), u, Sequence(7))) == ["MLP is not marked BasisFilter"]
     (reason,) = route.unsupported_reasons(Integral(Waves(4, 4), u, domain("pairs weighed per head")))
     assert "from head to head" in reason
 
@@ -172,14 +172,14 @@ def test_what_it_refuses():
 def test_is_the_route_of_what_is_no_grid():
     kernel, u = ContinuousConvolution(4, 4), torch.randn(2, 7, 4)
     for points in (Sequence(times=uniform(7).sort().values), domain("pairs kept")):
-        assert isinstance(AUTO.choose(Integral(kernel, u, points)).route, FeatureTiled)
-    assert isinstance(AUTO.choose(Integral(kernel, u, Sequence(7), None, Grid(14))).route, FeatureTiled)
+        assert isinstance(AUTO.choose(Integral(kernel, u, points)).route, BasisTiled)
+    assert isinstance(AUTO.choose(Integral(kernel, u, Sequence(7), None, Grid(14))).route, BasisTiled)
 
 
 def test_equals_one_step_after_the_other():
     kernel = randomise(ContinuousConvolution(3, 4, width=5).double(), 0.3)
     problem = Integral(kernel, torch.randn(2, 13, 3, dtype=torch.float64), Sequence(times=uniform(2, 13).sort().values))
-    compare(results(FeatureTiled(), problem), results(StepLoop(), problem), 1e-10)
+    compare(results(BasisTiled(), problem), results(StepLoop(), problem), 1e-10)
 
 
 def wave(times: torch.Tensor) -> torch.Tensor:
@@ -197,7 +197,7 @@ def at_the_end(kernel: ContinuousConvolution, times: torch.Tensor, weights: torc
     """The integral over all samples, as the last query of a causal kernel sees it."""
     samples = Sequence(times=times, weights=weights)
     last = Sequence(times=times.new_ones(1))
-    return FeatureTiled().integrate(Integral(kernel, wave(times)[None], samples, None, last))[0, 0]
+    return BasisTiled().integrate(Integral(kernel, wave(times)[None], samples, None, last))[0, 0]
 
 
 def smooth_kernel() -> ContinuousConvolution:

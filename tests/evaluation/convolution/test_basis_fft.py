@@ -9,9 +9,9 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence
-from fredholm.evaluation import AUTO, FFT, FeatureFFT, FeatureTiled, Integral, NativeConvolution
+from fredholm.evaluation import AUTO, FFT, BasisFFT, BasisTiled, Integral, NativeConvolution
+from fredholm.evaluation.convolution.basis_fft import plan_of
 from fredholm.evaluation.convolution.blocks import Axis, Plan, filtered
-from fredholm.evaluation.convolution.feature_fft import plan_of
 from fredholm.evaluation.convolution.filtering import Filtering, as_filtering
 from fredholm.evaluation.convolution.op import feature_convolution
 from fredholm.kernels import ContinuousConvolution, Convolution
@@ -19,7 +19,7 @@ from tests.contracts.routes import changed, check_route, compare, randomise, res
 from tests.evaluation.convolution.feature_kernels import Waves
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
-ROUTE = FeatureFFT(chunk_elements=50)
+ROUTE = BasisFFT(chunk_elements=50)
 
 
 def make(domain: Domain, in_dim: int = 4, batch: int = 2, **options) -> Integral:
@@ -146,7 +146,7 @@ def test_blocks_give_the_numbers_of_the_whole(domain, horizon, lengths, shift):
 def test_long_signals_with_a_short_filter_go_in_blocks(horizon, is_cut):
     problem = make(Sequence(3001, spacing=1.0), batch=1, horizon=horizon, is_causal=True)
     assert as_features(problem)[1].is_cut == is_cut
-    compare(results(FeatureFFT(), problem), results(NativeConvolution(), problem), 1e-10)
+    compare(results(BasisFFT(), problem), results(NativeConvolution(), problem), 1e-10)
 
 
 def test_a_plan_costs_what_its_transforms_and_products_do():
@@ -213,16 +213,16 @@ def test_low_precision_stays_near_the_float64_oracle(options):
     expected = results(NativeConvolution(), problem)
     problem.kernel.float()
     problem = changed(problem, u=problem.u.detach().float())
-    compare(results(FeatureFFT(), problem), expected, 1e-5)
+    compare(results(BasisFFT(), problem), expected, 1e-5)
     with torch.autocast("cpu", torch.bfloat16):
-        compare(results(FeatureFFT(), problem), expected, 1e-5)
+        compare(results(BasisFFT(), problem), expected, 1e-5)
 
 
 def test_a_bfloat16_operator_computes_in_float32():
     problem = make(Grid(211))
     problem.kernel.bfloat16()
     problem = changed(problem, u=problem.u.detach().bfloat16())
-    found = results(FeatureFFT(), problem)
+    found = results(BasisFFT(), problem)
     assert {value.dtype for value in found.values()} == {torch.bfloat16}
     problem.kernel.double()
     problem = changed(problem, u=problem.u.detach().double())
@@ -238,14 +238,14 @@ def test_groups_of_one_channel_on_either_side(in_dim, out_dim, groups):
 def test_equals_direct_convolution_on_a_long_sequence():
     kernel = ContinuousConvolution(5, 7)
     problem = Integral(kernel, torch.randn(1, 4001, 5), Grid(4001))
-    compare(results(FeatureFFT(), problem), results(NativeConvolution(), problem), 1e-5)
+    compare(results(BasisFFT(), problem), results(NativeConvolution(), problem), 1e-5)
 
 
 def test_float32_keeps_to_the_direct_sum_over_16_000_samples():
     n, channels, places = 16_000, 30, [0, 1, 997, 8191, 15_999]
     kernel = ContinuousConvolution(channels, channels, omega_0=30.0, scale=n - 1.0, spacing=1.0)
     u = torch.randn(1, n, channels)
-    out = FeatureFFT().integrate(Integral(kernel, u, Sequence(n, spacing=1.0)))[0, places].double()
+    out = BasisFFT().integrate(Integral(kernel, u, Sequence(n, spacing=1.0)))[0, places].double()
     kernel.double()
     rows = []
     for place in places:
@@ -259,14 +259,14 @@ def test_float32_keeps_to_the_direct_sum_over_16_000_samples():
 def test_a_smoothed_kernel_is_the_same_on_every_route():
     kernel = randomise(ContinuousConvolution(3, 4, spacing=0.1, scale=3.1, smoothing=True).double())
     problem = Integral(kernel, torch.randn(2, 31, 3, dtype=torch.float64), Sequence(31, spacing=0.05))
-    check_route(FeatureFFT(), problem)
-    check_route(FeatureTiled(), problem)
+    check_route(BasisFFT(), problem)
+    check_route(BasisTiled(), problem)
 
 
 @pytest.mark.slow
 def test_compiles_in_one_graph_for_any_length():
     torch.compiler.reset()
-    operator = IntegralOperator(Waves(4, 4, horizon=0.3, is_causal=True), evaluation=FeatureFFT())
+    operator = IntegralOperator(Waves(4, 4, horizon=0.3, is_causal=True), evaluation=BasisFFT())
     compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
     for length in (5, 9):
         u = torch.randn(2, length, 4, requires_grad=True)
@@ -295,7 +295,7 @@ def test_refusals(domain, queries, told):
 def test_refuses_other_kernels_pair_weights_and_a_batch_without_signals():
     u = torch.randn(1, 9, 4)
     (reason,) = ROUTE.unsupported_reasons(Integral(Convolution(4, 4, 3, padding=1), u, Sequence(9)))
-    assert reason == "Convolution is not marked FeatureFilter"
+    assert reason == "Convolution is not marked BasisFilter"
     weighed = Sequence(9).weigh_pairs(torch.ones(9, 9, dtype=torch.bool))
     assert ROUTE.unsupported_reasons(Integral(Waves(4, 4), u, weighed)) == ["the measure differs from query to query"]
     (reason,) = ROUTE.unsupported_reasons(Integral(Waves(4, 4), u[:0], Sequence(9)))
@@ -306,11 +306,11 @@ def test_refuses_other_kernels_pair_weights_and_a_batch_without_signals():
     ("options", "fits"),
     [
         ({"horizon": 8.0}, NativeConvolution),
-        ({"horizon": 300.0}, FeatureFFT),
-        ({}, FeatureFFT),
+        ({"horizon": 300.0}, BasisFFT),
+        ({}, BasisFFT),
         ({"groups": 32}, FFT),
         ({"groups": 32, "horizon": 8.0}, NativeConvolution),
-        ({"groups": 32, "horizon": 100.0}, FeatureFFT),
+        ({"groups": 32, "horizon": 100.0}, BasisFFT),
     ],
 )
 def test_the_cheapest_route_is_taken(options, fits):
@@ -318,8 +318,8 @@ def test_the_cheapest_route_is_taken(options, fits):
     choice = AUTO.choose(Integral(kernel, torch.empty(4, 20_000, 32, device="meta"), domain))
     assert isinstance(choice.route, fits)
     if fits is NativeConvolution:
-        (reason,) = choice.refusals["FeatureFFT"]
+        (reason,) = choice.refusals["BasisFFT"]
         assert re.fullmatch(r"the direct sum costs \d+, less than 3.0 times the \d+ of transforms", reason)
     if fits is FFT:
-        (reason,) = choice.refusals["FeatureFFT"]
+        (reason,) = choice.refusals["BasisFFT"]
         assert "each group has one channel" in reason

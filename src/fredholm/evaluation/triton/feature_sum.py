@@ -6,25 +6,25 @@ from typing import final
 from torch import Tensor
 
 from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.features.factorised_sum import integrate_factorised
+from fredholm.evaluation.features.feature_sum import integrate_features
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.triton.feature_op import feature_sums_triton, feature_tables_triton
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
-from fredholm.kernels import Factorised
+from fredholm.kernels import FeatureFactorised
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class TritonFactorisedSum(Route[Factorised]):
-    """For `Factorised` kernels on a GPU: `FactorisedSum` without features in memory, each computed where it is used.
+class TritonFeatureSum(Route[FeatureFactorised]):
+    """For `FeatureFactorised` kernels on a GPU: `FeatureSum` whose features are never in memory.
 
     Machines, dtypes, precision and determinism as in `TritonTiled`.
     """
 
-    marker = Factorised
+    marker = FeatureFactorised
 
-    def refusals(self, integral: Integral[Factorised]) -> list[str]:
-        """Refuses machines and dtypes without such kernels, large heads, and what `FactorisedSum` refuses."""
+    def refusals(self, integral: Integral[FeatureFactorised]) -> list[str]:
+        """Refuses machines and dtypes without such kernels, large heads, and what `FeatureSum` refuses."""
         kernel = integral.kernel
         reasons = machine_refusals(integral.u)
         if reasons:
@@ -38,6 +38,6 @@ class TritonFactorisedSum(Route[Factorised]):
             reasons.append(f"the kernel has {frequencies} frequencies, above {LARGEST_DIM}")
         return reasons
 
-    def compute(self, integral: Integral[Factorised]) -> Tensor:
+    def compute(self, integral: Integral[FeatureFactorised]) -> Tensor:
         """See `Route.compute`."""
-        return integrate_factorised(integral, feature_sums_triton, feature_tables_triton)
+        return integrate_features(integral, feature_sums_triton, feature_tables_triton)
