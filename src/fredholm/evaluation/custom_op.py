@@ -248,8 +248,8 @@ class _Backward(_Opaque):
         found = _pulled_back(
             lambda moved: plain(own.inputs(*moved), *others), [grads[i] for i in own.results], inputs, wanted
         )
-        pairs = zip(inputs, found, strict=True)
-        return [torch.zeros_like(t) if g is None else g for (t, g), want in zip(pairs, wanted, strict=True) if want]
+        pairs = zip(inputs, found, wanted, strict=True)
+        return [torch.zeros_like(t) if g is None else g for t, g, want in pairs if want and t is not None]
 
     def save(self, ctx: Any, tensors: Given, results: list[Tensor]) -> None:
         """Keeps all tensors."""
