@@ -5,9 +5,8 @@ from typing import final
 
 from torch import Tensor
 
-from fredholm.evaluation.attention.sums.inputs import YatInputs
-from fredholm.evaluation.attention.yat_tiled import continue_scores, integrate_scores
-from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.attention.score_tiled import ScoreInputs, continuation_refusals, continue_scores, integrate_scores
+from fredholm.evaluation.evaluation import StatefulRoute
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
 from fredholm.evaluation.triton.yat_op import yat_sums_triton
@@ -48,8 +47,8 @@ class TritonYat(StatefulRoute[YatScored]):
         return integrate_scores(integral, _fused)
 
     def run_refusals(self, integral: Integral[YatScored], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses what a cache of keys does not remember."""
-        return cache_refusals(integral, reset)
+        """Refuses kernels that keep no keys and values, and what a cache of these does not remember."""
+        return continuation_refusals(integral, reset)
 
     def advance(
         self, integral: Integral[YatScored], state: State | None = None, reset: Tensor | None = None
