@@ -46,7 +46,7 @@ class Operator(Generic[In, Out, Options]):
 
     Args:
         name: of the operator.
-        inputs, outputs: the classes of its tensors. An input may be None; an output is always there.
+        inputs, outputs: the classes of its tensors, None where one is absent. No output is bool.
         forward: the outputs, from the inputs and the options; these are numbers, strings, dtypes or lists of numbers,
             as annotated.
         like: the outputs with nothing in them: their shapes, strides and dtypes.
@@ -88,7 +88,7 @@ class Operator(Generic[In, Out, Options]):
 
     def __call__(self, inputs: In, *options: Options.args, **named: Options.kwargs) -> Out:
         """The outputs."""
-        return self.outputs._make(self._forward.op(list(inputs), *options, **named))
+        return self.outputs._make(map(_arrived, self._forward.op(list(inputs), *options, **named)))
 
 
 class _Opaque(abc.ABC):
@@ -177,30 +177,31 @@ class _Forward(_Opaque):
 
     def run(self, tensors: Given, *options: Any) -> list[Tensor]:
         """The outputs."""
-        return list(self.operator.forward(self.operator.inputs(*tensors), *options))
+        return _travelling(self.operator.forward(self.operator.inputs(*tensors), *options), tensors)
 
     def fake(self, tensors: Given, *options: Any) -> list[Tensor]:
         """The outputs with nothing in them."""
-        return list(self.operator.like(self.operator.inputs(*tensors), *options))
+        return _travelling(self.operator.like(self.operator.inputs(*tensors), *options), tensors)
 
     def plain(self, what: str, tensors: Given, *options: Any) -> list[Tensor]:
         """The outputs in differentiable operations; those that are no results are 0."""
         if self.operator.plain is None:
             raise self.lacks(what)
-        own = self.operator.plain(self.operator.inputs(*tensors), *options)
-        found = dict(zip(self.operator.results, own, strict=True))
+        found = self.operator.plain(self.operator.inputs(*tensors), *options)
         if len(found) == len(self.operator.outputs._fields):
-            return list(found.values())
-        like = enumerate(self.fake(tensors, *options))
-        return [found[i] if i in found else torch.zeros_like(t) for i, t in like]
+            return _travelling(found, tensors)
+        by_place = dict(zip(self.operator.results, found, strict=True))
+        like = self.fake(tensors, *options)
+        return [torch.zeros_like(t) if by_place.get(i) is None else by_place[i] for i, t in enumerate(like)]
 
     def save(self, ctx: Any, tensors: Given, results: list[Tensor]) -> None:
         """Keeps inputs and outputs, or their shapes."""
         own = self.operator
-        inputs = [_shape(t) if t is not None and i in own.forgets else t for i, t in enumerate(tensors)]
+        inputs = [_shape(t) if i in own.forgets else t for i, t in enumerate(tensors)]
         # of several results, not all may get a gradient
         shapes = own.results if len(own.results) > 1 else ()
-        outputs = [t if i in own.keeps else _shape(t) if i in shapes else None for i, t in enumerate(results)]
+        arrived = enumerate(map(_arrived, results))
+        outputs = [t if i in own.keeps else _shape(t) if i in shapes else None for i, t in arrived]
         ctx.save_for_backward(*inputs, *outputs)
         ctx.mark_non_differentiable(*(t for i, t in enumerate(results) if i not in own.results))
 
@@ -212,7 +213,7 @@ class _Forward(_Opaque):
         inputs, outputs = ctx.saved_tensors[: len(wanted)], ctx.saved_tensors[len(wanted) :]
         kept = [t if i in own.keeps else None for i, t in enumerate(outputs)]
         given = [
-            None if i not in own.results else t.new_zeros(t.shape) if grad is None else grad.contiguous()
+            _received(grad, t) if i in own.results else None
             for i, (grad, t) in enumerate(zip(grads, outputs, strict=True))
         ]
         found = iter(self.backward.op([*inputs, *kept, *given], list(wanted), *ctx.options))
@@ -304,9 +305,26 @@ def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
 
 
-def _shape(t: Tensor) -> Tensor:
+def _travelling(outputs: Given, tensors: Given) -> list[Tensor]:
+    """Outputs as an operator returns them, which knows no None: what is absent is bool, and empty."""
+    some = next(t for t in tensors if t is not None)
+    return [some.new_empty(0, dtype=torch.bool) if t is None else t for t in outputs]
+
+
+def _arrived(output: Tensor) -> Tensor | None:
+    return None if output.dtype == torch.bool else output
+
+
+def _shape(t: Tensor | None) -> Tensor | None:
     """Only shape and dtype of a tensor, in the memory of one entry."""
-    return t.new_empty_strided(t.shape, (0,) * t.ndim)
+    return None if t is None else t.new_empty_strided(t.shape, (0,) * t.ndim)
+
+
+def _received(grad: Tensor | None, output: Tensor | None) -> Tensor | None:
+    """The gradient of an output, 0 where none came; None for one that is absent."""
+    if grad is None:
+        return None if output is None else output.new_zeros(output.shape)
+    return grad.contiguous()
 
 
 def _fitted(grad: Tensor | None, t: Tensor) -> Tensor:
