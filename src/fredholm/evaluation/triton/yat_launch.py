@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.attention.sums.forward import reciprocal
 from fredholm.evaluation.attention.sums.inputs import YatInputs
 from fredholm.evaluation.triton.problem import padded, precision
 from fredholm.evaluation.triton.tiles import Tile, launch
 from fredholm.evaluation.triton.yat_kernels import yat_forward_kernel, yat_key_kernel, yat_query_kernel
 from fredholm.kernels import Softermax
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.normalisers import TINY
 
 
@@ -96,7 +96,7 @@ def yat_backward(
         **_shared(t),
         "grad": grad.to(t.value.dtype).contiguous(),
         "reference": reference,
-        "share": reciprocal(total),
+        "share": divided(1.0, total),
         "delta": (grad.float() * out).sum(-1),
         "POWER": settings.power,
     }

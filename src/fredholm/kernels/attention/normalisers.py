@@ -41,6 +41,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm.kernels.arithmetic import divided
+
 
 class Normaliser(abc.ABC):
     """How scores become densities; a frozen value, which any kernel with scores >= 0 may hold.
@@ -98,8 +100,7 @@ class Competitive(Normaliser):
         numerator = torch.where(mass > 0, self.numerator(score, reference), 0.0)
         total = (mass * numerator).sum(-1, keepdim=True)
         total = total + self.floor(reference)
-        # not `total > 0`: NaN stays NaN
-        return torch.where(total == 0, 0.0, numerator / torch.where(total == 0, 1.0, total))
+        return divided(numerator, total)
 
 
 class Elementwise(Normaliser):

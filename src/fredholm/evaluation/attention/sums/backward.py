@@ -17,9 +17,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.attention.sums.forward import reciprocal
 from fredholm.evaluation.attention.sums.tiles import Rows, Tiles
 from fredholm.kernels import Normaliser
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.normalisers import Competitive
 
 
@@ -50,7 +50,7 @@ class Backward:
         self._reference = given.reference
         self._grad, self._by_density = given.grad, (given.grad, tiles.value)
         if isinstance(normaliser, Competitive):
-            self._grad = given.grad * reciprocal(given.total)
+            self._grad = given.grad * divided(1.0, given.total)
             delta = (self._grad * given.out).sum(-1, keepdim=True)
             # one more channel takes δ off within the product
             ones = torch.ones_like(tiles.value[..., :1])

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fredholm.evaluation.attention.sums.tiles import Rows, Tiles
 from fredholm.kernels import Normaliser
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.normalisers import Competitive
 
 LARGEST, SMALLEST = 1e12, 1e-12
@@ -37,7 +38,7 @@ def forward(tiles: Tiles, normaliser: Normaliser) -> tuple[Tensor, Tensor, Tenso
             plain = bool(((z <= LARGEST) & ((z >= SMALLEST) | (z == 0))).all())
         if not plain:
             reference[here], total[here] = _add_online(tiles, rows, normaliser, out[here].zero_())
-        out[here].mul_(reciprocal(total[here]))
+        out[here].mul_(divided(1.0, total[here]))
     return out, reference, total
 
 
@@ -80,8 +81,3 @@ def _scores(tiles: Tiles, rows: Rows, columns: slice) -> tuple[Tensor, Tensor | 
 
 def _weighed(numerator: Tensor, mass: Tensor | None) -> Tensor:
     return numerator if mass is None else numerator.mul_(mass)
-
-
-def reciprocal(total: Tensor) -> Tensor:
-    """1 / Z, 0 for a row that sees nothing, and NaN for NaN."""
-    return torch.where(total == 0, 0.0, 1 / torch.where(total == 0, 1.0, total))
