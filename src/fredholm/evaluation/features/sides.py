@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fredholm.kernels.perceptron.point_features import FeaturePair, PointFeatures
+from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 
 
 def working_dtype(u: Tensor) -> torch.dtype:
