@@ -7,8 +7,8 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 from fredholm.evaluation.custom_op import differentiable
-from fredholm.evaluation.recurrence.matrix import matrix_scan
-from fredholm.evaluation.recurrence.op import diagonal_scan
+from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
+from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
 from fredholm.evaluation.triton.feature_op import feature_sums_triton
 from fredholm.evaluation.triton.op import mlp_integral_triton
 from fredholm.evaluation.triton.yat_op import yat_sums_triton
@@ -104,14 +104,14 @@ def test_a_fused_operator_with_a_plain_form_needs_no_gpu_for_tangents() -> None:
 
 @pytest.mark.parametrize("name", ["diagonal", "matrix"])
 def test_second_derivatives_over_no_point(name: str) -> None:
-    none = torch.zeros(0, dtype=torch.float64)
     start = torch.randn(1, 2, 3, dtype=torch.float64, requires_grad=True)
 
     def final(start: Tensor) -> Tensor:
         if name == "diagonal":
             rates, values, reads = -torch.ones(2, 3).double(), torch.zeros(1, 0, 3).double(), torch.ones(2, 3).double()
-            return diagonal_scan([rates, torch.ones(3).double(), values, reads, reads, none, start], True, 2, 2, 0)[1]
-        eye, flags = torch.eye(3).double()[None, None], torch.zeros(0, dtype=torch.bool)
-        return matrix_scan(eye, torch.zeros(1, 0, 3).double(), start[:, 0], flags, flags, 0).sum() + start
+            inputs = DiagonalInputs(rates, torch.ones(3).double(), values, reads, reads, start)
+            return diagonal_scan(inputs, True, 2, 2, 0).final
+        inputs = MatrixInputs(torch.eye(3).double()[None, None], torch.zeros(1, 0, 3).double(), start[:, 0])
+        return matrix_scan(inputs, 0).states.sum() + start
 
     assert torch.autograd.gradgradcheck(lambda start: final(start).square(), [start])

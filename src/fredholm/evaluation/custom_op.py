@@ -1,9 +1,9 @@
-"""Derivatives and `vmap` of operators that the compiler does not look into.
+"""Operators that the compiler does not look into, with their derivatives and `vmap`.
 
 PyTorch gives such an operator a gradient outside of `torch.func` only, and drops its forward-mode tangents without a
 word. Here every operator has a rule for each transform, or an error that says what to do instead:
 
-    reverse mode          its formula, or the gradient of its plain form
+    reverse mode          its backward
     forward mode          its plain form, on the tensors with their tangents
     `torch.func.vmap`     one entry after the other
 
@@ -11,11 +11,13 @@ The plain form is the same function, made of PyTorch's differentiable operations
 second derivatives are the first ones of its plain form.
 """
 
+import abc
 import contextlib
+import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, final
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -23,12 +25,386 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 
-_HOLE = object()
 _FORWARD = "forward-mode derivative (jvp, jacfwd, hessian, linearize, forward_ad)"
 _SECOND = "second derivative (create_graph=True, hessian, a gradient of a gradient)"
 
 DENSE = "the operations of IntegralOperator(kernel, evaluation=Dense()) have all derivatives, for few points"
 """What to do where the operator of a route lacks a derivative."""
+
+In = TypeVar("In", bound=NamedTuple)
+Out = TypeVar("Out", bound=NamedTuple)
+Options = ParamSpec("Options")
+Given = Sequence[Tensor | None]
+
+
+@final
+class Operator(Generic[In, Out, Options]):
+    """A function of tensors by name and options, opaque to the compiler, with a gradient and a rule for each transform.
+
+    The operators are `torch.ops.fredholm.NAME` and `NAME_backward`, whose tensors come and go as one list. Autocast is
+    off in all functions given here.
+
+    Args:
+        name: of the operator.
+        inputs, outputs: the classes of its tensors, None where one is absent. No output is bool.
+        forward: the outputs, from the inputs and the options; these are numbers, strings, dtypes or lists of numbers,
+            as annotated.
+        like: the outputs with nothing in them: their shapes, strides and dtypes.
+        backward: gradients by the names of inputs, from `(inputs, outputs, grads, wanted, *options)`. They are brought
+            into the dtypes and shapes of the inputs. `wanted` has the names asked for; of these, what is left out is 0.
+        results: the outputs that have a gradient; None: all. `grads` of the others are None.
+        keeps: the outputs that the backward reads; the others are None there.
+        forgets: the inputs of which the backward reads shape and dtype alone; they are not kept for it.
+        plain: the results in differentiable operations; None: there is no derivative but `backward`.
+        plain_backward: `backward` in differentiable operations; None: the gradient of `plain`, which needs all inputs.
+        instead: what to do where a derivative is lacking, for the error.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: type[In],
+        outputs: type[Out],
+        forward: Callable[Concatenate[In, Options], Out],
+        like: Callable[Concatenate[In, Options], Out],
+        backward: Callable[Concatenate[In, Out, Out, frozenset[str], Options], dict[str, Tensor]],
+        *,
+        results: Sequence[str] | None = None,
+        keeps: Sequence[str] = (),
+        forgets: Sequence[str] = (),
+        plain: Callable[Concatenate[In, Options], Sequence[Tensor]] | None = None,
+        plain_backward: Callable[Concatenate[In, Out, Out, frozenset[str], Options], dict[str, Tensor]] | None = None,
+        instead: str = DENSE,
+    ) -> None:
+        self.name, self.inputs, self.outputs, self.instead = f"fredholm::{name}", inputs, outputs, instead
+        self.forward, self.like, self.backward = forward, like, backward
+        self.plain, self.plain_backward = plain, plain_backward
+        fields = outputs._fields
+        self.results = list(range(len(fields))) if results is None else [fields.index(name) for name in results]
+        self.keeps = [fields.index(name) for name in keeps]
+        self.forgets = [inputs._fields.index(name) for name in forgets]
+        self._backward = _Backward(self)
+        self._forward = _Forward(self, self._backward)
+
+    def __call__(self, inputs: In, *options: Options.args, **named: Options.kwargs) -> Out:
+        """The outputs."""
+        return self.outputs._make(map(_arrived, self._forward.op(list(inputs), *options, **named)))
+
+
+class _Opaque(abc.ABC):
+    """An operator of one list of tensors, and options, and what it does at one level of transforms after the other."""
+
+    def __init__(self, operator: "Operator[Any, Any, ...]", name: str, *own: inspect.Parameter) -> None:
+        def body(tensors: Given, *options: Any) -> list[Tensor]:
+            with _no_autocast(tensors):
+                return _apart(self.run(tensors, *options), tensors)
+
+        self.operator, self.node = operator, type(name.removeprefix("fredholm::"), (_Node,), {})
+        options = list(inspect.signature(operator.forward, eval_str=True).parameters.values())[1:]
+        parameters = [_parameter("tensors", list[Tensor | None]), *own, *options]
+        body.__signature__ = inspect.Signature(parameters, return_annotation=list[Tensor])
+        made = torch.library.custom_op(name, body, mutates_args=())
+        made.register_fake(self.fake)
+        made.register_vmap(self._one_by_one)
+        self.op = made._opoverload
+        with warnings.catch_warnings():
+            # PyTorch's own rule came with the operator, and it tells of the first one that is replaced
+            warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
+            made._lib.impl(made._name, self._at_this_level, "Autograd", with_keyset=True)
+
+    @abc.abstractmethod
+    def run(self, tensors: Given, *options: Any) -> list[Tensor]:
+        """The results."""
+
+    @abc.abstractmethod
+    def fake(self, tensors: Given, *options: Any) -> list[Tensor]:
+        """The results with nothing in them."""
+
+    @abc.abstractmethod
+    def plain(self, what: str, tensors: Given, *options: Any) -> list[Tensor]:
+        """The results in differentiable operations; without such, an error that says that `what` is lacking."""
+
+    @abc.abstractmethod
+    def save(self, ctx: Any, tensors: Given, results: list[Tensor]) -> None:
+        """Keeps for `derive` what it needs, in the graph."""
+
+    @abc.abstractmethod
+    def derive(self, ctx: Any, grads: Given) -> Given:
+        """The gradients of the tensors from those of the results."""
+
+    def plainly(self, what: str, tensors: Given, *options: Any) -> list[Tensor]:
+        """See `plain`."""
+        with _no_autocast(tensors):
+            return self.plain(what, tensors, *options)
+
+    def lacks(self, what: str) -> NotImplementedError:
+        """That there is no such derivative."""
+        return NotImplementedError(f"{self.operator.name} has no {what}: {self.operator.instead}")
+
+    def below(self, keyset: Any, tensors: Given, options: Sequence[Any]) -> list[Tensor]:
+        """The results, without gradients at this level."""
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.op.redispatch(keyset & torch._C._after_autograd_keyset, tensors, *options)
+
+    def _at_this_level(self, keyset: Any, tensors: Given, *options: Any) -> list[Tensor]:
+        if any(t is not None and unpack_dual(t).tangent is not None for t in tensors):
+            return self.plainly(_FORWARD, tensors, *options)
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+            with _this_level():
+                # `Function.apply` itself would begin anew, at the outermost transform
+                apply = super(torch.autograd.Function, self.node).apply  # pyright: ignore[reportAttributeAccessIssue]
+                return list(apply(self, keyset, options, *tensors))
+        return self.below(keyset, tensors, options)
+
+    def _one_by_one(self, info: Any, in_dims: Any, tensors: Given, *options: Any) -> tuple[list[Tensor], int]:
+        if info.batch_size == 0:
+            raise ValueError(f"{self.operator.name}: vmap needs at least one entry to find out the shape of the result")
+        pairs = list(zip(tensors, in_dims[0], strict=True))
+        made = [
+            self.op([t if t is None or dim is None else t.select(dim, i) for t, dim in pairs], *options)
+            for i in range(info.batch_size)
+        ]
+        return [torch.stack(parts) for parts in zip(*made, strict=True)], 0
+
+
+@final
+class _Forward(_Opaque):
+    """The operator itself."""
+
+    def __init__(self, operator: "Operator[Any, Any, ...]", backward: "_Backward") -> None:
+        super().__init__(operator, operator.name)
+        self.backward = backward
+
+    def run(self, tensors: Given, *options: Any) -> list[Tensor]:
+        """The outputs."""
+        return _travelling(self.operator.forward(self.operator.inputs(*tensors), *options), tensors)
+
+    def fake(self, tensors: Given, *options: Any) -> list[Tensor]:
+        """The outputs with nothing in them."""
+        return _travelling(self.operator.like(self.operator.inputs(*tensors), *options), tensors)
+
+    def plain(self, what: str, tensors: Given, *options: Any) -> list[Tensor]:
+        """The outputs in differentiable operations; those that are no results are 0."""
+        if self.operator.plain is None:
+            raise self.lacks(what)
+        found = self.operator.plain(self.operator.inputs(*tensors), *options)
+        if len(found) == len(self.operator.outputs._fields):
+            return _travelling(found, tensors)
+        by_place = dict(zip(self.operator.results, found, strict=True))
+        like = self.fake(tensors, *options)
+        return [torch.zeros_like(t) if by_place.get(i) is None else by_place[i] for i, t in enumerate(like)]
+
+    def save(self, ctx: Any, tensors: Given, results: list[Tensor]) -> None:
+        """Keeps inputs and outputs, or their shapes."""
+        own = self.operator
+        inputs = [_shape(t) if i in own.forgets else t for i, t in enumerate(tensors)]
+        # of several results, not all may get a gradient
+        shapes = own.results if len(own.results) > 1 else ()
+        arrived = enumerate(map(_arrived, results))
+        outputs = [t if i in own.keeps else _shape(t) if i in shapes else None for i, t in arrived]
+        ctx.save_for_backward(*inputs, *outputs)
+        ctx.mark_non_differentiable(*(t for i, t in enumerate(results) if i not in own.results))
+
+    def derive(self, ctx: Any, grads: Given) -> Given:
+        """The gradients of the inputs."""
+        wanted, own = ctx.needs_input_grad[_FIXED:], self.operator
+        if all(grad is None for grad in grads):
+            return [None] * len(wanted)
+        inputs, outputs = ctx.saved_tensors[: len(wanted)], ctx.saved_tensors[len(wanted) :]
+        kept = [t if i in own.keeps else None for i, t in enumerate(outputs)]
+        given = [
+            _received(grad, t) if i in own.results else None
+            for i, (grad, t) in enumerate(zip(grads, outputs, strict=True))
+        ]
+        found = iter(self.backward.op([*inputs, *kept, *given], list(wanted), *ctx.options))
+        return [next(found) if want else None for want in wanted]
+
+
+@final
+class _Backward(_Opaque):
+    """The gradients of those inputs that are wanted, from the inputs, the outputs and their gradients."""
+
+    def __init__(self, operator: "Operator[Any, Any, ...]") -> None:
+        super().__init__(operator, f"{operator.name}_backward", _parameter("wanted", list[bool]))
+
+    def run(self, tensors: Given, *options: Any) -> list[Tensor]:
+        """The gradients."""
+        return self._found(self.operator.backward, tensors, *options)
+
+    def fake(self, tensors: Given, *options: Any) -> list[Tensor]:
+        """The gradients with nothing in them."""
+        return [t.new_empty(t.shape) for t, want in zip(tensors, options[0], strict=False) if want and t is not None]
+
+    def plain(self, what: str, tensors: Given, *options: Any) -> list[Tensor]:
+        """The gradients in differentiable operations."""
+        own = self.operator
+        if own.plain_backward is not None:
+            return self._found(own.plain_backward, tensors, *options)
+        plain = own.plain
+        if plain is None or own.forgets:
+            raise self.lacks(what)
+
+        wanted, *others = options
+        inputs, grads = tensors[: len(wanted)], tensors[-len(own.outputs._fields) :]
+        found = _pulled_back(
+            lambda moved: plain(own.inputs(*moved), *others), [grads[i] for i in own.results], inputs, wanted
+        )
+        pairs = zip(inputs, found, wanted, strict=True)
+        return [torch.zeros_like(t) if g is None else g for t, g, want in pairs if want and t is not None]
+
+    def save(self, ctx: Any, tensors: Given, results: list[Tensor]) -> None:
+        """Keeps all tensors."""
+        ctx.save_for_backward(*tensors)
+
+    def derive(self, ctx: Any, grads: Given) -> Given:
+        """The gradients of all tensors, from those of the plain form."""
+        return _pulled_back(
+            lambda tensors: self.plainly(_SECOND, tensors, *ctx.options),
+            grads,
+            ctx.saved_tensors,
+            ctx.needs_input_grad[_FIXED:],
+            create_graph=torch.is_grad_enabled(),
+        )
+
+    def _found(self, backward: Callable[..., dict[str, Tensor]], tensors: Given, *options: Any) -> list[Tensor]:
+        """What one of the operator's two backwards gives, as the results of this one."""
+        own, (wanted, *others) = self.operator, options
+        ends = len(wanted), len(wanted) + len(own.outputs._fields)
+        inputs = own.inputs(*tensors[: ends[0]])
+        names = frozenset(name for name, want in zip(own.inputs._fields, wanted, strict=True) if want)
+        outputs, grads = own.outputs(*tensors[ends[0] : ends[1]]), own.outputs(*tensors[ends[1] :])
+        found = backward(inputs, outputs, grads, names, *others)
+        return [_fitted(found.get(name), getattr(inputs, name)) for name in own.inputs._fields if name in names]
+
+
+class _Node(torch.autograd.Function):
+    """An operator in the graph of one level; each class derived from it has the name of one."""
+
+    @staticmethod
+    def forward(ctx: Any, opaque: _Opaque, keyset: Any, options: Sequence[Any], *tensors: Tensor | None) -> Any:
+        """The results."""
+        with _levels_below():
+            results = opaque.below(keyset, tensors, options)
+        ctx.opaque, ctx.options = opaque, options
+        # else gradients of zeros would be made for what has none
+        ctx.set_materialize_grads(False)
+        opaque.save(ctx, tensors, results)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        """The gradients of the tensors, and none of what comes before them."""
+        return *[None] * _FIXED, *ctx.opaque.derive(ctx, grads)
+
+
+_FIXED = 3
+"""Arguments of a node before the tensors."""
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
+
+
+def _travelling(outputs: Given, tensors: Given) -> list[Tensor]:
+    """Outputs as an operator returns them, which knows no None: what is absent is bool, and empty."""
+    some = next(t for t in tensors if t is not None)
+    return [some.new_empty(0, dtype=torch.bool) if t is None else t for t in outputs]
+
+
+def _arrived(output: Tensor) -> Tensor | None:
+    return None if output.dtype == torch.bool else output
+
+
+def _shape(t: Tensor | None) -> Tensor | None:
+    """Only shape and dtype of a tensor, in the memory of one entry."""
+    return None if t is None else t.new_empty_strided(t.shape, (0,) * t.ndim)
+
+
+def _received(grad: Tensor | None, output: Tensor | None) -> Tensor | None:
+    """The gradient of an output, 0 where none came; None for one that is absent."""
+    if grad is None:
+        return None if output is None else output.new_zeros(output.shape)
+    return grad.contiguous()
+
+
+def _fitted(grad: Tensor | None, t: Tensor) -> Tensor:
+    """The gradient of a tensor, in its dtype and shape."""
+    if grad is None or t.numel() == 0:
+        return t.new_zeros(t.shape)
+    # what changes nothing is left out, which makes small calls faster
+    grad = grad if grad.dtype == t.dtype else grad.to(t.dtype)
+    return grad.contiguous() if grad.shape == t.shape else grad.contiguous().view(t.shape)
+
+
+def _no_autocast(tensors: Given) -> contextlib.AbstractContextManager[Any]:
+    kind = next(t.device.type for t in tensors if t is not None)
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else contextlib.nullcontext()
+
+
+def _apart(results: list[Tensor], tensors: Given) -> list[Tensor]:
+    """The results, each in memory of its own, all of which it fills."""
+    taken = {t.untyped_storage().data_ptr() for t in tensors if t is not None}
+    apart = []
+    for result in results:
+        memory = result.untyped_storage()
+        alone = memory.data_ptr() not in taken and memory.nbytes() == result.nbytes
+        apart.append(result if alone else result.clone())
+        taken.add(memory.data_ptr())
+    return apart
+
+
+def _pulled_back(
+    plain: Callable[[list[Any]], Sequence[Tensor]],
+    grads: Given,
+    tensors: Given,
+    wanted: Sequence[bool],
+    *,
+    create_graph: bool = True,
+) -> list[Tensor | None]:
+    """The gradients of the wanted tensors from those of `plain(tensors)`; None for the others, and where there is none.
+
+    Whether a tensor requires a gradient is not asked: that of a transform that is done is not seen any more.
+    """
+    with torch.enable_grad():
+        # leaves are added, so that a tensor keeps what it brings along, history or tangent
+        leaves = [
+            torch.zeros_like(t, requires_grad=True)
+            if t is not None and want and (t.is_floating_point() or t.is_complex())
+            else None
+            for t, want in zip(tensors, wanted, strict=True)
+        ]
+        results = plain([t if t is None or leaf is None else t + leaf for t, leaf in zip(tensors, leaves, strict=True)])
+    pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None and r.requires_grad]
+    if not pairs:
+        return [None] * len(tensors)
+    ends, given = zip(*pairs, strict=True)
+    starts = [leaf for leaf in leaves if leaf is not None]
+    found = iter(torch.autograd.grad(ends, starts, given, create_graph=create_graph, allow_unused=True))
+    return [None if leaf is None else next(found) for leaf in leaves]
+
+
+def _this_level() -> contextlib.AbstractContextManager[Any]:
+    """Under transforms, a node may be made for one of them."""
+    return (
+        enable_single_level_autograd_function()
+        if torch._C._are_functorch_transforms_active()
+        else contextlib.nullcontext()
+    )
+
+
+@contextlib.contextmanager
+def _levels_below() -> Iterator[None]:
+    """Under transforms, those further out still want their gradients, which a node's forward pass turns off."""
+    if torch._C._are_functorch_transforms_active():
+        with torch.enable_grad(), _set_fwd_grad_enabled(True):
+            yield
+    else:
+        yield
+
+
+# what follows goes when the last operator is written as an `Operator`
+
+_HOLE = object()
 
 
 def differentiable(
@@ -73,34 +449,6 @@ def pullback(
     ]
 
 
-def _pulled_back(
-    plain: Callable[[list[Tensor]], Sequence[Tensor]],
-    grads: Sequence[Tensor | None],
-    tensors: Sequence[Tensor],
-    wanted: Sequence[bool],
-    *,
-    create_graph: bool,
-) -> list[Tensor | None]:
-    """The gradients of the wanted tensors from those of `plain(tensors)`; None for the others, and where there is none.
-
-    Whether a tensor requires a gradient is not asked: that of a transform that is done is not seen any more.
-    """
-    with torch.enable_grad():
-        # leaves are added, so that a tensor keeps what it brings along, history or tangent
-        leaves = [
-            torch.zeros_like(t, requires_grad=True) if want and (t.is_floating_point() or t.is_complex()) else None
-            for t, want in zip(tensors, wanted, strict=True)
-        ]
-        results = plain([t if leaf is None else t + leaf for t, leaf in zip(tensors, leaves, strict=True)])
-    pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None and r.requires_grad]
-    if not pairs:
-        return [None] * len(tensors)
-    ends, given = zip(*pairs, strict=True)
-    starts = [leaf for leaf in leaves if leaf is not None]
-    found = iter(torch.autograd.grad(ends, starts, given, create_graph=create_graph, allow_unused=True))
-    return [None if leaf is None else next(found) for leaf in leaves]
-
-
 @final
 class _Rule:
     """What an operator does where tensors may want gradients or have tangents, one level of transforms at a time."""
@@ -115,7 +463,7 @@ class _Rule:
     ) -> None:
         self.op, self.name = op._opoverload, op._qualname
         self.backward, self.setup_context, self.plain, self.instead = backward, setup_context, plain, instead
-        self.node = type(op._name, (_Node,), {})
+        self.node = type(op._name, (_OldNode,), {})
 
     def __call__(self, keyset: Any, *args: Any) -> Any:
         """The results of the operator."""
@@ -151,7 +499,7 @@ class _Call:
         self.results: list[Any] = []
 
 
-class _Node(torch.autograd.Function):
+class _OldNode(torch.autograd.Function):
     """An operator in the graph of one level; each class derived from it has the name of one."""
 
     @staticmethod
@@ -204,26 +552,6 @@ def _one_by_one(op: CustomOpDef) -> Callable[..., tuple[Any, int]]:
         return _filled(made[:1], stacked)[0], 0
 
     return run
-
-
-@contextlib.contextmanager
-def _this_level() -> Iterator[None]:
-    """Under transforms, a node may be made for one of them."""
-    if torch._C._are_functorch_transforms_active():
-        with enable_single_level_autograd_function():
-            yield
-    else:
-        yield
-
-
-@contextlib.contextmanager
-def _levels_below() -> Iterator[None]:
-    """Under transforms, those further out still want their gradients, which a node's forward pass turns off."""
-    if torch._C._are_functorch_transforms_active():
-        with torch.enable_grad(), _set_fwd_grad_enabled(True):
-            yield
-    else:
-        yield
 
 
 def _is_list(part: Any) -> bool:

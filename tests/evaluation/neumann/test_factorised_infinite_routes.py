@@ -8,7 +8,7 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Auto, CentralPooling, Dense, Evaluation, Integral, NeumannScan, StepLoop, Woodbury
-from fredholm.evaluation.neumann.chunk_states import chunk_states
+from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
 from fredholm.kernels import FactorisedInfiniteAttention, Kernel, LinearInfiniteAttention
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
@@ -205,8 +205,9 @@ def test_the_gradient_of_states():
     torch.manual_seed(0)
     given = [torch.randn(2, *shape, dtype=torch.float64) for shape in ((3, 4, 4), (3, 4, 5), (4, 5))]
     leaves = [part.requires_grad_() for part in given]
-    assert torch.autograd.gradcheck(chunk_states, leaves, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(chunk_states, leaves, check_fwd_over_rev=True)
+    assert torch.autograd.gradcheck(lambda *t: chunk_states(Chunks(*t)).states, leaves, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(lambda *t: chunk_states(Chunks(*t)).states, leaves, check_fwd_over_rev=True)
+    torch.library.opcheck(torch.ops.fredholm.chunk_states.default, (leaves,))
 
 
 def test_no_reset_in_a_scan():

@@ -8,7 +8,7 @@ from torch import Tensor
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Sequence, Union
 from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, NativeRecurrence, StepLoop
-from fredholm.evaluation.recurrence.cells.op import fused_recurrence_op
+from fredholm.evaluation.recurrence.cells.op import CellInputs, fused_recurrence_op
 from fredholm.kernels import MLP
 from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence
 from tests.contracts.cells import CELLS, assert_near, gradients, pair, state_of
@@ -84,7 +84,8 @@ def test_the_operator_for_the_compiler_has_the_same_numbers(name, mask, reset):
     u, state = torch.randn(3, 7, 3, dtype=torch.float64).requires_grad_(), state_of(kernel, 3)
     leaves = [u, *state, *kernel.weights]
     mask = None if mask is None else mask.expand(3, 7)
-    got = fused_recurrence_op(leaves, len(state), kernel.mode, mask, reset)
+    inputs = CellInputs.of(u, state, kernel.weights, mask, reset)
+    got = [part for part in fused_recurrence_op(inputs, kernel.mode) if part is not None]
     out, *ends = run(operator(kernel, NativeRecurrence()).scan, u, mask, state, reset)
     assert_near(got, [out, *ends], 0.0)
     assert_near(gradients(got, leaves), gradients([out, *ends], leaves), 1e-12)
@@ -92,9 +93,10 @@ def test_the_operator_for_the_compiler_has_the_same_numbers(name, mask, reset):
 
 def test_the_operator_keeps_its_promises():
     kernel, _ = pair("lstm")
-    leaves = [torch.randn(2, 4, 3, dtype=torch.float64).requires_grad_(), *state_of(kernel, 2), *kernel.weights]
-    arguments = (leaves, 2, "lstm", torch.tensor([[True, True, False, True]] * 2), None)
-    torch.library.opcheck(fused_recurrence_op, arguments, test_utils=("test_schema", "test_faketensor"))
+    u, mask = torch.randn(2, 4, 3, dtype=torch.float64).requires_grad_(), torch.tensor([[True, True, False, True]] * 2)
+    arguments = (list(CellInputs.of(u, state_of(kernel, 2), kernel.weights, mask, None)), "lstm")
+    utils = ("test_schema", "test_faketensor")
+    torch.library.opcheck(torch.ops.fredholm.fused_recurrence.default, arguments, test_utils=utils)
 
 
 @names
@@ -107,7 +109,8 @@ def test_nothing_to_integrate_gives_zero_and_the_state_back(name, mask):
     assert not out.any()
     assert all(torch.equal(end, part) for end, part in zip(ends, state, strict=True))
     leaves = [u, *kernel.weights, *state]
-    compiled = fused_recurrence_op([u, *state, *kernel.weights], len(state), kernel.mode, mask, None)
+    inputs = CellInputs.of(u, state, kernel.weights, mask, None)
+    compiled = [part for part in fused_recurrence_op(inputs, kernel.mode) if part is not None]
     for results in ([out, *ends], compiled):
         *inner, d_state = gradients(results, leaves)
         assert not any(grad.any() for grad in inner[: 1 + len(kernel.weights)])

@@ -9,8 +9,6 @@ from torch import Tensor
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence
 from fredholm.evaluation import Dense, Integral, Scan, StepLoop
-from fredholm.evaluation.recurrence.matrix import matrix_scan
-from fredholm.evaluation.recurrence.op import diagonal_scan
 from fredholm.kernels import MLP, DiagonalStateSpace, Kernel, LinearRNN, LinearSystem, SelectiveStateSpace, Stateful
 from tests.contracts.routes import TOLERANCE, check_route, compare, results
 
@@ -186,14 +184,14 @@ def test_gradcheck(name):
 def test_the_operators_are_registered_as_pytorch_wants_it(varies):
     T, B, n, d = 5, 2, 3, 4
     shapes = [(n, d), (B, T, d) if varies else (d,), (B, T, d), (B, T, n) if varies else (n, d)]
-    shapes += [(B, T, n) if varies else (n, d), (B, T), (B, n, d)]
+    shapes += [(B, T, n) if varies else (n, d), (B, n, d), (B, T)]
     tensors = [torch.rand(shape, dtype=torch.float64) for shape in shapes]
-    tensors = [t.requires_grad_(i != 5) for i, t in enumerate(tensors)]
-    torch.library.opcheck(diagonal_scan, (tensors, varies, 2, 2, 0))
+    tensors = [t.requires_grad_(i != 6) for i, t in enumerate(tensors)]
+    torch.library.opcheck(torch.ops.fredholm.diagonal_scan.default, (tensors, varies, 2, 2, 0))
     shapes = [(B if varies else 1, T if varies else 1, n, n), (B, T, n), (B, n)]
     tensors = [torch.rand(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    flags = [keep(B, T), ~keep(B, T)] if varies else [torch.empty(0, dtype=torch.bool)] * 2
-    torch.library.opcheck(matrix_scan, (*tensors, *flags, 2))
+    flags = [keep(B, T), ~keep(B, T)] if varies else [None, None]
+    torch.library.opcheck(torch.ops.fredholm.matrix_scan.default, ([*tensors, *flags], 2))
 
 
 @pytest.mark.parametrize("name", ["linear rnn, affine", "zoh", "s4d bilinear", "mamba", "selective zoh"])

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from fredholm.domains import is_ordered_by_index
 from fredholm.evaluation.evaluation import Queries, StatefulRoute, stateful
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.neumann.chunk_states import chunk_states
+from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
 from fredholm.evaluation.running_sums import reset_refusals
 from fredholm.kernels import RowNorm, State
 from fredholm.kernels.heads import each_query_head
@@ -115,11 +115,12 @@ def _integral(kernel: FactorisedNeumann, given: _Chunk, state: State) -> tuple[T
         (own.phi.shape[-1], own.value.shape[-1]), dim=-1
     )  # P and y⁰
     psi_size = each_query_head(psi_size[:, :, 0], heads)
-    states = chunk_states(
+    chunks = Chunks(
         (weighed.mT @ reads).flatten(0, 1),
         (weighed.mT @ (own.value + alone)).flatten(0, 1),
         (past / psi_size).flatten(0, 1),
-    ).unflatten(0, past.shape[:2])
+    )
+    states = chunk_states(chunks).states.unflatten(0, past.shape[:2])
     return alone + reads @ states[:, :, :-1], (states[:, :, -1] * psi_size, *sums)
 
 

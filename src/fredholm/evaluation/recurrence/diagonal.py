@@ -1,4 +1,4 @@
-"""The diagonal recurrence and its gradient, parallel over time, a window of points after the other.
+"""The diagonal recurrence and its gradient, parallel over time, a window of points after the other: an operator.
 
 Legend
     a_t = keep_t exp(Δ_t A),   w_t = φ_t ⊙ b_t x_t,   h_t = a_t ⊙ h_{t-1} + w_t,   y_t = Re Σ_n c_t ⊙ h_t
@@ -7,7 +7,7 @@ Legend
 Only a window of states exists at one time. Its points are laid out as chunks: a first pass runs all chunks at once from
 zero, the chunks' ends are put together in order (that is where the decay of a whole chunk, exp(A Σ Δ), enters), and a
 second pass runs all chunks at once from the state that each begins with. The backward runs the windows in reverse from
-the states that the forward kept, one a window. All arrays have time first, states are `(…, B, n, d)`.
+the states that the forward kept, one a window. In the scan all arrays have time first, states are `(…, B, n, d)`.
 """
 
 from typing import NamedTuple, final
@@ -15,6 +15,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.recurrence.tiling import Block, blocks, chunk_size
 
 
@@ -22,15 +23,23 @@ class DiagonalInputs(NamedTuple):
     """What the recurrence is computed from."""
 
     rates: Tensor  # A: (n, d)
-    steps: Tensor  # Δ: (T, B, d), or (d,)
-    values: Tensor  # x: (T, B, d)
-    read_in: Tensor  # b: (T, B, n), or (n, d)
-    read_out: Tensor  # c: (T, B, n), or (n, d)
-    keep: Tensor  # (T, B), 0 where the state is cleared before the point, else 1; empty: never cleared
+    steps: Tensor  # Δ: (B, T, d), or (d,)
+    values: Tensor  # x: (B, T, d)
+    read_in: Tensor  # b: (B, T, n), or (n, d)
+    read_out: Tensor  # c: (B, T, n), or (n, d)
     start: Tensor  # h before the first point: (B, n, d)
+    keep: Tensor | None = None  # (B, T), 0 where the state is cleared before the point, else 1; None: never cleared
 
 
-class Window(NamedTuple):
+class DiagonalOutputs(NamedTuple):
+    """What the recurrence gives."""
+
+    out: Tensor  # y: (B, T, d)
+    final: Tensor  # h after the last point: (B, n, d)
+    starts: Tensor  # h before each window: (windows, B, n, d)
+
+
+class _Window(NamedTuple):
     """What a window of m points holds: decays a and states h, the one before the window first."""
 
     decay: Tensor  # (m, B, n, d)
@@ -42,14 +51,14 @@ class DiagonalScan:
     """One recurrence; `window` points are held at a time, in chunks of `chunk`, or where that is 0 `max_chunks`."""
 
     def __init__(self, inputs: DiagonalInputs, holds_input: bool, window: int, max_chunks: int, chunk: int) -> None:
-        self.inputs, self.holds_input = inputs, holds_input
-        length = len(inputs.values)
+        self.inputs, self.holds_input = _time_first(inputs), holds_input
+        length = len(self.inputs.values)
         self.chunk = chunk or chunk_size(min(window, length), max_chunks)
         self.windows = [slice(i, min(i + window, length)) for i in range(0, length, window)]
         self.varies = inputs.steps.ndim == 3
 
-    def forward(self) -> tuple[Tensor, Tensor, Tensor]:
-        """y `(T, B, d)`, the state after the last point, and those before each window."""
+    def forward(self) -> DiagonalOutputs:
+        """y and the states."""
         h = self.inputs.start
         out, starts = torch.empty_like(self.inputs.values), h.new_empty(len(self.windows), *h.shape)
         for start, at in zip(starts, self.windows, strict=True):
@@ -57,19 +66,19 @@ class DiagonalScan:
             states = self._window(at, start).states
             out[at] = _contract(self._at(self.inputs.read_out, at), states[1:])
             h = states[-1]
-        return out, h.clone(), starts
+        return DiagonalOutputs(_swapped(out), h.clone(), starts)
 
-    def backward(self, grad_out: Tensor, grad_final: Tensor, starts: Tensor) -> list[Tensor]:
-        """Gradients of rates, steps, values, read_in, read_out and start."""
-        inputs = self.inputs
-        grads = [torch.zeros_like(t) for t in (inputs.rates, inputs.steps, inputs.values)]
-        grads += [torch.zeros_like(t) for t in (inputs.read_in, inputs.read_out)]
-        pending = grad_final  # gradient of the state before the windows done so far
+    def backward(self, starts: Tensor, grads: DiagonalOutputs) -> dict[str, Tensor]:
+        """Gradients of all inputs but `keep`."""
+        names, grad_out = self.inputs._fields[:5], _swapped(grads.out)
+        found = [torch.zeros_like(getattr(self.inputs, name)) for name in names]
+        pending = grads.final  # gradient of the state before the windows done so far
         for start, at in zip(reversed(starts), reversed(self.windows), strict=True):
-            pending = self._window_gradients(at, start, grad_out[at], pending, grads)
-        return [*grads, pending.clone()]
+            pending = self._window_gradients(at, start, grad_out[at], pending, found)
+        swapped = (_swapped(grad) if grad.ndim == 3 else grad for grad in found)
+        return {**dict(zip(names, swapped, strict=True)), "start": pending}
 
-    def _window(self, at: slice, start: Tensor) -> Window:
+    def _window(self, at: slice, start: Tensor) -> _Window:
         size = at.stop - at.start
         states = start.new_empty(size + 1, *start.shape)
         states[0] = start
@@ -89,7 +98,7 @@ class DiagonalScan:
                 h = torch.stack(begins)
             for a_k, w_k in zip(a.unbind(1), w.unbind(1), strict=True):
                 h = torch.addcmul(w_k, a_k, h, out=w_k)
-        return Window(decay, states)
+        return _Window(decay, states)
 
     def _window_gradients(
         self, at: slice, start: Tensor, grad_out: Tensor, pending: Tensor, grads: list[Tensor]
@@ -141,7 +150,7 @@ class DiagonalScan:
 
     def _decay(self, at: slice) -> Tensor:
         decay = (self._steps(at) * self.inputs.rates).exp_()
-        if self.inputs.keep.numel():
+        if self.inputs.keep is not None:
             return decay * self.inputs.keep[at][:, :, None, None]
         return decay.expand(at.stop - at.start, *self.inputs.start.shape)
 
@@ -153,7 +162,7 @@ class DiagonalScan:
         else:
             total = (block.length * inputs.steps * inputs.rates).expand(block.chunks, *inputs.start.shape)
         total = total.exp()
-        if inputs.keep.numel():
+        if inputs.keep is not None:
             total = total * inputs.keep[at][block.points].unflatten(0, shape).amin(1)[..., None, None]
         return total
 
@@ -201,3 +210,73 @@ def _conjugate(value: Tensor) -> Tensor:
 
 def _real(value: Tensor) -> Tensor:
     return value.real if value.is_complex() else value
+
+
+def _time_first(inputs: DiagonalInputs) -> DiagonalInputs:
+    steps, values, read_in, read_out = (
+        _swapped(part) if part.ndim == 3 else part.contiguous()
+        for part in (inputs.steps, inputs.values, inputs.read_in, inputs.read_out)
+    )
+    keep = None if inputs.keep is None else _swapped(inputs.keep)
+    return DiagonalInputs(inputs.rates.contiguous(), steps, values, read_in, read_out, inputs.start.contiguous(), keep)
+
+
+def _swapped(value: Tensor) -> Tensor:
+    return value.transpose(0, 1).contiguous()
+
+
+def _forward(inputs: DiagonalInputs, holds_input: bool, window: int, max_chunks: int, chunk: int) -> DiagonalOutputs:
+    return DiagonalScan(inputs, holds_input, window, max_chunks, chunk).forward()
+
+
+def _like(inputs: DiagonalInputs, holds_input: bool, window: int, max_chunks: int, chunk: int) -> DiagonalOutputs:
+    values, start = inputs.values, inputs.start
+    windows = (values.shape[1] + window - 1) // window
+    return DiagonalOutputs(
+        values.new_empty(values.shape), start.new_empty(start.shape), start.new_empty(windows, *start.shape)
+    )
+
+
+def _backward(
+    inputs: DiagonalInputs,
+    outputs: DiagonalOutputs,
+    grads: DiagonalOutputs,
+    wanted: frozenset[str],
+    holds_input: bool,
+    window: int,
+    max_chunks: int,
+    chunk: int,
+) -> dict[str, Tensor]:
+    return DiagonalScan(inputs, holds_input, window, max_chunks, chunk).backward(outputs.starts, grads)
+
+
+def _plain(
+    inputs: DiagonalInputs, holds_input: bool, window: int, max_chunks: int, chunk: int
+) -> tuple[Tensor, Tensor]:
+    """The recurrence a point after the other."""
+    rates, steps, values, read_in, read_out, h, keep = inputs
+    out = []
+    for t in range(values.shape[1]):
+        step = (steps[:, t] if steps.ndim == 3 else steps)[..., None, :]
+        b, c = (part[:, t, :, None] if part.ndim == 3 else part for part in (read_in, read_out))
+        driven = b * values[:, t, None]
+        if holds_input:
+            driven = torch.special.expm1(step * rates) / rates * driven
+        decay = (step * rates).exp()
+        h = (decay if keep is None else decay * keep[:, t, None, None]) * h + driven
+        out.append(_real(c * h).sum(-2))
+    return torch.stack(out, dim=1) if out else torch.zeros_like(values), h.clone()
+
+
+diagonal_scan = Operator(
+    "diagonal_scan",
+    DiagonalInputs,
+    DiagonalOutputs,
+    _forward,
+    _like,
+    _backward,
+    results=("out", "final"),
+    keeps=("starts",),
+    plain=_plain,
+)
+"""The recurrence. Its options: whether φ is (exp(Δ A) - 1) / A, else 1; and those of `DiagonalScan`."""

@@ -7,95 +7,74 @@ Legend
 The gradient is the same recurrence, backwards in time.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.custom_op import differentiable
+from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.recurrence.tiling import blocks, chunk_size
 
 
-def _matrix_scan(transition: Tensor, driven: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int) -> Tensor:
-    """h at every point, `(B, T, n)`.
+class MatrixInputs(NamedTuple):
+    """What the recurrence is computed from."""
 
-    Args:
-        transition: A, `(B', T, n, n)`, or `(1, 1, n, n)` where constant in time.
-        driven: x, `(B, T, n)`; 0 at points that do not exist.
-        start: h before the first point, `(B, n)`.
-        exists: `(B or 1, T)` bool; empty: everywhere true.
-        keep: `(B, T)` bool, False = the state is cleared before the point; empty: everywhere true.
-        chunk: points a chunk; 0: as few steps as possible.
-    """
-    with torch.autocast(driven.device.type, enabled=False):
-        return _scan(transition, driven, start, exists, keep, chunk)
+    transition: Tensor  # A: (B', T, n, n), or (1, 1, n, n) where constant in time
+    driven: Tensor  # x: (B, T, n); 0 at points that do not exist
+    start: Tensor  # h before the first point: (B, n)
+    exists: Tensor | None = None  # (B or 1, T) bool; None: everywhere true
+    keep: Tensor | None = None  # (B, T) bool, False = the state is cleared before the point; None: everywhere true
 
 
-def _matrix_scan_backward(
-    grad: Tensor, states: Tensor, transition: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int
-) -> list[Tensor]:
-    """Gradients of the transition, of x and of the start."""
-    with torch.autocast(grad.device.type, enabled=False):
-        if grad.shape[1] == 0:
-            return [torch.zeros_like(transition), torch.zeros_like(grad), torch.zeros_like(start)]
-        is_constant = transition.shape[:2].numel() == 1
-        following = transition if is_constant else _delayed(transition.flip(1))
-        there, kept = (_delayed(flags.flip(1)) if flags.numel() else flags for flags in (exists, keep))
-        g = _scan(following.mT, grad.flip(1), torch.zeros_like(start), there, kept, chunk).flip(1)
+class MatrixOutputs(NamedTuple):
+    """What the recurrence gives."""
+
+    states: Tensor  # h at every point: (B, T, n)
+
+
+def _forward(inputs: MatrixInputs, chunk: int) -> MatrixOutputs:
+    return MatrixOutputs(_scan(inputs, chunk))
+
+
+def _like(inputs: MatrixInputs, chunk: int) -> MatrixOutputs:
+    return MatrixOutputs(inputs.driven.new_empty(inputs.driven.shape))
+
+
+def _backward(
+    inputs: MatrixInputs, outputs: MatrixOutputs, grads: MatrixOutputs, wanted: frozenset[str], chunk: int
+) -> dict[str, Tensor]:
+    (states,), (grad,), (transition, _, start, exists, keep) = outputs, grads, inputs
+    if grad.shape[1] == 0:
+        return {}
+    is_constant = transition.shape[:2].numel() == 1
+    following = transition if is_constant else _delayed(transition.flip(1))
+    there, kept = (None if flags is None else _delayed(flags.flip(1)) for flags in (exists, keep))
+    g = _scan(MatrixInputs(following.mT, grad.flip(1), torch.zeros_like(start), there, kept), chunk).flip(1)
+    to_start = _apply(transition[:, 0].mT, g[:, 0])
+    to_start = to_start if exists is None else torch.where(exists[:, :1], to_start, g[:, 0])
+    found = {"driven": g, "start": to_start if keep is None else to_start * keep[:, :1]}
+    if "transition" in wanted:
         past = torch.cat([start[:, None], states[:, :-1]], dim=1)
-        past = past * keep[..., None] if keep.numel() else past
-        through = g * exists[..., None] if exists.numel() else g
+        past = past if keep is None else past * keep[..., None]
+        through = g if exists is None else g * exists[..., None]
         if is_constant:
-            to_transition = (through.flatten(0, 1).mT @ past.flatten(0, 1))[None, None]
+            found["transition"] = (through.flatten(0, 1).mT @ past.flatten(0, 1))[None, None]
         elif transition.shape[0] == 1:
-            to_transition = torch.einsum("btn,btm->tnm", through, past)[None].contiguous()
+            found["transition"] = torch.einsum("btn,btm->tnm", through, past)[None]
         else:
-            to_transition = through[..., None] * past[:, :, None]
-        to_start = _apply(transition[:, 0].mT, g[:, 0])
-        to_start = torch.where(exists[:, :1], to_start, g[:, 0]) if exists.numel() else to_start
-        return [to_transition, g, to_start * keep[:, :1] if keep.numel() else to_start]
+            found["transition"] = through[..., None] * past[:, :, None]
+    return found
 
 
-matrix_scan = torch.library.custom_op("fredholm::matrix_scan", _matrix_scan, mutates_args=())
-matrix_scan_backward = torch.library.custom_op("fredholm::matrix_scan_backward", _matrix_scan_backward, mutates_args=())
-
-
-@matrix_scan.register_fake
-def _(transition: Tensor, driven: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int) -> Tensor:
-    return driven.new_empty(driven.shape)
-
-
-@matrix_scan_backward.register_fake
-def _(
-    grad: Tensor, states: Tensor, transition: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int
-) -> list[Tensor]:
-    return [t.new_empty(t.shape) for t in (transition, grad, start)]
-
-
-def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int], output: Tensor) -> None:
-    transition, _, start, exists, keep, ctx.chunk = inputs
-    ctx.save_for_backward(output, transition, start, exists, keep)
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-    to_transition, to_driven, to_start = matrix_scan_backward(grad.contiguous(), *ctx.saved_tensors, ctx.chunk)
-    return to_transition, to_driven, to_start, None, None, None
-
-
-# both are made of differentiable operations; the compiler need not see them all
-differentiable(matrix_scan, _backward, setup_context=_setup_context, plain=_matrix_scan)
-differentiable(matrix_scan_backward, plain=_matrix_scan_backward)
-
-
-def _scan(transition: Tensor, driven: Tensor, start: Tensor, exists: Tensor, keep: Tensor, chunk: int) -> Tensor:
+def _scan(inputs: MatrixInputs, chunk: int) -> Tensor:
     """All chunks at once from zero, their ends put together in order, then all at once from what each begins with."""
-    length = driven.shape[1]
-    found = []
+    transition, driven, start, exists, keep = inputs
+    length, found = driven.shape[1], []
     for block in blocks(length, chunk or chunk_size(length, length)):
         at, shape = block.points, (block.chunks, block.length)
         x = driven[:, at].unflatten(1, shape)
         a = transition[:, :, None] if transition.shape[1] == 1 else transition[:, at].unflatten(1, shape)
-        there, kept = (f[:, at].unflatten(1, shape)[..., None] if f.numel() else None for f in (exists, keep))
+        there, kept = (None if f is None else f[:, at].unflatten(1, shape)[..., None] for f in (exists, keep))
         begins = start[:, None]
         if block.chunks > 1:
             ends = _run(a, x, torch.zeros_like(x[:, :, 0]), there, kept)[-1]
@@ -143,3 +122,19 @@ def _apply(a: Tensor, h: Tensor) -> Tensor:
 def _delayed(values: Tensor) -> Tensor:
     """Each entry at the place of the next; the first, which no state comes before, may be any."""
     return torch.cat([values[:, :1], values[:, :-1]], dim=1)
+
+
+# both are made of differentiable operations; the compiler need not see them all
+matrix_scan = Operator(
+    "matrix_scan",
+    MatrixInputs,
+    MatrixOutputs,
+    _forward,
+    _like,
+    _backward,
+    keeps=("states",),
+    forgets=("driven",),
+    plain=_forward,
+    plain_backward=_backward,
+)
+"""All states; of its option `chunk`, points a chunk, 0 says: as few steps as possible."""

@@ -10,7 +10,7 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.evaluation import Queries, StatefulRoute
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recurrence.cells.fused import fused_recurrence
-from fredholm.evaluation.recurrence.cells.op import fused_recurrence_op
+from fredholm.evaluation.recurrence.cells.op import CellInputs, fused_recurrence_op
 from fredholm.evaluation.recurrence.cells.runs import Runs
 from fredholm.kernels import State
 from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence
@@ -59,7 +59,8 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
         u = u.to(kernel.weight_ih.dtype)
         mask = None if domain.mask is None else domain.mask.expand(batch, length)
         if not values_can_be_read(mask, reset):
-            out, *ended = fused_recurrence_op([u, *state, *kernel.weights], len(state), kernel.mode, mask, reset)
-            return out, tuple(ended)
+            inputs = CellInputs.of(u, state, kernel.weights, mask, reset)
+            out, *ended = fused_recurrence_op(inputs, kernel.mode)
+            return out, tuple(part for part in ended if part is not None)
         with torch.autocast(u.device.type, enabled=False):
             return fused_recurrence(u, state, kernel.weights, kernel.mode, Runs.of(mask, reset))

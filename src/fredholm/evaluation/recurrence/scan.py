@@ -9,8 +9,8 @@ from torch import Tensor
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Queries, StatefulRoute
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.recurrence.matrix import matrix_scan
-from fredholm.evaluation.recurrence.op import diagonal_scan
+from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
+from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
 from fredholm.evaluation.recurrence.tiling import window_size
 from fredholm.kernels import Kernel, State
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence, MatrixRecurrence
@@ -73,10 +73,9 @@ class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
             value = _weighed(kernel.multiplicand(u), kernel, domain, form.output.dtype)
             is_constant = form.input.shape[1] == 1
             driven = value @ form.input[:, 0].mT if is_constant else (form.input @ value[..., None])[..., 0]
-            nowhere = torch.empty(0, dtype=torch.bool, device=u.device)
-            exists = nowhere if domain.mask is None else torch.atleast_2d(domain.mask)
-            keep = nowhere if reset is None else ~reset
-            states = matrix_scan(form.transition, driven, h, exists, keep, self.chunk or 0)
+            exists = None if domain.mask is None else torch.atleast_2d(domain.mask)
+            keep = None if reset is None else ~reset
+            (states,) = matrix_scan(MatrixInputs(form.transition, driven, h, exists, keep), self.chunk or 0)
             out = states @ form.output.mT
             if form.feedthrough is not None:
                 out = out + value @ form.feedthrough.mT
@@ -107,18 +106,17 @@ class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
         # on a CPU, steps too small for threads: meeting after each would cost more than they save
         step_elements = min((1 << 15) - 1 if on_cpu else 1 << 21, elements)
         max_chunks = max(1, step_elements // max(state_size, 1))
-        keep = value.new_empty(0) if reset is None else (~reset).to(value.dtype)
-        driven = value if form.scale is None else value * form.scale
-        tensors = [
+        inputs = DiagonalInputs(
             form.rates,
             steps,
-            driven,
-            *(part.to(form.rates.dtype) for part in (form.input, form.output)),
-            keep,
+            value if form.scale is None else value * form.scale,
+            form.input.to(form.rates.dtype),
+            form.output.to(form.rates.dtype),
             h.to(form.rates.dtype),
-        ]
+            None if reset is None else (~reset).to(value.dtype),
+        )
         window = window_size(state_size, elements)
-        out, h, _ = diagonal_scan(tensors, form.holds_input, window, max_chunks, self.chunk or 0)
+        out, h, _ = diagonal_scan(inputs, form.holds_input, window, max_chunks, self.chunk or 0)
         return out, h
 
 

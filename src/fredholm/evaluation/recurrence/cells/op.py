@@ -3,95 +3,93 @@
 Traced, torch's own functions unroll into nodes for every point, which takes seconds to compile for each hundred points.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
-import torch
 from torch import Tensor
 
-from fredholm.evaluation.custom_op import differentiable
+from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.recurrence.cells.backward import recurrence_gradients
 from fredholm.evaluation.recurrence.cells.fused import fused_recurrence
 from fredholm.evaluation.recurrence.cells.runs import Runs
+from fredholm.kernels import State
 
 
-@torch.library.custom_op("fredholm::fused_recurrence", mutates_args=())
-def fused_recurrence_op(
-    tensors: list[Tensor], num_states: int, mode: str, mask: Tensor | None, reset: Tensor | None
-) -> list[Tensor]:
-    """The output and the parts of the state at the end.
+class CellInputs(NamedTuple):
+    """What the recurrence is computed from; see `fused_recurrence` and `Runs.of`."""
 
-    Args:
-        tensors: u, the `num_states` parts of the state, and the weights; see `fused_recurrence`.
-        num_states: how many parts a state has.
-        mode: `CellRecurrence.mode`.
-        mask, reset: as in `Runs.of`.
-    """
-    u, state, weights = tensors[0], tuple(tensors[1 : 1 + num_states]), tensors[1 + num_states :]
-    with torch.autocast(u.device.type, enabled=False):
-        out, state = fused_recurrence(u, state, weights, mode, Runs.of(mask, reset))
-    return [part.clone(memory_format=torch.contiguous_format) for part in (out, *state)]
+    u: Tensor
+    hidden: Tensor
+    cell: Tensor | None
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor | None
+    bias_hh: Tensor | None
+    mask: Tensor | None
+    reset: Tensor | None
 
+    @classmethod
+    def of(cls, u: Tensor, state: State, weights: Sequence[Tensor], mask: Tensor | None, reset: Tensor | None) -> Self:
+        """From the parts of a state and the weights of a cell."""
+        hidden, cell = state if len(state) == 2 else (*state, None)
+        weight_ih, weight_hh, bias_ih, bias_hh = weights if len(weights) == 4 else (*weights, None, None)
+        return cls(u, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, mask, reset)
 
-@torch.library.custom_op("fredholm::fused_recurrence_backward", mutates_args=())
-def fused_recurrence_backward(
-    grads: list[Tensor],
-    out: Tensor,
-    tensors: list[Tensor],
-    num_states: int,
-    mode: str,
-    mask: Tensor | None,
-    reset: Tensor | None,
-) -> list[Tensor]:
-    """Gradients of all `tensors`, from those of the output and of the state at the end."""
-    u, state, weights = tensors[0], tuple(tensors[1 : 1 + num_states]), tensors[1 + num_states :]
-    if out.numel() == 0:
-        return [u.new_zeros(u.shape), *(grad.clone() for grad in grads[1:]), *(w.new_zeros(w.shape) for w in weights)]
-    with torch.autocast(u.device.type, enabled=False):
-        found = recurrence_gradients(grads, out, u, state, weights, mode, mask, reset)
-    return [grad.contiguous() for grad in found]
+    @property
+    def state(self) -> State:
+        """The parts of the state before the first point."""
+        return (self.hidden,) if self.cell is None else (self.hidden, self.cell)
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """`CellRecurrence.weights`."""
+        return [w for w in (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh) if w is not None]
 
 
-@fused_recurrence_op.register_fake
-def _(tensors: list[Tensor], num_states: int, mode: str, mask: Tensor | None, reset: Tensor | None) -> list[Tensor]:
-    u, state = tensors[0], tensors[1 : 1 + num_states]
-    out = u.new_empty(u.shape[0], u.shape[1], state[0].shape[-1])
-    return [out, *(part.new_empty(part.shape) for part in state)]
+class CellOutputs(NamedTuple):
+    """The output at every point, `(B, T, n)`, and the parts of the state at the end, `(B, n)`."""
+
+    out: Tensor
+    hidden: Tensor
+    cell: Tensor | None
 
 
-@fused_recurrence_backward.register_fake
-def _(
-    grads: list[Tensor],
-    out: Tensor,
-    tensors: list[Tensor],
-    num_states: int,
-    mode: str,
-    mask: Tensor | None,
-    reset: Tensor | None,
-) -> list[Tensor]:
-    return [tensor.new_empty(tensor.shape) for tensor in tensors]
+def _forward(inputs: CellInputs, mode: str) -> CellOutputs:
+    runs = Runs.of(inputs.mask, inputs.reset)
+    out, state = fused_recurrence(inputs.u, inputs.state, inputs.weights, mode, runs)
+    out, hidden, *cell = (part.contiguous() for part in (out, *state))
+    return CellOutputs(out, hidden, cell[0] if cell else None)
 
 
-_INSTEAD = "IntegralOperator(kernel, evaluation=StepLoop()) has all derivatives"
+def _like(inputs: CellInputs, mode: str) -> CellOutputs:
+    (batch, length, _), hidden, cell = inputs.u.shape, inputs.hidden, inputs.cell
+    return CellOutputs(
+        inputs.u.new_empty(batch, length, hidden.shape[-1]),
+        hidden.new_empty(hidden.shape),
+        None if cell is None else cell.new_empty(cell.shape),
+    )
 
 
-def _setup_context(
-    ctx: Any, inputs: tuple[list[Tensor], int, str, Tensor | None, Tensor | None], output: list[Tensor]
-) -> None:
-    tensors, ctx.num_states, ctx.mode, mask, reset = inputs
-    ctx.has_mask, ctx.has_reset = mask is not None, reset is not None
-    extras = [extra for extra in (mask, reset) if extra is not None]
-    ctx.save_for_backward(*tensors, output[0], *extras)
+def _backward(
+    inputs: CellInputs, outputs: CellOutputs, grads: CellOutputs, wanted: frozenset[str], mode: str
+) -> dict[str, Tensor]:
+    by_end = [grad for grad in (grads.hidden, grads.cell) if grad is not None]
+    if outputs.out.numel() == 0:
+        return dict(zip(("hidden", "cell"), by_end, strict=False))
+    (u, *_, mask, reset), state, weights = inputs, inputs.state, inputs.weights
+    found = recurrence_gradients([grads.out, *by_end], outputs.out, u, state, weights, mode, mask, reset)
+    there = (name for name, t in zip(CellInputs._fields, inputs, strict=True) if t is not None)
+    return dict(zip(there, found, strict=False))
 
 
-def _backward(ctx: Any, grads: list[Tensor]) -> tuple[list[Tensor], None, None, None, None]:
-    saved = list(ctx.saved_tensors)
-    reset = saved.pop() if ctx.has_reset else None
-    mask = saved.pop() if ctx.has_mask else None
-    out = saved.pop()
-    grads = [grad.contiguous() for grad in grads]
-    found = fused_recurrence_backward(grads, out, saved, ctx.num_states, ctx.mode, mask, reset)
-    return found, None, None, None, None
-
-
-differentiable(fused_recurrence_op, _backward, setup_context=_setup_context, instead=_INSTEAD)
-differentiable(fused_recurrence_backward, instead=_INSTEAD)
+fused_recurrence_op = Operator(
+    "fused_recurrence",
+    CellInputs,
+    CellOutputs,
+    _forward,
+    _like,
+    _backward,
+    keeps=("out",),
+    instead="IntegralOperator(kernel, evaluation=StepLoop()) has all derivatives",
+)
+"""The output and the state at the end; its option is `CellRecurrence.mode`."""
