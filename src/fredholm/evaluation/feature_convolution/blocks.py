@@ -14,7 +14,7 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fredholm.evaluation.feature_convolution.op import feature_convolution
+from fredholm.evaluation.feature_convolution.spectra import FilterInputs, feature_convolution
 from fredholm.evaluation.filtering import extend
 from fredholm.evaluation.transforms import fast_length
 
@@ -93,10 +93,8 @@ def filtered(image: Tensor, features: Tensor, weight: Tensor, plan: Plan, elemen
     for place, (axis, block) in enumerate(zip(plan.axes, plan.blocks, strict=True), start=2):
         if block is not axis:
             image = _cut(image, place, block.signal)
-    out = feature_convolution(
-        image,
-        features,
-        weight,
+    (out,) = feature_convolution(
+        FilterInputs(image, features, weight),
         [block.first for block in plan.blocks],
         [block.results for block in plan.blocks],
         [block.length for block in plan.blocks],
