@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.factors import chunk_elements, feature_sums, feature_tables, side_tensors, working_dtype
+from fredholm.evaluation.factors import (
+    SumInputs,
+    TableInputs,
+    chunk_elements,
+    feature_inputs,
+    feature_sums,
+    feature_tables,
+    working_dtype,
+)
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import Factorised
 
@@ -37,25 +45,26 @@ class FactorisedSum(Route[Factorised]):
         elements = self.chunk_elements or chunk_elements(integral.u)
         return integrate_factorised(
             integral,
-            lambda tensors, activation: feature_sums(tensors, activation, elements),
-            lambda tensors, activation: feature_tables(tensors, activation, elements),
+            lambda inputs, activation: feature_sums(inputs, activation, elements).sums,
+            lambda inputs, activation: feature_tables(inputs, activation, elements).read,
         )
 
 
-FeatureSum = Callable[[list[Tensor], str], Tensor]
-"""From the tensors that `feature_sums` takes, or `feature_tables`, and the activation: S, or h_i T."""
-
-
-def integrate_factorised(integral: Integral[Factorised], sums_of: FeatureSum, tables_of: FeatureSum) -> Tensor:
-    """The integral by `sums_of` at the keys and `tables_of` at the queries."""
+def integrate_factorised(
+    integral: Integral[Factorised],
+    sums_of: Callable[[SumInputs, str], Tensor],
+    tables_of: Callable[[TableInputs, str], Tensor],
+) -> Tensor:
+    """The integral by S at the keys and h_i T at the queries; both functions take the activation too."""
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     own, dtype = kernel.features, working_dtype(u)
     activation = own.key.activation
     value = u.unflatten(-1, (kernel.num_heads, -1)).to(dtype)
     mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
     lifted = own.lift(domain)
-    sums = sums_of([*side_tensors(own, own.key, u, lifted, dtype), value, mass], activation)
+    sums = sums_of(SumInputs(*feature_inputs(own, own.key, u, lifted, dtype), value, mass), activation)
     with torch.autocast(u.device.type, enabled=False):
         table = kernel.mix(sums)
     lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
-    return tables_of([*side_tensors(own, own.query, integral.query, lifted, dtype), table], activation).flatten(2)
+    side = feature_inputs(own, own.query, integral.query, lifted, dtype)
+    return tables_of(TableInputs(*side, table), activation).flatten(2)

@@ -40,4 +40,8 @@ class TritonFactorisedSum(Route[Factorised]):
 
     def compute(self, integral: Integral[Factorised]) -> Tensor:
         """See `Route.compute`."""
-        return integrate_factorised(integral, feature_sums_triton, feature_tables_triton)
+        return integrate_factorised(
+            integral,
+            lambda inputs, activation: feature_sums_triton(inputs, activation).sums,
+            lambda inputs, activation: feature_tables_triton(inputs, activation).read,
+        )
