@@ -68,8 +68,8 @@ class PairwiseForm(NamedTuple):
                 + s_k·sin(θ_i - θ_j) + c_k·cos(θ_i - θ_j) + r_k ‖x_i - x_j‖ + e_k·γ(x_i - x_j),
 
     the kernel is vec κ_ij = W φ(M_m … φ(M_1 φ(p_ij) + b_1) … + b_m) + b. A part that a kernel lacks is None.
-    Positions may be shared by the batch: B' is 1 or B. Sines and cosines of a displacement that wraps round the unit box
-    do not split over the two points: then s and c are None, and e and r read the wrapped displacement.
+    Positions may be shared by the batch: B' is 1 or B. Sines and cosines of a displacement that wraps round the unit
+    box do not split over the two points: then s and c are None, and e and r read the wrapped displacement.
     """
 
     query_bias: Tensor  # (B', G, Nq, w)
