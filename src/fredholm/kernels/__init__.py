@@ -19,10 +19,9 @@ from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm
 from fredholm.kernels.neumann.infinite_attention import InfiniteAttention
 from fredholm.kernels.neumann.linear_infinite_attention import LinearInfiniteAttention
 from fredholm.kernels.neumann.neumann import Neumann
-from fredholm.kernels.perceptron.factorised import FeatureFactorised
+from fredholm.kernels.perceptron.factorised import FeatureFactorised, PointInputs
 from fredholm.kernels.perceptron.low_rank_mlp import LowRankMLP
 from fredholm.kernels.perceptron.mlp import MLP, KernelInputs, PairwiseMLP
-from fredholm.kernels.perceptron.point_features import PointInputs
 from fredholm.kernels.perceptron.separable_mlp import SeparableMLP
 from fredholm.kernels.pointwise import Pointwise
 from fredholm.kernels.recurrence.diagonal_state_space import DiagonalStateSpace
