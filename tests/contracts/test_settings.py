@@ -17,10 +17,10 @@ from fredholm.domains import Domain, Grid, Points, Sequence
 from fredholm.encoders.series import SeriesBatch
 from fredholm.evaluation import Dense
 from fredholm.kernels import KernelInputs, PointInputs
-from fredholm.kernels.attention.yat_product import Softening, UnitScale
+from fredholm.kernels.attention.yat import Softening, UnitScale
 from fredholm.kernels.convolution.kernel_network import KernelNetwork, WeightNormalised
 from fredholm.kernels.neumann.discount import Discount
-from fredholm.kernels.perceptron.point_features import FeaturePair, PointFeatures
+from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 from fredholm.operators import IntegralOperator, collect_auxiliary_losses
 from tests.contracts.settings import Made, Subject, settings_of, unread
 from tests.contracts.task_settings import CONFIGS_OF_TASKS

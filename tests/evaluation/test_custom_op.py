@@ -7,11 +7,12 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 from fredholm.evaluation.custom_op import differentiable
+from fredholm.evaluation.features.sums import SumInputs
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
 from fredholm.evaluation.triton.feature_op import feature_sums_triton
 from fredholm.evaluation.triton.op import mlp_integral_triton
-from fredholm.evaluation.triton.yat_op import yat_sums_triton
+from fredholm.evaluation.triton.yat_tiled import yat_sums_triton
 
 
 def _cubes(tensors: list[Tensor], factor: float) -> list[Tensor]:
@@ -96,9 +97,10 @@ def test_a_fused_operator_refuses_tangents_before_it_looks_for_a_gpu(operator, o
 
 def test_a_fused_operator_with_a_plain_form_needs_no_gpu_for_tangents() -> None:
     shapes = [(1, 4, 3), (2, 4, 2, 2), (2, 3, 3), (2, 3, 2), (2, 3), (2, 4, 2, 2), (1, 4)]
-    tensors = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes]
-    tangent = jvp(lambda v: feature_sums_triton([*tensors[:5], v, tensors[6]], "gelu"), (tensors[5],), (tensors[5],))[1]
-    primal = jvp(lambda v: feature_sums_triton([*tensors[:5], v, tensors[6]], "gelu"), (tensors[5],), (tensors[5],))[0]
+    inputs = SumInputs(*(torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes))
+    primal, tangent = jvp(
+        lambda v: feature_sums_triton(inputs._replace(value=v), "gelu").sums, (inputs.value,), (inputs.value,)
+    )
     torch.testing.assert_close(tangent, primal)  # it is linear in v
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from fredholm.kernels.perceptron.point_features import FeaturePair, PointFeatures
+from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 
 
 def literal_features(pair: FeaturePair, side: PointFeatures, head: int, x: list[float], u_x: Tensor) -> Tensor:

@@ -272,8 +272,8 @@ class Domain(abc.ABC):
         return self.wrap(query_pos[..., :, None, :] - self.pos[..., None, :, :])
 
     def wrap(self, displacement: Tensor) -> Tensor:
-        """The shortest displacement on the torus when periodic (components in [-1/2, 1/2)), else unchanged."""
-        return displacement - torch.floor(displacement + 0.5) if self.is_periodic else displacement
+        """The shortest displacement on the torus when periodic, else unchanged."""
+        return wrapped(displacement) if self.is_periodic else displacement
 
     def __repr__(self) -> str:
         batch = "" if self.batch_size is None else f", batch_size={self.batch_size}"
@@ -281,6 +281,11 @@ class Domain(abc.ABC):
             shape = ", ".join(map(str, self.grid_blocks[0].shape))
             return f"{type(self).__name__}({shape}{', periodic=True' if self.is_periodic else ''})"
         return f"{type(self).__name__}(num_points={self.num_points}, pos_dim={self.pos_dim}{batch})"
+
+
+def wrapped(displacement: Tensor) -> Tensor:
+    """The shortest displacement on the torus of the unit box: components in [-1/2, 1/2)."""
+    return displacement - torch.floor(displacement + 0.5)
 
 
 def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:

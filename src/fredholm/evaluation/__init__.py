@@ -66,6 +66,7 @@ __all__ = [
     "Queries",
     "Route",
     "Scan",
+    "ScoreTiled",
     "SeparableScan",
     "StatefulEvaluation",
     "StatefulRoute",
@@ -77,7 +78,6 @@ __all__ = [
     "TritonTiled",
     "TritonYat",
     "Woodbury",
-    "ScoreTiled",
     "as_filtering",
     "share",
 ]

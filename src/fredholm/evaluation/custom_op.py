@@ -66,14 +66,14 @@ class Operator(Generic[In, Out, Options]):
         inputs: type[In],
         outputs: type[Out],
         forward: Callable[Concatenate[In, Options], Out],
-        like: Callable[Concatenate[In, Options], Out],
-        backward: Callable[Concatenate[In, Out, Out, frozenset[str], Options], dict[str, Tensor]],
+        like: Callable[..., Out],
+        backward: Callable[..., dict[str, Tensor]],
         *,
         results: Sequence[str] | None = None,
         keeps: Sequence[str] = (),
         forgets: Sequence[str] = (),
-        plain: Callable[Concatenate[In, Options], Sequence[Tensor]] | None = None,
-        plain_backward: Callable[Concatenate[In, Out, Out, frozenset[str], Options], dict[str, Tensor]] | None = None,
+        plain: Callable[..., Given] | None = None,
+        plain_backward: Callable[..., dict[str, Tensor]] | None = None,
         instead: str = DENSE,
     ) -> None:
         self.name, self.inputs, self.outputs, self.instead = f"fredholm::{name}", inputs, outputs, instead

@@ -78,9 +78,7 @@ class PairTiles:
             if inputs.softening is not None:
                 self.softening = inputs.softening.to(self.dtype)
                 self.query_square = self.query_square + self.softening
-        self.numbers = [
-            t.repeat(self.batch, 1, 1) for t in numbers_by_head(inputs.numbers, self.num_heads, self.dtype)
-        ]
+        self.numbers = [t.repeat(self.batch, 1, 1) for t in numbers_by_head(inputs.numbers, self.num_heads, self.dtype)]
         # fewest and most keys that each query sees in some batch entry, read from the device once
         self.seen: list[list[int]] = [] if self.order is None else torch.stack(self.order.aminmax(dim=0)).tolist()
         self.rows = max(1, min(self.ROWS, self.num_queries))

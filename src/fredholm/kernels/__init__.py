@@ -6,9 +6,7 @@ from fredholm.kernels.attention.normalisers import Normaliser, Softermax, Softma
 from fredholm.kernels.attention.scored import Scored
 from fredholm.kernels.attention.unnormalised_attention import UnnormalisedAttention
 from fredholm.kernels.attention.value_mixing import Normalised, ValueMixing
-from fredholm.kernels.attention.yat import Yat
-from fredholm.kernels.attention.yat_attention import YatAttention
-from fredholm.kernels.attention.yat_product import yat
+from fredholm.kernels.attention.yat import Yat, YatAttention, yat
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution.convolution import Convolution
@@ -19,10 +17,9 @@ from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm
 from fredholm.kernels.neumann.infinite_attention import InfiniteAttention
 from fredholm.kernels.neumann.linear_infinite_attention import LinearInfiniteAttention
 from fredholm.kernels.neumann.neumann import Neumann
-from fredholm.kernels.perceptron.factorised import FeatureFactorised
+from fredholm.kernels.perceptron.factorised import FeatureFactorised, PointInputs
 from fredholm.kernels.perceptron.low_rank_mlp import LowRankMLP
 from fredholm.kernels.perceptron.mlp import MLP, KernelInputs, PairwiseMLP
-from fredholm.kernels.perceptron.point_features import PointInputs
 from fredholm.kernels.perceptron.separable_mlp import SeparableMLP
 from fredholm.kernels.pointwise import Pointwise
 from fredholm.kernels.recurrence.diagonal_state_space import DiagonalStateSpace

@@ -13,7 +13,7 @@ from fredholm.evaluation import AUTO, FFT, BasisFFT, BasisTiled, Integral, Nativ
 from fredholm.evaluation.convolution.basis_fft import plan_of
 from fredholm.evaluation.convolution.blocks import Axis, Plan, filtered
 from fredholm.evaluation.convolution.filtering import Filtering, as_filtering
-from fredholm.evaluation.convolution.op import feature_convolution
+from fredholm.evaluation.convolution.spectra import FilterInputs, feature_convolution
 from fredholm.kernels import ContinuousConvolution, Convolution
 from tests.contracts.routes import changed, check_route, compare, randomise, results
 from tests.evaluation.convolution.feature_kernels import Waves
@@ -167,7 +167,7 @@ def test_any_window_is_the_sum(n, taps, first, count, groups, elements):
     u, phi = torch.randn(2, 4, n, dtype=torch.float64), torch.randn(3, taps, dtype=torch.float64)
     weight = torch.randn(3, 8, 4 // groups, dtype=torch.float64)
     axis = Axis(n, taps, first, count)
-    got = feature_convolution(u, phi, weight, [first], [count], [axis.length], elements)
+    (got,) = feature_convolution(FilterInputs(u, phi, weight), [first], [count], [axis.length], elements)
     beyond = torch.nn.functional.pad(u, (60, 60))[..., 60 + first : 60 + first + count + taps - 1]
     expected = torch.nn.functional.conv1d(beyond, torch.einsum("koi,kt->oit", weight, phi), groups=groups)
     torch.testing.assert_close(got, expected)
@@ -183,7 +183,7 @@ def test_gradcheck(groups, wanted):
     ]
 
     def convolve(*given):
-        return feature_convolution(*given, [-1], [3], [5], 3)
+        return feature_convolution(FilterInputs(*given), [-1], [3], [5], 3).out
 
     assert torch.autograd.gradcheck(convolve, tensors, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(convolve, tensors, check_fwd_over_rev=True)
@@ -191,7 +191,7 @@ def test_gradcheck(groups, wanted):
 
 def test_the_operator_is_one_for_torch():
     u, phi, weight = (torch.randn(s).requires_grad_() for s in ((2, 4, 5), (3, 4), (3, 6, 4)))
-    torch.library.opcheck(feature_convolution, (u, phi, weight, [-3], [7], [9], 20))
+    torch.library.opcheck(torch.ops.fredholm.feature_convolution.default, ([u, phi, weight], [-3], [7], [9], 20))
 
 
 def test_no_spectrum_of_the_filter_is_kept_and_only_inputs_are_saved():

@@ -1,7 +1,7 @@
 """Scores in tiles, forward and backward: memory that grows with N, not N².
 
 Legend (heads of a batch in a row, G = B·H)
-    s_ij, P_ij   score and mass of a pair (`pair_tiles`)      n, Z   numerator of a pair; the sum of a row, where compete
+    s_ij, P_ij   score and mass of a pair (`pair_tiles`)      n, Z   numerator of a pair; the sum of a row
     σ            reference score of a row                     O      Σ P n v over the same reference, and over Z
     g, δ         ∂L/∂O / Z, and g·O of a row where scores compete, else 0
     G            ∂L/∂s = (g·v - δ) P ∂n/∂s, for the row's own sum held fixed
@@ -22,9 +22,9 @@ from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.pair_tiles import PairGradients, PairInputs, PairTiles, Rows, measured
 from fredholm.kernels import Normaliser, Scored, State
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.normalisers import Competitive
 from fredholm.kernels.attention.scored import CachedScored, Score, ScoreForm
-from fredholm.kernels.division import divided
 from fredholm.kernels.heads import each_query_head
 
 LARGEST, SMALLEST = 1e12, 1e-12
@@ -48,8 +48,8 @@ class ScoreTiled(StatefulRoute[Scored]):
     tile_elements: int | None = None
 
     def refusals(self, integral: Integral[Scored]) -> list[str]:
-        """Refuses nothing; see `Route.refusals`."""
-        return []
+        """Refuses scores and normalisers that hold more than numbers; see `Route.refusals`."""
+        return integral.kernel.score.not_numbers() + integral.kernel.normaliser.not_numbers()
 
     def compute(self, integral: Integral[Scored]) -> Tensor:
         """See `Route.compute`."""

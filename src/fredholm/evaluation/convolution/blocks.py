@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fredholm.evaluation.convolution.filtering import extend, fast_length
-from fredholm.evaluation.convolution.op import feature_convolution
+from fredholm.evaluation.convolution.spectra import FilterInputs, feature_convolution
 
 LEAST_LENGTH = 256
 """Points below which a block along an axis does not pay for its own handling."""
@@ -92,10 +92,8 @@ def filtered(image: Tensor, features: Tensor, weight: Tensor, plan: Plan, elemen
     for place, (axis, block) in enumerate(zip(plan.axes, plan.blocks, strict=True), start=2):
         if block is not axis:
             image = _cut(image, place, block.signal)
-    out = feature_convolution(
-        image,
-        features,
-        weight,
+    (out,) = feature_convolution(
+        FilterInputs(image, features, weight),
         [block.first for block in plan.blocks],
         [block.results for block in plan.blocks],
         [block.length for block in plan.blocks],

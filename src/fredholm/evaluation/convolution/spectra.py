@@ -20,6 +20,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.perceptron.tiling import Workspace, ranges
 
 
@@ -31,27 +32,26 @@ class Window(NamedTuple):
     lengths: tuple[int, ...]  # L, at which no wanted result wraps round onto another
 
 
-class FeatureGradients(NamedTuple):
-    """Gradients of the signal, the features and their matrices; None where not wanted."""
+class FilterInputs(NamedTuple):
+    """What is filtered, and by what; all in one dtype."""
 
-    image: Tensor | None
-    features: Tensor | None
-    weight: Tensor | None
+    image: Tensor  # u: (B, d_in, *n), B >= 1, the channels of a group side by side
+    features: Tensor  # φ: (w, *k)
+    weight: Tensor  # M: (w, d_out, d_in / groups)
+
+
+class FilterOutputs(NamedTuple):
+    """What the filter gives."""
+
+    out: Tensor  # v: (B, d_out, *results), where u is 0 beyond its grid
 
 
 @final
 class FeatureSpectra:
-    """One filter and one signal, all in one dtype.
+    """One filter and one signal; `elements` entries of Ψ̂ make a chunk."""
 
-    Args:
-        image: u, `(B, d_in, *n)`, the channels of a group side by side.
-        features: φ, `(w, *k)`.
-        weight: M, `(w, d_out, d_in / groups)`.
-        window: which results.
-        elements: entries of Ψ̂ in a chunk.
-    """
-
-    def __init__(self, image: Tensor, features: Tensor, weight: Tensor, window: Window, elements: int) -> None:
+    def __init__(self, inputs: FilterInputs, window: Window, elements: int) -> None:
+        image, features, weight = inputs
         self.image, self.features, self.weight, self.window = image, features, weight, window
         self.axes = tuple(range(-len(window.lengths), 0))
         self.inner = weight.shape[2]
@@ -82,25 +82,28 @@ class FeatureSpectra:
             out = out + torch.einsum("goi,bgif->bgof", matrix, response.conj() * signal)
         return self._wanted(self._restored(out.flatten(1, 2)))
 
-    def backward(self, grad: Tensor, wants: tuple[bool, bool, bool]) -> FeatureGradients:
-        """The gradients of u, φ and M that are wanted, from v̄, `(B, d_out, *results)`."""
+    def backward(self, grad: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        """The gradients that are wanted, from v̄, `(B, d_out, *results)`."""
         upstream = self._by_frequency(self._placed(grad))
         count, batch = len(upstream), upstream.shape[-1]
-        to_image = upstream.new_empty(count, self.groups, self.inner, batch) if wants[0] else None
-        to_features = torch.empty_like(self.response) if wants[1] else None
-        to_weight = torch.zeros_like(self.mixing) if wants[2] else None
-        signal = self._by_frequency(self.image) if wants[1] or wants[2] else None
+        to_image = upstream.new_empty(count, self.groups, self.inner, batch) if "image" in wanted else None
+        to_features = torch.empty_like(self.response) if "features" in wanted else None
+        to_weight = torch.zeros_like(self.mixing) if "weight" in wanted else None
+        signal = self._by_frequency(self.image) if wanted - {"image"} else None
         for at in self._chunks():
             if to_image is not None:
                 _product(self._filters(at).mT, upstream[at], to_image[at])
             if signal is not None:
                 products = _pairs(upstream[at].conj_physical_(), signal[at])
                 self._collect(products.flatten(1), at, to_features, to_weight)
-        return FeatureGradients(
-            None if to_image is None else self._cut(self._by_place(to_image), self.image.shape[2:]),
-            None if to_features is None else self._cut(self._restored(to_features), self.features.shape[1:]),
-            None if to_weight is None else to_weight.t().reshape(self.weight.shape) / math.prod(self.window.lengths),
-        )
+        found = {}
+        if to_image is not None:
+            found["image"] = self._cut(self._by_place(to_image), self.image.shape[2:])
+        if to_features is not None:
+            found["features"] = self._cut(self._restored(to_features), self.features.shape[1:])
+        if to_weight is not None:
+            found["weight"] = to_weight.t().reshape(self.weight.shape) / math.prod(self.window.lengths)
+        return found
 
     def _chunks(self) -> Iterator[slice]:
         return ranges(self.response.shape[-1], self.chunk)
@@ -185,3 +188,33 @@ def _pairs(above: Tensor, below: Tensor) -> Tensor:
     if above.shape[2] == below.shape[2] == 1:
         return (above * below).sum(3, keepdim=True)
     return torch.bmm(above.flatten(0, 1), below.flatten(0, 1).mT).unflatten(0, above.shape[:2])
+
+
+def _spectra(
+    inputs: FilterInputs, first: list[int], results: list[int], lengths: list[int], elements: int
+) -> FeatureSpectra:
+    return FeatureSpectra(inputs, Window(tuple(first), tuple(results), tuple(lengths)), elements)
+
+
+def _forward(
+    inputs: FilterInputs, first: list[int], results: list[int], lengths: list[int], elements: int
+) -> FilterOutputs:
+    return FilterOutputs(_spectra(inputs, first, results, lengths, elements).forward().contiguous())
+
+
+def _like(
+    inputs: FilterInputs, first: list[int], results: list[int], lengths: list[int], elements: int
+) -> FilterOutputs:
+    return FilterOutputs(inputs.image.new_empty(inputs.image.shape[0], inputs.weight.shape[1], *results))
+
+
+feature_convolution = Operator(
+    "feature_convolution",
+    FilterInputs,
+    FilterOutputs,
+    _forward,
+    _like,
+    lambda inputs, _, grads, wanted, *options: _spectra(inputs, *options).backward(grads.out, wanted),
+    plain=lambda inputs, *options: (_spectra(inputs, *options).plain(),),
+)
+"""v. Its options: the fields of `Window`, as lists, and the entries of Ψ̂ in a chunk."""

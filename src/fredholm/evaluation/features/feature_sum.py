@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.features.op import feature_sums, feature_tables
-from fredholm.evaluation.features.sides import chunk_elements, side_tensors, working_dtype
+from fredholm.evaluation.features.sides import chunk_elements, feature_inputs, working_dtype
+from fredholm.evaluation.features.sums import SumInputs, feature_sums
+from fredholm.evaluation.features.tables import TableInputs, feature_tables
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import FeatureFactorised
 
@@ -38,25 +39,26 @@ class FeatureSum(Route[FeatureFactorised]):
         elements = self.chunk_elements or chunk_elements(integral.u)
         return integrate_features(
             integral,
-            lambda tensors, activation: feature_sums(tensors, activation, elements),
-            lambda tensors, activation: feature_tables(tensors, activation, elements),
+            lambda inputs, activation: feature_sums(inputs, activation, elements).sums,
+            lambda inputs, activation: feature_tables(inputs, activation, elements).read,
         )
 
 
-Computation = Callable[[list[Tensor], str], Tensor]
-"""From the tensors that `feature_sums` takes, or `feature_tables`, and the activation: S, or h_i T."""
-
-
-def integrate_features(integral: Integral[FeatureFactorised], sums_of: Computation, tables_of: Computation) -> Tensor:
-    """The integral by `sums_of` at the keys and `tables_of` at the queries."""
+def integrate_features(
+    integral: Integral[FeatureFactorised],
+    sums_of: Callable[[SumInputs, str], Tensor],
+    tables_of: Callable[[TableInputs, str], Tensor],
+) -> Tensor:
+    """The integral by S at the keys and h_i T at the queries; both functions take the activation too."""
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     own, dtype = kernel.features, working_dtype(u)
     activation = own.key.activation
     value = u.unflatten(-1, (kernel.num_heads, -1)).to(dtype)
     mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
     lifted = own.lift(domain)
-    sums = sums_of([*side_tensors(own, own.key, u, lifted, dtype), value, mass], activation)
+    sums = sums_of(SumInputs(*feature_inputs(own, own.key, u, lifted, dtype), value, mass), activation)
     with torch.autocast(u.device.type, enabled=False):
         table = kernel.mix(sums)
     lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
-    return tables_of([*side_tensors(own, own.query, integral.query, lifted, dtype), table], activation).flatten(2)
+    side = feature_inputs(own, own.query, integral.query, lifted, dtype)
+    return tables_of(TableInputs(*side, table), activation).flatten(2)

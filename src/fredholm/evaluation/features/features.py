@@ -53,11 +53,11 @@ class Features:
         """φ(p): the features without the constant one."""
         return activate_into(p, torch.empty_like(p) if out is None else out, self.activation)
 
-    def begin_gradients(self, wanted: list[bool]) -> None:
-        """Sets all gradients to 0; those of γ and u, the first two, are found only where `wanted`."""
+    def begin_gradients(self, wanted: frozenset[str]) -> None:
+        """Sets all gradients to 0; those of γ and u are found only where `wanted`."""
         self.wanted, t = wanted, self.t
-        self.to_lifted = t.lifted.new_zeros(t.lifted.shape if wanted[0] else 0, dtype=accumulator(t.lifted))
-        self.to_content = t.content.new_zeros(t.content.shape if wanted[1] else 0)
+        self.to_lifted = t.lifted.new_zeros(t.lifted.shape if "lifted" in wanted else 0, dtype=accumulator(t.lifted))
+        self.to_content = t.content.new_zeros(t.content.shape if "content" in wanted else 0)
         self.to_position_weight = t.bias.new_zeros(self.position_weight.shape, dtype=accumulator(t.bias))
         self.to_content_weight = t.bias.new_zeros(t.content_weight.shape, dtype=accumulator(t.bias))
 
@@ -67,24 +67,27 @@ class Features:
         if self.t.content.shape[-1]:
             flat = grad.view(self.kernels, -1, self.width)
             self.to_content_weight += flat.mT @ self._content(at).flatten(1, 3)
-            if self.wanted[1]:
+            if "content" in self.wanted:
                 below = (flat @ self.t.content_weight).view(*grad.shape[:3], -1)
                 self.to_content[at.batch, at.points] = by_point(below)
         shared = (1, 2) if self.shares_positions else (1,)
         by_kernel = grad.unflatten(0, (self.kernels, self.folds)).sum(shared, keepdim=True)[:, 0].flatten(1, 2)
         lifted = self._lifted(at)
         self.to_position_weight += by_kernel.mT @ lifted.flatten(0, 1)
-        if self.wanted[0] and self.to_lifted.numel():
+        if "lifted" in self.wanted and self.to_lifted.numel():
             below = (by_kernel @ self.t.position_weight).sum(0).unflatten(0, lifted.shape[:2])
             self.to_lifted[self._entries(at), at.points] += below
 
-    def results(self) -> list[Tensor]:
-        """The gradients, in the order and the dtypes of the inputs."""
-        whole = self.to_position_weight
-        # copies, because an operator may not return one piece of memory twice
-        weight, bias = (part.clone(memory_format=torch.contiguous_format) for part in (whole[..., :-1], whole[..., -1]))
-        found = (self.to_lifted, self.to_content, weight, self.to_content_weight, bias)
-        return [grad.to(t.dtype) for grad, t in zip(found, self.t, strict=True)]
+    def results(self) -> dict[str, Tensor]:
+        """The gradients."""
+        found = {
+            "lifted": self.to_lifted,
+            "content": self.to_content,
+            "position_weight": self.to_position_weight[..., :-1],
+            "content_weight": self.to_content_weight,
+            "bias": self.to_position_weight[..., -1],
+        }
+        return {name: found[name] for name in found if name in self.wanted}
 
     def _entries(self, at: Chunk) -> slice:
         return slice(None) if self.shares_positions else at.batch

@@ -9,11 +9,12 @@ from torch.nn.functional import pad
 
 from fredholm.domains import Domain, preceding_counts
 from fredholm.evaluation.evaluation import StatefulRoute
-from fredholm.evaluation.features.op import feature_maps
-from fredholm.evaluation.features.sides import chunk_elements, side_tensors, working_dtype
+from fredholm.evaluation.features.maps import MapInputs, feature_maps
+from fredholm.evaluation.features.sides import chunk_elements, feature_inputs, working_dtype
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.running_sums import mean_of, reset_refusals, state_refusals
+from fredholm.evaluation.running_sums import reset_refusals, state_refusals
 from fredholm.kernels import State
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.perceptron.factorised import LowRank
 
 
@@ -63,15 +64,16 @@ class LowRankScan(StatefulRoute[LowRank]):
         lifted = lifted if integral.own_positions else kernel.features.lift(query_domain)
         if query_domain.given_past_mass is not None and (share := kernel.past_share(domain, query_domain)) is not None:
             return self._read(kernel, integral.query, lifted, sums * share[..., None, None].to(sums.dtype)), end
-        return self._read(kernel, integral.query, lifted, mean_of(sums, mass[..., None, None])), end
+        return self._read(kernel, integral.query, lifted, divided(sums, mass[..., None, None])), end
 
     def _sums(self, kernel: LowRank, u: Tensor, domain: Domain, lifted: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_{l < j} ω_l [Ψ_l u_l; u_l] `(B, N + 1, H, r + d)`, without B only r, and Σ_{l < j} ω_l `(B', N + 1)`."""
         own, dtype, form = kernel.features, working_dtype(u), kernel.low_rank_form()
         mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
         value = u.unflatten(-1, (kernel.num_heads, -1)).to(mass.dtype) * mass[..., None, None]
-        tensors = [*side_tensors(own, own.key, u, lifted, dtype), form.key.transpose(1, 2).to(dtype), value]
-        read = feature_maps(tensors, own.key.activation, self.chunk_elements or chunk_elements(u))
+        side = feature_inputs(own, own.key, u, lifted, dtype)
+        inputs = MapInputs(*side, form.key.transpose(1, 2).to(dtype), value)
+        (read,) = feature_maps(inputs, own.key.activation, self.chunk_elements or chunk_elements(u))
         carried = read if form.constant is None else torch.cat([read, value], dim=-1)
         return pad(carried.cumsum(1), (0, 0, 0, 0, 1, 0)), pad(mass.cumsum(1), (1, 0))
 
@@ -80,8 +82,9 @@ class LowRankScan(StatefulRoute[LowRank]):
         own, dtype, form = kernel.features, working_dtype(query), kernel.low_rank_form()
         rank = form.query.shape[1]
         matrices = form.query.permute(0, 2, 3, 1).to(dtype)
-        tensors = [*side_tensors(own, own.query, query, lifted, dtype), matrices, mean[..., :rank].contiguous()]
-        out = feature_maps(tensors, own.query.activation, self.chunk_elements or chunk_elements(query))
+        side = feature_inputs(own, own.query, query, lifted, dtype)
+        inputs = MapInputs(*side, matrices, mean[..., :rank].contiguous())
+        (out,) = feature_maps(inputs, own.query.activation, self.chunk_elements or chunk_elements(query))
         if form.constant is not None:
             with torch.autocast(query.device.type, enabled=False):
                 through = mean[..., rank:].transpose(1, 2) @ form.constant.mT.to(mean.dtype)

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from fredholm.kernels.perceptron.point_features import FeaturePair, PointFeatures
+from fredholm.evaluation.features.inputs import FeatureInputs
+from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 
 
 def working_dtype(u: Tensor) -> torch.dtype:
@@ -17,9 +18,11 @@ def chunk_elements(u: Tensor) -> int:
     return 1 << (19 if u.device.type == "cpu" else 26)
 
 
-def side_tensors(pair: FeaturePair, side: PointFeatures, u: Tensor, lifted: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """The fields of `FeatureInputs` in one dtype; arguments as in `FeaturePair.inputs`."""
+def feature_inputs(
+    pair: FeaturePair, side: PointFeatures, u: Tensor, lifted: Tensor, dtype: torch.dtype
+) -> FeatureInputs:
+    """All tensors in one dtype; arguments as in `FeaturePair.inputs`."""
     at, content = pair.inputs(side, u, lifted)
     nothing = side.bias.new_empty(*side.bias.shape, 0)
     weights = (nothing if weight is None else weight for weight in (side.position_weight, side.content_weight))
-    return [t.to(dtype) for t in (at, content.transpose(1, 2), *weights, side.bias)]
+    return FeatureInputs(*(t.to(dtype) for t in (at, content.transpose(1, 2), *weights, side.bias)))

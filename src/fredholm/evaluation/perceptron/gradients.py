@@ -8,6 +8,7 @@ from torch import Tensor
 from fredholm.evaluation.perceptron.inputs import IntegralInputs, length
 from fredholm.evaluation.perceptron.integral import Integral, Tile, activate_into, activation_gradient_into, add_product
 from fredholm.evaluation.perceptron.tiling import ranges
+from fredholm.kernels.arithmetic import divided
 
 
 @final
@@ -165,9 +166,7 @@ class Gradients:
     def _distances(self, grad_distances: Tensor, distances: Tensor, geo: slice, q: slice, k: slice) -> None:
         """Gradient of ‖x - y‖, taken as 0 where the points coincide."""
         t, sums = self.integral.t, self.sums
-        apart = distances > 0
-        scale = torch.where(apart, grad_distances / torch.where(apart, distances, 1.0), 0.0)
-        step = scale[..., None] * (t.query_pos[geo, q, None] - t.key_pos[geo, None, k])
+        step = divided(grad_distances, distances)[..., None] * (t.query_pos[geo, q, None] - t.key_pos[geo, None, k])
         sums.query_pos[geo, q] += step.sum(2)
         sums.key_pos[geo, k] -= step.sum(1)
 

@@ -40,4 +40,8 @@ class TritonFeatureSum(Route[FeatureFactorised]):
 
     def compute(self, integral: Integral[FeatureFactorised]) -> Tensor:
         """See `Route.compute`."""
-        return integrate_features(integral, feature_sums_triton, feature_tables_triton)
+        return integrate_features(
+            integral,
+            lambda inputs, activation: feature_sums_triton(inputs, activation).sums,
+            lambda inputs, activation: feature_tables_triton(inputs, activation).read,
+        )

@@ -28,12 +28,12 @@ class FusedFeatures:
     """The perceptron of one side.
 
     Args:
-        tensors: the fields of `FeatureInputs`.
+        inputs: its tensors.
         activation: φ.
     """
 
-    def __init__(self, tensors: list[Tensor], activation: str) -> None:
-        self.t = t = FeatureInputs(*(tensor.contiguous() for tensor in tensors))
+    def __init__(self, inputs: FeatureInputs, activation: str) -> None:
+        self.t = t = FeatureInputs(*(tensor.contiguous() for tensor in inputs))
         self.batch, self.num_points, self.heads, self.content = t.content.shape
         self.kernels, self.width = t.bias.shape
         self.lifted = t.lifted.shape[-1]
@@ -66,24 +66,22 @@ class FusedFeatures:
         self._over_units(table, {"read": out}, gradient=False)
         return out
 
-    def gradients(self, value: Tensor, table: Tensor, *, lifted: bool, content: bool) -> list[Tensor]:
-        """Gradients of all inputs where φ(p) receives v Tᵀ; those of γ and u only where asked for, else empty."""
+    def gradients(self, value: Tensor, table: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        """Gradients of all inputs where φ(p) receives v Tᵀ; those of γ and u only where `wanted`."""
         t, value = self.t, value.contiguous()
         found = self._over_points(value, table)
         by_kernel = [found[name].sum((0, 1)) for name in ("grad_position", "grad_content", "grad_bias")]
         if self.kernels == 1:
             by_kernel = [grad.sum(0, keepdim=True) for grad in by_kernel]
-        at = torch.empty(0, device=value.device)
-        of = t.content.new_empty(t.content.shape if content else 0)
-        if lifted:
-            at = torch.empty(*t.content.shape[:3], self.lifted, device=value.device)
-        if lifted or content:
-            of_all = of if content else torch.empty_like(t.content)
-            results = {"value": value, "grad_lifted": at, "grad_content": of_all}
-            self._over_units(table, results, gradient=True)
-        if lifted:
-            at = at.sum(2).sum_to_size(t.lifted.shape)
-        return [grad.to(t.bias.dtype) for grad in (at, of, *by_kernel)]
+        grads: dict[str, Tensor] = dict(zip(("position_weight", "content_weight", "bias"), by_kernel, strict=True))
+        if wanted & {"lifted", "content"}:
+            at = torch.empty(*t.content.shape[:3], self.lifted if "lifted" in wanted else 0, device=value.device)
+            of = torch.empty_like(t.content)
+            self._over_units(table, {"value": value, "grad_lifted": at, "grad_content": of}, gradient=True)
+            grads["content"] = of
+            if "lifted" in wanted:
+                grads["lifted"] = at.sum(2).sum_to_size(t.lifted.shape)
+        return grads
 
     def _over_points(self, value: Tensor, table: Tensor | None) -> dict[str, Tensor]:
         """S of each run of points, or with a table the gradients of weights, `(B, runs, H, w, ...)`."""

@@ -22,11 +22,11 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from fredholm.kernels.division import divided
+from fredholm.kernels.arithmetic import divided
 
 
 class Numbered:
-    """A frozen dataclass of numbers, as an operator of PyTorch can be told it: the place of its class, and its fields."""
+    """A frozen dataclass of numbers, as an operator of PyTorch is told it: the place of its class and its fields."""
 
     _classes: ClassVar[list[type]] = []
     _place: ClassVar[int]
@@ -34,6 +34,15 @@ class Numbered:
     def __init_subclass__(cls) -> None:
         cls._place = len(Numbered._classes)
         Numbered._classes.append(cls)
+
+    @final
+    def not_numbers(self) -> list[str]:
+        """Why no operator can be told this value; empty where it can."""
+        if dataclasses.is_dataclass(self):
+            sound = all(isinstance(field, int | float) for field in dataclasses.astuple(self))
+        else:
+            sound = not vars(self)
+        return [] if sound else [f"{type(self).__name__} is no frozen dataclass of numbers, which tiles need"]
 
     @final
     def encoded(self) -> list[float]:

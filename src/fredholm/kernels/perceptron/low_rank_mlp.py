@@ -1,7 +1,7 @@
 """The low-rank kernel of ITNet.
 
 Legend
-    Φ_i, Ψ_j    (r, d) matrices, linear in the features of the query and of the key (`point_features.py`)
+    Φ_i, Ψ_j    (r, d) matrices, linear in the features of the query and of the key (`factorised.py`)
     B           constant (d, d) matrix a head
 
     κ(x, y, u_x, u_y) = Φ(x, u_x)ᵀ Ψ(y, u_y) + B,   vec Φ = W_Φ h(x, u_x),   vec Ψ = W_Ψ h'(y, u_y)
@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.kernels.kernel import State
-from fredholm.kernels.perceptron.factorised import LowRank, LowRankForm
-from fredholm.kernels.perceptron.mlp import Activation, check_frequencies
-from fredholm.kernels.perceptron.point_features import FeaturePair, PointInputs
+from fredholm.kernels.perceptron.factorised import LowRank, LowRankForm, PointInputs
+from fredholm.kernels.perceptron.mlp import Activation
 
 
 @final
@@ -71,32 +70,16 @@ class LowRankMLP(LowRank):
         constant: bool = True,
         epsilon: float = 1e-3,
     ) -> None:
-        super().__init__()
-        inputs = PointInputs() if inputs is None else inputs
-        check_frequencies("kernels.LowRankMLP", LowRankMLP, inputs.has_frequencies, num_frequencies, sigma)
-        self.features = FeaturePair(
-            "kernels.LowRankMLP",
-            embed_dim,
-            num_heads,
-            pos_dim,
-            width=width,
-            activation=activation,
-            inputs=inputs,
-            num_frequencies=num_frequencies,
-            sigma=sigma,
-            head_shared=head_shared,
+        super().__init__(
+            embed_dim, num_heads, pos_dim, width, activation, inputs, num_frequencies, sigma, head_shared, is_causal
         )
-        self.in_dim = self.out_dim = embed_dim
-        self.num_heads, self.rank, self.is_causal = num_heads, rank, is_causal
-        self.counts_points = self.averages_past = is_causal
-        self.reads_time = self.features.reads_position
-        self.pos_dim, self.reads_query = (pos_dim if self.reads_time else None), inputs.query_content
         kernels, d = (1 if head_shared else num_heads), embed_dim // num_heads
         if not 1 <= rank <= (width + 1) * d:
             raise ValueError(
                 f"kernels.LowRankMLP: rank must be from 1 to {(width + 1) * d} = (width + 1) · channels of a head, "
                 f"beyond which it adds nothing; got {rank}"
             )
+        self.rank = rank
         scale = math.sqrt(epsilon / width / math.sqrt(rank))
         # (G, r, w + 1, d): rows of one matrix for all that S holds; what belongs to the feature 1 starts at 0
         self.query_weight = nn.Parameter(scale * torch.randn(kernels, rank, width + 1, d))

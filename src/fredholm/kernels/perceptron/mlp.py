@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, GridBlock, preceding_counts
+from fredholm.domains.domain import wrapped
 from fredholm.kernels.heads import block_diagonal, split_heads
 from fredholm.kernels.kernel import Kernel, MultiHead
 
@@ -64,10 +65,11 @@ class PairwiseForm(NamedTuple):
     For G distinct kernels, each on `d` channels, with hidden width w and the pre-activation of pair (i, j), unit k
 
         p_ijk = query_bias_ik + key_bias_jk + Q_k·u_i + (K_k + P_k ⊙ u_i)·u_j
-                + s_k·sin(θ_i - θ_j) + c_k·cos(θ_i - θ_j) + r_k ‖x_i - x_j‖,
+                + s_k·sin(θ_i - θ_j) + c_k·cos(θ_i - θ_j) + r_k ‖x_i - x_j‖ + e_k·γ(x_i - x_j),
 
     the kernel is vec κ_ij = W φ(M_m … φ(M_1 φ(p_ij) + b_1) … + b_m) + b. A part that a kernel lacks is None.
-    Positions may be shared by the batch: B' is 1 or B.
+    Positions may be shared by the batch: B' is 1 or B. Sines and cosines of a displacement that wraps round the unit
+    box do not split over the two points: then s and c are None, and e and r read the wrapped displacement.
     """
 
     query_bias: Tensor  # (B', G, Nq, w)
@@ -80,6 +82,8 @@ class PairwiseForm(NamedTuple):
     query_phase: Tensor | None  # [sin θ_i, cos θ_i]: (B', Nq, 2L)
     key_phase: Tensor | None  # (B', N, 2L)
     distance_weight: Tensor | None  # r: (G, w)
+    wrapped_weight: Tensor | None  # e: (G, w, 2L), or (G, w, s) where L = 0
+    frequencies: Tensor | None  # those of γ, (L, s); None unless x - y wraps round
     query_pos: Tensor  # (B', Nq, s)
     key_pos: Tensor  # (B', N, s)
     hidden_weight: Tensor | None  # M: (m, G, w, w)
@@ -274,9 +278,8 @@ class MLP(PairwiseMLP, MultiHead):
         seen = torch.arange(n_k, device=u.device) < preceding_counts(query_domain, domain)[..., None]  # (B', Nq, N)
         share = self.past_share(domain, query_domain)
         share = seen if share is None else seen * share[..., None]
-        return torch.where(seen[:, None, :, :, None, None], kappa, 0.0) * share[:, None, :, :, None, None].to(
-            kappa.dtype
-        )
+        share = share.to(kappa.dtype)[:, None, :, :, None, None]
+        return torch.where(seen[:, None, :, :, None, None], kappa, 0.0) * share
 
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
@@ -300,11 +303,9 @@ class MLP(PairwiseMLP, MultiHead):
         return self.inputs.distance or (self.inputs.relative_position and not splits)
 
     def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:
-        """See `PairwiseMLP.pairwise_form`.
-
-        x - y splits by the angle-sum identities, but where it wraps round only the table has it.
-        """
+        """See `PairwiseMLP.pairwise_form`."""
         columns, dtype = self._columns(), self.input_bias.dtype
+        wraps = domain.is_periodic and self.reads_displacement(domain)
         query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
         query_bias = self.input_bias[:, None].expand(1, -1, query_domain.num_points, -1)
         key_bias = self.input_bias.new_zeros(1, *self.input_bias.shape[:1], domain.num_points, self.width)
@@ -313,8 +314,9 @@ class MLP(PairwiseMLP, MultiHead):
         if "key_position" in columns:
             key_bias = key_bias + _project(self._lift(key_pos), columns["key_position"])
         sin_weight = cos_weight = query_phase = key_phase = None
-        if "relative_position" in columns and not domain.is_periodic:
+        if "relative_position" in columns and not wraps:
             if self.num_frequencies:
+                # the angle-sum identities split x - y
                 sin_weight, cos_weight = columns["relative_position"].chunk(2, dim=-1)
                 query_phase, key_phase = self._lift(query_pos), self._lift(key_pos)
             else:
@@ -332,8 +334,10 @@ class MLP(PairwiseMLP, MultiHead):
             query_phase=query_phase,
             key_phase=key_phase,
             distance_weight=None if distance is None else distance[..., 0],
-            query_pos=query_pos.to(dtype),
-            key_pos=key_pos.to(dtype),
+            wrapped_weight=columns.get("relative_position") if wraps else None,
+            frequencies=self.frequencies if wraps else None,
+            query_pos=query_pos,
+            key_pos=key_pos,
             hidden_weight=self.hidden_weight,
             hidden_bias=self.hidden_bias,
             output_weight=self.output_weight,
@@ -349,7 +353,7 @@ class MLP(PairwiseMLP, MultiHead):
         ]
         displacement = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)  # x - y
         if block.periodic:
-            displacement = displacement - torch.floor(displacement + 0.5)
+            displacement = wrapped(displacement)
         table = self.input_bias.new_zeros(*self.input_bias.shape, *displacement.shape[:-1])
         if "relative_position" in columns and (self.num_frequencies or block.periodic):
             table = table + torch.einsum("gwf,...f->gw...", columns["relative_position"], self._lift(displacement))

@@ -1,7 +1,7 @@
 """A kernel of one learned number a pair.
 
 Legend
-    h_i, h'_j    features of query and key (`point_features.py`)
+    h_i, h'_j    features of query and key (`factorised.py`)
     m            (w + 1, w + 1) matrix a head: φ_i = mᵀ h_i and ψ_j = h'_j are w + 1 signed features each
     V            (d, d) matrix a head
 
@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.kernels.kernel import State
-from fredholm.kernels.perceptron.factorised import Separable, SeparableForm
-from fredholm.kernels.perceptron.mlp import Activation, check_frequencies
-from fredholm.kernels.perceptron.point_features import FeaturePair, PointInputs
+from fredholm.kernels.perceptron.factorised import PointInputs, Separable, SeparableForm
+from fredholm.kernels.perceptron.mlp import Activation
 
 
 @final
@@ -67,26 +66,9 @@ class SeparableMLP(Separable):
         is_causal: bool = False,
         epsilon: float = 1e-3,
     ) -> None:
-        super().__init__()
-        inputs = PointInputs() if inputs is None else inputs
-        check_frequencies("kernels.SeparableMLP", SeparableMLP, inputs.has_frequencies, num_frequencies, sigma)
-        self.features = FeaturePair(
-            "kernels.SeparableMLP",
-            embed_dim,
-            num_heads,
-            pos_dim,
-            width=width,
-            activation=activation,
-            inputs=inputs,
-            num_frequencies=num_frequencies,
-            sigma=sigma,
-            head_shared=head_shared,
+        super().__init__(
+            embed_dim, num_heads, pos_dim, width, activation, inputs, num_frequencies, sigma, head_shared, is_causal
         )
-        self.in_dim = self.out_dim = embed_dim
-        self.num_heads, self.is_causal = num_heads, is_causal
-        self.counts_points = self.averages_past = is_causal
-        self.reads_time = self.features.reads_position
-        self.pos_dim, self.reads_query = (pos_dim if self.reads_time else None), inputs.query_content
         kernels, d = (1 if head_shared else num_heads), embed_dim // num_heads
         # (G, w + 1, w + 1), a row a feature of the query
         self.score_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, width + 1, width + 1))
