@@ -17,8 +17,8 @@ Yat units and the linear map after it; with v_j the j-th unit vector the layer a
 
 Source: Yat (No More DeLuLu), eq. 1, sections 2.1 and 2.2 and appendix B. Deviations: the paper names ‖w‖⁴/ε, at x = w,
 as the maximum; values v_j (the paper sums units themselves, v_j = 1, though its networks map them linearly),
-normalisers other than softmax, biases, heads that share keys and values, rotary positions, a measure and pair weights that enter
-the numerator and the sum below it.
+normalisers other than softmax, biases, heads that share keys and values, rotary positions, a measure and pair weights
+that enter the numerator and the sum below it.
 """
 
 import math
