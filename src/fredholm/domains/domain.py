@@ -173,6 +173,13 @@ class Domain(abc.ABC):
         other.pair_bias = bias[(None,) * (3 - bias.ndim)][:, None] if bias.ndim < 4 else bias
         return other
 
+    def as_met_by(self, queries: slice, times: Tensor | None) -> Self:
+        """The points as some of the queries meet them: with the pair weights of these, and the points' times."""
+        other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
+        other.times = times
+        other.pair_bias = None if self.pair_bias is None else self.pair_bias[:, :, queries]
+        return other
+
     @property
     def pair_weights(self) -> Tensor | None:
         """m_ij of `weigh_pairs`, `(B', H', Nq, N)`; None where all are 1."""

@@ -21,11 +21,9 @@ from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
-from fredholm.evaluation.neumann.hop_iteration import HopIteration
-from fredholm.evaluation.neumann.hop_solve import HopSolve
-from fredholm.evaluation.neumann.hop_substitution import HopSubstitution
-from fredholm.evaluation.neumann.hop_tiled import HopTiled
+from fredholm.evaluation.neumann.hops import HopSeries, HopTiled
 from fredholm.evaluation.neumann.scan import NeumannScan
+from fredholm.evaluation.neumann.solvers import Factorisation, Iteration, Substitution
 from fredholm.evaluation.neumann.woodbury import Woodbury
 from fredholm.evaluation.perceptron.tiled import Tiled, Toeplitz
 from fredholm.evaluation.recurrence.long_convolution import LongConvolution
@@ -33,6 +31,7 @@ from fredholm.evaluation.recurrence.native import NativeRecurrence
 from fredholm.evaluation.recurrence.scan import Scan
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton import TritonFeatureSum, TritonTiled, TritonYat
+from fredholm.evaluation.weighted import Weighted
 from fredholm.kernels import Kernel, Scaled, State, Sum
 
 
@@ -70,7 +69,7 @@ STATEFUL_ROUTES: tuple[StatefulRoute[Any], ...] = (
     ScoreTiled(),
     NeumannScan(),
     HopTiled(),
-    HopSubstitution(),
+    HopSeries(Substitution()),
     FeatureMapSum(),
     BilinearSum(),
     LowRankScan(),
@@ -96,8 +95,9 @@ ROUTES: tuple[Route[Any], ...] = (
     CentralPooling(),
     Woodbury(),
     *STATEFUL_ROUTES,
-    HopSolve(),
-    HopIteration(),
+    HopSeries(Factorisation()),
+    HopSeries(Iteration()),
+    Weighted(),
     TermByTerm(),
     Dense(),
 )
