@@ -1,7 +1,7 @@
 """The evaluation that picks a route, and can say why, and why not the others."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar, final
 
 from torch import Tensor
@@ -152,12 +152,12 @@ class Auto(StatefulEvaluation):
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
-        routes = [route for route in self._made_for(integral) if isinstance(route, StatefulRoute)]
+        routes = (route for route in self._made_for(integral) if isinstance(route, StatefulRoute))
         route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
         return route.advance(integral, state, reset)
 
-    def _made_for(self, integral: Integral[Kernel]) -> list[Route[Any]]:
-        return [route for route in self.routes if route.is_made_for(integral.kernel)]
+    def _made_for(self, integral: Integral[Kernel]) -> Iterator[Route[Any]]:
+        return (route for route in self.routes if route.is_made_for(integral.kernel))
 
     def explain(self, integral: Integral[Kernel]) -> str:
         """See `Evaluation.explain`."""
@@ -171,7 +171,7 @@ AnyRoute = TypeVar("AnyRoute", bound=Route[Any])
 
 
 def _first(
-    routes: Sequence[AnyRoute], integral: Integral[Kernel], reasons_of: Callable[[AnyRoute], list[str]]
+    routes: Iterable[AnyRoute], integral: Integral[Kernel], reasons_of: Callable[[AnyRoute], list[str]]
 ) -> tuple[AnyRoute, dict[str, list[str]]]:
     """The first route without reasons, and those of the routes before it; raises a ValueError if all have some."""
     refusals: dict[str, list[str]] = {}
