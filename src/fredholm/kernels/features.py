@@ -18,8 +18,12 @@ def phases(pos: Tensor, frequencies: Tensor) -> Tensor:
     left in bfloat16.
     """
     dtype = torch.promote_types(pos.dtype, torch.float32)
-    # a product and a sum, because autocast would take a matrix product to low precision
-    return 2 * math.pi * (pos.to(dtype)[..., None, :] * frequencies.to(dtype)).sum(-1)
+    coordinates, waves = pos.to(dtype)[..., None].unbind(-2), frequencies.to(dtype).unbind(-1)
+    # products and sums, because autocast would take a matrix product to low precision
+    theta = coordinates[0] * waves[0]
+    for x, wave in zip(coordinates[1:], waves[1:], strict=True):
+        theta = theta + x * wave
+    return 2 * math.pi * theta
 
 
 def fourier_features(pos: Tensor, frequencies: Tensor) -> Tensor:

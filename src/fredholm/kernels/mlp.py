@@ -219,10 +219,6 @@ class MLP(PairwiseMLP, MultiHead):
         query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
         query_bias = self.input_bias[:, None].expand(1, -1, query_domain.num_points, -1)
         key_bias = self.input_bias.new_zeros(1, *self.input_bias.shape[:1], domain.num_points, self.width)
-        if "query_position" in columns:
-            query_bias = query_bias + _project(self._lift(query_pos), columns["query_position"])
-        if "key_position" in columns:
-            key_bias = key_bias + _project(self._lift(key_pos), columns["key_position"])
         sin_weight = cos_weight = query_phase = key_phase = None
         if "relative_position" in columns and not domain.is_periodic:
             if self.num_frequencies:
@@ -231,6 +227,12 @@ class MLP(PairwiseMLP, MultiHead):
             else:
                 query_bias = query_bias + _project(query_pos.to(dtype), columns["relative_position"])
                 key_bias = key_bias - _project(key_pos.to(dtype), columns["relative_position"])
+        if "query_position" in columns:
+            lifted = self._lift(query_pos) if query_phase is None else query_phase
+            query_bias = query_bias + _project(lifted, columns["query_position"])
+        if "key_position" in columns:
+            lifted = self._lift(key_pos) if key_phase is None else key_phase
+            key_bias = key_bias + _project(lifted, columns["key_position"])
         distance = columns.get("distance")
         return PairwiseForm(
             query_bias=query_bias,
@@ -263,10 +265,11 @@ class MLP(PairwiseMLP, MultiHead):
             displacement = displacement - torch.floor(displacement + 0.5)
         table = self.input_bias.new_zeros(*self.input_bias.shape, *displacement.shape[:-1])
         if "relative_position" in columns and (self.num_frequencies or block.periodic):
-            table = table + torch.einsum("gwf,...f->gw...", columns["relative_position"], self._lift(displacement))
+            lifted = self._lift(displacement).flatten(0, -2)
+            table = table + (columns["relative_position"] @ lifted.mT).unflatten(-1, displacement.shape[:-1])
         if "distance" in columns:
-            distance = _norm(displacement).to(table.dtype)[..., None]
-            table = table + torch.einsum("gwf,...f->gw...", columns["distance"], distance)
+            weight = columns["distance"].view(*self.input_bias.shape, *[1] * len(block.shape))
+            table = table + weight * _norm(displacement).to(table.dtype)
         return table
 
     def extra_repr(self) -> str:
@@ -288,7 +291,8 @@ def _group_sizes(inputs: KernelInputs, lifted: int, content: int) -> dict[str, i
 
 def _project(features: Tensor, weight: Tensor) -> Tensor:
     """`(B', N, f)` with `(G, w, f)` to `(B', G, N, w)`."""
-    return torch.einsum("bnf,gwf->bgnw", features, weight)
+    projected = nn.functional.linear(features, weight.flatten(0, 1))
+    return projected.unflatten(-1, weight.shape[:2]).transpose(1, 2)
 
 
 def _norm(displacement: Tensor) -> Tensor:
