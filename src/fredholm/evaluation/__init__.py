@@ -1,7 +1,6 @@
 """The same integral by different routes, and the choice between them."""
 
-from fredholm.evaluation.at_the_point import AtThePoint
-from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, Auto, Choice, TermByTerm
+from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, AtThePoint, Auto, Choice, TermByTerm
 from fredholm.evaluation.bilinear_sum import BilinearSum
 from fredholm.evaluation.central_pooling import CentralPooling
 from fredholm.evaluation.dense import Dense

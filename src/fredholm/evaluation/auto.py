@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar, final
 
 from torch import Tensor
+from torch.nn.functional import linear
 
-from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.bilinear_sum import BilinearSum
 from fredholm.evaluation.central_pooling import CentralPooling
 from fredholm.evaluation.dense import Dense
-from fredholm.evaluation.evaluation import Evaluation, Route, StatefulEvaluation, StatefulRoute
+from fredholm.evaluation.evaluation import Evaluation, Queries, Route, StatefulEvaluation, StatefulRoute
 from fredholm.evaluation.factorised_sum import FactorisedSum
 from fredholm.evaluation.feature_fft import FeatureFFT
 from fredholm.evaluation.feature_product_scan import FeatureProductScan
@@ -35,7 +35,27 @@ from fredholm.evaluation.toeplitz import Toeplitz
 from fredholm.evaluation.triton import TritonFactorisedSum, TritonTiled, TritonYat
 from fredholm.evaluation.woodbury import Woodbury
 from fredholm.evaluation.yat_tiled import YatTiled
-from fredholm.kernels import Kernel, Scaled, State, Sum
+from fredholm.kernels import Kernel, Pointwise, Scaled, State, Sum
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class AtThePoint(Route[Pointwise]):
+    """For `Pointwise`: κ vanishes unless x = y, and one matrix product for all points is left."""
+
+    marker = Pointwise
+    queries = Queries.AT_POINTS
+
+    def refusals(self, integral: Integral[Pointwise]) -> list[str]:
+        """Refuses nothing; see `Route.refusals`."""
+        return []
+
+    def compute(self, integral: Integral[Pointwise]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
+        if domain.mask is not None or domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+            u = u * kernel.measure(domain)[..., None].to(u.dtype)
+        return linear(u, kernel.weight)
 
 
 @final
