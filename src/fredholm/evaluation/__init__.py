@@ -1,10 +1,9 @@
 """The same integral by different routes, and the choice between them."""
 
-from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
 from fredholm.evaluation.attention.score_tiled import ScoreTiled
-from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, Auto, Choice, TermByTerm
+from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, AtThePoint, Auto, Choice, TermByTerm
 from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT

@@ -62,16 +62,17 @@ class Integral(Generic[K]):
         if query is None:
             shape = (u.shape[0], query_domain.num_points, kernel.query_dim)
             query = u if at_points else u.new_zeros(()).expand(shape)
-        set_once = object.__setattr__  # a frozen dataclass refuses the plain form
-        set_once(self, "kernel", kernel)
-        set_once(self, "u", u)
-        set_once(self, "domain", domain)
-        set_once(self, "query", query)
-        set_once(self, "query_domain", query_domain)
-        set_once(self, "has_query_signal", known)
-        set_once(self, "at_points", at_points)
-        set_once(self, "own_queries", own)
-        set_once(self, "_answers", {})
+        vars(self).update(  # a frozen dataclass refuses the plain form
+            kernel=kernel,
+            u=u,
+            domain=domain,
+            query=query,
+            query_domain=query_domain,
+            has_query_signal=known,
+            at_points=at_points,
+            own_queries=own,
+            _answers={},
+        )
 
     @property
     def arguments(self) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:

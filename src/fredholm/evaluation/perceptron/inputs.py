@@ -10,9 +10,9 @@ Per pair this costs 2w(2d) flops beyond R instead of the 2w·d² of evaluating �
 and the backward pass rebuilds each tile from the inputs alone.
 """
 
+import math
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 
@@ -51,7 +51,7 @@ class Block(NamedTuple):
     @property
     def size(self) -> int:
         """Number of grid points; 0 without a grid."""
-        return int(torch.Size(self.shape).numel()) if self.shape else 0
+        return math.prod(self.shape) if self.shape else 0
 
     @property
     def row(self) -> int:
