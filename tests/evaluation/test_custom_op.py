@@ -12,7 +12,7 @@ from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_sca
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
 from fredholm.evaluation.triton.feature_op import feature_sums_triton
 from fredholm.evaluation.triton.op import mlp_integral_triton
-from fredholm.evaluation.triton.yat_op import yat_sums_triton
+from fredholm.evaluation.triton.yat_tiled import yat_sums_triton
 
 
 def _cubes(tensors: list[Tensor], factor: float) -> list[Tensor]:

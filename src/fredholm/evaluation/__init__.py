@@ -3,7 +3,7 @@
 from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
-from fredholm.evaluation.attention.yat_tiled import YatTiled
+from fredholm.evaluation.attention.score_tiled import ScoreTiled
 from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, Auto, Choice, TermByTerm
 from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
@@ -66,6 +66,7 @@ __all__ = [
     "Queries",
     "Route",
     "Scan",
+    "ScoreTiled",
     "SeparableScan",
     "StatefulEvaluation",
     "StatefulRoute",
@@ -77,7 +78,6 @@ __all__ = [
     "TritonTiled",
     "TritonYat",
     "Woodbury",
-    "YatTiled",
     "as_filtering",
     "share",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor
 from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
-from fredholm.evaluation.attention.yat_tiled import YatTiled
+from fredholm.evaluation.attention.score_tiled import ScoreTiled
 from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
@@ -67,7 +67,7 @@ class TermByTerm(Route[Sum | Scaled]):
 STATEFUL_ROUTES: tuple[StatefulRoute[Any], ...] = (
     FusedAttention(),
     TritonYat(),
-    YatTiled(),
+    ScoreTiled(),
     NeumannScan(),
     HopTiled(),
     HopSubstitution(),

@@ -53,11 +53,6 @@ def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None
     return out[..., :length, :], totals[:, :, -1]
 
 
-def mean_of(sums: Tensor, mass: Tensor) -> Tensor:
-    """Sums over the mass of the past; 0, with gradient 0, where there is none."""
-    return torch.where(mass > 0, sums / torch.where(mass > 0, mass, 1.0), 0.0)
-
-
 def state_refusals(integral: Integral[FeatureFactorised], state: State | None) -> list[str]:
     """Why a state does not lead to these points: their positions would start anew with every chunk."""
     if state is None or integral.domain.times is not None or not integral.kernel.features.reads_position:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain, past_mass, whole_grid
 from fredholm.domains.checks import values_can_be_read
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.heads import weigh_by_head
 
 
@@ -87,7 +88,7 @@ class Kernel(nn.Module, abc.ABC):
         mass = past_mass(domain if query_domain is None else query_domain, domain)
         if self.counts_points:
             mass = mass * domain.counts_per_mass
-        return torch.where(mass > 0, 1 / torch.where(mass > 0, mass, 1.0), 0.0)
+        return divided(1.0, mass)
 
     @final
     def multiplicand(self, u: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fredholm.kernels.attention.yat_product import Softening, UnitScale, working_dtype
+from fredholm.kernels.attention.yat import Softening, UnitScale, working_dtype
 from fredholm.layers.yat_layer import answering_dtype, backward_may_come, start_prototypes
 from fredholm.layers.yat_response import ResponseInputs, yat_response
 from fredholm.layers.yat_response.terms import squares

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.attention.yat_product import Softening, UnitScale
+from fredholm.kernels.attention.yat import Softening, UnitScale
 from fredholm.layers.yat_layer import answering_dtype, backward_may_come, start_prototypes
 from fredholm.layers.yat_response import DenseInputs, yat_dense
 

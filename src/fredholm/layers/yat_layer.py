@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.attention.yat_product import working_dtype
+from fredholm.kernels.attention.yat import working_dtype
 
 
 def start_prototypes(weight: Tensor, num_units: int, *, scaled: bool) -> None:

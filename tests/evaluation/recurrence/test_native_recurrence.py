@@ -8,7 +8,8 @@ from torch import Tensor
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Sequence, Union
 from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, NativeRecurrence, StepLoop
-from fredholm.evaluation.recurrence.cells.op import CellInputs, fused_recurrence_op
+from fredholm.evaluation.recurrence.cell_gradients import CellInputs
+from fredholm.evaluation.recurrence.native import fused_recurrence_op
 from fredholm.kernels import MLP
 from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence
 from tests.contracts.cells import CELLS, assert_near, gradients, pair, state_of

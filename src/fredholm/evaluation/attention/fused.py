@@ -12,7 +12,7 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import State
-from fredholm.kernels.attention.dot_product import DotProduct, DotProductForm
+from fredholm.kernels.attention.attention import DotProduct, DotProductForm
 
 
 @final

@@ -12,6 +12,7 @@ from fredholm.evaluation.evaluation import StatefulRoute, stateful
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals
 from fredholm.kernels import FeatureMapped, State
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.unnormalised_attention import Bilinear
 
 
@@ -74,7 +75,7 @@ def _normalised_pieces(integral: Integral[FeatureMapped]) -> tuple[Tensor, Tenso
 def _mean(sums: Tensor) -> Tensor:
     """`(B, H', H / H', Nq, d + 1)` to `(B, Nq, H·d)`; 0 where the partition function is."""
     numerator, partition = sums[..., :-1], sums[..., -1:]
-    out = torch.where(partition == 0, 0.0, numerator / torch.where(partition == 0, 1.0, partition))
+    out = divided(numerator, partition)
     return out.flatten(1, 2).transpose(1, 2).flatten(2)
 
 

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from fredholm.evaluation.convolution.blocks import Axis, Plan, filtered
 from fredholm.evaluation.convolution.fft import direct_operations
-from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, at_least_float32
+from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute
 from fredholm.kernels import BasisFilter
+from fredholm.kernels.arithmetic import at_least_float32
 
 
 @final

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from fredholm.domains import Domain, whole_grid
 from fredholm.domains.checks import values_can_be_read
-from fredholm.evaluation.convolution.filtering import at_least_float32
 from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.kernels import BasisFilter
+from fredholm.kernels.arithmetic import at_least_float32
 
 SLACK = 1e-3
 """Share of all points' extent by which a reach is widened, for the kernel's own rounding at its ends."""

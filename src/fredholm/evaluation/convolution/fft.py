@@ -7,8 +7,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, at_least_float32, extend, fast_length
+from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, extend, fast_length
 from fredholm.kernels import Stationary
+from fredholm.kernels.arithmetic import at_least_float32
 
 
 @final

@@ -28,11 +28,6 @@ def fast_length(least: int) -> int:
         length += 1
 
 
-def at_least_float32(x: Tensor) -> Tensor:
-    """What transforms compute in."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
 S = TypeVar("S", bound=Stationary, covariant=True)
 
 

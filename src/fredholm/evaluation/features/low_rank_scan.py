@@ -12,8 +12,9 @@ from fredholm.evaluation.evaluation import StatefulRoute
 from fredholm.evaluation.features.maps import MapInputs, feature_maps
 from fredholm.evaluation.features.sides import chunk_elements, feature_inputs, working_dtype
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.running_sums import mean_of, reset_refusals, state_refusals
+from fredholm.evaluation.running_sums import reset_refusals, state_refusals
 from fredholm.kernels import State
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.perceptron.factorised import LowRank
 
 
@@ -63,7 +64,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         lifted = lifted if integral.own_positions else kernel.features.lift(query_domain)
         if query_domain.given_past_mass is not None and (share := kernel.past_share(domain, query_domain)) is not None:
             return self._read(kernel, integral.query, lifted, sums * share[..., None, None].to(sums.dtype)), end
-        return self._read(kernel, integral.query, lifted, mean_of(sums, mass[..., None, None])), end
+        return self._read(kernel, integral.query, lifted, divided(sums, mass[..., None, None])), end
 
     def _sums(self, kernel: LowRank, u: Tensor, domain: Domain, lifted: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_{l < j} ω_l [Ψ_l u_l; u_l] `(B, N + 1, H, r + d)`, without B only r, and Σ_{l < j} ω_l `(B', N + 1)`."""

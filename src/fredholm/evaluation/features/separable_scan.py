@@ -9,8 +9,9 @@ from torch import Tensor
 from fredholm.evaluation.evaluation import StatefulRoute
 from fredholm.evaluation.features.sides import working_dtype
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.running_sums import causal_sums, mean_of, order_refusals, reset_refusals, state_refusals
+from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals, state_refusals
 from fredholm.kernels import State
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.perceptron.factorised import Separable
 
 
@@ -59,6 +60,6 @@ class SeparableScan(StatefulRoute[Separable]):
             phi, psi = phi.to(mass.dtype), psi.to(mass.dtype)
             out, total = causal_sums(phi[:, :, None], psi, weighed, before, self.chunk)
             past = mass.cumsum(1) if count is None else mass.cumsum(1) + count[:, None]
-            mean = mean_of(out[:, :, 0], past[:, None, :, None]) @ form.value.mT.to(mass.dtype)
+            mean = divided(out[:, :, 0], past[:, None, :, None]) @ form.value.mT.to(mass.dtype)
         end = past[:, -1] if u.shape[1] else (mass.new_zeros(1) if count is None else count)
         return mean.transpose(1, 2).flatten(2).to(dtype), (total, end.expand(len(u)))

@@ -12,7 +12,8 @@ from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.features.sides import working_dtype
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import blocks_of
-from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, CentralQueries, measured_energies, quotient
+from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, CentralQueries, measured_energies
 
 
 @final
@@ -51,11 +52,11 @@ class CentralPooling(Route[CentralQueries]):
         centre, energy = self._sum(_energies(form, u.shape[-1]), u, mass)
         with torch.autocast(u.device.type, enabled=False):
             weight, value = form.weight.to(mass.dtype), kernel.value_matrices().to(mass.dtype)
-            central = quotient(centre, energy[..., None])  # q̄: (B, H, c, d)
+            central = divided(centre, energy[..., None])  # q̄: (B, H, c, d)
             mean = self._mean(central @ weight, u, mass)
             for _ in range(form.power_steps - 1):
                 mean = self._mean(mean @ weight.mT @ weight, u, mass)
-            share = quotient(energy, energy.sum(-1, keepdim=True))
+            share = divided(energy, energy.sum(-1, keepdim=True))
             context = (share[:, :, None] @ mean @ value.mT)[:, :, 0]
             gamma = kernel.scale()
             return context if gamma is None else context * gamma.to(mass.dtype)[:, None]
@@ -80,7 +81,7 @@ class CentralPooling(Route[CentralQueries]):
 
         pooled, total = self._sum(part, u, mass)
         sums = pooled if toward.shape[-1] == channels else torch.cat([pooled, total[..., None]], dim=-1)
-        return quotient(sums, total[..., None]).unflatten(1, direction.shape[1:3])
+        return divided(sums, total[..., None]).unflatten(1, direction.shape[1:3])
 
 
 def _energies(form: CentralForm, channels: int) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:

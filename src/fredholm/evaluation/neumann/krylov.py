@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.neumann.system import System
+from fredholm.kernels.arithmetic import divided
 
 
 @final
@@ -103,7 +104,7 @@ def _weight(system: System, adjoint: bool) -> Tensor | None:
     mass = system.mass()
     if mass is None or not adjoint:
         return mass
-    return torch.where(mass > 0, 1 / torch.where(mass > 0, mass, 1.0), 0.0)
+    return divided(1.0, mass)
 
 
 def _inner(a: Tensor, b: Tensor, weight: Tensor | None) -> Tensor:

@@ -13,9 +13,9 @@ from fredholm.evaluation.features.sides import working_dtype
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.heads import each_query_head
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann
-from fredholm.kernels.neumann.hop_norms import divided
 from fredholm.kernels.solve_each import solve
 
 

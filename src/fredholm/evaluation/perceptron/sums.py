@@ -10,6 +10,7 @@ from torch import Tensor
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.perceptron.tiles import Block, FirstLayer, PairInputs, Tiling, length, split_at_block
 from fredholm.evaluation.tiling import Workspace, ranges
+from fredholm.kernels.arithmetic import divided
 
 
 class PairOutputs(NamedTuple):
@@ -307,8 +308,7 @@ class Gradients:
             sums["distance_weight"][g] += (grad_rest @ distances[..., None])[..., 0].sum((0, 1))
             if moves:
                 # the gradient of a distance is taken as 0 where the points coincide
-                apart = distances > 0
-                scale = torch.where(apart, (t.distance_weight[g] @ grad_rest) / torch.where(apart, distances, 1.0), 0.0)
+                scale = divided(t.distance_weight[g] @ grad_rest, distances)
                 grad_steps = [grad + scale * step for grad, step in zip(grad_steps, steps, strict=True)]
         if t.wrapped_weight is not None:
             lifted = first.lifted(steps)

@@ -1,19 +1,173 @@
 """Recurrences with a cell of torch.nn by torch's own fused code."""
 
 import dataclasses
-from typing import final
+from collections.abc import Callable
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
+from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Queries, StatefulRoute
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.recurrence.cells.fused import fused_recurrence
-from fredholm.evaluation.recurrence.cells.op import CellInputs, fused_recurrence_op
-from fredholm.evaluation.recurrence.cells.runs import Runs
+from fredholm.evaluation.recurrence.cell_gradients import CellInputs, CellOutputs, cell_gradients
 from fredholm.kernels import State
 from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "lstm": torch.lstm,
+    "rnn_tanh": torch.rnn_tanh,
+    "rnn_relu": torch.rnn_relu,
+    "gru": torch.gru,
+}
+
+
+@final
+class Runs:
+    """The points that exist, as runs without gaps that each begin in a state of their own.
+
+    Every sequence begins a run, and so does every reset; run k's points are consecutive points of one sequence, those
+    between that do not exist left out. Packed, the first points of all runs come first, then all second ones and so on,
+    the longest run first among equals: the layout of `torch.nn.utils.rnn.PackedSequence`.
+
+    Attributes:
+        source: index of each packed point in the `(B * T)` points, in packed order.
+        batch_sizes: number of runs that have a k-th point, for every k; on the CPU.
+        order: runs, the longest first.
+        rank: place of each run in `order`.
+        first, last: index of the run that each sequence begins with and ends in, `(B,)`.
+    """
+
+    source: Tensor
+    batch_sizes: Tensor
+    order: Tensor
+    rank: Tensor
+    first: Tensor
+    last: Tensor
+
+    @classmethod
+    def of(cls, mask: Tensor | None, reset: Tensor | None) -> Self | None:
+        """The runs of sequences; None where each is one run in which nothing is missing.
+
+        Args:
+            mask: `(B, T)` bool, True = this point exists; None = all exist.
+            reset: `(B, T)` bool, True = a run begins with this point, or the next one that exists; None = nowhere.
+        """
+        given = reset if mask is None else mask
+        if given is None:
+            return None
+        exists = torch.ones_like(given) if mask is None else mask
+        reset = torch.zeros_like(given) if reset is None else reset
+        if bool((exists & ~reset).all()):
+            return None
+        found = cls()
+        batch, length = exists.shape
+        begun = reset.flatten().cumsum(0).reshape(batch, length)
+        run = begun + torch.arange(batch, device=exists.device)[:, None]
+        found.last = run[:, -1]
+        found.first = torch.cat([run.new_zeros(1), found.last[:-1] + 1])
+        existing = exists.flatten().nonzero().squeeze(-1)
+        run = run.flatten()[existing]
+        lengths = torch.bincount(run, minlength=int(found.last[-1]) + 1)
+        found.order = lengths.argsort(descending=True, stable=True)
+        found.rank = torch.empty_like(found.order)
+        found.rank[found.order] = torch.arange(len(lengths), device=run.device)
+        place = torch.arange(len(existing), device=run.device) - (lengths.cumsum(0) - lengths)[run]
+        sizes = torch.bincount(place)
+        packed = (sizes.cumsum(0) - sizes)[place] + found.rank[run]
+        found.source = torch.empty_like(existing)
+        found.source[packed] = existing
+        found.batch_sizes = sizes.cpu()
+        return found
+
+    def pack(self, u: Tensor) -> Tensor:
+        """`(B, T, d)` to the packed points, `(points, d)`."""
+        return u.flatten(0, 1).index_select(0, self.source)
+
+    def unpack(self, packed: Tensor, batch: int, length: int) -> Tensor:
+        """The packed points, `(points, d)`, to `(B, T, d)`, 0 at points that do not exist."""
+        flat = packed.new_zeros(batch * length, packed.shape[-1]).index_copy(0, self.source, packed)
+        return flat.reshape(batch, length, -1)
+
+    def begin(self, state: Tensor) -> Tensor:
+        """States of sequences, `(B, n)`, to those in which the runs begin, the longest first; 0 after a reset."""
+        return state.new_zeros(len(self.order), state.shape[-1]).index_copy(0, self.first, state)[self.order]
+
+    def end(self, begun: Tensor, ended: Tensor) -> Tensor:
+        """The state at the end of each sequence, from those in which all runs began and those with points ended."""
+        return torch.cat([ended, begun[len(ended) :]])[self.rank[self.last]]
+
+
+def fused_recurrence(inputs: CellInputs, mode: str) -> CellOutputs:
+    """The output and the state at the end, in differentiable operations; `mode` as in `CellRecurrence`."""
+    u, runs = inputs.u, Runs.of(inputs.mask, inputs.reset)
+    state = tuple(part for part in (inputs.hidden, inputs.cell) if part is not None)
+    if u.numel() == 0:
+        return _results(_nothing(inputs), state)
+    if runs is None:
+        return _results(*_call(u, None, state, inputs, mode))
+    begun = tuple(runs.begin(part) for part in state)
+    if len(runs.batch_sizes) == 0:
+        return _results(_nothing(inputs), tuple(runs.end(part, part[:0]) for part in begun))
+    running = int(runs.batch_sizes[0])
+    packed, ended = _call(runs.pack(u), runs.batch_sizes, tuple(part[:running] for part in begun), inputs, mode)
+    ends = tuple(runs.end(*pair) for pair in zip(begun, ended, strict=True))
+    return _results(runs.unpack(packed, *u.shape[:2]), ends)
+
+
+def _results(out: Tensor, state: State) -> CellOutputs:
+    return CellOutputs(out, state[0], state[1] if len(state) > 1 else None)
+
+
+def _nothing(inputs: CellInputs) -> Tensor:
+    """Zeros in place of the output, with zero gradients."""
+    never = torch.zeros((), dtype=torch.bool, device=inputs.u.device)
+    return torch.where(never, torch.nn.functional.linear(inputs.u, inputs.weight_ih[: inputs.hidden.shape[-1]]), 0.0)
+
+
+def _call(
+    u: Tensor, batch_sizes: Tensor | None, state: State, inputs: CellInputs, mode: str
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One layer, forwards, without dropout, of signals `(B, T, d)` or packed ones `(points, d)`."""
+    biases = [bias for bias in (inputs.bias_ih, inputs.bias_hh) if bias is not None]
+    # cuDNN and oneDNN keep what a backward pass reads only in training mode
+    settings = ([inputs.weight_ih, inputs.weight_hh, *biases], bool(biases), 1, 0.0, torch.is_grad_enabled(), False)
+    hidden = [part[None] for part in state]
+    before = hidden if mode == "lstm" else hidden[0]
+    if batch_sizes is None:
+        out, *ended = _FUNCTIONS[mode](u, before, *settings, True)
+    else:
+        out, *ended = _FUNCTIONS[mode](u, batch_sizes, before, *settings)
+    return out, tuple(part[0] for part in ended)
+
+
+def _contiguous(inputs: CellInputs, mode: str) -> CellOutputs:
+    out, hidden, cell = fused_recurrence(inputs, mode)
+    return CellOutputs(out.contiguous(), hidden.contiguous(), None if cell is None else cell.contiguous())
+
+
+def _like(inputs: CellInputs, mode: str) -> CellOutputs:
+    (batch, length, _), hidden, cell = inputs.u.shape, inputs.hidden, inputs.cell
+    return CellOutputs(
+        inputs.u.new_empty(batch, length, hidden.shape[-1]),
+        hidden.new_empty(hidden.shape),
+        None if cell is None else cell.new_empty(cell.shape),
+    )
+
+
+# traced, torch's own functions unroll into nodes for every point: seconds to compile for each hundred points
+fused_recurrence_op = Operator(
+    "fused_recurrence",
+    CellInputs,
+    CellOutputs,
+    _contiguous,
+    _like,
+    cell_gradients,
+    keeps=("out",),
+    instead="IntegralOperator(kernel, evaluation=StepLoop()) has all derivatives",
+)
+"""The recurrence, which the compiler does not look into."""
 
 
 @final
@@ -58,9 +212,8 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
             kernel.check_state(state, batch)
         u = u.to(kernel.weight_ih.dtype)
         mask = None if domain.mask is None else domain.mask.expand(batch, length)
-        if not values_can_be_read(mask, reset):
-            inputs = CellInputs.of(u, state, kernel.weights, mask, reset)
-            out, *ended = fused_recurrence_op(inputs, kernel.mode)
-            return out, tuple(part for part in ended if part is not None)
+        inputs = CellInputs.of(u, state, kernel.weights, mask, reset)
         with torch.autocast(u.device.type, enabled=False):
-            return fused_recurrence(u, state, kernel.weights, kernel.mode, Runs.of(mask, reset))
+            run = fused_recurrence if values_can_be_read(mask, reset) else fused_recurrence_op
+            out, *ended = run(inputs, kernel.mode)
+        return out, tuple(part for part in ended if part is not None)

@@ -11,9 +11,11 @@ from fredholm.evaluation.evaluation import Queries, StatefulRoute
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
-from fredholm.evaluation.recurrence.tiling import window_size
 from fredholm.kernels import Kernel, State
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence, MatrixRecurrence
+
+LEAST_WINDOW = 16
+"""Points whose states are held at one time, at least."""
 
 
 @final
@@ -115,7 +117,7 @@ class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
             h.to(form.rates.dtype),
             None if reset is None else (~reset).to(value.dtype),
         )
-        window = window_size(state_size, elements)
+        window = max(LEAST_WINDOW, elements // max(state_size, 1))
         out, h, _ = diagonal_scan(inputs, form.holds_input, window, max_chunks, self.chunk or 0)
         return out, h
 

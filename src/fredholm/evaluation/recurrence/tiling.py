@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-LEAST_WINDOW = 16
-
 
 class Block(NamedTuple):
     """`chunks` chunks of `length` points in a row, from point `start` on, that are run at once."""
@@ -23,11 +21,6 @@ def blocks(size: int, chunk: int) -> list[Block]:
     chunks, rest = divmod(size, chunk)
     found = [Block(0, chunks, chunk), Block(size - rest, 1, rest)]
     return [block for block in found if block.chunks and block.length]
-
-
-def window_size(state_size: int, max_elements: int) -> int:
-    """Points whose states are held at one time: as many as fit `max_elements` numbers, but `LEAST_WINDOW` at least."""
-    return max(LEAST_WINDOW, max_elements // max(state_size, 1))
 
 
 def chunk_size(points: int, max_chunks: int) -> int:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
 from fredholm.kernels.attention.value_mixing import Normalised
 from fredholm.kernels.kernel import State, Stateful
@@ -165,8 +166,7 @@ class LinearAttention(FeatureMapped, Stateful):
         mass = mass + psi
         shared = self.num_heads // self.projections.num_kv_heads
         phi = phi.to(total.dtype).unflatten(1, (-1, shared))  # (B, H', H / H', r)
-        partition = phi @ mass[..., None]
-        out = torch.where(partition == 0, 0.0, phi @ total / torch.where(partition == 0, 1.0, partition))
+        out = divided(phi @ total, phi @ mass[..., None])
         return out.flatten(1).to(value.dtype), (total, mass)
 
     def extra_repr(self) -> str:

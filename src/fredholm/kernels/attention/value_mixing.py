@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.kernel import Kernel
 
 
@@ -121,6 +122,4 @@ class Normalised(ValueMixing):
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
         numerator = self.numerator(u, query, self.visible(domain, query_domain))
         partition = (self.pair_mass(domain, numerator.dtype) * numerator).sum(-1, keepdim=True)
-        # not `partition > 0`: NaN stays NaN
-        density = torch.where(partition == 0, 0.0, numerator / torch.where(partition == 0, 1.0, partition))
-        return density.to(u.dtype)
+        return divided(numerator, partition).to(u.dtype)

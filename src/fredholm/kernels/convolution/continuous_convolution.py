@@ -42,6 +42,7 @@ from torch import Tensor, nn
 from fredholm.domains import Domain, GridBlock
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.sequence import SPACING
+from fredholm.kernels.arithmetic import at_least_float32, wide_dtype
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.kernel_network import KernelActivation, KernelNetwork, WeightNormalised
 from fredholm.kernels.convolution.stationary import check_channels
@@ -233,7 +234,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
 
     def features_on(self, displacement: Tensor, keys: GridBlock | None) -> Tensor:
         """See `BasisFilter.features_on`: with `smoothing`, Σ_t G_t h(δ + t) on a grid finer than in training."""
-        wide = displacement.to(torch.promote_types(displacement.dtype, torch.float32))
+        wide = at_least_float32(displacement)
         reached = self._reaches(wide)[..., None]
         wide = torch.where(reached, wide, 0.0)  # so that nothing beyond the reach overflows
         if keys is None or not self.smoothing:
@@ -251,7 +252,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
         """δ, in the parameters' precision, but at least float32: differences are taken before."""
         share = displacement / self.scale.to(displacement.dtype)
         place = 2 * share - 1 if self.is_causal else share
-        return place.to(torch.promote_types(self.output_layer.direction.dtype, torch.float32))
+        return place.to(wide_dtype(self.output_layer.direction))
 
     def _reaches(self, displacement: Tensor) -> Tensor:
         """Whether κ does not vanish, `(...)` bool."""

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
+from fredholm.kernels.arithmetic import at_least_float32
 
 
 @final
@@ -68,9 +69,8 @@ class WeightNormalised(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W, `(out, in)`, in at least float32."""
-        wide = torch.promote_types(self.direction.dtype, torch.float32)
         with torch.autocast(self.direction.device.type, enabled=False):
-            return self.magnitude.to(wide) * nn.functional.normalize(self.direction.to(wide), dim=1)
+            return at_least_float32(self.magnitude) * nn.functional.normalize(at_least_float32(self.direction), dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(..., in)` to `(..., out)`."""

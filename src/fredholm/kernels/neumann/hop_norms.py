@@ -102,8 +102,3 @@ class RowNorm(HopNorm):
     def following(self, row: Tensor, before: Tensor) -> Tensor:
         """See `HopNorm.following`."""
         return row.abs().sum((-2, -1))
-
-
-def divided(scores: Tensor, norm: Tensor) -> Tensor:
-    """φ / c, and 0 where c = 0; NaN stays NaN."""
-    return torch.where(norm == 0, 0.0, scores / torch.where(norm == 0, 1.0, norm))

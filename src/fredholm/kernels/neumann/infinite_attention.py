@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
 from fredholm.kernels.heads import each_query_head
 from fredholm.kernels.kernel import State, Stateful
 from fredholm.kernels.neumann.discount import Discount
-from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm, divided
+from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm
 from fredholm.kernels.neumann.neumann import HopActivation, HopForm, Neumann, activate_hop, check_radius
 
 

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.head_projections import check_heads
 from fredholm.kernels.attention.value_mixing import ValueMixing
 from fredholm.kernels.neumann.discount import Discount
@@ -88,11 +89,11 @@ def central_weights(q: Tensor, mass: Tensor, form: CentralForm) -> Tensor:
     """a by its definition, `(B, H, N)`, from q `(B, H, N, d)` and ω `(B', 1, N)`; 0 where ω is."""
     measured = measured_energies(q, mass, form.groups)
     energy = measured.sum(2)  # E: (B, H, c)
-    central = quotient(measured.mT @ q, energy[..., None])
+    central = divided(measured.mT @ q, energy[..., None])
     weight = _weights(q, central, mass)
     for _ in range(form.power_steps - 1):
         weight = _weights(q, (mass[..., None] * weight).mT @ q, mass)
-    share = quotient(energy, energy.sum(-1, keepdim=True))
+    share = divided(energy, energy.sum(-1, keepdim=True))
     mixed = (weight @ share[..., None])[..., 0]
     return torch.where(mass > 0, mixed, 0.0)
 
@@ -107,13 +108,7 @@ def measured_energies(q: Tensor, mass: Tensor, groups: Tensor | None) -> Tensor:
 
 def _weights(q: Tensor, central: Tensor, mass: Tensor) -> Tensor:
     score = torch.relu(q @ central.mT)  # (B, H, N, c)
-    return quotient(score, (mass[..., None] * score).sum(2, keepdim=True))
-
-
-def quotient(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Their quotient; 0, with gradient 0, where the denominator is 0."""
-    # not `denominator > 0`: NaN stays NaN
-    return torch.where(denominator == 0, 0.0, numerator / torch.where(denominator == 0, 1.0, denominator))
+    return divided(score, (mass[..., None] * score).sum(2, keepdim=True))
 
 
 @final

@@ -24,10 +24,11 @@ from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
+from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.value_mixing import ValueMixing
 from fredholm.kernels.heads import each_query_head
 from fredholm.kernels.neumann.discount import Discount
-from fredholm.kernels.neumann.hop_norms import HopNorm, HopScores, divided
+from fredholm.kernels.neumann.hop_norms import HopNorm, HopScores
 from fredholm.kernels.solve_each import solve_each
 
 HopActivation = Literal["relu", "gelu", "abs", "identity"]

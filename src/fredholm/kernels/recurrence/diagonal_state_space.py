@@ -22,6 +22,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
+from fredholm.kernels.arithmetic import at_least_float32
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 Start = Literal["legs", "lin", "inv"]
@@ -86,8 +87,7 @@ class DiagonalStateSpace(DiagonalRecurrence):
 
     def rates(self) -> Tensor:
         """See `DiagonalRecurrence.rates`: A, in its own unit of time."""
-        dtype = torch.promote_types(self.log_decay.dtype, torch.float32)
-        return torch.complex(-self.log_decay.to(dtype).exp(), self.frequency.to(dtype))
+        return torch.complex(-at_least_float32(self.log_decay).exp(), at_least_float32(self.frequency))
 
     def diagonal_form(self, u: Tensor) -> DiagonalForm:
         """See `DiagonalRecurrence.diagonal_form`; the same for every signal."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
+from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.kernel import State
 from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurrence
 
@@ -63,14 +64,14 @@ class LinearRNN(MatrixRecurrence):
 
     def initial_state(self, batch_size: int) -> State:
         """h = 0, `(B, n)`; see `Stateful.initial_state`."""
-        dtype = torch.promote_types(self.transition.dtype, torch.float32)
+        dtype = wide_dtype(self.transition)
         return (self.transition.new_zeros(batch_size, self.state_dim, dtype=dtype),)
 
     def matrix_form(
         self, domain: Domain, batch_size: int, state: State | None = None, reset: Tensor | None = None
     ) -> MatrixForm:
         """See `MatrixRecurrence.matrix_form`; constant in time."""
-        dtype = torch.promote_types(self.transition.dtype, torch.float32)
+        dtype = wide_dtype(self.transition)
         read_in, feedthrough = self.input_weight, self.feedthrough
         if self.bias is not None:
             read_in = torch.cat([read_in, self.bias[:, None]], dim=-1)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
+from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.kernel import State
 from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurrence
 from fredholm.kernels.solve_each import solve
@@ -93,7 +94,7 @@ class LinearSystem(MatrixRecurrence):
 
     def initial_state(self, batch_size: int) -> State:
         """h = 0, `(B, n)`, and no time yet, `(B,)` float64; see `Stateful.initial_state`."""
-        dtype = torch.promote_types(self.rates.dtype, torch.float32)
+        dtype = wide_dtype(self.rates)
         h = self.rates.new_zeros(batch_size, self.state_dim, dtype=dtype)
         return h, h.new_full((batch_size,), -torch.inf, dtype=torch.float64)
 
@@ -107,7 +108,7 @@ class LinearSystem(MatrixRecurrence):
         """
         since = self.initial_state(1)[1] if state is None else state[1]
         steps, until = _steps(domain, since, reset, self.step_size, self.first_step)
-        dtype = torch.promote_types(self.rates.dtype, torch.float32)
+        dtype = wide_dtype(self.rates)
         with torch.autocast(self.rates.device.type, enabled=False):
             transition, read_in = discretise(
                 self.rates.to(dtype), self.input_weight.to(dtype), steps.to(dtype), self.rule

@@ -17,6 +17,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
+from fredholm.kernels.arithmetic import at_least_float32, wide_dtype
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 InputRule = Literal["euler", "zoh"]
@@ -82,14 +83,13 @@ class SelectiveStateSpace(DiagonalRecurrence):
 
     def rates(self) -> Tensor:
         """See `DiagonalRecurrence.rates`."""
-        return -self.log_a.to(torch.promote_types(self.log_a.dtype, torch.float32)).exp().mT
+        return -at_least_float32(self.log_a).exp().mT
 
     def diagonal_form(self, u: Tensor) -> DiagonalForm:
         """See `DiagonalRecurrence.diagonal_form`."""
         content = nn.functional.linear(u, self.content_weight)
         low_rank, read_in, read_out = content.split([self.rank, self.state_dim, self.state_dim], dim=-1)
-        dtype = torch.promote_types(u.dtype, torch.float32)
-        steps = nn.functional.linear(low_rank, self.step_weight).to(dtype) + self.step_bias
+        steps = nn.functional.linear(low_rank, self.step_weight).to(wide_dtype(u)) + self.step_bias
         steps = nn.functional.softplus(steps)
         is_held = self.input_rule == "zoh"
         return DiagonalForm(

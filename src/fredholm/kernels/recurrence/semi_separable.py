@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Sequence
+from fredholm.kernels.arithmetic import at_least_float32
 from fredholm.kernels.kernel import State, Stateful
 
 
@@ -172,12 +173,12 @@ class DiagonalForm(NamedTuple):
     def accumulating(self) -> "DiagonalForm":
         """The same in float32 at least, the precision in which states are kept."""
         return DiagonalForm(
-            rates=_at_least_float32(self.rates),
-            steps=_at_least_float32(self.steps),
-            scale=None if self.scale is None else _at_least_float32(self.scale),
-            input=_at_least_float32(self.input),
-            output=_at_least_float32(self.output),
-            feedthrough=None if self.feedthrough is None else _at_least_float32(self.feedthrough),
+            rates=at_least_float32(self.rates),
+            steps=at_least_float32(self.steps),
+            scale=None if self.scale is None else at_least_float32(self.scale),
+            input=at_least_float32(self.input),
+            output=at_least_float32(self.output),
+            feedthrough=None if self.feedthrough is None else at_least_float32(self.feedthrough),
             holds_input=self.holds_input,
         )
 
@@ -259,7 +260,3 @@ def _at_every_channel(weights: Tensor) -> Tensor:
 
 def _real(value: Tensor) -> Tensor:
     return value.real if value.is_complex() else value
-
-
-def _at_least_float32(part: Tensor) -> Tensor:
-    return part.to(torch.promote_types(part.dtype, torch.float32))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.kernels.attention.yat_product import response
+from fredholm.kernels.attention.yat import response
 from fredholm.layers.yat_response.differentiate import Totals, differentiate
 from fredholm.layers.yat_response.respond import Answers, kept_dtype, respond
 from fredholm.layers.yat_response.terms import Terms

@@ -4,13 +4,43 @@ The outputs are the states, so that all gates come from one matrix product a seq
 point to point is a loop. Gates are named as in the kernels' files; d_x is the derivative of the loss by x.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from fredholm.kernels import State
+
+
+class CellInputs(NamedTuple):
+    """What a recurrence is computed from."""
+
+    u: Tensor  # the signal, (B, T, d), in the dtype of the weights
+    hidden: Tensor  # h before the first point: (B, n)
+    cell: Tensor | None  # c before it, of an LSTM
+    weight_ih: Tensor  # as in `CellRecurrence`
+    weight_hh: Tensor
+    bias_ih: Tensor | None
+    bias_hh: Tensor | None
+    mask: Tensor | None  # (B, T) bool, True = this point exists; None: all exist
+    reset: Tensor | None  # (B, T) bool, True = the state is cleared before this point; None: nowhere
+
+    @classmethod
+    def of(cls, u: Tensor, state: State, weights: Sequence[Tensor], mask: Tensor | None, reset: Tensor | None) -> Self:
+        """From the parts of a state and `CellRecurrence.weights`."""
+        hidden, cell = state if len(state) == 2 else (*state, None)
+        weight_ih, weight_hh, bias_ih, bias_hh = weights if len(weights) == 4 else (*weights, None, None)
+        return cls(u, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, mask, reset)
+
+
+class CellOutputs(NamedTuple):
+    """What a recurrence gives."""
+
+    out: Tensor  # h at every point, 0 at those that do not exist: (B, T, n)
+    hidden: Tensor  # h at the end: (B, n)
+    cell: Tensor | None  # c at the end, of an LSTM
 
 
 class Slopes(NamedTuple):
@@ -23,32 +53,19 @@ class Slopes(NamedTuple):
     cell_to_h: Tensor | None  # of h by c
 
 
-def recurrence_gradients(
-    grads: list[Tensor],
-    out: Tensor,
-    u: Tensor,
-    state: State,
-    weights: list[Tensor],
-    mode: str,
-    mask: Tensor | None,
-    reset: Tensor | None,
-) -> list[Tensor]:
-    """Gradients by the signal, the parts of the state before the first point, and the weights.
-
-    Args:
-        grads: derivatives by the output, `(B, T, n)`, and by the parts of the state at the end, `(B, n)`.
-        out: what the recurrence gave, `(B, T, n)`.
-        u, state, weights, mode: what it was given; see `fused_recurrence`.
-        mask: `(B, T)` bool, True = this point exists; None = all exist.
-        reset: `(B, T)` bool, True = the state is cleared before this point; None = nowhere.
-    """
-    exists = u.new_ones(u.shape[:2], dtype=torch.bool) if mask is None else mask
-    keep = torch.ones_like(exists) if reset is None else ~reset
+def cell_gradients(
+    inputs: CellInputs, outputs: CellOutputs, grads: CellOutputs, wanted: frozenset[str], mode: str
+) -> dict[str, Tensor]:
+    """The gradients of all inputs, by name, from those of the outputs; `mode` as in `CellRecurrence`."""
+    u, out, d_h, d_c = inputs.u, outputs.out, grads.hidden, grads.cell
+    if out.numel() == 0:
+        return {"hidden": d_h} if d_c is None else {"hidden": d_h, "cell": d_c}
+    exists = u.new_ones(u.shape[:2], dtype=torch.bool) if inputs.mask is None else inputs.mask
+    keep = torch.ones_like(exists) if inputs.reset is None else ~inputs.reset
     absent = (~exists[..., None]).to(out.dtype)
-    before = _carried(state[0], absent, out * exists[..., None], keep)
-    slopes = _slopes(mode, out, u, before, state, weights, exists, keep)
-    d_out = torch.where(exists[..., None], grads[0], 0.0)
-    d_h, d_c, drives = grads[1], grads[2] if len(grads) > 2 else None, []
+    before = _carried(inputs.hidden, absent, out * exists[..., None], keep)
+    slopes = _slopes(inputs, mode, out, before, exists, keep)
+    d_out, drives = torch.where(exists[..., None], grads.out, 0.0), []
     for t in range(u.shape[1] - 1, -1, -1):
         d_h = d_h + d_out[:, t]
         drive = d_h[:, None]
@@ -58,13 +75,18 @@ def recurrence_gradients(
             d_c = d_c * slopes.cell_carry[:, t] * keep[:, t, None]
         drives.append(drive)
         past = d_h * slopes.carry[:, t] if slopes.carry is not None else 0.0
-        d_h = ((drive * slopes.by_state[:, t]).flatten(1) @ weights[1] + past) * keep[:, t, None]
+        d_h = ((drive * slopes.by_state[:, t]).flatten(1) @ inputs.weight_hh + past) * keep[:, t, None]
     driven = torch.stack(drives[::-1], dim=1)
     d_input, d_state = (driven * slopes.by_input).flatten(2), (driven * slopes.by_state).flatten(2)
-    d_weights = [d_input.flatten(0, 1).mT @ u.flatten(0, 1), d_state.flatten(0, 1).mT @ before.flatten(0, 1)]
-    if len(weights) == 4:
-        d_weights += [d_input.sum((0, 1)), d_state.sum((0, 1))]
-    return [d_input @ weights[0], d_h, *([] if d_c is None else [d_c]), *d_weights]
+    found = {
+        "u": d_input @ inputs.weight_ih,
+        "hidden": d_h,
+        "weight_ih": d_input.flatten(0, 1).mT @ u.flatten(0, 1),
+        "weight_hh": d_state.flatten(0, 1).mT @ before.flatten(0, 1),
+        "bias_ih": d_input.sum((0, 1)),
+        "bias_hh": d_state.sum((0, 1)),
+    }
+    return found if d_c is None else {**found, "cell": d_c}
 
 
 def _carried(first: Tensor, factor: Tensor, added: Tensor, keep: Tensor) -> Tensor:
@@ -77,18 +99,16 @@ def _carried(first: Tensor, factor: Tensor, added: Tensor, keep: Tensor) -> Tens
     return torch.stack(rows, dim=1)
 
 
-def _slopes(
-    mode: str, h: Tensor, u: Tensor, before: Tensor, state: State, weights: list[Tensor], exists: Tensor, keep: Tensor
-) -> Slopes:
+def _slopes(inputs: CellInputs, mode: str, h: Tensor, before: Tensor, exists: Tensor, keep: Tensor) -> Slopes:
     """The derivatives of the cell; at points that do not exist it passes on what it was given."""
-    from_input = linear(u, weights[0], weights[2] if len(weights) == 4 else None)
-    from_state = linear(before, weights[1], weights[3] if len(weights) == 4 else None)
+    from_input = linear(inputs.u, inputs.weight_ih, inputs.bias_ih)
+    from_state = linear(before, inputs.weight_hh, inputs.bias_hh)
     here, absent = exists[..., None], (~exists[..., None]).to(h.dtype)
-    if mode == "lstm":
+    if inputs.cell is not None:
         i, f, g, o = (from_input + from_state).chunk(4, dim=-1)
         i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
         forget, write = torch.where(here, f, 1.0), torch.where(here, i * g, 0.0)
-        c_before = _carried(state[1], forget, write, keep)
+        c_before = _carried(inputs.cell, forget, write, keep)
         squashed = torch.tanh(forget * c_before + write)
         slope = torch.stack(
             [g * i * (1 - i), c_before * f * (1 - f), i * (1 - g.square()), squashed * o * (1 - o)], dim=2
