@@ -182,7 +182,7 @@ def test_autocast_solves_in_float32(route):
 def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
     made = problem(options, Sequence(7), dtype)
     kernel, u, route = made.kernel, made.u, routes_for(options)[-1]
-    assert isinstance(route, HopTiled) or by(route, Substitution)
+    assert isinstance(route, HopTiled | HopSeries)
     assert isinstance(kernel, InfiniteAttention)
     tolerance = 2e-6 if dtype == torch.float32 else 1e-12
     assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
@@ -202,7 +202,7 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
 @pytest.mark.parametrize("options", [v for v in EVERY.values() if v.get("is_causal")], ids=str)
 def test_a_state_hands_gradients_on(options):
     made, route = problem(options, Sequence(7)), routes_for(options)[-1]
-    assert isinstance(route, HopTiled) or by(route, Substitution)
+    assert isinstance(route, HopTiled | HopSeries)
     leaves = [made.u.requires_grad_(), *made.kernel.parameters()]
     whole = route.integrate(Integral(made.kernel, made.u, Sequence(7)))
     state = route.run(Integral(made.kernel, made.u[:, :3], Sequence(3)))[1]
