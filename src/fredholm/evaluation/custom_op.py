@@ -72,7 +72,7 @@ class Operator(Generic[In, Out, Options]):
         results: Sequence[str] | None = None,
         keeps: Sequence[str] = (),
         forgets: Sequence[str] = (),
-        plain: Callable[..., Given] | None = None,
+        plain: Callable[..., Sequence[Tensor]] | None = None,
         plain_backward: Callable[..., dict[str, Tensor]] | None = None,
         instead: str = DENSE,
     ) -> None:
@@ -189,10 +189,10 @@ class _Forward(_Opaque):
             raise self.lacks(what)
         found = self.operator.plain(self.operator.inputs(*tensors), *options)
         if len(found) == len(self.operator.outputs._fields):
-            return _travelling(found, tensors)
+            return list(found)
         by_place = dict(zip(self.operator.results, found, strict=True))
-        like = self.fake(tensors, *options)
-        return [torch.zeros_like(t) if by_place.get(i) is None else by_place[i] for i, t in enumerate(like)]
+        like = enumerate(self.fake(tensors, *options))
+        return [by_place[i] if i in by_place else torch.zeros_like(t) for i, t in like]
 
     def save(self, ctx: Any, tensors: Given, results: list[Tensor]) -> None:
         """Keeps inputs and outputs, or their shapes."""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fredholm.kernels.attention.yat_product import Softening, UnitScale, working_dtype
 from fredholm.layers.yat_layer import answering_dtype, backward_may_come, start_prototypes
-from fredholm.layers.yat_response import yat_response
+from fredholm.layers.yat_response import ResponseInputs, yat_response
 from fredholm.layers.yat_response.terms import squares
 
 Padding = Literal["valid", "same"] | int | tuple[int, ...]
@@ -119,16 +119,15 @@ class YatConvolution(nn.Module, ABC):
         units, epsilon = (1, self.groups, self.out_channels // self.groups, 1), self.softening()
         bias, scale = None if self.bias is None else self.bias.to(working), None if self.scale is None else self.scale()
         places = math.prod(dot.shape[2:])
-        out, _ = yat_response(
+        inputs = ResponseInputs(
             dot.reshape(len(x), *units[1:3], places),
             patch.reshape(len(x), self.groups, 1, places),
             squares(weight.flatten(1)).view(units),
             None if bias is None else bias.view(units),
             epsilon,
             scale,
-            dtype,
-            backward_may_come(x, weight, bias, epsilon, scale),
         )
+        out, _ = yat_response(inputs, dtype, backward_may_come(x, weight, bias, epsilon, scale))
         return out.view(dot.shape)
 
     def _convolve(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fredholm.kernels.attention.yat_product import Softening, UnitScale
 from fredholm.layers.yat_layer import answering_dtype, backward_may_come, start_prototypes
-from fredholm.layers.yat_response import yat_dense
+from fredholm.layers.yat_response import DenseInputs, yat_dense
 
 
 @final
@@ -83,7 +83,7 @@ class YatDense(nn.Module):
         epsilon, scale = self.softening(), None if self.scale is None else self.scale()
         keep = backward_may_come(x, self.weight, self.bias, epsilon, scale)
         rows = x.reshape(-1, self.in_features).to(dtype)
-        out, _ = yat_dense(rows, self.weight.to(dtype), self.bias, epsilon, scale, keep)
+        out, _ = yat_dense(DenseInputs(rows, self.weight.to(dtype), self.bias, epsilon, scale), keep)
         return out.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fredholm.kernels import yat
-from fredholm.layers.yat_response import dense_op, yat_dense
+from fredholm.layers.yat_response import DenseInputs, dense_op, yat_dense
 
 
 def inputs(m, n, d, dtype, *, has_bias, has_scale) -> list[Any]:
@@ -24,7 +24,7 @@ def compare(given, tolerance):
     leaves = [term for term in given if term is not None]
     # the oracle in float64, from the same rounded numbers
     exact: list[Any] = [None if term is None else term.detach().double().requires_grad_() for term in given]
-    out, expected = yat_dense(*given, True)[0], formula(*exact)
+    out, expected = yat_dense(DenseInputs(*given), True)[0], formula(*exact)
     assert out.dtype == given[0].dtype
     # positive, so that the gradients of the two numbers do not cancel
     grad = torch.rand_like(out)
@@ -51,7 +51,7 @@ def test_is_the_formula_in_value_and_every_gradient(monkeypatch, m, n, d, has_bi
 
 def test_equals_the_formula_to_a_millionth_at_a_layers_size():
     x, w = torch.randn(64, 768), 1.4 / 768**0.5 * torch.randn(3072, 768)
-    out = yat_dense(x, w, None, torch.tensor(1e-3), None, False)[0]
+    out = yat_dense(DenseInputs(x, w, None, torch.tensor(1e-3), None), False)[0]
     expected = yat(x.double(), w.double())
     assert (out - expected).abs().max() <= 1e-6 * expected.max()
 
@@ -64,7 +64,7 @@ def test_long_vectors_in_half_the_width_stay_finite(has_bias):
     b = torch.randn(8).bfloat16().requires_grad_() if has_bias else None
     epsilon, scale = (torch.tensor(value, requires_grad=True) for value in (1e-3, 382.0))
     leaves = [x.requires_grad_(), w.requires_grad_(), *([] if b is None else [b])]
-    out = yat_dense(x, w, b, epsilon, scale, True)[0]
+    out = yat_dense(DenseInputs(x, w, b, epsilon, scale), True)[0]
     assert out.isfinite().all()
     for grad in torch.autograd.grad(out, [*leaves, scale], torch.ones_like(out)):
         assert grad.isfinite().all()
@@ -72,9 +72,9 @@ def test_long_vectors_in_half_the_width_stay_finite(has_bias):
 
 def test_a_point_without_gradient_costs_none():
     given = inputs(6, 3, 4, torch.float64, has_bias=False, has_scale=False)
-    whole = torch.autograd.grad(yat_dense(*given, True)[0].square().sum(), given[1])
+    whole = torch.autograd.grad(yat_dense(DenseInputs(*given), True)[0].square().sum(), given[1])
     x = given[0].detach()
-    part = torch.autograd.grad(yat_dense(x, *given[1:], True)[0].square().sum(), given[1])
+    part = torch.autograd.grad(yat_dense(DenseInputs(x, *given[1:]), True)[0].square().sum(), given[1])
     torch.testing.assert_close(whole, part)
 
 
@@ -82,8 +82,8 @@ def test_a_point_without_gradient_costs_none():
 @pytest.mark.parametrize("has_scale", [False, True])
 def test_passes_gradcheck_and_registration(has_bias, has_scale):
     given = inputs(5, 3, 4, torch.float64, has_bias=has_bias, has_scale=has_scale)
-    assert torch.autograd.gradcheck(lambda *terms: yat_dense(*terms, True)[0], given)
-    report = torch.library.opcheck(yat_dense, (*given, True))
+    assert torch.autograd.gradcheck(lambda *terms: yat_dense(DenseInputs(*terms), True)[0], given)
+    report = torch.library.opcheck(torch.ops.fredholm.yat_dense.default, (given, True))
     assert set(report.values()) == {"SUCCESS"}
 
 
@@ -93,7 +93,7 @@ def test_forward_mode_and_second_derivatives(has_bias, has_scale):
     given = inputs(3, 2, 4, torch.float64, has_bias=has_bias, has_scale=has_scale)
 
     def respond(*terms):
-        return yat_dense(*terms, True)[0]
+        return yat_dense(DenseInputs(*terms), True)[0]
 
     assert torch.autograd.gradcheck(respond, given, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(respond, given, check_fwd_over_rev=True)
@@ -103,7 +103,7 @@ def test_forward_mode_and_second_derivatives(has_bias, has_scale):
 def test_what_is_not_finite_shows_in_its_row_only(bad):
     x, w = torch.randn(3, 4), torch.randn(2, 4)
     x[1, 2] = bad
-    out, _ = yat_dense(x, w, None, torch.tensor(1e-3), None, True)
+    out, _ = yat_dense(DenseInputs(x, w, None, torch.tensor(1e-3), None), True)
     assert out[1].isnan().all()
     assert out[[0, 2]].isfinite().all()
 
@@ -118,6 +118,6 @@ def test_stores_a_byte_an_entry_besides_its_inputs_and_output(has_bias, planes):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        out, _ = yat_dense(*given, True)
+        out, _ = yat_dense(DenseInputs(*given), True)
     own = {term.untyped_storage().data_ptr() for term in (*given, out) if term is not None}
     assert sum(size for place, size in saved.items() if place not in own) == planes * out.numel()

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.layers.yat_response import response_op, yat_response
+from fredholm.layers.yat_response import ResponseInputs, response_op, yat_response
 from fredholm.layers.yat_response.tiling import blocks
 
 NUMBER = torch.tensor
@@ -32,7 +32,7 @@ def inputs(shape, dtype, *, has_bias, has_scale, near=False) -> list[Any]:
 
 def compare(given, tolerance):
     leaves = [term for term in given if term is not None]
-    out, _ = yat_response(*given, given[0].dtype, True)
+    out, _ = yat_response(ResponseInputs(*given), given[0].dtype, True)
     expected = formula(*given)
     torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
     grad = torch.randn_like(out)
@@ -68,7 +68,7 @@ def test_distances_that_round_below_zero_have_no_gradient(dtype, has_bias):
     compare(given, 1e-4 if dtype == torch.float32 else 1e-10)
     # among such entries alone nothing of |x|² and |w|² is left
     only = torch.where(below, 1.0, 0.0).to(dtype)
-    out, _ = yat_response(*given, dtype, True)
+    out, _ = yat_response(ResponseInputs(*given), dtype, True)
     for ours in torch.autograd.grad(out, [query_square, key_square], only):
         assert not ours.any()
 
@@ -81,7 +81,7 @@ def test_zeros_have_no_gradient_and_no_nan():
     # ε and s so small that their product is 0 in float32
     given[4] = NUMBER(2e-38, dtype=torch.float64, requires_grad=True)
     given[5] = NUMBER(1e-10, requires_grad=True)
-    out, _ = yat_response(*given, torch.float32, True)
+    out, _ = yat_response(ResponseInputs(*given), torch.float32, True)
     found = torch.autograd.grad(out, [term for term in given if term is not None], torch.ones_like(out))
     for value in (out, *found):
         assert not value.any()
@@ -91,7 +91,7 @@ def test_an_inverse_near_the_floor_of_the_float_is_no_nan():
     # S so small that Y underflows: r comes back as 0 in place of 1e-30
     dot = NUMBER(1e-30).view(1, 1, 1, 1).requires_grad_()
     one = torch.ones(1, 1, 1, 1)
-    out, _ = yat_response(dot, one, one, None, NUMBER(1e-3), None, torch.float32, True)
+    out, _ = yat_response(ResponseInputs(dot, one, one, None, NUMBER(1e-3), None), torch.float32, True)
     (grad,) = torch.autograd.grad(out, dot)
     assert out.item() == 0
     assert grad.item() == pytest.approx(1e-30, abs=1e-29)
@@ -100,8 +100,9 @@ def test_an_inverse_near_the_floor_of_the_float_is_no_nan():
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_half_the_width_rounds_the_output_only(has_bias):
     given = inputs((3, 2, 5, 7), torch.float32, has_bias=has_bias, has_scale=True)
-    out, kept = yat_response(*given, torch.bfloat16, True)
+    out, kept = yat_response(ResponseInputs(*given), torch.bfloat16, True)
     assert out.dtype == torch.bfloat16
+    assert kept is not None
     assert kept.dtype == (torch.bfloat16 if has_bias else torch.int8)
     expected = formula(*given)
     torch.testing.assert_close(out.float(), expected, rtol=4e-3, atol=0)
@@ -117,26 +118,26 @@ def test_half_the_width_rounds_the_output_only(has_bias):
 def test_passes_gradcheck_and_registration(has_bias, has_scale):
     given = inputs((2, 2, 3, 2), torch.float64, has_bias=has_bias, has_scale=has_scale)
     given: list[Any] = [None if term is None else term.detach().requires_grad_() for term in given]
-    assert torch.autograd.gradcheck(lambda *terms: yat_response(*terms, torch.float64, True)[0], given)
-    report = torch.library.opcheck(yat_response, (*given, torch.float64, True))
+    assert torch.autograd.gradcheck(lambda *terms: yat_response(ResponseInputs(*terms), torch.float64, True)[0], given)
+    report = torch.library.opcheck(torch.ops.fredholm.yat_response.default, (given, torch.float64, True))
     assert set(report.values()) == {"SUCCESS"}
 
 
 def test_a_second_derivative_is_refused_not_wrong():
     given = inputs((2, 1, 3, 2), torch.float64, has_bias=False, has_scale=False)
-    out, _ = yat_response(*given, torch.float64, True)
+    out, _ = yat_response(ResponseInputs(*given), torch.float64, True)
     (grad,) = torch.autograd.grad(out.sum(), given[0], create_graph=True)
     with pytest.raises(NotImplementedError, match=r"yat_response has no second derivative.*kernels\.yat"):
         grad.sum().backward()
     assert torch.autograd.gradcheck(
-        lambda *terms: yat_response(*terms, torch.float64, True)[0], given, check_forward_ad=True
+        lambda *terms: yat_response(ResponseInputs(*terms), torch.float64, True)[0], given, check_forward_ad=True
     )
 
 
 def test_nothing_is_kept_where_no_backward_comes():
     given = inputs((2, 1, 3, 2), torch.float64, has_bias=True, has_scale=False)
-    _, kept = yat_response(*given, torch.float64, False)
-    assert kept.numel() == 0
+    _, kept = yat_response(ResponseInputs(*given), torch.float64, False)
+    assert kept is None
 
 
 @pytest.mark.parametrize("shape", SHAPES)

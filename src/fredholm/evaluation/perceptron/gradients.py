@@ -1,12 +1,19 @@
-"""The backward pass: every tile is built again, used, and dropped. Legend: `inputs.py`."""
+"""The backward pass: every tile is built again, used, and dropped; and the operator. Legend: `inputs.py`."""
 
 from typing import final
 
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.perceptron.inputs import IntegralInputs, length
-from fredholm.evaluation.perceptron.integral import Integral, Tile, activate_into, activation_gradient_into, add_product
+from fredholm.evaluation.custom_op import Operator
+from fredholm.evaluation.perceptron.inputs import IntegralInputs, IntegralOutputs, length
+from fredholm.evaluation.perceptron.integral import (
+    Integral,
+    Tile,
+    activate_into,
+    activation_gradient_into,
+    add_product,
+)
 from fredholm.evaluation.perceptron.tiling import ranges
 from fredholm.kernels.arithmetic import divided
 
@@ -15,20 +22,19 @@ from fredholm.kernels.arithmetic import divided
 class Gradients:
     """Sums the gradients of all tensors over the tiles of an integral, in at least float32.
 
-    `wanted` has one entry a tensor; gradients of weights, phases and positions are left 0 where nobody wants them.
+    Those of weights, phases and positions are left 0 where they are not `wanted`.
     """
 
-    def __init__(self, integral: Integral, wanted: list[bool]) -> None:
-        self.integral = integral
-        self.wanted = dict(zip(IntegralInputs._fields, wanted, strict=True))
+    def __init__(self, integral: Integral, wanted: frozenset[str]) -> None:
+        self.integral, self.wanted = integral, wanted
         device, dtype = integral.t.query.device, integral.accumulator
         zeros = (torch.zeros(t.shape, dtype=dtype, device=device) for t in integral.t[:-1])
         self.sums = IntegralInputs._make([*zeros, integral.t.seen])
         # held in the layout of the products that feed them
         self.key_bias = torch.zeros_like(self.sums.key_bias.mT, memory_format=torch.contiguous_format)
 
-    def run(self, grad: Tensor) -> list[Tensor]:
-        """Gradients of all tensors but `seen`, from that of the integral, `(B, G, Nq, d_out)`."""
+    def run(self, grad: Tensor) -> dict[str, Tensor]:
+        """Gradients of all tensors, from that of the integral, `(B, G, Nq, d_out)`."""
         op = self.integral
         for g in range(op.kernels):
             op.first.select(g)
@@ -54,7 +60,7 @@ class Gradients:
                 add_product(grad_last[None], sums.view(1, -1, last.shape[0]).to(grad.dtype).mT, grad_out[None])
             self._fold_table(g)
         self.sums.key_bias.copy_(self.key_bias.mT)
-        return [total.to(t.dtype) for total, t in zip(self.sums[:-1], op.t[:-1], strict=True)]
+        return self.sums._asdict()
 
     def _select_table(self, g: int) -> None:
         """Where the gradient of kernel g's displacement table is summed: by window where windows are held whole."""
@@ -116,7 +122,7 @@ class Gradients:
         t, sums = self.integral.t, self.sums
         of_batch = b if t.weights.shape[0] > 1 else slice(0, 1)
         sums.key[b, g, k] += grad_values * t.weights[of_batch, k, None]
-        if self.wanted["weights"]:
+        if "weights" in self.wanted:
             grad_weights = (grad_values * t.key[b, g, k]).sum(-1)
             sums.weights[of_batch, k] += grad_weights.sum_to_size(length(of_batch), length(k))
 
@@ -155,12 +161,12 @@ class Gradients:
         if t.distance_weight.numel():
             distances = op.first.distances(geo, q, k)
             sums.distance_weight[g] += (grad_rest @ distances[..., None])[..., 0].sum((0, 1))
-            if self.wanted["query_pos"] or self.wanted["key_pos"]:
+            if self.wanted & {"query_pos", "key_pos"}:
                 self._distances(t.distance_weight[g] @ grad_rest, distances, geo, q, k)
         if t.sin_weight.numel():
             grad_flat = grad_rest.flatten(1, 2)
             self._rotation((grad_flat @ t.key_phase[geo, k]).view(*grad_rest.shape[:3], -1), g, geo, q)
-            if self.wanted["key_phase"]:
+            if "key_phase" in self.wanted:
                 sums.key_phase[geo, k] += grad_flat.mT @ op.first.rotated(geo, q)
 
     def _distances(self, grad_distances: Tensor, distances: Tensor, geo: slice, q: slice, k: slice) -> None:
@@ -176,8 +182,31 @@ class Gradients:
         sin_q, cos_q = t.query_phase[geo, q, None].chunk(2, dim=-1)
         sums.cos_weight[g] += (on_sin * sin_q + on_cos * cos_q).sum((0, 1))
         sums.sin_weight[g] += (on_cos * sin_q - on_sin * cos_q).sum((0, 1))
-        if self.wanted["query_phase"]:
+        if "query_phase" in self.wanted:
             sin_w, cos_w = t.sin_weight[g], t.cos_weight[g]
             grad_sin = (on_sin * cos_w + on_cos * sin_w).sum(2)
             grad_cos = (on_cos * cos_w - on_sin * sin_w).sum(2)
             sums.query_phase[geo, q] += torch.cat([grad_sin, grad_cos], dim=-1)
+
+
+def _forward(inputs: IntegralInputs, block: list[int], activation: str, tiling: list[int]) -> IntegralOutputs:
+    return IntegralOutputs(Integral(inputs, block, activation, tiling).forward())
+
+
+def _like(inputs: IntegralInputs, block: list[int], activation: str, tiling: list[int]) -> IntegralOutputs:
+    return IntegralOutputs(inputs.query.new_empty(*inputs.query.shape[:3], inputs.output_weight.shape[-1]))
+
+
+mlp_integral = Operator(
+    "mlp_integral",
+    IntegralInputs,
+    IntegralOutputs,
+    _forward,
+    _like,
+    lambda inputs, _, grads, wanted, *options: Gradients(Integral(inputs, *options), wanted).run(grads.out),
+)
+"""The integral, of tensors in one dtype but for `seen`.
+
+Its options: the fields of `Block`, its shape last, where no shape means no grid; "gelu", "gelu_tanh" or "relu"; and the
+fields of `Tiling`.
+"""

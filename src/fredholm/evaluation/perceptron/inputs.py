@@ -41,6 +41,12 @@ class IntegralInputs(NamedTuple):
     seen: Tensor  # number of leading keys each query may see, int64 (B', Nq)
 
 
+class IntegralOutputs(NamedTuple):
+    """What an integral gives."""
+
+    out: Tensor  # Σ_j ω_j W h_ij u_j, without the constant part of the kernel: (B, G, Nq, d_out)
+
+
 class Block(NamedTuple):
     """Where the grid lies: its queries, in reversed order, from `query_start`, its keys from `key_start`."""
 

@@ -34,8 +34,8 @@ class Tile(NamedTuple):
 class Integral:
     """One integral: its tensors by name, the order of its tiles, and the layers after the first."""
 
-    def __init__(self, tensors: list[Tensor], block: list[int], activation: str, tiling: list[int]) -> None:
-        self.t = IntegralInputs(*tensors)
+    def __init__(self, inputs: IntegralInputs, block: list[int], activation: str, tiling: list[int]) -> None:
+        self.t = inputs
         self.block = Block(block[0], block[1], tuple(block[2:]))
         self.activation = activation
         self.tiling = Tiling(*tiling)

@@ -58,7 +58,7 @@ def in_tiles(tile_elements: int | None) -> PairIntegral:
         batch, _, num_queries, dim = inputs.query.shape
         num_keys, width = inputs.key.shape[2], inputs.output_weight.shape[1]
         tiling = choose_tiling(batch, num_queries, num_keys, width, dim, elements)
-        return mlp_integral(list(inputs), block, activation, list(tiling))
+        return mlp_integral(inputs, block, activation, list(tiling)).out
 
     return integral
 

@@ -12,32 +12,24 @@ from fredholm.evaluation.triton.table_gradient import gather_table_kernel, relat
 from fredholm.evaluation.triton.tiles import Tile, choose_tile, launch
 
 
-def gradients(
-    grad: Tensor, tensors: list[Tensor], block: list[int], activation: str, wanted: list[bool]
-) -> list[Tensor]:
-    """Gradients of all tensors but `seen`; arguments as in `mlp_integral_triton_backward`."""
-    return Gradients(Problem(tensors, block, activation), grad, wanted).run()
-
-
 @final
 class Gradients:
-    """Sums the gradients of all tensors in float32; those of phases and positions are 0 where nobody wants them."""
+    """Sums the gradients of all tensors in float32; those of phases and positions are 0 where they are not `wanted`."""
 
-    def __init__(self, problem: Problem, grad: Tensor, wanted: list[bool]) -> None:
-        self.problem, self.t = problem, problem.t
-        self.wanted = dict(zip(IntegralInputs._fields, wanted, strict=True))
+    def __init__(self, problem: Problem, grad: Tensor, wanted: frozenset[str]) -> None:
+        self.problem, self.t, self.wanted = problem, problem.t, wanted
         self.grad = grad.contiguous()
         device = grad.device
         zeros = (torch.zeros(t.shape, dtype=torch.float32, device=device) for t in self.t[:-1])
         self.sums = IntegralInputs._make([*zeros, self.t.seen])
 
-    def run(self) -> list[Tensor]:
-        """All gradients, in the order and the dtypes of `IntegralInputs`."""
+    def run(self) -> dict[str, Tensor]:
+        """All gradients."""
         self._of_queries()
         self._of_keys()
         if self.problem.block.size:
             self._of_table()
-        return [total.to(t.dtype) for total, t in zip(self.sums[:-1], self.t[:-1], strict=True)]
+        return self.sums._asdict()
 
     def _of_queries(self) -> None:
         """What queries own: themselves, the weights of P, of the rotation and of the distance."""

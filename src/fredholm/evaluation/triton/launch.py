@@ -22,14 +22,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.perceptron.inputs import IntegralInputs
 from fredholm.evaluation.triton.problem import Problem, padded
 from fredholm.evaluation.triton.sums import sums_kernel
 from fredholm.evaluation.triton.tiles import choose_tile, launch
 
 
-def integral(tensors: list[Tensor], block: list[int], activation: str) -> Tensor:
+def integral(inputs: IntegralInputs, block: list[int], activation: str) -> Tensor:
     """The integral, `(B, G, Nq, d_out)`; arguments as in `mlp_integral_triton`."""
-    problem = Problem(tensors, block, activation)
+    problem = Problem(inputs, block, activation)
     t, kernels, width, dim = problem.t, problem.kernels, problem.width, problem.dim
     total = problem.batch * problem.num_queries
     out = t.query.new_empty(kernels, total, problem.out_dim)

@@ -19,18 +19,18 @@ OWNERS_PER_PROGRAM = 8
 class Owned:
     """Launches the backward kernel for all owners of one kind, some at a time, and adds up what it leaves.
 
-    `wanted` tells by name whose gradients somebody wants.
+    `wanted` names those whose gradients somebody wants.
     """
 
-    def __init__(self, problem: Problem, wanted: dict[str, bool], *, own_queries: bool) -> None:
+    def __init__(self, problem: Problem, wanted: frozenset[str], *, own_queries: bool) -> None:
         self.problem, self.own_queries = problem, own_queries
         self.side = "query" if own_queries else "key"
         self.points = problem.num_queries if own_queries else problem.num_keys
         self.total = problem.batch * self.points
         self.value_dim = problem.dim if own_queries else problem.out_dim
         frequencies = problem.relative["FREQUENCIES"]
-        phase = frequencies > 0 and wanted[f"{self.side}_phase"]
-        pos = problem.relative["DISTANCE"] and wanted[f"{self.side}_pos"]
+        phase = frequencies > 0 and f"{self.side}_phase" in wanted
+        pos = problem.relative["DISTANCE"] and f"{self.side}_pos" in wanted
         d, e = padded(problem.dim), padded(self.value_dim)
         summed = 2 * d + 4 * frequencies if own_queries else d + e + (2 * frequencies if phase else 0)
         self.tile = choose_tile(problem.width, summed, d + e + 2 * frequencies, problem.t.query.dtype)

@@ -16,8 +16,8 @@ enough to stay in its cache."""
 class Problem:
     """One integral's tensors, contiguous and by role, and the constants of its kernels."""
 
-    def __init__(self, tensors: list[Tensor], block: list[int], activation: str) -> None:
-        self.t = t = IntegralInputs(*(tensor.contiguous() for tensor in tensors))
+    def __init__(self, inputs: IntegralInputs, block: list[int], activation: str) -> None:
+        self.t = t = IntegralInputs(*(tensor.contiguous() for tensor in inputs))
         self.block = Block(block[0], block[1], tuple(block[2:]))
         self.batch, self.kernels, self.num_queries, self.dim = t.query.shape
         self.num_keys, self.width, self.out_dim = t.key.shape[2], t.key_bias.shape[-1], t.output_weight.shape[-1]

@@ -61,4 +61,4 @@ class TritonTiled(Route[PairwiseMLP]):
 
 
 def _fused(inputs: IntegralInputs, block: list[int], activation: str) -> Tensor:
-    return mlp_integral_triton(list(inputs), block, activation)
+    return mlp_integral_triton(inputs, block, activation).out

@@ -1,6 +1,6 @@
 """Sums over Yat scores on a GPU, forward and backward.
 
-Legend (beside that of `yat_sums/forward.py` and `backward.py`)
+Legend (beside that of `attention/sums/forward.py` and `backward.py`)
     σ, Z      reference score and sum of a row, kept from the forward pass
 
 The forward pass keeps the largest score so far, as fused softmax attention does. Backward, every tile is built twice:
@@ -89,7 +89,7 @@ def yat_forward(t: YatInputs, settings: Settings) -> tuple[Tensor, Tensor, Tenso
 
 def yat_backward(
     grad: Tensor, out: Tensor, reference: Tensor, total: Tensor, t: YatInputs, settings: Settings
-) -> YatInputs:
+) -> dict[str, Tensor]:
     """Gradients of queries, keys, values, ε and, where they are, masses; in float32."""
     heads = t.query.shape[0] * t.query.shape[1]
     arguments: dict[str, Any] = {
@@ -113,6 +113,7 @@ def yat_backward(
         grid = (tile.blocks(t.key.shape[2]), heads, 1)
         own = {"by_key": by_key, "by_value": by_value, "by_mass": by_mass}
         launch(yat_key_kernel, grid, tile, {**arguments, **own})
-    mass = by_mass.sum(1).sum_to_size(t.mass.shape) if t.mass.numel() else by_mass
-    none = total.new_empty(0)
-    return YatInputs(by_query, by_key, by_value, -squares.sum(), none, mass, none, none)
+    found = {"query": by_query, "key": by_key, "value": by_value, "epsilon": -squares.sum()}
+    if t.mass.numel():
+        found["mass"] = by_mass.sum(1).sum_to_size(t.mass.shape)
+    return found

@@ -59,4 +59,4 @@ class TritonYat(StatefulRoute[YatScored]):
 
 
 def _fused(inputs: YatInputs, normaliser: list[float]) -> Tensor:
-    return yat_sums_triton(list(inputs), normaliser)[0]
+    return yat_sums_triton(inputs, normaliser).out

@@ -14,7 +14,7 @@ free of cancellation, since S < 0 has v ≤ 1/8. A byte an entry holds σ, and 2
 does not decide (C + 2 b may be negative) and r itself is stored, ±∞ where D is at its floor: there r = ±√(Y / (s ε)).
 """
 
-from fredholm.layers.yat_response.dense_op import yat_dense
-from fredholm.layers.yat_response.response_op import yat_response
+from fredholm.layers.yat_response.dense_op import DenseInputs, yat_dense
+from fredholm.layers.yat_response.response_op import ResponseInputs, yat_response
 
-__all__ = ["yat_dense", "yat_response"]
+__all__ = ["DenseInputs", "ResponseInputs", "yat_dense", "yat_response"]

@@ -1,5 +1,7 @@
 """The responses of one block, with scratch arrays that stay in cache; see the package for the formulas."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -7,6 +9,13 @@ from fredholm.layers.yat_response.terms import Terms
 
 # what the byte of an entry says besides the sign of S
 AT_FLOOR = 2
+
+
+class Answers(NamedTuple):
+    """What units answer."""
+
+    out: Tensor  # Y
+    kept: Tensor | None  # what the backward needs besides Y and its inputs, of the same shape; None: none may come
 
 
 def kept_dtype(out_dtype: torch.dtype, *, has_bias: bool) -> torch.dtype:

@@ -21,7 +21,7 @@ def test_operator_registration(monkeypatch):
     TritonTiled().integrate(Integral(problem.kernel, problem.u, BOTH))
     tensors, *rest = calls[0]
     leaves = [t if t.dtype == torch.int64 else t.detach().requires_grad_() for t in tensors]
-    report = torch.library.opcheck(mlp_integral_triton, (leaves, *rest))
+    report = torch.library.opcheck(torch.ops.fredholm.mlp_integral_triton.default, (leaves, *rest))
     assert set(report.values()) == {"SUCCESS"}
 
 
