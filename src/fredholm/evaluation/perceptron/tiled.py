@@ -12,8 +12,8 @@ from torch import Tensor
 from fredholm.domains import GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.perceptron.gradients import mlp_integral
 from fredholm.evaluation.perceptron.inputs import IntegralInputs
-from fredholm.evaluation.perceptron.op import mlp_integral
 from fredholm.evaluation.perceptron.tiling import choose_tiling
 from fredholm.kernels import PairwiseMLP
 from fredholm.kernels.perceptron.mlp import PairwiseForm
