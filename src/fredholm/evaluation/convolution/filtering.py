@@ -72,8 +72,7 @@ class FilterRoute(Route[S]):
         filtering = integral.once(as_filtering)
         if isinstance(filtering, str):
             raise ValueError(f"{self.name} refuses this integral: {filtering}")
-        uniform = domain.uniform_parts is not None and len(domain.uniform_parts) == 1
-        if not (kernel.counts_points and uniform and domain.mask is None):
+        if not (kernel.counts_points and domain.is_uniform and domain.mask is None):
             u = u * kernel.measure(domain).to(u.dtype)[..., None]
         image = u.unflatten(1, filtering.keys.shape).movedim(-1, 1)
         return self.filtered(image, filtering).flatten(2).transpose(1, 2)
