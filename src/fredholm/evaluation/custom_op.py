@@ -210,7 +210,8 @@ class _Forward(_Opaque):
         wanted, own = ctx.needs_input_grad[_FIXED:], self.operator
         if all(grad is None for grad in grads):
             return [None] * len(wanted)
-        inputs, outputs = ctx.saved_tensors[: len(wanted)], ctx.saved_tensors[len(wanted) :]
+        saved = ctx.saved_tensors  # read once: a second time, checkpoints have none
+        inputs, outputs = saved[: len(wanted)], saved[len(wanted) :]
         kept = [t if i in own.keeps else None for i, t in enumerate(outputs)]
         given = [
             _received(grad, t) if i in own.results else None
