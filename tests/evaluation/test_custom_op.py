@@ -1,5 +1,6 @@
 """What `Operator` makes of a declaration."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -46,6 +47,11 @@ def _forward(inputs: Factors, factor: float) -> Products:
     return Products(factor * x**3, product, x**2, None if shift is None else factor * shift)
 
 
+def _like(inputs: Factors, factor: float) -> Products:
+    cube, product, square = (torch.empty_like(inputs.x) for _ in range(3))
+    return Products(cube, product, square, None if inputs.shift is None else torch.empty_like(inputs.shift))
+
+
 def _backward(
     inputs: Factors, outputs: Products, grads: Products, wanted: frozenset[str], factor: float
 ) -> dict[str, Tensor]:
@@ -65,7 +71,7 @@ products = Operator(
     Factors,
     Products,
     _forward,
-    lambda inputs, _: Products(*(None if t is None else torch.empty_like(t) for t in (*[inputs.x] * 3, inputs.shift))),
+    _like,
     _backward,
     results=("cube", "product"),
     keeps=("square",),
@@ -132,6 +138,14 @@ def test_a_gradient_that_is_left_out_is_zero() -> None:
     torch.testing.assert_close(gradient, torch.zeros_like(X))
 
 
+def test_gradients_have_the_dtypes_and_shapes_of_the_inputs() -> None:
+    given = [X, Y.float(), None, None, None, X**2, None, X, X, None, None]
+    backward = torch.ops.fredholm.test_products_backward.default
+    torch.library.opcheck(backward, (given, [True, True, False], 2.0), test_utils=("test_schema", "test_faketensor"))
+    to_x, to_y = backward(given, [True, True, False], 2.0)
+    assert (to_x.dtype, to_y.dtype, to_y.shape) == (torch.float64, torch.float32, (2,))
+
+
 def test_what_is_forgotten_takes_no_memory() -> None:
     CALLS.clear()
     saved = []
@@ -147,7 +161,7 @@ def test_results_have_memory_of_their_own() -> None:
         "test_parts",
         Factors,
         Factors,
-        lambda inputs: Factors(inputs.x, inputs.x[:1]),
+        lambda inputs: Factors(inputs.x, (2 * inputs.x)[:1]),
         lambda inputs: Factors(torch.empty_like(inputs.x), torch.empty_like(inputs.x[:1])),
         lambda inputs, outputs, grads, wanted: {"x": grads.x, "y": grads.x},
     )
@@ -191,11 +205,10 @@ def test_one_graph_with_the_same_numbers() -> None:
 def test_vmap_takes_entries_along_any_dimension(in_dims: tuple[int | None, int | None]) -> None:
     x, y = (torch.randn(2, 2, generator=torch.Generator().manual_seed(i), dtype=torch.float64) for i in range(2))
 
-    def both(function, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return function(Factors(x, y), 2.0)[:2]
+    def both(function: Callable[..., Products], x: Tensor, y: Tensor) -> list[Tensor | None]:
+        return list(function(Factors(x, y), 2.0)[:2])
 
-    got = vmap(lambda x, y: both(products, x, y), in_dims=in_dims)(x, y)
-    expected = vmap(lambda x, y: both(_forward, x, y), in_dims=in_dims)(x, y)
+    got, expected = (vmap(lambda x, y, f=f: both(f, x, y), in_dims=in_dims)(x, y) for f in (products, _forward))
     torch.testing.assert_close(got, expected)
 
 
