@@ -386,11 +386,8 @@ def _pulled_back(
 
 def _this_level() -> contextlib.AbstractContextManager[Any]:
     """Under transforms, a node may be made for one of them."""
-    return (
-        enable_single_level_autograd_function()
-        if torch._C._are_functorch_transforms_active()
-        else contextlib.nullcontext()
-    )
+    has_transforms = torch._C._are_functorch_transforms_active()
+    return enable_single_level_autograd_function() if has_transforms else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
@@ -413,18 +410,9 @@ def differentiable(
     backward: Callable[..., Any] | None = None,
     *,
     setup_context: Callable[[Any, tuple[Any, ...], Any], None] | None = None,
-    plain: Callable[..., Any] | None = None,
-    instead: str = DENSE,
 ) -> None:
-    """Gives an operator its derivatives and `vmap`.
-
-    Args:
-        op: the operator; its arguments are tensors, lists of tensors, and options.
-        backward, setup_context: its gradient, as `torch.library.register_autograd` takes it; None: that of `plain`.
-        plain: the same function in differentiable operations; None: there is no derivative but `backward`.
-        instead: what to do where a derivative is lacking, for the error.
-    """
-    rule = _Rule(op, backward, setup_context, plain, instead)
+    """Gives an operator `vmap`, and a gradient as `torch.library.register_autograd` takes it; no other derivative."""
+    rule = _Rule(op, backward, setup_context)
     with warnings.catch_warnings():
         # PyTorch's own rule came with the operator, and it tells of the first one that is replaced
         warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
@@ -432,45 +420,20 @@ def differentiable(
     op.register_vmap(_one_by_one(op))
 
 
-def pullback(
-    plain: Callable[[list[Tensor]], Sequence[Tensor]],
-    grads: Sequence[Tensor],
-    tensors: Sequence[Tensor],
-    there: Sequence[bool] | None = None,
-) -> list[Tensor]:
-    """The gradients of all tensors from those of `plain(tensors)`, in differentiable operations.
-
-    They are 0 for what is not differentiable, and empty where not `there`; None: all are there.
-    """
-    there = [True] * len(tensors) if there is None else there
-    found = _pulled_back(plain, grads, tensors, there, create_graph=True)
-    return [
-        t.new_empty(0) if not kept else torch.zeros_like(t) if g is None else g
-        for g, t, kept in zip(found, tensors, there, strict=True)
-    ]
-
-
 @final
 class _Rule:
     """What an operator does where tensors may want gradients or have tangents, one level of transforms at a time."""
 
-    def __init__(
-        self,
-        op: CustomOpDef,
-        backward: Callable[..., Any] | None,
-        setup_context: Callable[[Any, tuple[Any, ...], Any], None] | None,
-        plain: Callable[..., Any] | None,
-        instead: str,
-    ) -> None:
+    def __init__(self, op: CustomOpDef, backward: Any, setup_context: Any) -> None:
         self.op, self.name = op._opoverload, op._qualname
-        self.backward, self.setup_context, self.plain, self.instead = backward, setup_context, plain, instead
+        self.backward, self.setup_context = backward, setup_context
         self.node = type(op._name, (_OldNode,), {})
 
     def __call__(self, keyset: Any, *args: Any) -> Any:
         """The results of the operator."""
         tensors = list(_tensors(args))
         if any(unpack_dual(t).tangent is not None for t in tensors):
-            return self.differentiated(_FORWARD, args)
+            raise self.lacks(_FORWARD)
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             call = _Call(self, keyset, args)
             with _this_level():
@@ -484,11 +447,9 @@ class _Rule:
         with torch._C._AutoDispatchBelowAutograd():
             return self.op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
-    def differentiated(self, what: str, args: Sequence[Any]) -> Any:
-        """The results by the plain form; without one, an error that says which derivative is lacking."""
-        if self.plain is None:
-            raise NotImplementedError(f"{self.name.removesuffix('_backward')} has no {what}: {self.instead}")
-        return self.plain(*args)
+    def lacks(self, what: str) -> NotImplementedError:
+        """That there is no such derivative."""
+        return NotImplementedError(f"{self.name.removesuffix('_backward')} has no {what}: {DENSE}")
 
 
 @final
@@ -510,9 +471,7 @@ class _OldNode(torch.autograd.Function):
         with _levels_below():
             results = call.rule.below(call.keyset, args)
         ctx.call, call.results = call, _emptied([results])
-        if call.rule.setup_context is None:
-            ctx.save_for_backward(*tensors)
-        else:
+        if call.rule.setup_context is not None:
             call.rule.setup_context(ctx, tuple(args), results)
         return tuple(_tensors([results]))
 
@@ -521,20 +480,10 @@ class _OldNode(torch.autograd.Function):
         """The gradients of the call, which has none, and of the tensors."""
         call: _Call = ctx.call
         if call.rule.backward is None:
-            return None, *_pulled_back(
-                lambda tensors: list(_tensors([call.rule.differentiated(_SECOND, _filled(call.args, tensors))])),
-                grads,
-                ctx.saved_tensors,
-                ctx.needs_input_grad[1:],
-                create_graph=torch.is_grad_enabled(),
-            )
-        flat, ctx.needs_input_grad = ctx.needs_input_grad, tuple(_filled(call.args, ctx.needs_input_grad[1:]))
-        try:
-            results = _filled(call.results, grads)[0]
-            found = call.rule.backward(ctx, *(results if isinstance(results, tuple) else (results,)))
-        finally:
-            ctx.needs_input_grad = flat
-        return None, *_by_tensor(call.args, found if isinstance(found, tuple) else (found,))
+            raise call.rule.lacks(_SECOND)
+        results = _filled(call.results, grads)[0]
+        found = call.rule.backward(ctx, *(results if isinstance(results, tuple) else (results,)))
+        return None, *_by_tensor(call.args, found)
 
 
 def _one_by_one(op: CustomOpDef) -> Callable[..., tuple[Any, int]]:
