@@ -11,13 +11,12 @@ from fredholm.evaluation import Integral
 from fredholm.kernels import Kernel
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.anchors import Anchors
-from fredholm.quadrature.full import Full
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.neighbourhood import Neighbourhood
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from fredholm.quadrature.pairs import cross_entropy
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
-from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Full, Quadrature
 from fredholm.quadrature.shared_nodes import SharedNodes
 from tests.contracts.routes import randomise
 from tests.quadrature.build import literal_sum, mlp, plain, scattered, signal

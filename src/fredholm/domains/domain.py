@@ -182,11 +182,14 @@ class Domain(abc.ABC):
         return self.pair_bias.exp()
 
     @property
+    def is_uniform(self) -> bool:
+        """Whether all points that exist weigh the same, and no weights were given."""
+        return self.uniform_parts is not None and len(self.uniform_parts) == 1
+
+    @property
     def is_even(self) -> bool:
         """Whether all points that exist, and all pairs that are not hidden, weigh the same."""
-        parts = self.uniform_parts
-        soft = self.pair_bias is not None and self.pair_bias.dtype != torch.bool
-        return parts is not None and len(parts) == 1 and not soft
+        return self.is_uniform and (self.pair_bias is None or self.pair_bias.dtype == torch.bool)
 
     @property
     def is_plain(self) -> bool:

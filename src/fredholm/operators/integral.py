@@ -12,8 +12,7 @@ from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import AUTO, Evaluation, Integral, StatefulEvaluation
 from fredholm.kernels import Kernel, State, Stateful
 from fredholm.operators.auxiliary_loss import is_collecting, offer
-from fredholm.quadrature.nodes import Nodes
-from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Nodes, Quadrature
 
 
 @final

@@ -1,4 +1,4 @@
-"""Pairs of a query and a point: what each contributes, and how a proposal learns from it. Legend: `nodes.py`."""
+"""Pairs of a query and a point: what each contributes, and how a proposal learns from it. Legend: `quadrature.py`."""
 
 from typing import Any, NamedTuple
 

@@ -23,7 +23,7 @@ from fredholm.evaluation import (
     Truncation,
 )
 from fredholm.evaluation.neumann.hop_problem import reciprocal
-from fredholm.evaluation.pair_tiles import PairInputs, PairTiles
+from fredholm.evaluation.pair_tiles import PairTiles, TileInputs
 from fredholm.kernels import FactorisedInfiniteAttention, InfiniteAttention
 from fredholm.kernels.attention.scored import Dot
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
@@ -461,7 +461,7 @@ def test_refusals():
 def test_the_order_of_points_is_read_once_a_call(monkeypatch):
     """A host that asks a device for every block of rows waits for it every time."""
     q, k = torch.randn(2, 2, 4, 12, 2)
-    inputs = PairInputs(q, k, seen=torch.arange(1, 13).expand(2, -1))
+    inputs = TileInputs(q, k, seen=torch.arange(1, 13).expand(2, -1))
     read = []
     tolist = torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: read.append(self.shape) or tolist(self))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.neumann.solvers import Factors, Solver, System, Truncation, hop, weigh
-from fredholm.evaluation.pair_tiles import PairInputs, PairTiles
+from fredholm.evaluation.pair_tiles import PairTiles, TileInputs
 from fredholm.kernels.attention.scored import Score
 
 
@@ -74,7 +74,7 @@ class HopProblem:
         phi = Score.decoded(score)
 
         def tiles(query: Tensor, seen: Tensor | None) -> PairTiles:
-            pairs = PairInputs(query, inputs.key, mass=inputs.mass, pairs=inputs.pairs, seen=seen)
+            pairs = TileInputs(query, inputs.key, mass=inputs.mass, pairs=inputs.pairs, seen=seen)
             return PairTiles(pairs, phi, elements)
 
         self.asked = self.points = tiles(inputs.query, inputs.seen)
