@@ -11,12 +11,12 @@ from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.features.sums import SumInputs
+from fredholm.evaluation.features.features import FeatureInputs
 from fredholm.evaluation.perceptron.tiles import PairInputs
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
-from fredholm.evaluation.triton.feature_op import feature_sums_triton
-from fredholm.evaluation.triton.op import mlp_integral_triton
+from fredholm.evaluation.triton.feature_sum import feature_sums_triton
+from fredholm.evaluation.triton.tiled import mlp_integral_triton
 from fredholm.evaluation.triton.yat_tiled import yat_sums_triton
 
 
@@ -240,8 +240,8 @@ def test_a_fused_operator_refuses_tangents_before_it_looks_for_a_gpu(operator, i
 
 def test_a_fused_operator_with_a_plain_form_needs_no_gpu_for_tangents() -> None:
     shapes = [(1, 4, 3), (2, 4, 2, 2), (2, 3, 3), (2, 3, 2), (2, 3), (2, 4, 2, 2), (1, 4)]
-    inputs = SumInputs(*(torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes))
-    found = jvp(lambda v: feature_sums_triton(inputs._replace(value=v), "gelu").sums, (inputs.value,), (inputs.value,))
+    inputs = FeatureInputs(*(torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes))
+    found = jvp(lambda v: feature_sums_triton(inputs._replace(value=v), "gelu").out, (inputs.value,), (inputs.value,))
     torch.testing.assert_close(found[1], found[0])  # it is linear in v
 
 

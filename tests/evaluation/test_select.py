@@ -3,8 +3,7 @@ import torch
 
 from fredholm.domains import Grid, Points, Sequence, Union
 from fredholm.evaluation import AUTO, Dense, Integral, TermByTerm, Tiled, Toeplitz
-from fredholm.kernels import SeparableMLP
-from fredholm.kernels import MLP, KernelInputs
+from fredholm.kernels import MLP, KernelInputs, SeparableMLP
 from fredholm.kernels.kernel import Kernel
 
 

@@ -11,7 +11,6 @@ from torch import Tensor
 import fredholm
 from fredholm import kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
-from fredholm.evaluation import Toeplitz
 from fredholm.evaluation import AUTO, Dense, Evaluation, Tiled, Toeplitz
 from tests.operators.build import CONTENT_FREE, formula, gradients, operator, signal
 

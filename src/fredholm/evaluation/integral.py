@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, final
 
+import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Points, order_times, past_mass
@@ -85,6 +86,12 @@ class Integral(Generic[K]):
         """Whether the queries lie at the points, and no gradient tells their positions from those of the points."""
         asked, pos = self.query_domain.pos, self.domain.pos
         return self.at_points and (asked is pos or not (asked.requires_grad or pos.requires_grad))
+
+    @property
+    def working_dtype(self) -> torch.dtype:
+        """The dtype of products: that of autocast where it is on, else that of the signal."""
+        kind = self.u.device.type
+        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.u.dtype
 
     @property
     def num_queries(self) -> int:

@@ -6,8 +6,16 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Sequence
-from fredholm.evaluation import Weighted
-from fredholm.evaluation import AUTO, Dense, FeatureMapSum, FusedAttention, Integral, StatefulEvaluation, StepLoop
+from fredholm.evaluation import (
+    AUTO,
+    Dense,
+    FeatureMapSum,
+    FusedAttention,
+    Integral,
+    StatefulEvaluation,
+    StepLoop,
+    Weighted,
+)
 from fredholm.kernels import Attention, Kernel, LinearAttention
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform

@@ -5,8 +5,7 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Sequence
-from fredholm.evaluation import Weighted
-from fredholm.evaluation import AUTO, BilinearSum, Dense, Integral, StepLoop
+from fredholm.evaluation import AUTO, BilinearSum, Dense, Integral, StepLoop, Weighted
 from fredholm.kernels import UnnormalisedAttention
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform

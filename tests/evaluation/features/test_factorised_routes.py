@@ -1,6 +1,7 @@
 """Routes of kernels that factor through features of one point equal the dense oracle."""
 
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -18,9 +19,8 @@ from fredholm.evaluation import (
     StatefulEvaluation,
     StepLoop,
 )
-from fredholm.evaluation.features.maps import feature_maps
-from fredholm.evaluation.features.sums import feature_sums
-from fredholm.evaluation.features.tables import feature_tables
+from fredholm.evaluation.features.feature_sum import feature_sums, feature_tables
+from fredholm.evaluation.features.low_rank_scan import feature_maps
 from fredholm.kernels import Kernel, LowRankMLP, PointInputs, SeparableMLP
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
@@ -287,15 +287,16 @@ def test_pair_weights_are_refused():
 OPERATORS = [feature_sums, feature_tables, feature_maps]
 
 
-def _leaves(operator, shared):
+def _leaves(operator, shared) -> Any:
     h, n, w, d = 2, 4, 3, 2
+    value, table, matrices = (2, n, h, d), (2, h, w + 1, 5), (h, w + 1, 5, d)
     features = [(1 if shared else 2, n, 3), (2, n, h, d), (h, w, 3), (h, w, d), (h, w)]
     more = {
-        feature_sums: [(2, n, h, d), (1, n)],
-        feature_tables: [(2, h, w + 1, 5)],
-        feature_maps: [(h, w + 1, 5, d), (2, n, h, d)],
+        feature_sums: [value, (1, n), None, None],
+        feature_tables: [None, None, table, None],
+        feature_maps: [value, None, None, matrices],
     }[operator]
-    return [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in features + more]
+    return [s if s is None else torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in features + more]
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)

@@ -28,7 +28,7 @@ TOKEN = Points(torch.full((1, 2), 0.5))
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, Any]]]:
     """Records what would be launched: the kernel, its tile, and its arguments."""
-    from fredholm.evaluation.triton import backward, features, launch, owned, yat_launch
+    from fredholm.evaluation.triton import features, perceptron, yat
 
     recorded: list[tuple[Any, Any, dict[str, Any]]] = []
 
@@ -36,7 +36,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, 
         assert min(grid) > 0
         recorded.append((kernel, tile, {**arguments, "UNITS": tile.units, "N": tile.points}))
 
-    for module in (backward, features, launch, owned, yat_launch):
+    for module in (features, perceptron, yat):
         monkeypatch.setattr(module, "launch", record)
     for route in (TritonTiled, TritonFeatureSum, TritonYat):
         monkeypatch.setattr(route, "refusals", lambda *_: [])  # of a machine without a GPU

@@ -117,15 +117,6 @@ def test_the_interpreter_is_for_float32(dtype):
             assert reasons(mlp()) == told
 
 
-class OnCuda:
-    """As much of a signal on a GPU as the machine's refusals look at."""
-
-    device = torch.device("cuda", 1)
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-
-
 @pytest.mark.parametrize(
     ("capability", "cuda", "dtype", "told"),
     [
@@ -142,7 +133,8 @@ def test_gpus(monkeypatch, capability, cuda, dtype, told):
     monkeypatch.setattr(torch.version, "cuda", cuda)
     found = SimpleNamespace(major=capability[0], minor=capability[1])
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
-    assert machine.machine_refusals(OnCuda(dtype)) == told  # pyright: ignore[reportArgumentType]
+    asked: Any = SimpleNamespace(u=SimpleNamespace(device=torch.device("cuda", 1)), working_dtype=dtype)
+    assert machine.machine_refusals(asked) == told
 
 
 def test_neither_importing_nor_refusing_imports_triton():

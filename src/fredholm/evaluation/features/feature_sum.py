@@ -1,4 +1,7 @@
-"""Kernels that factor through features of one point: one sum over the keys, then one table for all queries."""
+"""Kernels that factor through features of one point: one sum over the keys, then one table for all queries.
+
+Legend: `features.py`.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,12 +10,24 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.features.sides import chunk_elements, feature_inputs, working_dtype
-from fredholm.evaluation.features.sums import SumInputs, feature_sums
-from fredholm.evaluation.features.tables import TableInputs, feature_tables
+from fredholm.evaluation.features.features import (
+    Chunk,
+    FeatureInputs,
+    FeatureOutputs,
+    Features,
+    by_head,
+    by_point,
+    chunk_elements,
+    chunks,
+    feature_inputs,
+    plain_features,
+    stacked,
+)
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import FeatureFactorised
+from fredholm.kernels.arithmetic import wide_dtype
 
 
 @final
@@ -39,26 +54,196 @@ class FeatureSum(Route[FeatureFactorised]):
         elements = self.chunk_elements or chunk_elements(integral.u)
         return integrate_features(
             integral,
-            lambda inputs, activation: feature_sums(inputs, activation, elements).sums,
-            lambda inputs, activation: feature_tables(inputs, activation, elements).read,
+            lambda inputs, activation: feature_sums(inputs, activation, elements).out,
+            lambda inputs, activation: feature_tables(inputs, activation, elements).out,
         )
 
 
-def integrate_features(
-    integral: Integral[FeatureFactorised],
-    sums_of: Callable[[SumInputs, str], Tensor],
-    tables_of: Callable[[TableInputs, str], Tensor],
-) -> Tensor:
-    """The integral by S at the keys and h_i T at the queries; both functions take the activation too."""
+Computation = Callable[[FeatureInputs, str], Tensor]
+"""S or h_i T, from its tensors and the activation."""
+
+
+def integrate_features(integral: Integral[FeatureFactorised], sums_of: Computation, tables_of: Computation) -> Tensor:
+    """The integral by S at the keys and h_i T at the queries."""
     kernel, u, domain = integral.kernel, integral.u, integral.domain
-    own, dtype = kernel.features, working_dtype(u)
-    activation = own.key.activation
-    value = u.unflatten(-1, (kernel.num_heads, -1)).to(dtype)
-    mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
+    own, dtype = kernel.features, integral.working_dtype
     lifted = own.lift(domain)
-    sums = sums_of(SumInputs(*feature_inputs(own, own.key, u, lifted, dtype), value, mass), activation)
+    keys = feature_inputs(own, own.key, u, lifted, dtype)._replace(
+        value=u.unflatten(-1, (kernel.num_heads, -1)).to(dtype),
+        weights=torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32)),
+    )
+    sums = sums_of(keys, own.key.activation)
     with torch.autocast(u.device.type, enabled=False):
         table = kernel.mix(sums)
     lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
-    side = feature_inputs(own, own.query, integral.query, lifted, dtype)
-    return tables_of(TableInputs(*side, table), activation).flatten(2)
+    queries = feature_inputs(own, own.query, integral.query, lifted, dtype)._replace(table=table)
+    return tables_of(queries, own.key.activation).flatten(2)
+
+
+@final
+class Sums:
+    """S = Σ_j ω_j h_j ⊗ v_j.
+
+    Args:
+        inputs: its tensors.
+        activation: φ.
+        elements: entries of p in a chunk.
+    """
+
+    def __init__(self, inputs: FeatureInputs, activation: str, elements: int) -> None:
+        assert inputs.value is not None
+        assert inputs.weights is not None
+        self.value, self.weights = inputs.value, inputs.weights
+        self.features = Features(inputs, activation)
+        own = self.features
+        self.chunks = chunks(own.batch, own.num_points, own.heads * own.width, elements)
+        self.dtype = wide_dtype(self.value)
+
+    def forward(self) -> Tensor:
+        """S, `(B, H, w + 1, d)`, in at least float32."""
+        own, width = self.features, self.features.width
+        sums = self.value.new_zeros(own.heads, own.batch, width + 1, self.value.shape[-1], dtype=self.dtype)
+        for at in self.chunks:
+            p = own.pre_activation(at)
+            h = own.activated(p, out=p)
+            value = by_head(self.value, at) * self._weights(at)
+            total = sums[:, at.batch]
+            total[:, :, :width] += (stacked(h).mT @ stacked(value.to(h.dtype))).view(*h.shape[:2], width, -1)
+            total[:, :, width] += value.sum(2)
+        return sums.transpose(0, 1).contiguous()
+
+    def backward(self, grad: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        """Gradients of all inputs from that of S; those of points only where `wanted`."""
+        own, width = self.features, self.features.width
+        own.begin_gradients(wanted)
+        to_value, to_weights = self.value.new_zeros(self.value.shape), self.weights.new_zeros(self.weights.shape)
+        grad = grad.transpose(0, 1).to(self.value.dtype)  # (H, B, w + 1, d)
+        for at in self.chunks:
+            p = own.pre_activation(at)
+            h = own.activated(p)
+            value, table = by_head(self.value, at), grad[:, at.batch]
+            learned, constant = stacked(table[:, :, :width]), table[:, :, width:]
+            to_h = (stacked(value) @ learned.mT).view(h.shape)
+            if "weights" in wanted:
+                each = (h * to_h).sum((0, 3), dtype=self.dtype) + (value * constant).sum((0, 3), dtype=self.dtype)
+                if self.weights.shape[0] == 1:
+                    to_weights[:, at.points] += each.sum(0)
+                else:
+                    to_weights[at.batch, at.points] = each
+            weights = self._weights(at).to(h.dtype)
+            if "value" in wanted:
+                read = (stacked(h) @ learned).view(*h.shape[:3], -1).add_(constant).mul_(weights)
+                to_value[at.batch, at.points] = by_point(read)
+            own.collect(at, p, to_h.mul_(weights))
+        return {**own.results(), "value": to_value, "weights": to_weights}
+
+    def _weights(self, at: Chunk) -> Tensor:
+        """ω, `(b or 1, c, 1)`."""
+        entries = slice(None) if self.weights.shape[0] == 1 else at.batch
+        return self.weights[entries, at.points, None]
+
+
+@final
+class Tables:
+    """h_i T.
+
+    Args:
+        inputs: its tensors.
+        activation: φ.
+        elements: entries of p in a chunk.
+    """
+
+    def __init__(self, inputs: FeatureInputs, activation: str, elements: int) -> None:
+        assert inputs.table is not None
+        self.table = inputs.table
+        self.features = Features(inputs, activation)
+        own = self.features
+        self.chunks = chunks(own.batch, own.num_points, own.heads * own.width, elements)
+        self.rounded = self.table.transpose(0, 1).to(own.t.content.dtype)  # (H, B, w + 1, n)
+
+    def forward(self) -> Tensor:
+        """h_i T, `(B, N, H, n)`, in the dtype of the features."""
+        own, width = self.features, self.features.width
+        out = self.rounded.new_empty(own.batch, own.num_points, own.heads, self.table.shape[-1])
+        for at in self.chunks:
+            p = own.pre_activation(at)
+            h = own.activated(p, out=p)
+            table = stacked(self.rounded[:, at.batch])
+            value = torch.baddbmm(table[:, width:], stacked(h), table[:, :width])
+            out[at.batch, at.points] = by_point(value.view(*h.shape[:3], -1))
+        return out
+
+    def backward(self, grad: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        """Gradients of all inputs from that of the result; those of points only where `wanted`."""
+        own, width = self.features, self.features.width
+        own.begin_gradients(wanted)
+        to_table = self.table.new_zeros(self.rounded.shape)
+        for at in self.chunks:
+            p = own.pre_activation(at)
+            h = own.activated(p)
+            received = by_head(grad, at)
+            table, total = stacked(self.rounded[:, at.batch]), to_table[:, at.batch]
+            total[:, :, :width] += (stacked(h).mT @ stacked(received)).view(*h.shape[:2], width, -1)
+            total[:, :, width] += received.sum(2, dtype=total.dtype)
+            own.collect(at, p, (stacked(received) @ table[:, :width].mT).view(h.shape))
+        return {**own.results(), "table": to_table.transpose(0, 1)}
+
+
+def plain_sums(inputs: FeatureInputs, activation: str, *_: int) -> FeatureOutputs:
+    """S in differentiable operations, with the features of all points at one time."""
+    assert inputs.value is not None
+    assert inputs.weights is not None
+    h = plain_features(inputs, activation).to(wide_dtype(inputs.value))
+    value = inputs.value.to(h.dtype) * inputs.weights[..., None, None]
+    return FeatureOutputs(torch.einsum("bnhw,bnhd->bhwd", h, value))
+
+
+def plain_tables(inputs: FeatureInputs, activation: str, *_: int) -> FeatureOutputs:
+    """h_i T in differentiable operations, with the features of all points at one time."""
+    assert inputs.table is not None
+    h = plain_features(inputs, activation)
+    return FeatureOutputs(torch.einsum("bnhw,bhwd->bnhd", h, inputs.table.to(h.dtype)))
+
+
+def sums_like(inputs: FeatureInputs, *_: str | int) -> FeatureOutputs:
+    """S with nothing in it."""
+    assert inputs.value is not None
+    shape = inputs.content.shape[0], inputs.content.shape[2], inputs.bias.shape[1] + 1, inputs.value.shape[-1]
+    return FeatureOutputs(inputs.value.new_empty(shape, dtype=wide_dtype(inputs.value)))
+
+
+def tables_like(inputs: FeatureInputs, *_: str | int) -> FeatureOutputs:
+    """h_i T with nothing in it."""
+    assert inputs.table is not None
+    return FeatureOutputs(inputs.content.new_empty(*inputs.content.shape[:3], inputs.table.shape[-1]))
+
+
+def _sums(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+    return FeatureOutputs(Sums(inputs, activation, elements).forward())
+
+
+def _tables(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+    return FeatureOutputs(Tables(inputs, activation, elements).forward())
+
+
+feature_sums = Operator(
+    "feature_sums",
+    FeatureInputs,
+    FeatureOutputs,
+    _sums,
+    sums_like,
+    lambda inputs, _, grads, wanted, *options: Sums(inputs, *options).backward(grads.out, wanted),
+    plain=plain_sums,
+)
+"""S; its options as in `Sums`."""
+
+feature_tables = Operator(
+    "feature_tables",
+    FeatureInputs,
+    FeatureOutputs,
+    _tables,
+    tables_like,
+    lambda inputs, _, grads, wanted, *options: Tables(inputs, *options).backward(grads.out, wanted),
+    plain=plain_tables,
+)
+"""h_i T; its options as in `Tables`."""

@@ -1,14 +1,90 @@
-"""Features of a chunk of points, and the way back from their gradient. Legend: `inputs.py`."""
+"""Features of points, a chunk at a time, and the way back from their gradient.
 
-from typing import final
+Legend of this room (kernel g of G, G = 1 or H; batch entry b; point j; hidden unit k; see `FeatureFactorised`)
+    p_j   P γ_j + R u_j + c              h_j   [φ(p_j); 1], w + 1 features
+    S     Σ_j ω_j h_j ⊗ v_j, (w + 1, d)  T     a table (w + 1, n), so that h_i T is n numbers a point
+    A_j   Σ_a h_ja A_a, (n, m): a matrix of every point, linear in its features
+
+Points go by in chunks. Nothing of a point's w features outlives its chunk, and the backward pass computes them again:
+memory is O(N·C) beside a chunk. Inside a chunk arrays are (H, b, c, …), so that heads are the batch of matrix products.
+"""
+
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fredholm.evaluation.features.inputs import Chunk, FeatureInputs, accumulator, by_head, by_point
 from fredholm.evaluation.perceptron.sums import activate_into, activation_gradient_into
+from fredholm.evaluation.tiling import ranges
+from fredholm.kernels.arithmetic import wide_dtype
+from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 from fredholm.kernels.perceptron.mlp import activate
+
+
+class FeatureInputs(NamedTuple):
+    """All tensors of the features of one side, in one dtype, and what they meet: S reads v and ω, h_i T reads T, and
+    A_j v_j reads A and v. An input of the features that is not read has no entries. B' is 1 or B."""
+
+    lifted: Tensor  # γ: (B', N, f)
+    content: Tensor  # u: (B, N, H, e)
+    position_weight: Tensor  # P: (G, w, f)
+    content_weight: Tensor  # R: (G, w, e)
+    bias: Tensor  # c: (G, w)
+    value: Tensor | None = None  # v: (B, N, H, d) in that dtype, or of A_j v_j (B, N, H, m), which may be more precise
+    weights: Tensor | None = None  # ω: (B', N), in the dtype of S
+    table: Tensor | None = None  # T: (B, H, w + 1, n), which may be more precise
+    matrices: Tensor | None = None  # A_a: (G, w + 1, n, m), in the dtype of the features
+
+
+class FeatureOutputs(NamedTuple):
+    """What features give."""
+
+    out: Tensor
+
+
+def feature_inputs(
+    pair: FeaturePair, side: PointFeatures, u: Tensor, lifted: Tensor, dtype: torch.dtype
+) -> FeatureInputs:
+    """The tensors of one side in one dtype; arguments as in `FeaturePair.inputs`."""
+    at, content = pair.inputs(side, u, lifted)
+    nothing = side.bias.new_empty(*side.bias.shape, 0)
+    weights = (nothing if weight is None else weight for weight in (side.position_weight, side.content_weight))
+    return FeatureInputs(*(t.to(dtype) for t in (at, content.transpose(1, 2), *weights, side.bias)))
+
+
+def chunk_elements(u: Tensor) -> int:
+    """Features that exist at one time: what stays in a CPU's cache, or fills an accelerator."""
+    return 1 << (19 if u.device.type == "cpu" else 26)
+
+
+class Chunk(NamedTuple):
+    """Batch entries and points that are treated at once: some of the points of one entry, or all of several."""
+
+    batch: slice
+    points: slice
+
+
+def chunks(batch: int, num_points: int, numbers: int, elements: int) -> list[Chunk]:
+    """Chunks of at most `elements` entries where a point has `numbers`, the batch innermost; at least a point each."""
+    size = max(1, elements // numbers)
+    entries = max(1, size // max(1, num_points))
+    return [Chunk(b, points) for points in ranges(num_points, size) for b in ranges(batch, entries)]
+
+
+def by_head(value: Tensor, at: Chunk) -> Tensor:
+    """A chunk of `(B, N, H, d)` as `(H, b, c, d)`."""
+    return value[at.batch, at.points].permute(2, 0, 1, 3)
+
+
+def by_point(value: Tensor) -> Tensor:
+    """`(H, b, c, d)` as `(b, c, H, d)`."""
+    return value.permute(1, 2, 0, 3)
+
+
+def stacked(value: Tensor) -> Tensor:
+    """`(H, b, c, d)` as one stack of matrices `(H·b, c, d)`."""
+    return value.flatten(0, 1)
 
 
 def plain_features(inputs: FeatureInputs, activation: str) -> Tensor:
@@ -56,10 +132,10 @@ class Features:
     def begin_gradients(self, wanted: frozenset[str]) -> None:
         """Sets all gradients to 0; those of γ and u are found only where `wanted`."""
         self.wanted, t = wanted, self.t
-        self.to_lifted = t.lifted.new_zeros(t.lifted.shape if "lifted" in wanted else 0, dtype=accumulator(t.lifted))
+        self.to_lifted = t.lifted.new_zeros(t.lifted.shape if "lifted" in wanted else 0, dtype=wide_dtype(t.lifted))
         self.to_content = t.content.new_zeros(t.content.shape if "content" in wanted else 0)
-        self.to_position_weight = t.bias.new_zeros(self.position_weight.shape, dtype=accumulator(t.bias))
-        self.to_content_weight = t.bias.new_zeros(t.content_weight.shape, dtype=accumulator(t.bias))
+        self.to_position_weight = t.bias.new_zeros(self.position_weight.shape, dtype=wide_dtype(t.bias))
+        self.to_content_weight = t.bias.new_zeros(t.content_weight.shape, dtype=wide_dtype(t.bias))
 
     def collect(self, at: Chunk, p: Tensor, grad: Tensor) -> None:
         """Adds what the gradient of φ(p), `(H, b, c, w)`, gives to all inputs; `grad` is overwritten."""

@@ -1,4 +1,4 @@
-"""Causal low-rank kernels: running sums of a few numbers a point."""
+"""Causal low-rank kernels: running sums of a few numbers a point. Legend: `features.py`."""
 
 import dataclasses
 from typing import final
@@ -7,14 +7,25 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fredholm.domains import Domain, preceding_counts
+from fredholm.domains import preceding_counts
+from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import StatefulRoute
-from fredholm.evaluation.features.maps import MapInputs, feature_maps
-from fredholm.evaluation.features.sides import chunk_elements, feature_inputs, working_dtype
+from fredholm.evaluation.features.features import (
+    Chunk,
+    FeatureInputs,
+    FeatureOutputs,
+    Features,
+    by_head,
+    by_point,
+    chunk_elements,
+    chunks,
+    feature_inputs,
+    plain_features,
+)
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.running_sums import reset_refusals, state_refusals
 from fredholm.kernels import State
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.perceptron.factorised import LowRank
 
 
@@ -50,12 +61,12 @@ class LowRankScan(StatefulRoute[LowRank]):
         self, integral: Integral[LowRank], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`."""
-        kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
+        kernel, domain, query_domain = integral.kernel, integral.domain, integral.query_domain
         lifted = kernel.features.lift(domain)
-        sums, mass = self._sums(kernel, u, domain, lifted)
+        sums, mass = self._sums(integral, lifted)
         if state is not None:
             sums, mass = sums + state[0][:, None].to(sums.dtype), mass + state[1][:, None].to(mass.dtype)
-        end = sums[:, -1], mass[:, -1].expand(len(u))
+        end = sums[:, -1], mass[:, -1].expand(len(integral.u))
         if integral.at_points and domain.times is None:
             sums, mass = sums[:, 1:], mass[:, 1:]
         else:
@@ -63,33 +74,35 @@ class LowRankScan(StatefulRoute[LowRank]):
             sums, mass = _at(sums, counts), _at(mass, counts)
         lifted = lifted if integral.own_positions else kernel.features.lift(query_domain)
         if query_domain.given_past_mass is not None and (share := kernel.past_share(domain, query_domain)) is not None:
-            return self._read(kernel, integral.query, lifted, sums * share[..., None, None].to(sums.dtype)), end
-        return self._read(kernel, integral.query, lifted, divided(sums, mass[..., None, None])), end
+            return self._read(integral, lifted, sums * share[..., None, None].to(sums.dtype)), end
+        return self._read(integral, lifted, divided(sums, mass[..., None, None])), end
 
-    def _sums(self, kernel: LowRank, u: Tensor, domain: Domain, lifted: Tensor) -> tuple[Tensor, Tensor]:
+    def _sums(self, integral: Integral[LowRank], lifted: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_{l < j} ω_l [Ψ_l u_l; u_l] `(B, N + 1, H, r + d)`, without B only r, and Σ_{l < j} ω_l `(B', N + 1)`."""
-        own, dtype, form = kernel.features, working_dtype(u), kernel.low_rank_form()
-        mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
+        kernel, u, dtype = integral.kernel, integral.u, integral.working_dtype
+        own, form = kernel.features, kernel.low_rank_form()
+        mass = torch.atleast_2d(kernel.measure(integral.domain)).to(torch.promote_types(dtype, torch.float32))
         value = u.unflatten(-1, (kernel.num_heads, -1)).to(mass.dtype) * mass[..., None, None]
-        side = feature_inputs(own, own.key, u, lifted, dtype)
-        inputs = MapInputs(*side, form.key.transpose(1, 2).to(dtype), value)
-        (read,) = feature_maps(inputs, own.key.activation, self.chunk_elements or chunk_elements(u))
+        side, matrices = feature_inputs(own, own.key, u, lifted, dtype), form.key.transpose(1, 2).to(dtype)
+        read = self._mapped(side._replace(matrices=matrices, value=value), own.key.activation)
         carried = read if form.constant is None else torch.cat([read, value], dim=-1)
         return pad(carried.cumsum(1), (0, 0, 0, 0, 1, 0)), pad(mass.cumsum(1), (1, 0))
 
-    def _read(self, kernel: LowRank, query: Tensor, lifted: Tensor, mean: Tensor) -> Tensor:
+    def _read(self, integral: Integral[LowRank], lifted: Tensor, mean: Tensor) -> Tensor:
         """Φᵀ and B at the mean that each query sees."""
-        own, dtype, form = kernel.features, working_dtype(query), kernel.low_rank_form()
-        rank = form.query.shape[1]
-        matrices = form.query.permute(0, 2, 3, 1).to(dtype)
-        side = feature_inputs(own, own.query, query, lifted, dtype)
-        inputs = MapInputs(*side, matrices, mean[..., :rank].contiguous())
-        (out,) = feature_maps(inputs, own.query.activation, self.chunk_elements or chunk_elements(query))
+        own, form, query = integral.kernel.features, integral.kernel.low_rank_form(), integral.query
+        rank, dtype = form.query.shape[1], integral.working_dtype
+        side, matrices = feature_inputs(own, own.query, query, lifted, dtype), form.query.permute(0, 2, 3, 1).to(dtype)
+        inputs = side._replace(matrices=matrices, value=mean[..., :rank].contiguous())
+        out = self._mapped(inputs, own.query.activation)
         if form.constant is not None:
             with torch.autocast(query.device.type, enabled=False):
                 through = mean[..., rank:].transpose(1, 2) @ form.constant.mT.to(mean.dtype)
                 out = out + through.transpose(1, 2)
         return out.to(dtype).flatten(2)
+
+    def _mapped(self, inputs: FeatureInputs, activation: str) -> Tensor:
+        return feature_maps(inputs, activation, self.chunk_elements or chunk_elements(inputs.content)).out
 
 
 def _at(running: Tensor, counts: Tensor) -> Tensor:
@@ -98,3 +111,99 @@ def _at(running: Tensor, counts: Tensor) -> Tensor:
     running, counts = running.expand(batch, *running.shape[1:]), counts.expand(batch, -1)
     index = counts.reshape(*counts.shape, *(1,) * (running.ndim - 2)).expand(-1, -1, *running.shape[2:])
     return running.gather(1, index)
+
+
+@final
+class Maps:
+    """A_j v_j; the matrices of a chunk exist, those of all points never do.
+
+    Args:
+        inputs: its tensors.
+        activation: φ.
+        elements: entries of A_j in a chunk, or of p where that has more.
+    """
+
+    def __init__(self, inputs: FeatureInputs, activation: str, elements: int) -> None:
+        assert inputs.matrices is not None
+        assert inputs.value is not None
+        self.matrices, self.value = inputs.matrices, inputs.value
+        self.features = Features(inputs, activation)
+        own, size = self.features, self.matrices.shape[2] * self.matrices.shape[3]
+        self.chunks = chunks(own.batch, own.num_points, own.heads * max(own.width, size), elements)
+        self.dtype = wide_dtype(self.value)
+
+    def forward(self) -> Tensor:
+        """A_j v_j, `(B, N, H, n)`, in at least float32."""
+        own = self.features
+        shape = (own.batch, own.num_points, own.heads, self.matrices.shape[2])
+        out = self.value.new_empty(shape, dtype=self.dtype)
+        for at in self.chunks:
+            p = own.pre_activation(at)
+            a = self._matrices(own.activated(p, out=p))
+            out[at.batch, at.points] = by_point((a * self._value(at)).sum(-1))
+        return out
+
+    def backward(self, grad: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
+        """Gradients of all inputs from that of the result; those of points only where `wanted`."""
+        own, width = self.features, self.features.width
+        own.begin_gradients(wanted)
+        to_matrices = self.matrices.new_zeros(self.matrices.shape, dtype=self.dtype)
+        to_value = self.value.new_zeros(self.value.shape)
+        flat_weights = self.matrices[:, :width].flatten(2)  # (G, w, n·m)
+        for at in self.chunks:
+            p = own.pre_activation(at)
+            h = own.activated(p)
+            received = by_head(grad, at)[..., None]
+            if "value" in wanted:
+                to_value[at.batch, at.points] = by_point((self._matrices(h) * received).sum(-2)).to(to_value.dtype)
+            outer = (received * self._value(at)).to(h.dtype).reshape(own.kernels, -1, flat_weights.shape[-1])
+            flat = h.view(own.kernels, -1, width)
+            to_matrices[:, :width] += (flat.mT @ outer).view(to_matrices[:, :width].shape)
+            to_matrices[:, width] += outer.sum(1, dtype=self.dtype).view(to_matrices[:, width].shape)
+            own.collect(at, p, (outer @ flat_weights.mT).view(h.shape))
+        return {**own.results(), "matrices": to_matrices, "value": to_value}
+
+    def _value(self, at: Chunk) -> Tensor:
+        """v, `(H, b, c, 1, m)`."""
+        return by_head(self.value, at).to(self.dtype)[..., None, :]
+
+    def _matrices(self, h: Tensor) -> Tensor:
+        """A_j, `(H, b, c, n, m)`."""
+        kernels, width = self.features.kernels, self.features.width
+        weight = self.matrices.flatten(2)
+        a = torch.baddbmm(weight[:, width:], h.view(kernels, -1, width), weight[:, :width])
+        return a.view(*h.shape[:3], *self.matrices.shape[2:])
+
+
+def _forward(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+    return FeatureOutputs(Maps(inputs, activation, elements).forward())
+
+
+def _like(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+    assert inputs.matrices is not None
+    assert inputs.value is not None
+    shape = *inputs.content.shape[:3], inputs.matrices.shape[2]
+    return FeatureOutputs(inputs.value.new_empty(shape, dtype=wide_dtype(inputs.value)))
+
+
+def _plain(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+    """With the matrices of all points at one time."""
+    assert inputs.matrices is not None
+    assert inputs.value is not None
+    by_kernel, dtype = (len(inputs.matrices), -1), wide_dtype(inputs.value)
+    h = plain_features(inputs, activation).to(dtype).unflatten(2, by_kernel)
+    each = torch.einsum("bngkw,gwij->bngkij", h, inputs.matrices.to(dtype))
+    value = inputs.value.to(dtype).unflatten(2, by_kernel)
+    return FeatureOutputs(torch.einsum("bngkij,bngkj->bngki", each, value).flatten(2, 3))
+
+
+feature_maps = Operator(
+    "feature_maps",
+    FeatureInputs,
+    FeatureOutputs,
+    _forward,
+    _like,
+    lambda inputs, _, grads, wanted, *options: Maps(inputs, *options).backward(grads.out, wanted),
+    plain=_plain,
+)
+"""A_j v_j; its options as in `Maps`."""

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.evaluation import StatefulRoute
-from fredholm.evaluation.features.sides import working_dtype
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals, state_refusals
 from fredholm.kernels import State
@@ -47,7 +46,7 @@ class SeparableScan(StatefulRoute[Separable]):
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
-        own, form, dtype = kernel.features, kernel.separable_form(), working_dtype(u)
+        own, form, dtype = kernel.features, kernel.separable_form(), integral.working_dtype
         lifted = own.lift(domain)
         psi = own.key(*own.inputs(own.key, u, lifted))
         lifted = lifted if integral.own_positions else own.lift(integral.query_domain)

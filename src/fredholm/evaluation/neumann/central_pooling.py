@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.features.sides import working_dtype
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels.arithmetic import divided
@@ -40,7 +39,7 @@ class CentralPooling(Route[CentralQueries]):
     def compute(self, integral: Integral[CentralQueries]) -> Tensor:
         """See `Route.compute`; all rows of the result are one, expanded."""
         kernel, u = integral.kernel, integral.u
-        dtype = working_dtype(u)
+        dtype = integral.working_dtype
         wide = torch.promote_types(dtype, torch.float32)
         mass = kernel.given_mass(integral.domain, wide).expand(u.shape[:2])
         context = self._context(kernel, u, mass).flatten(1)

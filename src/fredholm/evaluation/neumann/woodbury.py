@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.features.sides import working_dtype
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
@@ -43,7 +42,7 @@ class Woodbury(Route[FactorisedNeumann]):
     def compute(self, integral: Integral[FactorisedNeumann]) -> Tensor:
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
-        blocks, dtype = blocks_of(u, self.block, self.kept, kernel), working_dtype(u)
+        blocks, dtype = blocks_of(u, self.block, self.kept, kernel), integral.working_dtype
         # a row with a norm of its own may have tiny features only
         least = torch.float64 if isinstance(kernel.norm, RowNorm) else torch.float32
         points = _Points(kernel, domain, torch.promote_types(dtype, least))

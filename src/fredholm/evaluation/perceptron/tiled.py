@@ -72,9 +72,7 @@ def integrate_pairwise(
     """What `by` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table."""
     kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
     form, pairs = kernel.pairwise_form(domain, query_domain), domain.pair_weights
-    dtype = u.dtype
-    if torch.is_autocast_enabled(u.device.type):
-        dtype = torch.get_autocast_dtype(u.device.type)
+    dtype = integral.working_dtype
     folds = kernel.num_heads if kernel.head_shared else 1
     block, order = [0, 0], None
     if blocks is not None:

@@ -1,21 +1,31 @@
-"""The route to the fused sums of features."""
+"""The fused sums of features: the route, and its two operators."""
 
 import dataclasses
-from typing import final
+from typing import TYPE_CHECKING, final
 
+import torch
 from torch import Tensor
 
-from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.features.feature_sum import integrate_features
+from fredholm.evaluation.custom_op import Operator
+from fredholm.evaluation.features.feature_sum import (
+    integrate_features,
+    plain_sums,
+    plain_tables,
+    sums_like,
+    tables_like,
+)
+from fredholm.evaluation.features.features import FeatureInputs, FeatureOutputs
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.triton.feature_op import feature_sums_triton, feature_tables_triton
-from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
+from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.kernels import FeatureFactorised
+
+if TYPE_CHECKING:
+    from fredholm.evaluation.triton.features import FusedFeatures
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class TritonFeatureSum(Route[FeatureFactorised]):
+class TritonFeatureSum(FusedRoute[FeatureFactorised]):
     """For `FeatureFactorised` kernels on a GPU: `FeatureSum` whose features are never in memory.
 
     Machines, dtypes, precision and determinism as in `TritonTiled`.
@@ -23,12 +33,9 @@ class TritonFeatureSum(Route[FeatureFactorised]):
 
     marker = FeatureFactorised
 
-    def refusals(self, integral: Integral[FeatureFactorised]) -> list[str]:
-        """Refuses machines and dtypes without such kernels, large heads, and what `FeatureSum` refuses."""
-        kernel = integral.kernel
-        reasons = machine_refusals(integral.u)
-        if reasons:
-            return reasons
+    def unfused(self, integral: Integral[FeatureFactorised]) -> list[str]:
+        """Large heads, and what `FeatureSum` refuses; see `FusedRoute.unfused`."""
+        kernel, reasons = integral.kernel, []
         dim, frequencies = kernel.in_dim // kernel.num_heads, kernel.features.num_frequencies
         if kernel.is_causal:
             reasons.append("the kernel is causal, so that every query has a sum of its own")
@@ -42,6 +49,62 @@ class TritonFeatureSum(Route[FeatureFactorised]):
         """See `Route.compute`."""
         return integrate_features(
             integral,
-            lambda inputs, activation: feature_sums_triton(inputs, activation).sums,
-            lambda inputs, activation: feature_tables_triton(inputs, activation).read,
+            lambda inputs, activation: feature_sums_triton(inputs, activation).out,
+            lambda inputs, activation: feature_tables_triton(inputs, activation).out,
         )
+
+
+def _sums(inputs: FeatureInputs, activation: str) -> FeatureOutputs:
+    with torch.cuda.device_of(inputs.bias):
+        return FeatureOutputs(_fused(inputs, activation).sums(_weighted(inputs.value, inputs)))
+
+
+def _sums_backward(
+    inputs: FeatureInputs, _: FeatureOutputs, grads: FeatureOutputs, wanted: frozenset[str], activation: str
+) -> dict[str, Tensor]:
+    assert inputs.value is not None
+    assert inputs.weights is not None
+    with torch.cuda.device_of(grads.out):
+        own = _fused(inputs, activation)
+        found, read = own.gradients(_weighted(inputs.value, inputs), grads.out, wanted), own.tables(grads.out)
+        to_weights = (read.float() * inputs.value).sum((2, 3)).sum_to_size(inputs.weights.shape)
+        return {**found, "value": _weighted(read, inputs), "weights": to_weights}
+
+
+def _tables(inputs: FeatureInputs, activation: str) -> FeatureOutputs:
+    assert inputs.table is not None
+    with torch.cuda.device_of(inputs.bias):
+        return FeatureOutputs(_fused(inputs, activation).tables(inputs.table))
+
+
+def _tables_backward(
+    inputs: FeatureInputs, _: FeatureOutputs, grads: FeatureOutputs, wanted: frozenset[str], activation: str
+) -> dict[str, Tensor]:
+    assert inputs.table is not None
+    with torch.cuda.device_of(grads.out):
+        own = _fused(inputs, activation)
+        return {**own.gradients(grads.out, inputs.table, wanted), "table": own.sums(grads.out)}
+
+
+def _fused(inputs: FeatureInputs, activation: str) -> "FusedFeatures":
+    # the library can be imported without triton
+    from fredholm.evaluation.triton.features import FusedFeatures
+
+    return FusedFeatures(inputs, activation)
+
+
+def _weighted(value: Tensor | None, inputs: FeatureInputs) -> Tensor:
+    assert value is not None
+    assert inputs.weights is not None
+    return (value * inputs.weights[:, :, None, None]).to(value.dtype)
+
+
+feature_sums_triton = Operator(
+    "feature_sums_triton", FeatureInputs, FeatureOutputs, _sums, sums_like, _sums_backward, plain=plain_sums
+)
+"""As `feature_sums`, all tensors in float32 or all in bfloat16."""
+
+feature_tables_triton = Operator(
+    "feature_tables_triton", FeatureInputs, FeatureOutputs, _tables, tables_like, _tables_backward, plain=plain_tables
+)
+"""As `feature_tables`, all tensors in float32 or all in bfloat16."""

@@ -1,26 +1,169 @@
 """Features of one point, fused: none of them ever leaves a register.
 
-Legend (beside that of `factors/inputs.py`)
+Legend (beside that of `features/features.py`)
     v     what a point's features are multiplied with: ω_j u_j, or the gradient g_i of h_i T
     T     a table (w + 1, n): of a query, or the gradient of S
 
 Two sums are all there is. Over points, S = Σ_j h_j ⊗ v_j: one program a run of points, the runs added in a fixed order.
 Over units, h_i T. The gradient of S is read by points as a table, v its other factor; the gradient of T is a sum over
 points with g as v; and in both φ(p) receives v Tᵀ, from which the rest follows, again over points or over units.
+
+The kernels take two orders: a program of hidden units takes all points of a run, in tiles of N, and sums over them; a
+program of N points takes all hidden units, in tiles of UNITS, and sums over those. All tensors are contiguous.
 """
 
+# pyright: reportGeneralTypeIssues=false
 from typing import Any, final
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
-from fredholm.evaluation.features.inputs import FeatureInputs
-from fredholm.evaluation.triton.feature_kernels import point_sums_kernel, unit_sums_kernel
-from fredholm.evaluation.triton.problem import activation_for, padded, precision
-from fredholm.evaluation.triton.tiles import choose_tile, launch
+from fredholm.evaluation.features.features import FeatureInputs
+from fredholm.evaluation.triton.machine import activation_for, choose_tile, launch, padded, precision
+from fredholm.evaluation.triton.tile import activate, activate_with_slope, point_rows, unit_rows, write_unit_rows
 
 PROGRAMS = 528
 """How many programs share the sum over points at least, if there are points enough: four for each of 132 processors."""
+
+
+@triton.jit
+def _pre_activation(
+    at_rows, at_columns, content_rows, content_columns, bias, PRECISION: tl.constexpr, POSITION: tl.constexpr,
+    CONTENT: tl.constexpr,
+):  # fmt: skip
+    """p on a tile: rows by columns, one of them points and the other units; `bias` has the tile's shape."""
+    p = bias
+    if POSITION:
+        p = tl.dot(at_rows, tl.trans(at_columns), p, input_precision=PRECISION)
+    if CONTENT:
+        p = tl.dot(content_rows, tl.trans(content_columns), p, input_precision=PRECISION)
+    return p
+
+
+@triton.jit
+def unit_sums_kernel(
+    lifted, content, position_weight, content_weight, bias, value, table, sums, grad_position, grad_content, grad_bias,
+    num, heads, kernels, geometry, run,
+    GRADIENT: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
+    LIFTED: tl.constexpr, CONTENT: tl.constexpr, VALUE: tl.constexpr, F: tl.constexpr, C: tl.constexpr,
+    V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Σ_j φ(p_j) ⊗ v_j over a run of points, `(B·runs, H, w, n)`.
+
+    With GRADIENT: those of P, R and c from the gradients v T of φ(p), `(B·runs, H, w, ...)` each.
+    """
+    runs = tl.cdiv(num, run)
+    part = tl.program_id(0).to(tl.int64)
+    b, begin = part // runs, (part % runs) * run
+    units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
+    head = tl.program_id(2).to(tl.int64)
+    g = tl.where(kernels > 1, head, 0)
+    dtype: tl.constexpr = value.dtype.element_ty
+    lifted += b * geometry * num * LIFTED
+    content += (b * num * heads + head) * CONTENT
+    value += (b * num * heads + head) * VALUE
+    at_weight = unit_rows(position_weight + g * WIDTH * LIFTED, units, WIDTH, LIFTED, F)
+    of_weight = unit_rows(content_weight + g * WIDTH * CONTENT, units, WIDTH, CONTENT, C)
+    c = tl.load(bias + g * WIDTH + units, mask=units < WIDTH, other=0.0).to(tl.float32)
+    total = tl.zeros([UNITS, V], tl.float32)
+    on_position = tl.zeros([UNITS, F], tl.float32)
+    on_content = tl.zeros([UNITS, C], tl.float32)
+    on_bias = tl.zeros([UNITS], tl.float32)
+    if GRADIENT:
+        read = unit_rows(table + (b * heads + head) * (WIDTH + 1) * VALUE, units, WIDTH, VALUE, V)
+    for first in range(begin, tl.minimum(begin + run, num), N):
+        points = first + tl.arange(0, N).to(tl.int64)
+        exist = points < num
+        at = point_rows(lifted, points, exist, LIFTED, LIFTED, F)
+        of = point_rows(content, points * heads, exist, CONTENT, CONTENT, C)
+        start = tl.zeros([UNITS, N], tl.float32) + c[:, None]
+        p = _pre_activation(at_weight, at, of_weight, of, start, PRECISION, LIFTED > 0, CONTENT > 0)
+        values = point_rows(value, points * heads, exist, VALUE, VALUE, V)
+        if GRADIENT:
+            _, slope = activate_with_slope(p, ACTIVATION)
+            grad_p = tl.dot(read, tl.trans(values), input_precision=PRECISION) * slope
+            on_bias += tl.sum(grad_p, 1)
+            rounded = grad_p.to(dtype)
+            if LIFTED > 0:
+                on_position = tl.dot(rounded, at, on_position, input_precision=PRECISION)
+            if CONTENT > 0:
+                on_content = tl.dot(rounded, of, on_content, input_precision=PRECISION)
+        else:
+            total = tl.dot(activate(p, ACTIVATION).to(dtype), values, total, input_precision=PRECISION)
+    out = part * heads + head
+    if GRADIENT:
+        tl.store(grad_bias + out * WIDTH + units, on_bias, mask=units < WIDTH)
+        if LIFTED > 0:
+            write_unit_rows(grad_position + out * WIDTH * LIFTED, on_position, units, WIDTH, LIFTED, F)
+        if CONTENT > 0:
+            write_unit_rows(grad_content + out * WIDTH * CONTENT, on_content, units, WIDTH, CONTENT, C)
+    else:
+        write_unit_rows(sums + out * WIDTH * VALUE, total, units, WIDTH, VALUE, V)
+
+
+@triton.jit
+def point_sums_kernel(
+    lifted, content, position_weight, content_weight, bias, value, table, read, grad_lifted, grad_content,
+    num, heads, kernels, geometry,
+    GRADIENT: tl.constexpr, POSITIONS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+    WIDTH: tl.constexpr, LIFTED: tl.constexpr, CONTENT: tl.constexpr, VALUE: tl.constexpr, F: tl.constexpr,
+    C: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """[φ(p_i); 1] T at every point, `(B, N, H, n)`.
+
+    With GRADIENT: those of u, `(B, N, H, e)`, and, with POSITIONS, of γ, a head apart, `(B, N, H, f)`, from the
+    gradients v T of φ(p).
+    """
+    tiles = tl.cdiv(num, N)
+    place = tl.program_id(0).to(tl.int64)
+    b = place // tiles
+    head = tl.program_id(2).to(tl.int64)
+    g = tl.where(kernels > 1, head, 0)
+    dtype: tl.constexpr = table.dtype.element_ty
+    points = (place % tiles) * N + tl.arange(0, N)
+    exist = points < num
+    rows = (b * num + points) * heads + head
+    at = point_rows(lifted + b * geometry * num * LIFTED, points, exist, LIFTED, LIFTED, F)
+    of = point_rows(content, rows, exist, CONTENT, CONTENT, C)
+    table += (b * heads + head) * (WIDTH + 1) * VALUE
+    columns, channels, waves = tl.arange(0, V), tl.arange(0, C), tl.arange(0, F)
+    total = tl.zeros([N, V], tl.float32)
+    on_content = tl.zeros([N, C], tl.float32)
+    on_lifted = tl.zeros([N, F], tl.float32)
+    if GRADIENT:
+        values = point_rows(value, rows, exist, VALUE, VALUE, V)
+    else:
+        last = tl.load(table + WIDTH * VALUE + columns, mask=columns < VALUE, other=0.0)
+        total += last.to(tl.float32)[None, :]
+    for first in range(0, WIDTH, UNITS):
+        units = first + tl.arange(0, UNITS)
+        at_weight = unit_rows(position_weight + g * WIDTH * LIFTED, units, WIDTH, LIFTED, F)
+        of_weight = unit_rows(content_weight + g * WIDTH * CONTENT, units, WIDTH, CONTENT, C)
+        c = tl.load(bias + g * WIDTH + units, mask=units < WIDTH, other=0.0).to(tl.float32)
+        start = tl.zeros([N, UNITS], tl.float32) + c[None, :]
+        p = _pre_activation(at, at_weight, of, of_weight, start, PRECISION, LIFTED > 0, CONTENT > 0)
+        table_rows = unit_rows(table, units, WIDTH, VALUE, V)
+        if GRADIENT:
+            _, slope = activate_with_slope(p, ACTIVATION)
+            grad_p = (tl.dot(values, tl.trans(table_rows), input_precision=PRECISION) * slope).to(dtype)
+            if CONTENT > 0:
+                on_content = tl.dot(grad_p, of_weight, on_content, input_precision=PRECISION)
+            if POSITIONS:
+                on_lifted = tl.dot(grad_p, at_weight, on_lifted, input_precision=PRECISION)
+        else:
+            total = tl.dot(activate(p, ACTIVATION).to(dtype), table_rows, total, input_precision=PRECISION)
+    if GRADIENT:
+        if CONTENT > 0:
+            place_of = grad_content + rows[:, None] * CONTENT + channels[None, :]
+            tl.store(place_of, on_content.to(dtype), mask=exist[:, None] & (channels[None, :] < CONTENT))
+        if POSITIONS:
+            place_at = grad_lifted + rows[:, None] * LIFTED + waves[None, :]
+            tl.store(place_at, on_lifted, mask=exist[:, None] & (waves[None, :] < LIFTED))
+    else:
+        place_out = read + rows[:, None] * VALUE + columns[None, :]
+        tl.store(place_out, total.to(dtype), mask=exist[:, None] & (columns[None, :] < VALUE))
 
 
 @final
@@ -33,12 +176,13 @@ class FusedFeatures:
     """
 
     def __init__(self, inputs: FeatureInputs, activation: str) -> None:
-        self.t = t = FeatureInputs(*(tensor.contiguous() for tensor in inputs))
+        own = {name: tensor.contiguous() for name, tensor in zip(inputs._fields, inputs[:5], strict=False)}
+        self.t = t = FeatureInputs(**own)
         self.batch, self.num_points, self.heads, self.content = t.content.shape
         self.kernels, self.width = t.bias.shape
         self.lifted = t.lifted.shape[-1]
         self.inputs: dict[str, Any] = {
-            **t._asdict(),
+            **own,
             "num": self.num_points,
             "heads": self.heads,
             "kernels": self.kernels,

@@ -1,10 +1,15 @@
-"""Whether the fused kernels can run here."""
+"""Whether the fused kernels can run here, how much of an integral one program holds, and its launch."""
 
+import abc
 import importlib.util
 import os
+from typing import Any, NamedTuple, final
 
 import torch
-from torch import Tensor
+
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral, K
+from fredholm.kernels import Kernel
 
 INSTALLED = importlib.util.find_spec("triton") is not None
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
@@ -13,14 +18,26 @@ LARGEST_DIM = 256
 """Channels of a head, and Fourier frequencies, that a program's registers and shared memory are cut for."""
 
 
-def machine_refusals(u: Tensor) -> list[str]:
-    """What speaks against fused kernels for this signal: the installation, the device, or the dtype."""
+class FusedRoute(Route[K]):
+    """A route to fused kernels: where the machine has none, nothing else is asked."""
+
+    @final
+    def refusals(self, integral: Integral[K]) -> list[str]:
+        """Refuses machines and dtypes without such kernels, and what `unfused` names."""
+        return machine_refusals(integral) or self.unfused(integral)
+
+    @abc.abstractmethod
+    def unfused(self, integral: Integral[K]) -> list[str]:
+        """What speaks against fused kernels on a machine that has them."""
+
+
+def machine_refusals(integral: Integral[Kernel]) -> list[str]:
+    """What speaks against fused kernels here: the installation, the device, or the dtype."""
     if not INSTALLED:
         return ["triton is not installed (pip install fredholm[triton])"]
-    device = u.device.type
+    device, dtype = integral.u.device.type, integral.working_dtype
     if device != "cuda" and not (device == "cpu" and INTERPRETING):
         return [f"the signal is on {device}, not on an NVIDIA GPU"]
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else u.dtype
     served = (torch.float32,) if INTERPRETING else (torch.float32, torch.bfloat16)
     if dtype not in served:
         which = "float32" if INTERPRETING else "float32 and bfloat16"
@@ -29,7 +46,60 @@ def machine_refusals(u: Tensor) -> list[str]:
         if torch.version.cuda is None:
             return ["the kernels are made for NVIDIA GPUs"]
         # a constant to the compiler, as `get_device_capability` is not
-        found = torch.cuda.get_device_properties(u.device)
+        found = torch.cuda.get_device_properties(integral.u.device)
         if found.major < 8:
             return [f"the GPU has compute capability {found.major}.{found.minor}, below 8.0"]
     return []
+
+
+class Tile(NamedTuple):
+    """`units` hidden units against `points` points, by `warps` warps; loads run `stages` tiles ahead."""
+
+    units: int
+    points: int
+    warps: int
+    stages: int
+
+    def blocks(self, width: int) -> int:
+        """Blocks of hidden units."""
+        return -(-width // self.units)
+
+
+def choose_tile(width: int, summed: int, loaded: int, dtype: torch.dtype) -> Tile:
+    """A tile that leaves registers for pre-activations beside the sums, and fits the loads into shared memory.
+
+    Sizes are powers of two.
+
+    Args:
+        width: hidden units.
+        summed: numbers a unit, in float32, that a program sums.
+        loaded: numbers a point, in `dtype`, that a program loads for matrix products.
+        dtype: float32 has no tensor cores at full precision, and its operands take twice the room.
+    """
+    points, registers = (32, 1 << 13) if dtype == torch.float32 else (64, 1 << 15)
+    while points > 16 and points * loaded * dtype.itemsize > 1 << 15:
+        points //= 2
+    units = 128
+    while units > 16 and (units >= 2 * width or units * (summed + points) > registers):
+        units //= 2
+    return Tile(units, points, 8 if units * max(points, summed) > 4096 else 4, 2)
+
+
+def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[str, Any]) -> None:
+    """Runs a Triton kernel in a grid of programs of this tile."""
+    kernel[grid](**arguments, UNITS=tile.units, N=tile.points, num_warps=tile.warps, num_stages=tile.stages)
+
+
+def activation_for(activation: str, dtype: torch.dtype) -> str:
+    """φ as the kernels name it."""
+    return "gelu_short" if activation == "gelu" and dtype != torch.float32 else activation
+
+
+def precision() -> str:
+    """How float32 matrices are multiplied: as torch does it."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+def padded(size: int, at_least: int = 16) -> int:
+    """The power of two that holds `size`; tensor cores take no less than 16."""
+    return max(at_least, 1 << max(0, size - 1).bit_length())

@@ -1,23 +1,24 @@
-"""The route to the fused kernels, and what it has against a call."""
+"""The fused integral of a pairwise perceptron kernel: the route, and its operator."""
 
 import dataclasses
 from typing import final
 
+import torch
 from torch import Tensor
 
 from fredholm.domains import GridBlock
-from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.perceptron.sums import PairOutputs
 from fredholm.evaluation.perceptron.tiled import common_grid, integrate_pairwise
 from fredholm.evaluation.perceptron.tiles import PairInputs
-from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
-from fredholm.evaluation.triton.op import mlp_integral_triton
+from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.kernels import PairwiseMLP
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class TritonTiled(Route[PairwiseMLP]):
+class TritonTiled(FusedRoute[PairwiseMLP]):
     """For `PairwiseMLP` kernels on a GPU: `Tiled` and `Toeplitz` in one fused pass, sums in registers.
 
     For float32 and bfloat16, on NVIDIA GPUs of compute capability 8.0 or more. Sums are kept in float32; the backward
@@ -33,12 +34,9 @@ class TritonTiled(Route[PairwiseMLP]):
     marker = PairwiseMLP
     table: bool = True
 
-    def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
-        """Refuses machines and dtypes without such kernels, hidden layers, large heads, and what `Tiled` refuses."""
-        kernel, domain = integral.kernel, integral.domain
-        reasons = machine_refusals(integral.u)
-        if reasons:
-            return reasons
+    def unfused(self, integral: Integral[PairwiseMLP]) -> list[str]:
+        """Hidden layers, large heads, and displacements that wrap round beside a table; see `FusedRoute.unfused`."""
+        kernel, domain, reasons = integral.kernel, integral.domain, []
         dim = kernel.in_dim // kernel.num_heads
         if kernel.depth > 2:
             reasons.append(f"the kernel has {kernel.depth} layers, and only 2 are fused")
@@ -62,3 +60,37 @@ class TritonTiled(Route[PairwiseMLP]):
 
 def _fused(inputs: PairInputs, block: list[int], activation: str) -> Tensor:
     return mlp_integral_triton(inputs, block, activation).out
+
+
+def _forward(inputs: PairInputs, block: list[int], activation: str) -> PairOutputs:
+    # the library can be imported without triton
+    from fredholm.evaluation.triton.perceptron import integral
+
+    # kernels are launched on the current device
+    with torch.cuda.device_of(inputs.query):
+        return PairOutputs(integral(inputs, block, activation))
+
+
+def _like(inputs: PairInputs, block: list[int], activation: str) -> PairOutputs:
+    batch, kernels, queries, _ = inputs.query.shape
+    out = inputs.query.new_empty(kernels, batch, queries, inputs.output_weight.shape[-1])
+    return PairOutputs(out.transpose(0, 1))
+
+
+def _backward(
+    inputs: PairInputs,
+    outputs: PairOutputs,
+    grads: PairOutputs,
+    wanted: frozenset[str],
+    block: list[int],
+    activation: str,
+) -> dict[str, Tensor]:
+    # the library can be imported without triton
+    from fredholm.evaluation.triton.perceptron import Gradients, Problem
+
+    with torch.cuda.device_of(inputs.query):
+        return Gradients(Problem(inputs, block, activation), grads.out, wanted).run()
+
+
+mlp_integral_triton = Operator("mlp_integral_triton", PairInputs, PairOutputs, _forward, _like, _backward)
+"""As `mlp_integral`, in float32 or bfloat16 but for positions (float32) and `seen` (int64), without hidden layers."""

@@ -16,7 +16,7 @@ from fredholm.evaluation.attention.score_tiled import (
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import StatefulRoute
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
+from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.kernels import Normaliser, Softermax, Softmax, State
 from fredholm.kernels.attention.scored import Score
 from fredholm.kernels.attention.yat import YatScored
@@ -24,7 +24,7 @@ from fredholm.kernels.attention.yat import YatScored
 
 @final
 @dataclasses.dataclass(frozen=True)
-class TritonYat(StatefulRoute[YatScored]):
+class TritonYat(FusedRoute[YatScored], StatefulRoute[YatScored]):
     """For `YatScored` kernels on a GPU: `YatTiled` in one fused pass, scores in registers.
 
     Machines, dtypes, precision and determinism as in `TritonTiled`. Signals in bfloat16 are multiplied exactly and
@@ -33,18 +33,13 @@ class TritonYat(StatefulRoute[YatScored]):
 
     marker = YatScored
 
-    def refusals(self, integral: Integral[YatScored]) -> list[str]:
-        """Refuses machines and dtypes without such kernels, normalisers that do not compete, and large heads."""
-        kernel, domain = integral.kernel, integral.domain
-        reasons = machine_refusals(integral.u)
-        if reasons:
-            return reasons
+    def unfused(self, integral: Integral[YatScored]) -> list[str]:
+        """Normalisers that do not compete, constants of keys, and large heads; see `FusedRoute.unfused`."""
+        kernel, reasons = integral.kernel, []
         if type(kernel.normaliser) not in (Softmax, Softermax):
             reasons.append(f"softmax and softermax are fused, not {type(kernel.normaliser).__name__}")
         if kernel.reads_bias:
             reasons.append("keys have constants, which are not fused")
-        if domain.pair_bias is not None:
-            reasons.append("the measure differs from query to query")
         dim = max(kernel.query_dim, kernel.out_dim) // kernel.num_heads
         if dim > LARGEST_DIM:
             reasons.append(f"a head has {dim} channels, above {LARGEST_DIM}")
@@ -71,7 +66,7 @@ def _fused(inputs: ScoreInputs, score: Score, normaliser: Normaliser) -> Tensor:
 
 def _forward(inputs: ScoreInputs, normaliser: list[float]) -> ScoreOutputs:
     # the library can be imported without triton
-    from fredholm.evaluation.triton.yat_launch import settings_of, yat_forward
+    from fredholm.evaluation.triton.yat import settings_of, yat_forward
 
     with torch.cuda.device_of(inputs.query):
         return ScoreOutputs(*yat_forward(inputs, settings_of(Normaliser.decoded(normaliser))))
@@ -86,7 +81,7 @@ def _backward(
     inputs: ScoreInputs, outputs: ScoreOutputs, grads: ScoreOutputs, wanted: frozenset[str], normaliser: list[float]
 ) -> dict[str, Tensor]:
     # the library can be imported without triton
-    from fredholm.evaluation.triton.yat_launch import settings_of, yat_backward
+    from fredholm.evaluation.triton.yat import settings_of, yat_backward
 
     with torch.cuda.device_of(inputs.query):
         return yat_backward(

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch.nn import functional as F
 
-from fredholm.evaluation.triton.activation import activate, activate_with_slope
+from fredholm.evaluation.triton.tile import activate, activate_with_slope
 
 
 @triton.jit

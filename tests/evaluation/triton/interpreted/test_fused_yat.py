@@ -6,6 +6,7 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Integral, TritonYat
+from fredholm.evaluation.triton import yat_tiled
 from fredholm.kernels import Softermax, YatAttention
 from tests.contracts.routes import changed, check_route, randomise, results
 
@@ -100,7 +101,6 @@ def test_two_runs_are_identical():
 
 def test_operator_registration(monkeypatch):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operator."""
-    from fredholm.evaluation.triton import yat_tiled
 
     calls, original = [], yat_tiled.yat_sums_triton
     monkeypatch.setattr(yat_tiled, "yat_sums_triton", lambda *call: (calls.append(call), original(*call))[1])

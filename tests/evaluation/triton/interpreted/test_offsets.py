@@ -7,9 +7,9 @@ import torch
 
 from fredholm.domains import Points
 from fredholm.evaluation import TritonTiled
-from fredholm.evaluation.triton import backward, launch, owned
-from fredholm.evaluation.triton.tiles import Tile
-from fredholm.evaluation.triton.tiles import launch as really_launch
+from fredholm.evaluation.triton import perceptron
+from fredholm.evaluation.triton.machine import Tile
+from fredholm.evaluation.triton.machine import launch as really_launch
 from tests.contracts.routes import results
 from tests.evaluation.triton.interpreted.problems import make
 
@@ -36,8 +36,7 @@ def test_the_last_of_very_many_batch_entries(monkeypatch):
         really_launch(*call)
         calls.append(call)
 
-    for module in (backward, launch, owned):
-        monkeypatch.setattr(module, "launch", record)
+    monkeypatch.setattr(perceptron, "launch", record)
     results(TritonTiled(), problem)
     assert len(calls) == 3
     batch = (1 << 27) + 1

@@ -5,7 +5,7 @@ import torch
 
 from fredholm.domains import Grid, Points, Union
 from fredholm.evaluation import TritonTiled
-from fredholm.evaluation.triton import problem as problem_module
+from fredholm.evaluation.triton import perceptron
 from tests.contracts.routes import check_route
 from tests.evaluation.triton.interpreted.problems import make, with_queries
 
@@ -32,12 +32,12 @@ def test_more_units_channels_and_frequencies_than_one_block(options):
 
 
 def test_more_owners_than_the_workspace_holds(monkeypatch):
-    monkeypatch.setattr(problem_module, "WORKSPACE_BYTES", 3 * 2 * 5 * 2 * 4)
+    monkeypatch.setattr(perceptron, "WORKSPACE_BYTES", 3 * 2 * 5 * 2 * 4)
     check_route(TritonTiled(), make(Union(Points(torch.rand(1, 2)), Grid(2, 2)), batch=2))
 
 
 def test_one_workspace_of_any_size_gives_one_result(monkeypatch):
     problem = make(Points(torch.rand(5, 2)))
     whole = TritonTiled().integrate(problem)
-    monkeypatch.setattr(problem_module, "WORKSPACE_BYTES", 1)
+    monkeypatch.setattr(perceptron, "WORKSPACE_BYTES", 1)
     assert torch.equal(TritonTiled().integrate(problem), whole)
