@@ -30,7 +30,8 @@ from benchmarks.harness import (
 from fredholm import domains
 from fredholm.evaluation import AUTO, Integral
 from fredholm.kernels import Softmax
-from fredholm.kernels.attention.yat import YatForm, YatScored
+from fredholm.kernels.attention.scored import ScoreForm
+from fredholm.kernels.attention.yat import YatScored
 
 OURS, DENSE, SOFTMAX = "Yat attention", "dense form", "softmax attention"
 
@@ -74,10 +75,10 @@ class Given(YatScored):
         """The last third of the signal, head by head."""
         return torch.eye(self.in_dim)[-self.out_dim :].unflatten(0, (self.num_heads, -1))
 
-    def yat_form(self, u: Tensor, domain: domains.Domain, query: Tensor, query_domain: domains.Domain) -> YatForm:
+    def score_form(self, u: Tensor, domain: domains.Domain, query: Tensor, query_domain: domains.Domain) -> ScoreForm:
         """The thirds of the signal."""
         q, k, v = u.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        return YatForm(q, k, v, None, torch.ones((), device=u.device))
+        return ScoreForm(q, k, v, softening=torch.ones((), device=u.device))
 
 
 @final
@@ -106,11 +107,11 @@ class Problem(Instance):
 
     def _dense(self) -> Tensor:
         shares = self.kernel.coefficients(self.u, self.domain)
-        value = self.kernel.yat_form(self.u, self.domain, self.u, self.domain).value
+        value = self.kernel.score_form(self.u, self.domain, self.u, self.domain).value
         return (shares @ value).transpose(1, 2).flatten(2)
 
     def _softmax(self) -> Tensor:
-        query, key, value, _, _ = self.kernel.yat_form(self.u, self.domain, self.u, self.domain)
+        query, key, value, *_ = self.kernel.score_form(self.u, self.domain, self.u, self.domain)
         return scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
 
 

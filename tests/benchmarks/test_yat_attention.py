@@ -5,7 +5,7 @@ import torch
 
 from benchmarks import yat_attention
 from benchmarks.harness import GateError, Options
-from fredholm.evaluation import YatTiled
+from fredholm.evaluation import ScoreTiled
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = yat_attention.Config(options=Options(quick=True)).sized()
@@ -25,8 +25,8 @@ def test_a_quick_run_has_every_row():
 
 
 def test_a_wrong_sum_is_not_timed(monkeypatch):
-    right = YatTiled.compute
-    monkeypatch.setattr(YatTiled, "compute", lambda *given: 1.001 * right(*given))
+    right = ScoreTiled.compute
+    monkeypatch.setattr(ScoreTiled, "compute", lambda *given: 1.001 * right(*given))
     with pytest.raises(GateError, match="Yat attention against dense form"):
         yat_attention.compare(yat_attention.Build(QUICK, 2))
 

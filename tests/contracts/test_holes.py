@@ -52,9 +52,8 @@ IN_THE_PLANE: dict[str, Callable[[], Kernel]] = {
     "one's own": RationalQuadratic,
 }
 HOLES = {
-    *((name, "pair weights") for name in ("MLP", "LowRankMLP", "SeparableMLP")),
+    *((name, "pair weights") for name in ("LowRankMLP", "SeparableMLP")),
     *((name, "pair weights") for name in ("LinearAttention", "UnnormalisedAttention", "LinearInfiniteAttention")),
-    ("MLP", "periodic points"),
     *(("one's own", where) for where in DOMAINS),
 }
 

@@ -17,7 +17,7 @@ from fredholm.domains import Domain, Grid, Points, Sequence
 from fredholm.encoders.series import SeriesBatch
 from fredholm.evaluation import Dense
 from fredholm.kernels import KernelInputs, PointInputs
-from fredholm.kernels.attention.yat_product import Softening, UnitScale
+from fredholm.kernels.attention.yat import Softening, UnitScale
 from fredholm.kernels.convolution.kernel_network import KernelNetwork, WeightNormalised
 from fredholm.kernels.neumann.discount import Discount
 from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures

@@ -9,15 +9,15 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
-from fredholm.evaluation.attention.sums.inputs import YatInputs
+from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.features.sums import SumInputs
-from fredholm.evaluation.perceptron.inputs import IntegralInputs
+from fredholm.evaluation.perceptron.tiles import PairInputs
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
 from fredholm.evaluation.triton.feature_op import feature_sums_triton
 from fredholm.evaluation.triton.op import mlp_integral_triton
-from fredholm.evaluation.triton.yat_op import yat_sums_triton
+from fredholm.evaluation.triton.yat_tiled import yat_sums_triton
 
 
 class Factors(NamedTuple):
@@ -231,7 +231,7 @@ def test_vmap_over_nothing_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("operator", "inputs", "options"),
-    [(mlp_integral_triton, IntegralInputs, ([0, 0], "gelu")), (yat_sums_triton, YatInputs, ([0.0],))],
+    [(mlp_integral_triton, PairInputs, ([0, 0], "gelu")), (yat_sums_triton, ScoreInputs, ([0.0],))],
 )
 def test_a_fused_operator_refuses_tangents_before_it_looks_for_a_gpu(operator, inputs, options) -> None:
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"_triton has no forward-mode.*Dense\(\)"):

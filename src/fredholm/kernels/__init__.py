@@ -6,9 +6,7 @@ from fredholm.kernels.attention.normalisers import Normaliser, Softermax, Softma
 from fredholm.kernels.attention.scored import Scored
 from fredholm.kernels.attention.unnormalised_attention import UnnormalisedAttention
 from fredholm.kernels.attention.value_mixing import Normalised, ValueMixing
-from fredholm.kernels.attention.yat import Yat
-from fredholm.kernels.attention.yat_attention import YatAttention
-from fredholm.kernels.attention.yat_product import yat
+from fredholm.kernels.attention.yat import Yat, YatAttention, yat
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution.convolution import Convolution

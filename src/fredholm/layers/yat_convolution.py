@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fredholm.kernels.attention.yat_product import working_dtype
+from fredholm.kernels.attention.yat import working_dtype
 from fredholm.layers.yat_layer import YatLayer, backward_may_come
 from fredholm.layers.yat_response import ResponseInputs, squares, yat_response
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.kernels.attention.yat_product import response, working_dtype
+from fredholm.kernels.attention.yat import response, working_dtype
 from fredholm.layers.yat_layer import YatLayer, backward_may_come
 from fredholm.layers.yat_response import (
     BLOCK_ELEMENTS,

@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.attention.yat_product import Softening, UnitScale, working_dtype
+from fredholm.kernels.attention.yat import Softening, UnitScale, working_dtype
 
 
 class YatLayer(nn.Module, ABC):

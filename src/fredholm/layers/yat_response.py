@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.kernels.attention.yat_product import response
+from fredholm.kernels.attention.yat import response
 
 Block = tuple[slice, slice, slice]
 

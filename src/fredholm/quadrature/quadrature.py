@@ -11,7 +11,6 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.domains import Domain, Points, order_times, past_mass
 from fredholm.evaluation import Evaluation, Integral
 
 
@@ -68,19 +67,3 @@ class Full(Quadrature):
 def mass_of(integral: Integral[Any]) -> Tensor:
     """ω, `(1 or B, N)`."""
     return torch.atleast_2d(integral.domain.weights)
-
-
-def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
-    """The queries' domain and the points' times, `(1 or B, N)`, by which nodes keep their order; None: no order.
-
-    Of a causal kernel the queries also keep the mass of their past, which nodes alone do not tell.
-    """
-    queries = integral.query_domain
-    if not integral.kernel.is_causal:
-        return queries, None
-    asked, times = order_times(queries, integral.domain)
-    past = past_mass(queries, integral.domain)
-    pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
-    batch = max(len(pos), len(asked))
-    pos, asked = pos.expand(batch, -1, -1), asked.expand(batch, -1)
-    return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), asked, past), times

@@ -1,5 +1,6 @@
 """The tiled sum over Yat scores equals the dense oracle, whatever hides, weighs or normalises pairs."""
 
+import dataclasses
 import functools
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
-from fredholm.evaluation import AUTO, Dense, Integral, StepLoop, YatTiled
+from fredholm.evaluation import AUTO, Dense, Integral, ScoreTiled, StepLoop
 from fredholm.kernels import Kernel, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised, Yat, YatAttention
 from fredholm.kernels.attention.normalisers import Elementwise
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
@@ -15,7 +16,7 @@ from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
-SMALL = YatTiled(tile_elements=6)
+SMALL = ScoreTiled(tile_elements=6)
 OPTIONS = {
     "self": {},
     "causal": {"is_causal": True},
@@ -41,7 +42,7 @@ def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64) ->
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of three queries, and of 3 x 2 pairs with `SMALL`, so that small problems have many."""
-    monkeypatch.setattr("fredholm.evaluation.attention.sums.tiles.Tiles.ROWS", 3)
+    monkeypatch.setattr("fredholm.evaluation.pair_tiles.PairTiles.ROWS", 3)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -53,13 +54,13 @@ def test_tiles_equal_dense(options, name):
 
 @pytest.mark.parametrize("name", ["sequence", "masked", "pairs weighed per head"])
 def test_one_tile_equals_dense(name):
-    check_route(YatTiled(), problem({"is_causal": True}, domain(name)))
+    check_route(ScoreTiled(), problem({"is_causal": True}, domain(name)))
 
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("name", ["sequence", "masked", "pairs weighed per head"])
 def test_tiles_of_several_heads_equal_dense(name):
-    check_route(YatTiled(tile_elements=50), problem({"is_causal": True}, domain(name)))
+    check_route(ScoreTiled(tile_elements=50), problem({"is_causal": True}, domain(name)))
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -67,7 +68,7 @@ def test_tiles_of_several_heads_equal_dense(name):
 @pytest.mark.parametrize("normaliser", [Softmax(), Softermax(), Softermax(2.0, 1e-2)], ids=str)
 @pytest.mark.parametrize("largest", [0.0, 9.0])
 def test_rows_of_large_sums_have_a_reference(monkeypatch, largest, normaliser, name):
-    monkeypatch.setattr("fredholm.evaluation.attention.sums.forward.LARGEST", largest)
+    monkeypatch.setattr("fredholm.evaluation.attention.score_tiled.LARGEST", largest)
     check_route(SMALL, problem({"normaliser": normaliser, "is_causal": True}, domain(name)))
 
 
@@ -265,29 +266,53 @@ def test_compiles_whole():
 
 def test_is_what_an_operator_chooses():
     made = problem({}, Sequence(6))
-    assert isinstance(AUTO.choose(made).route, YatTiled)
+    assert isinstance(AUTO.choose(made).route, ScoreTiled)
 
 
-def test_a_normaliser_of_ones_own_goes_through_dense():
-    class Halved(Elementwise):
+@dataclasses.dataclass(frozen=True)
+class Part(Elementwise):
+    """A normaliser of one's own."""
+
+    share: float | torch.Tensor
+
+    def numerator(self, score, reference=None):
+        return score * self.share
+
+    def slope(self, score, reference, numerator):
+        return score.new_ones(()).expand_as(score) * self.share
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("name", ["sequence", "masked", "pairs weighed per head"])
+def test_a_normaliser_of_ones_own_goes_through_tiles(name):
+    made = problem({"normaliser": Part(0.3)}, domain(name))
+    assert isinstance(AUTO.choose(made).route, ScoreTiled)
+    check_route(SMALL, made)
+
+
+def test_a_normaliser_that_is_not_made_of_numbers_goes_through_dense():
+    class Named(Elementwise):
+        def __init__(self, name):
+            self.name = name
+
         def numerator(self, score, reference=None):
-            return score / 2
+            return score
 
         def slope(self, score, reference, numerator):
             raise NotImplementedError
 
-    made = problem({"normaliser": Halved()}, Sequence(4))
-    choice = AUTO.choose(made)
-    assert isinstance(choice.route, Dense)
-    assert "tiles do not know the normaliser Halved" in choice.refusals["YatTiled"]
+    for normaliser in (Named("half"), Part(torch.tensor(0.5))):
+        choice = AUTO.choose(problem({"normaliser": normaliser}, Sequence(4)))
+        assert isinstance(choice.route, Dense)
+        assert "is no frozen dataclass of numbers" in choice.refusals["ScoreTiled"][0]
 
 
 def test_refuses_float16_and_pair_weights_for_other_heads():
     made = problem({}, Sequence(5))
     with refused(TypeError, "float16", "bfloat16 or float32"):
-        YatTiled().integrate(Integral(made.kernel.half(), made.u.half(), made.domain))
+        ScoreTiled().integrate(Integral(made.kernel.half(), made.u.half(), made.domain))
     made = problem({}, Sequence(5).weigh_pairs(torch.zeros(2, 3, 5, 5)))
-    for route in (YatTiled(), Dense()):
+    for route in (ScoreTiled(), Dense()):
         with refused(ValueError, "pair weights must be for 1 or 4 heads", "for 3"):
             route.integrate(made)
 
@@ -295,4 +320,4 @@ def test_refuses_float16_and_pair_weights_for_other_heads():
 def test_a_cache_refuses_what_it_cannot_remember():
     kernel = YatAttention(8, 4, is_causal=True)
     with refused(ValueError, "keeps neither resets nor masks"):
-        YatTiled().run(Integral(kernel, torch.randn(1, 3, 8), Sequence(3, mask=torch.tensor([True, False, True]))))
+        ScoreTiled().run(Integral(kernel, torch.randn(1, 3, 8), Sequence(3, mask=torch.tensor([True, False, True]))))

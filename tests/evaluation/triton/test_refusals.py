@@ -13,11 +13,11 @@ from fredholm.evaluation import (
     AUTO,
     FeatureSum,
     Integral,
+    ScoreTiled,
     Toeplitz,
     TritonFeatureSum,
     TritonTiled,
     TritonYat,
-    YatTiled,
 )
 from fredholm.evaluation.triton import machine
 from fredholm.kernels import MLP, SeparableMLP, SoftSigmoid, Yat, YatAttention
@@ -176,5 +176,5 @@ def test_what_is_not_fused_of_yat_scores_is_named(kernel, told):
 def test_pair_weights_of_yat_scores_go_to_tiles():
     where = Sequence(3).weigh_pairs(torch.zeros(3, 3))
     choice = AUTO.choose(Integral(YatAttention(4, 2), torch.zeros(1, 3, 4), where))
-    assert isinstance(choice.route, YatTiled)
+    assert isinstance(choice.route, ScoreTiled)
     assert "the measure differs from query to query" in choice.refusals["TritonYat"]

@@ -7,6 +7,7 @@ from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import Normaliser, Scored, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised
 from fredholm.kernels.attention.normalisers import Competitive, soft_sigmoid, soft_tanh, softermax
+from fredholm.kernels.attention.scored import Score, ScoreForm
 from tests.refusals import refused
 
 ALL = [
@@ -122,18 +123,28 @@ def test_refusals():
         Softermax(1.0, 0.0)
 
 
+class Squared(Score):
+    """(q·k)²."""
+
+    is_nonnegative = True
+
+    def value(self, dot, distance, *numbers):
+        return dot.square()
+
+
 class SquaredDotProduct(Scored):
     """(q·k)² with any normaliser: what a new kernel with non-negative scores has to write."""
 
     in_dim = out_dim = 3
     pos_dim, is_causal, reads_query, num_heads = None, False, True, 1
+    score = Squared()
 
     def __init__(self, normaliser: Normaliser) -> None:
         super().__init__()
         self.normaliser = normaliser
 
-    def scores(self, u, domain, query, query_domain):
-        return (query @ u.mT).square()[:, None]
+    def score_form(self, u, domain, query, query_domain):
+        return ScoreForm(query[:, None], u[:, None], u[:, None])
 
     def value_matrices(self):
         return torch.eye(3, dtype=torch.float64)[None]

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from fredholm.kernels.attention.yat_product import Softening
+from fredholm.kernels.attention.yat import Softening
 from tests.refusals import refused
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from fredholm.kernels.attention.yat_product import UnitScale
+from fredholm.kernels.attention.yat import UnitScale
 from tests.refusals import refused
 
 

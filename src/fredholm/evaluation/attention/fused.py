@@ -12,7 +12,7 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import State
-from fredholm.kernels.attention.dot_product import DotProduct, DotProductForm
+from fredholm.kernels.attention.attention import DotProduct, DotProductForm
 
 
 @final
@@ -69,7 +69,7 @@ def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tenso
     )
     if out.device.type == "cpu":
         # torch's kernel for few points answers 0 to a query that is NaN
-        out = out + 0.0 * query.sum(-1, keepdim=True)
+        out = out.add(query.sum(-1, keepdim=True), alpha=0.0)
     return out.transpose(1, 2).flatten(2)
 
 

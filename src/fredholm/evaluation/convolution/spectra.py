@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.perceptron.tiling import Workspace, ranges
+from fredholm.evaluation.tiling import Workspace, ranges
 
 
 class FilterInputs(NamedTuple):

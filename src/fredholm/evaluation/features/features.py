@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fredholm.evaluation.features.inputs import Chunk, FeatureInputs, accumulator, by_head, by_point
-from fredholm.evaluation.perceptron.integral import activate_into, activation_gradient_into
+from fredholm.evaluation.perceptron.sums import activate_into, activation_gradient_into
 from fredholm.kernels.perceptron.mlp import activate
 
 

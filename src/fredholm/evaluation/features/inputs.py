@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.perceptron.tiling import ranges
+from fredholm.evaluation.tiling import ranges
 
 
 class FeatureInputs(NamedTuple):

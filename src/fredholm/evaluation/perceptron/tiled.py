@@ -1,10 +1,8 @@
-"""Exact integration of pairwise perceptron kernels in tiles, without κ and without N x N memory.
-
-Tiles whose relative part is read from a table of displacements: grids and evenly spaced sequences."""
+"""Exact integration of pairwise perceptron kernels in tiles, without κ and without N x N memory."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -12,9 +10,8 @@ from torch import Tensor
 from fredholm.domains import GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.perceptron.gradients import mlp_integral
-from fredholm.evaluation.perceptron.inputs import IntegralInputs
-from fredholm.evaluation.perceptron.tiling import choose_tiling
+from fredholm.evaluation.perceptron.sums import mlp_integral
+from fredholm.evaluation.perceptron.tiles import PairInputs, choose_tiling
 from fredholm.kernels import PairwiseMLP
 from fredholm.kernels.perceptron.mlp import PairwiseForm
 
@@ -25,35 +22,41 @@ class Tiled(Route[PairwiseMLP]):
     """For `PairwiseMLP` kernels on any points: the last layer after the integral, the first layer by parts.
 
     Cost per pair and head 2w(2d + 2L) flops, w hidden units, d channels, L frequencies; memory O(N·d) forward and
-    backward, plus tiles. In low precision p and h are rounded, all sums are kept in float32.
+    backward, plus tiles. In low precision p and h are rounded, all sums are kept in float32. Where displacements wrap
+    round, their 2L sines and cosines are computed at every pair.
 
     Args:
         tile_elements: entries of p in a tile; None: 2^20 on a CPU (a tile then stays in its cache), 2^26 elsewhere.
     """
 
     marker = PairwiseMLP
+    weighs_pairs = True
     tile_elements: int | None = None
 
     def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
-        """Refuses displacements that wrap round; see `Route.refusals`."""
-        kernel, domain = integral.kernel, integral.domain
-        if domain.is_periodic and kernel.reads_displacement(domain):
-            return ["displacements on a periodic domain do not split over the two points"]
-        return []
+        """Refuses pair weights for other heads than the kernel's; see `Route.refusals`."""
+        return _pair_refusals(integral)
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
         return integrate_pairwise(integral, in_tiles(self.tile_elements))
 
 
-PairIntegral = Callable[[IntegralInputs, list[int], str], Tensor]
+def _pair_refusals(integral: Integral[PairwiseMLP]) -> list[str]:
+    bias, heads = integral.domain.pair_bias, integral.kernel.num_heads
+    if bias is None or bias.shape[1] in (1, heads):
+        return []
+    return [f"pairs are weighed for {bias.shape[1]} heads, and the kernel has {heads}"]
+
+
+PairIntegral = Callable[[PairInputs, list[int], str], Tensor]
 """From all tensors, the fields of `Block` and the activation: the integral `(B, G, Nq, d_out)`, constant part aside."""
 
 
 def in_tiles(tile_elements: int | None) -> PairIntegral:
     """Tile after tile by torch's own operations; see `Tiled` for the size of a tile."""
 
-    def integral(inputs: IntegralInputs, block: list[int], activation: str) -> Tensor:
+    def integral(inputs: PairInputs, block: list[int], activation: str) -> Tensor:
         elements = tile_elements or (1 << 20 if inputs.query.device.type == "cpu" else 1 << 26)
         batch, _, num_queries, dim = inputs.query.shape
         num_keys, width = inputs.key.shape[2], inputs.output_weight.shape[1]
@@ -68,40 +71,34 @@ def integrate_pairwise(
 ) -> Tensor:
     """What `by` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table."""
     kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
-    form = kernel.pairwise_form(domain, query_domain)
-    table = kernel.relative_table(blocks[1]) if blocks is not None else None
+    form, pairs = kernel.pairwise_form(domain, query_domain), domain.pair_weights
     dtype = u.dtype
     if torch.is_autocast_enabled(u.device.type):
         dtype = torch.get_autocast_dtype(u.device.type)
     folds = kernel.num_heads if kernel.head_shared else 1
-    block = [0, 0]
-    order = None
+    block, order = [0, 0], None
     if blocks is not None:
         block = [blocks[0].start, blocks[1].start, *blocks[1].shape]
         order = _reversed_within(query_domain.num_points, blocks[0], u.device)
-    seen = preceding_counts(query_domain, domain) if kernel.is_causal else None
-    weights = domain.weights.to(dtype)
-    inputs = IntegralInputs(
-        query=_permuted(_split_heads(integral.query, kernel), order, -2),
-        key=_split_heads(u, kernel),
-        weights=_fold(weights if weights.ndim == 2 else weights[None], folds),
-        seen=_empty(u) if seen is None else _fold(_permuted(seen, order, -1), folds),
-        table=_empty(u) if table is None else table,
+    if pairs is not None:
+        pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, len(u), folds), order, -2)
+    seen = _permuted(preceding_counts(query_domain, domain), order, -1) if kernel.is_causal else None
+    given: dict[str, Any] = {
+        "query": _permuted(_split_heads(integral.query, kernel), order, -2),
+        "key": _split_heads(u, kernel),
+        "weights": _fold(torch.atleast_2d(domain.weights.to(dtype)), folds),
+        "pairs": pairs,
+        "seen": None if seen is None else _fold(seen, folds),
+        "table": None if blocks is None else kernel.relative_table(blocks[1]),
         **_geometry(form, order, folds),
-        query_weight=_or_empty(form.query_weight, u),
-        key_weight=_or_empty(form.key_weight, u),
-        product_weight=_or_empty(form.product_weight, u),
-        sin_weight=_or_empty(form.sin_weight, u),
-        cos_weight=_or_empty(form.cos_weight, u),
-        distance_weight=_or_empty(form.distance_weight, u),
-        hidden_weight=_or_empty(form.hidden_weight, u),
-        hidden_bias=_or_empty(form.hidden_bias, u),
-        output_weight=form.output_weight,
-    )
+    }
+    # what has no other name in a form
+    given |= {name: getattr(form, name) for name in PairInputs._fields if name not in given}
     # of positions, differences are taken
-    wide = torch.promote_types(dtype, torch.float32)
-    special = {"query_pos": wide, "key_pos": wide, "seen": torch.int64}
-    inputs = IntegralInputs(**{name: t.to(special.get(name, dtype)) for name, t in inputs._asdict().items()})
+    wide = torch.promote_types(dtype, torch.float32 if form.frequencies is None else domain.pos.dtype)
+    special = {"query_pos": wide, "key_pos": wide, "frequencies": wide, "seen": torch.int64}
+    given |= {name: t.to(special.get(name, dtype)) for name, t in given.items() if t is not None}
+    inputs = PairInputs(**given)
     out = by(inputs, block, kernel.activation)
     out = _permuted(out, order, -2) + _constant_part(form.output_bias, inputs, order).to(out.dtype)
     out = out.reshape(u.shape[0], kernel.num_heads, *out.shape[-2:]).transpose(1, 2).flatten(2)
@@ -109,33 +106,36 @@ def integrate_pairwise(
     return out if share is None else (out * share[..., None]).to(out.dtype)
 
 
-def _constant_part(bias: Tensor, inputs: IntegralInputs, order: Tensor | None) -> Tensor:
-    """b Σ_j ω_j u_j, over the keys a query may see: `(B, G, Nq or 1, d_out)`."""
+def _constant_part(bias: Tensor, inputs: PairInputs, order: Tensor | None) -> Tensor:
+    """b Σ_j ω_j m_ij u_j, over the keys a query may see: `(B, G, Nq or 1, d_out)`."""
     accumulator = torch.promote_types(inputs.key.dtype, torch.float32)
     values = inputs.key.to(accumulator) * inputs.weights.to(accumulator)[:, None, :, None]
-    if inputs.seen.numel() == 0:
+    seen = None if inputs.seen is None else _permuted(inputs.seen, order, -1)[:, None, :, None]
+    if inputs.pairs is not None:
+        pairs = _permuted(inputs.pairs, order, -2).to(accumulator)
+        if seen is not None:
+            pairs = pairs * (torch.arange(pairs.shape[-1], device=pairs.device) < seen)
+        total = pairs @ values
+    elif seen is None:
         total = values.sum(-2, keepdim=True)
     else:
         running = torch.nn.functional.pad(values.cumsum(-2), (0, 0, 1, 0))
-        seen = _permuted(inputs.seen, order, -1)[:, None, :, None]
         total = running.gather(2, seen.expand(*running.shape[:2], -1, running.shape[-1]))
     return torch.einsum("goi,bgni->bgno", bias.to(accumulator), total)
 
 
-def _geometry(form: PairwiseForm, order: Tensor | None, folds: int) -> dict[str, Tensor]:
+def _geometry(form: PairwiseForm, order: Tensor | None, folds: int) -> dict[str, Tensor | None]:
     """What positions determine, all with one leading size: 1 when the batch shares positions, else the batch."""
-    at_queries = {"query_bias": form.query_bias, "query_phase": form.query_phase, "query_pos": form.query_pos}
-    at_keys = {"key_bias": form.key_bias, "key_phase": form.key_phase, "key_pos": form.key_pos}
-    present = {name: t for name, t in {**at_queries, **at_keys}.items() if t is not None}
-    batch = max(t.shape[0] for t in present.values())
-    out = {}
-    for name in (*at_queries, *at_keys):
-        if name not in present:
-            out[name] = _empty(form.query_pos)
-            continue
-        value = present[name].expand(batch, *present[name].shape[1:])
-        out[name] = _fold(_permuted(value, order, -2) if name in at_queries else value, folds)
-    return out
+    sides = {f"{side}_{what}": order if side == "query" else None for side in ("query", "key") for what in _AT_POINTS}
+    found: dict[str, Tensor | None] = {name: getattr(form, name) for name in sides}
+    batch = max(t.shape[0] for t in found.values() if t is not None)
+    for name, value in found.items():
+        if value is not None:
+            found[name] = _fold(_permuted(value.expand(batch, *value.shape[1:]), sides[name], -2), folds)
+    return found
+
+
+_AT_POINTS = ("bias", "phase", "pos")
 
 
 def _split_heads(u: Tensor, kernel: PairwiseMLP) -> Tensor:
@@ -149,6 +149,13 @@ def _fold(value: Tensor, folds: int) -> Tensor:
     return value.repeat_interleave(folds, dim=0) if value.shape[0] > 1 and folds > 1 else value
 
 
+def _heads_in_batch(pairs: Tensor, batch: int, heads: int) -> Tensor:
+    """m `(B', H', Nq, N)` where heads are folded into the batch: `(1 or B·H, 1, Nq, N)`."""
+    if pairs.shape[:2] == (1, 1):
+        return pairs
+    return pairs.expand(batch, heads, -1, -1).flatten(0, 1)[:, None]
+
+
 def _reversed_within(num_points: int, block: GridBlock, device: torch.device) -> Tensor:
     index = torch.arange(num_points, device=device)
     stop = block.start + block.num_points
@@ -157,14 +164,6 @@ def _reversed_within(num_points: int, block: GridBlock, device: torch.device) ->
 
 def _permuted(value: Tensor, order: Tensor | None, dim: int) -> Tensor:
     return value if order is None else value.index_select(dim, order)
-
-
-def _empty(like: Tensor) -> Tensor:
-    return like.new_empty(0)
-
-
-def _or_empty(value: Tensor | None, like: Tensor) -> Tensor:
-    return _empty(like) if value is None else value
 
 
 @final
@@ -181,15 +180,16 @@ class Toeplitz(Route[PairwiseMLP]):
     """
 
     marker = PairwiseMLP
+    weighs_pairs = True
     tile_elements: int | None = None
 
     def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
-        """Refuses domains without a common grid, and kernels with nothing to tabulate."""
+        """Refuses domains without a common grid, kernels with nothing to tabulate, and what `Tiled` refuses."""
         if not integral.kernel.reads_displacement(integral.domain):
             return ["nothing in this kernel depends on the displacement beyond what splits over the two points"]
         if integral.once(common_grid) is None:
             return ["queries and keys do not hold the same regular grid"]
-        return []
+        return _pair_refusals(integral)
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""

@@ -1,11 +1,11 @@
 """The gradients of one integral, from kernels that each own what they sum. Legend: `launch.py`."""
 
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.perceptron.inputs import IntegralInputs
+from fredholm.evaluation.perceptron.tiles import PairInputs
 from fredholm.evaluation.triton.owned import Owned
 from fredholm.evaluation.triton.problem import Problem, padded
 from fredholm.evaluation.triton.table_gradient import gather_table_kernel, relative_gradient_kernel
@@ -21,7 +21,7 @@ class Gradients:
         self.grad = grad.contiguous()
         device = grad.device
         zeros = (torch.zeros(t.shape, dtype=torch.float32, device=device) for t in self.t[:-1])
-        self.sums = IntegralInputs._make([*zeros, self.t.seen])
+        self.sums: Any = PairInputs._make([*zeros, self.t.seen])
 
     def run(self) -> dict[str, Tensor]:
         """All gradients."""

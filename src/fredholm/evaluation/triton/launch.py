@@ -22,13 +22,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.perceptron.inputs import IntegralInputs
+from fredholm.evaluation.perceptron.tiles import PairInputs
 from fredholm.evaluation.triton.problem import Problem, padded
 from fredholm.evaluation.triton.sums import sums_kernel
 from fredholm.evaluation.triton.tiles import choose_tile, launch
 
 
-def integral(inputs: IntegralInputs, block: list[int], activation: str) -> Tensor:
+def integral(inputs: PairInputs, block: list[int], activation: str) -> Tensor:
     """The integral, `(B, G, Nq, d_out)`; arguments as in `mlp_integral_triton`."""
     problem = Problem(inputs, block, activation)
     t, kernels, width, dim = problem.t, problem.kernels, problem.width, problem.dim

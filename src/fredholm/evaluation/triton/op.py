@@ -4,28 +4,29 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.perceptron.inputs import IntegralInputs, IntegralOutputs
+from fredholm.evaluation.perceptron.sums import PairOutputs
+from fredholm.evaluation.perceptron.tiles import PairInputs
 
 
-def _forward(inputs: IntegralInputs, block: list[int], activation: str) -> IntegralOutputs:
+def _forward(inputs: PairInputs, block: list[int], activation: str) -> PairOutputs:
     # the library can be imported without triton
     from fredholm.evaluation.triton.launch import integral
 
     # kernels are launched on the current device
     with torch.cuda.device_of(inputs.query):
-        return IntegralOutputs(integral(inputs, block, activation))
+        return PairOutputs(integral(inputs, block, activation))
 
 
-def _like(inputs: IntegralInputs, block: list[int], activation: str) -> IntegralOutputs:
+def _like(inputs: PairInputs, block: list[int], activation: str) -> PairOutputs:
     batch, kernels, queries, _ = inputs.query.shape
     out = inputs.query.new_empty(kernels, batch, queries, inputs.output_weight.shape[-1])
-    return IntegralOutputs(out.transpose(0, 1))
+    return PairOutputs(out.transpose(0, 1))
 
 
 def _backward(
-    inputs: IntegralInputs,
-    outputs: IntegralOutputs,
-    grads: IntegralOutputs,
+    inputs: PairInputs,
+    outputs: PairOutputs,
+    grads: PairOutputs,
     wanted: frozenset[str],
     block: list[int],
     activation: str,
@@ -38,5 +39,5 @@ def _backward(
         return Gradients(Problem(inputs, block, activation), grads.out, wanted).run()
 
 
-mlp_integral_triton = Operator("mlp_integral_triton", IntegralInputs, IntegralOutputs, _forward, _like, _backward)
+mlp_integral_triton = Operator("mlp_integral_triton", PairInputs, PairOutputs, _forward, _like, _backward)
 """As `mlp_integral`, in float32 or bfloat16 but for positions (float32) and `seen` (int64), without hidden layers."""

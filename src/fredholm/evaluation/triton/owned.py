@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.perceptron.inputs import IntegralInputs
+from fredholm.evaluation.perceptron.tiles import PairInputs
 from fredholm.evaluation.triton.gradients import gradients_kernel
 from fredholm.evaluation.triton.problem import Problem, padded
 from fredholm.evaluation.triton.tiles import choose_tile, launch
@@ -98,7 +98,7 @@ class Owned:
         launch(gradients_kernel, grid, self.tile, {**self.arguments, **chunk, **named})
         return {f"{name}_weight": value for name, value in partial.items() if value.numel()}
 
-    def add_to(self, sums: IntegralInputs) -> None:
+    def add_to(self, sums: PairInputs) -> None:
         """Adds what all chunks left to the gradients of this side's tensors."""
         problem, side = self.problem, self.side
         named = sums._asdict()

@@ -5,7 +5,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.perceptron.inputs import Block, IntegralInputs
+from fredholm.evaluation.perceptron.tiles import Block, PairInputs
 
 WORKSPACE_BYTES = 1 << 26
 """What S, Y or T of the owners that are launched at once may fill: more than a launch needs to fill a GPU, little
@@ -16,8 +16,9 @@ enough to stay in its cache."""
 class Problem:
     """One integral's tensors, contiguous and by role, and the constants of its kernels."""
 
-    def __init__(self, inputs: IntegralInputs, block: list[int], activation: str) -> None:
-        self.t = t = IntegralInputs(*(tensor.contiguous() for tensor in inputs))
+    def __init__(self, inputs: PairInputs, block: list[int], activation: str) -> None:
+        self.t: Any = PairInputs(*(inputs.query.new_empty(0) if t is None else t.contiguous() for t in inputs))
+        t = self.t
         self.block = Block(block[0], block[1], tuple(block[2:]))
         self.batch, self.kernels, self.num_queries, self.dim = t.query.shape
         self.num_keys, self.width, self.out_dim = t.key.shape[2], t.key_bias.shape[-1], t.output_weight.shape[-1]

@@ -8,8 +8,8 @@ from torch import Tensor
 from fredholm.domains import GridBlock
 from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.perceptron.inputs import IntegralInputs
 from fredholm.evaluation.perceptron.tiled import common_grid, integrate_pairwise
+from fredholm.evaluation.perceptron.tiles import PairInputs
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
 from fredholm.evaluation.triton.op import mlp_integral_triton
 from fredholm.kernels import PairwiseMLP
@@ -60,5 +60,5 @@ class TritonTiled(Route[PairwiseMLP]):
         return integral.once(common_grid)
 
 
-def _fused(inputs: IntegralInputs, block: list[int], activation: str) -> Tensor:
+def _fused(inputs: PairInputs, block: list[int], activation: str) -> Tensor:
     return mlp_integral_triton(inputs, block, activation).out

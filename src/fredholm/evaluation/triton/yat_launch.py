@@ -1,6 +1,6 @@
 """Sums over Yat scores on a GPU, forward and backward.
 
-Legend (beside that of `attention/sums/forward.py` and `backward.py`)
+Legend (beside that of `attention/score_tiled.py`)
     σ, Z      reference score and sum of a row, kept from the forward pass
 
 The forward pass keeps the largest score so far, as fused softmax attention does. Backward, every tile is built twice:
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.attention.sums.inputs import YatInputs
+from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.triton.problem import padded, precision
 from fredholm.evaluation.triton.tiles import Tile, launch
 from fredholm.evaluation.triton.yat_kernels import yat_forward_kernel, yat_key_kernel, yat_query_kernel
@@ -34,23 +34,25 @@ def settings_of(normaliser: object) -> Settings:
     return Settings(normaliser.power, normaliser.epsilon) if isinstance(normaliser, Softermax) else Settings(0.0, 0.0)
 
 
-def _shared(t: YatInputs) -> dict[str, Any]:
+def _shared(t: ScoreInputs) -> dict[str, Any]:
     """What all three kernels are given."""
     dim, value_dim = t.query.shape[-1], t.value.shape[-1]
+    nothing = t.query.new_empty(0)
+    mass, seen = nothing if t.mass is None else t.mass, nothing.long() if t.seen is None else t.seen
     return {
         "query": t.query.contiguous(),
         "key": t.key.contiguous(),
         "value": t.value.contiguous(),
-        "epsilon": t.epsilon.float(),
-        "mass": t.mass.float().contiguous(),
-        "seen": t.seen.contiguous(),
+        "epsilon": (t.query.new_zeros(()) if t.softening is None else t.softening).float(),
+        "mass": mass.float().contiguous(),
+        "seen": seen.contiguous(),
         "num_queries": t.query.shape[2],
         "num_keys": t.key.shape[2],
         "heads": t.query.shape[1],
-        "mass_batch": len(t.mass),
-        "seen_batch": len(t.seen),
-        "MASS": t.mass.numel() > 0,
-        "SEEN": t.seen.numel() > 0,
+        "mass_batch": len(mass),
+        "seen_batch": len(seen),
+        "MASS": mass.numel() > 0,
+        "SEEN": seen.numel() > 0,
         "PRECISION": precision(),
         "DIM": dim,
         "VALUE": value_dim,
@@ -59,7 +61,7 @@ def _shared(t: YatInputs) -> dict[str, Any]:
     }
 
 
-def _tile(t: YatInputs, sums: int) -> Tile:
+def _tile(t: ScoreInputs, sums: int) -> Tile:
     """A tile that leaves registers for `sums` sums of a row's channels, and fits what is loaded into shared memory.
 
     float32 has no tensor cores at full precision; those for bfloat16 want 64 rows.
@@ -73,7 +75,7 @@ def _tile(t: YatInputs, sums: int) -> Tile:
     return Tile(64, 64 if summed <= 64 else 32, 4 if summed <= 64 else 8, 2)
 
 
-def yat_forward(t: YatInputs, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
+def yat_forward(t: ScoreInputs, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
     """The integral `(B, H, Nq, d_v)`, σ and Z `(B, H, Nq)`, in float32."""
     tile, heads = _tile(t, 1), t.query.shape[0] * t.query.shape[1]
     shape = t.query.shape[:3]
@@ -88,7 +90,7 @@ def yat_forward(t: YatInputs, settings: Settings) -> tuple[Tensor, Tensor, Tenso
 
 
 def yat_backward(
-    grad: Tensor, out: Tensor, reference: Tensor, total: Tensor, t: YatInputs, settings: Settings
+    grad: Tensor, out: Tensor, reference: Tensor, total: Tensor, t: ScoreInputs, settings: Settings
 ) -> dict[str, Tensor]:
     """Gradients of queries, keys, values, ε and, where they are, masses; in float32."""
     heads = t.query.shape[0] * t.query.shape[1]
@@ -104,7 +106,7 @@ def yat_backward(
         torch.zeros_like(x, dtype=torch.float32).contiguous() for x in (t.query, t.key, t.value)
     )
     squares = torch.zeros_like(total)
-    by_mass = total.new_zeros(*t.key.shape[:3] if t.mass.numel() else (0,))
+    by_mass = total.new_zeros(*t.key.shape[:3] if t.mass is not None else (0,))
     if t.query.shape[2] and t.key.shape[2] and heads:
         tile = _tile(t, 1)
         grid = (tile.blocks(t.query.shape[2]), heads, 1)
@@ -113,7 +115,5 @@ def yat_backward(
         grid = (tile.blocks(t.key.shape[2]), heads, 1)
         own = {"by_key": by_key, "by_value": by_value, "by_mass": by_mass}
         launch(yat_key_kernel, grid, tile, {**arguments, **own})
-    found = {"query": by_query, "key": by_key, "value": by_value, "epsilon": -squares.sum()}
-    if t.mass.numel():
-        found["mass"] = by_mass.sum(1).sum_to_size(t.mass.shape)
-    return found
+    found = {"query": by_query, "key": by_key, "value": by_value, "softening": -squares.sum()}
+    return found if t.mass is None else {**found, "mass": by_mass.sum(1).sum_to_size(t.mass.shape)}

@@ -1,17 +1,24 @@
-"""The route to the fused sums over Yat scores."""
+"""The fused sum over Yat scores: the route, and the operator with its gradient."""
 
 import dataclasses
 from typing import final
 
+import torch
 from torch import Tensor
 
-from fredholm.evaluation.attention.sums.inputs import YatInputs
-from fredholm.evaluation.attention.yat_tiled import continue_scores, integrate_scores
-from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.attention.score_tiled import (
+    ScoreInputs,
+    ScoreOutputs,
+    continuation_refusals,
+    continue_scores,
+    integrate_scores,
+)
+from fredholm.evaluation.custom_op import Operator
+from fredholm.evaluation.evaluation import StatefulRoute
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.triton.machine import LARGEST_DIM, machine_refusals
-from fredholm.evaluation.triton.yat_op import yat_sums_triton
-from fredholm.kernels import Softermax, Softmax, State
+from fredholm.kernels import Normaliser, Softermax, Softmax, State
+from fredholm.kernels.attention.scored import Score
 from fredholm.kernels.attention.yat import YatScored
 
 
@@ -48,8 +55,8 @@ class TritonYat(StatefulRoute[YatScored]):
         return integrate_scores(integral, _fused)
 
     def run_refusals(self, integral: Integral[YatScored], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses what a cache of keys does not remember."""
-        return cache_refusals(integral, reset)
+        """Refuses kernels that keep no keys and values, and what a cache of these does not remember."""
+        return continuation_refusals(integral, reset)
 
     def advance(
         self, integral: Integral[YatScored], state: State | None = None, reset: Tensor | None = None
@@ -58,5 +65,48 @@ class TritonYat(StatefulRoute[YatScored]):
         return continue_scores(integral, state, _fused)
 
 
-def _fused(inputs: YatInputs, normaliser: list[float]) -> Tensor:
-    return yat_sums_triton(inputs, normaliser).out
+def _fused(inputs: ScoreInputs, score: Score, normaliser: Normaliser) -> Tensor:
+    return yat_sums_triton(inputs, normaliser.encoded()).out
+
+
+def _forward(inputs: ScoreInputs, normaliser: list[float]) -> ScoreOutputs:
+    # the library can be imported without triton
+    from fredholm.evaluation.triton.yat_launch import settings_of, yat_forward
+
+    with torch.cuda.device_of(inputs.query):
+        return ScoreOutputs(*yat_forward(inputs, settings_of(Normaliser.decoded(normaliser))))
+
+
+def _like(inputs: ScoreInputs, normaliser: list[float]) -> ScoreOutputs:
+    rows = inputs.query.new_empty(inputs.query.shape[:3], dtype=torch.float32)
+    return ScoreOutputs(rows.new_empty(*rows.shape, inputs.value.shape[-1]), rows, torch.empty_like(rows))
+
+
+def _backward(
+    inputs: ScoreInputs, outputs: ScoreOutputs, grads: ScoreOutputs, wanted: frozenset[str], normaliser: list[float]
+) -> dict[str, Tensor]:
+    # the library can be imported without triton
+    from fredholm.evaluation.triton.yat_launch import settings_of, yat_backward
+
+    with torch.cuda.device_of(inputs.query):
+        return yat_backward(
+            grads.out,
+            outputs.out,
+            outputs.reference,
+            outputs.total,
+            inputs,
+            settings_of(Normaliser.decoded(normaliser)),
+        )
+
+
+yat_sums_triton = Operator(
+    "yat_sums_triton",
+    ScoreInputs,
+    ScoreOutputs,
+    _forward,
+    _like,
+    _backward,
+    results=("out",),
+    keeps=("out", "reference", "total"),
+)
+"""The sum over Yat scores; its option is a normaliser as `encoded`."""

@@ -10,18 +10,52 @@ Source: ITNet (arXiv 2606.19538), theorem 2, eq. 57-64 and 92-93. Deviations: bi
 a measure and pair weights that enter both the numerator and Z.
 """
 
-from typing import Self, final
+import abc
+from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.attention.dot_product import DotProduct, DotProductForm
+from fredholm.domains import Domain
 from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
-from fredholm.kernels.kernel import State, Stateful
+from fredholm.kernels.attention.normalisers import Softmax
+from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, appended
+from fredholm.kernels.kernel import State
+
+
+class DotProductForm(NamedTuple):
+    """n_ij = exp(scale q_i·k_j), and V ũ_j; keys and values may have fewer heads, each serving several in a row."""
+
+    query: Tensor  # (B, H, Nq, d)
+    key: Tensor  # (B, H', N, d)
+    value: Tensor  # (B, H', N, d_v)
+    scale: float
+
+
+class DotProduct(CachedScored):
+    """Marker: a softmax of dot products, which fused attention can compute."""
+
+    score = Dot()
+    normaliser = Softmax()
+
+    @abc.abstractmethod
+    def dot_product_form(self, u: Tensor, query: Tensor) -> DotProductForm:
+        """Queries, keys and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`."""
+
+    @final
+    def score_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> ScoreForm:
+        """See `Scored.score_form`."""
+        form = self.dot_product_form(u, query)
+        return ScoreForm(form.query * form.scale, form.key, form.value)
+
+    @final
+    def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
+        """See `CachedScored.continued_form`."""
+        return appended(state, self.score_form(u, domain, u, domain))
 
 
 @final
-class Attention(DotProduct, Stateful):
+class Attention(DotProduct):
     """κ = softmax(q·k) W_V, head by head; the output projection is the operator's W^O.
 
     Args:
@@ -40,9 +74,6 @@ class Attention(DotProduct, Stateful):
     """
 
     pos_dim = None
-    reads_query = True
-    sees_simultaneous = True
-    has_growing_state = True
 
     def __init__(
         self,
@@ -124,23 +155,13 @@ class Attention(DotProduct, Stateful):
         return kernel
 
     def value_matrices(self) -> Tensor:
-        """See `Normalised.value_matrices`."""
+        """See `ValueMixing.value_matrices`."""
         return self.projections.value_matrices()
 
     def dot_product_form(self, u: Tensor, query: Tensor) -> DotProductForm:
         """See `DotProduct.dot_product_form`."""
         own = self.projections
         return DotProductForm(own.queries(query), own.keys(u), own.values(u), self.scale)
-
-    def numerator(self, u: Tensor, query: Tensor, visible: Tensor) -> Tensor:
-        """exp(σ q·k), each row divided by its largest visible value; see `Normalised.numerator`."""
-        keys = self.projections.keys(u).repeat_interleave(self.num_heads // self.projections.num_kv_heads, dim=1)
-        scores = self.scale * self.projections.queries(query) @ keys.mT
-        scores = torch.where(visible, scores, -torch.inf)
-        if scores.shape[-1] == 0:
-            return scores
-        largest = scores.detach().amax(-1, keepdim=True)
-        return torch.exp(scores - torch.where(largest > -torch.inf, largest, 0.0))
 
     def initial_state(self, batch_size: int) -> State:
         """No keys and no values: two tensors `(B, num_kv_heads, 0, d)`; see `Stateful.initial_state`."""
@@ -150,11 +171,9 @@ class Attention(DotProduct, Stateful):
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
-        query, key, value, _ = self.dot_product_form(u[:, None], u[:, None])
-        keys, values = torch.cat([state[0], key], dim=2), torch.cat([state[1], value], dim=2)
-        shared = self.num_heads // self.projections.num_kv_heads
-        alpha = torch.softmax(self.scale * query @ keys.repeat_interleave(shared, dim=1).mT, dim=-1)
-        return (alpha @ values.repeat_interleave(shared, dim=1)).flatten(1), (keys, values)
+        form = self.dot_product_form(u[:, None], u[:, None])
+        out, state = self.attend(appended(state, ScoreForm(form.query * form.scale, form.key, form.value)))
+        return out[:, 0], state
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""

@@ -1,95 +1,225 @@
-"""The Yat product as a kernel between points and prototypes.
+"""The Yat product, alignment squared over distance squared, as a score: against prototypes, and in attention.
 
 Legend
-    q_i          the signal u(x_i), d channels             w_j, v_j    a prototype, and what it contributes
-    b_j          constant of a prototype                   s           scale by the number of units; 1 without it
+    x, w; q, k   a point and a prototype; a query and a key, d channels
+    b            a constant of the prototype or key; 0 unless given         s      scale by the number of units, or 1
+    ε            softening, > 0: keeps the response finite where x = w      ρ      normaliser: softmax, softermax, ...
+    V            [W_V, b_V], one a head                                     v_j    what a prototype contributes
 
-    κ(x_i, y_j, u(x_i), u(y_j)) = ρ(s (q_i·w_j + b_j)² / (‖q_i - w_j‖² + ε)) · [0 | I],   u(y_j) = [w_j; b_j; v_j]
+    yat(x, w) = (x·w + b)² / (‖x - w‖² + ε)
 
-so that the integral over n prototypes is Σ_j ρ(s yat(q_i, w_j)) v_j: a layer of Yat units and the linear map after it.
-With v_j the j-th unit vector it is the layer alone (`layers.YatDense`).
+    `Yat`            κ(x_i, y_j, u(x_i), u(y_j)) = ρ_j(s yat(q_i, w_j)) · [0 | I],   u(y_j) = [w_j; b_j; v_j]
+    `YatAttention`   κ(x_i, y_j, u(x_i), u(y_j)) = ρ_j(yat(q_i, k_j)) · V
 
-Source: Yat (No More DeLuLu), eq. 1 and section 2.1. Deviations: values v_j, a normaliser ρ; the paper sums units
-themselves (v_j = 1) though its networks map them linearly.
+For b = 0 the product is a positive definite kernel, symmetric, unchanged by the sign of both arguments, and at most
+‖w‖⁴/ε + ‖w‖², at x = (1 + ε/‖w‖²) w. The integral of `Yat` over n prototypes is Σ_j ρ(s yat(q_i, w_j)) v_j: a layer of
+Yat units and the linear map after it; with v_j the j-th unit vector the layer alone (`layers.YatDense`).
 
+Source: Yat (No More DeLuLu), eq. 1, sections 2.1 and 2.2 and appendix B. Deviations: the paper names ‖w‖⁴/ε, at x = w,
+as the maximum; values v_j (the paper sums units themselves, v_j = 1, though its networks map them linearly),
+normalisers other than softmax, biases, heads that share keys and values, rotary positions, a measure and pair weights
+that enter the numerator and the sum below it.
+"""
 
-The marker of kernels whose scores are Yat products of queries and keys."""
-
-import abc
-from typing import NamedTuple, final
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fredholm.domains import Domain
-from fredholm.kernels.attention.normalisers import Normaliser, Unnormalised
-from fredholm.kernels.attention.scored import Scored
-from fredholm.kernels.attention.yat_product import Softening, UnitScale, response, working_dtype
-from fredholm.kernels.heads import each_query_head
-from fredholm.kernels.kernel import State, Stateful
+from fredholm.domains import Domain, order_times
+from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
+from fredholm.kernels.attention.normalisers import Normaliser, Softmax, Unnormalised
+from fredholm.kernels.attention.rotary import check_rotary, rotate
+from fredholm.kernels.attention.scored import CachedScored, Score, Scored, ScoreForm, appended
+from fredholm.kernels.kernel import State
 
 
-class YatForm(NamedTuple):
-    """s_ij = (q_i·k_j + b_j)² / (‖q_i - k_j‖² + ε), and V ũ_j; keys may have fewer heads, each serving several.
+def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor = 1e-3) -> Tensor:
+    """(x·w + b)² / (‖x - w‖² + ε) for every point and every prototype.
 
-    A factor c of all scores needs no place: √c q, √c k, c b and c ε have it.
+    The distance is ‖x‖² + ‖w‖² - 2 x·w, not below 0. Its rounding error is that of ‖x‖² + ‖w‖², so that an ε far below
+    ‖x‖² 10⁻⁷ in float32 says little. Everything is computed in at least float32, under autocast too. NaN gives NaN;
+    an infinite x or w gives NaN.
+
+    Args:
+        x: points, `(..., d)`.
+        w: prototypes, `(n, d)`.
+        b: a constant a prototype, `(n,)`, in the same units as x·w.
+        epsilon: ε > 0, a number or a 0-dim tensor (which is not checked).
+
+    Returns:
+        `(..., n)` in the dtype that x and w promote to.
+
+    Raises:
+        ValueError: on shapes that do not fit and numbers ε that are not positive and finite.
+        TypeError: for float16, whose range ends below such squares, and for what is not a real floating dtype.
+    """
+    _check_shapes(x, w, b)
+    if not isinstance(epsilon, Tensor):
+        check_softening("kernels.yat", epsilon)
+    dtype = torch.promote_types(x.dtype, w.dtype)
+    working = working_dtype("kernels.yat", dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        x, w = x.to(working), w.to(working)
+        squares = x.square().sum(-1, keepdim=True), w.square().sum(-1)
+        return response(x @ w.mT, *squares, None if b is None else b.to(working), epsilon).to(dtype)
+
+
+def response(
+    dot: Tensor, query_square: Tensor, key_square: Tensor, b: Tensor | None, epsilon: float | Tensor
+) -> Tensor:
+    """(S + b)² / (max(‖q‖² + ‖k‖² - 2 S, 0) + ε) from S = q·k and the squares, in their dtype; all broadcast."""
+    distance = query_square + key_square - 2 * dot
+    shifted = dot if b is None else dot + b
+    return shifted.square() / (distance.clamp_min(0) + epsilon)
+
+
+def working_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    """The dtype that Yat responses of `dtype` are computed in: float32, or float64 for float64.
+
+    Raises:
+        TypeError: for float16 and for what is not a real floating dtype; `name` says who asks.
+    """
+    if dtype == torch.float16:
+        raise TypeError(
+            f"{name}: got float16, which ends at 65504, below the squares of ordinary inputs; use bfloat16 or float32"
+        )
+    if not dtype.is_floating_point:
+        raise TypeError(f"{name}: expected float32, float64 or bfloat16; got {dtype}")
+    return torch.promote_types(dtype, torch.float32)
+
+
+def check_softening(name: str, epsilon: float) -> None:
+    """Raises a ValueError unless ε is positive, finite and not lost in float32; `name` says who asks."""
+    if not (math.isfinite(epsilon) and epsilon >= torch.finfo(torch.float32).tiny):
+        raise ValueError(f"{name}: epsilon must be finite and above 0 (in float32, from 1.2e-38 on); got {epsilon}")
+
+
+def _check_shapes(x: Tensor, w: Tensor, b: Tensor | None) -> None:
+    if x.ndim < 1 or w.ndim != 2 or x.shape[-1] != w.shape[-1]:
+        raise ValueError(
+            f"kernels.yat: expected points (..., d) and prototypes (n, d); got {tuple(x.shape)} and {tuple(w.shape)}"
+        )
+    if b is not None and b.shape != w.shape[:1]:
+        raise ValueError(f"kernels.yat: expected b of shape ({len(w)},), one a prototype; got {tuple(b.shape)}")
+
+
+@final
+class Softening(nn.Module):
+    """ε > 0 in the denominator of a Yat kernel, in the units of a squared distance.
+
+    Fixed, it is no parameter and not in the state dict: it stays the float64 number it was made from, whatever dtype
+    the module is moved to. Learned, it is softplus(ρ) of one parameter ρ, in at least float32.
+
+    Args:
+        epsilon: ε, or where it starts; from 1.2e-38, the least normal float32, on.
+        learned: whether it is a parameter.
+
+    Attributes:
+        raw: ρ, 0-dim, where ε is learned; else None.
+
+    Raises:
+        ValueError: unless `epsilon` is finite and above 0.
     """
 
-    query: Tensor  # (B, H, Nq, d)
-    key: Tensor  # (B, H', N, d)
-    value: Tensor  # (B, H', N, d_v)
-    key_bias: Tensor | None  # (B, H', N)
-    epsilon: Tensor  # () > 0
+    value: Tensor | None
+
+    def __init__(self, epsilon: float, learned: bool = False) -> None:
+        super().__init__()
+        check_softening("kernels.Softening", epsilon)
+        self.epsilon, self.learned = float(epsilon), learned
+        # log(exp(ε) - 1), which neither overflows nor cancels
+        start = epsilon + math.log(-math.expm1(-epsilon))
+        self.raw = nn.Parameter(torch.tensor(start)) if learned else None
+        self.register_buffer("value", None if learned else self._number(), persistent=False)
+
+    def forward(self) -> Tensor:
+        """ε, 0-dim."""
+        if self.raw is None:
+            assert self.value is not None
+            return self.value
+        raw = self.raw.to(torch.promote_types(self.raw.dtype, torch.float32))
+        return nn.functional.softplus(raw).clamp_min(torch.finfo(torch.float32).tiny)
+
+    def _number(self, device: torch.device | None = None) -> Tensor:
+        return torch.tensor(self.epsilon, dtype=torch.float64, device=device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # a fixed ε follows the device only: not a rounded dtype, nor the empty memory of `to_empty`
+        super()._apply(fn, recurse)
+        if self.value is not None:
+            self.value = self._number(self.value.device)
+        return self
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        return f"epsilon={self.epsilon:.4g}, learned={self.learned}"
+
+
+@final
+class UnitScale(nn.Module):
+    """s = (n / log(1 + n))^α, > 0, in at least float32.
+
+    Args:
+        num_units: n, >= 1.
+
+    Attributes:
+        alpha: α, 0-dim.
+
+    Raises:
+        ValueError: on a number of units below 1.
+    """
+
+    def __init__(self, num_units: int) -> None:
+        super().__init__()
+        if num_units < 1:
+            raise ValueError(f"kernels.UnitScale: num_units must be at least 1; got {num_units}")
+        self.num_units = num_units
+        self.alpha = nn.Parameter(torch.ones(()))
+
+    def forward(self) -> Tensor:
+        """s, 0-dim."""
+        base = self.num_units / math.log1p(self.num_units)
+        return torch.exp(math.log(base) * self.alpha.to(torch.promote_types(self.alpha.dtype, torch.float32)))
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        return f"num_units={self.num_units}"
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class YatScore(Score):
+    """s = (q·k + b)² / (‖q - k‖² + ε), of which r = (q·k + b) / (‖q - k‖² + ε) gives both slopes: 2 r and -r²."""
+
+    reads_distance = True
+    is_nonnegative = True
+    dot_gain, distance_gain = 2.0, -1.0
+
+    def value(self, dot: Tensor, distance: Tensor | None, *numbers: Tensor) -> Tensor:
+        """See `Score.value`."""
+        assert distance is not None
+        return dot.square() / distance
+
+    def in_tile(self, dot: Tensor, distance: Tensor | None, numbers: Sequence[Tensor]) -> tuple[Tensor, Any]:
+        """See `Score.in_tile`; keeps r."""
+        assert distance is not None
+        ratio = torch.div(dot, distance, out=distance)
+        return dot.mul_(ratio), ratio
+
+    def pull(self, kept: Any, grad: Tensor, numbers: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        """See `Score.pull`."""
+        by_dot = grad.mul_(kept)
+        return by_dot, torch.mul(by_dot, kept, out=kept), []
 
 
 class YatScored(Scored):
-    """Marker: a scored kernel whose sum can be taken in tiles, without the N x N scores.
+    """Marker: a scored kernel of Yat products. A factor c of all scores is √c q, √c k, c b and c ε in its form."""
 
-    Attributes:
-        reads_bias: whether keys have constants b.
-    """
-
-    reads_bias: bool = False
-
-    @abc.abstractmethod
-    def yat_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> YatForm:
-        """Queries, keys and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`."""
-
-    @final
-    def scores(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> Tensor:
-        """See `Scored.scores`."""
-        return yat_scores(self.yat_form(u, domain, query, query_domain))
-
-
-class StatefulYat(YatScored, Stateful):
-    """Marker: a Yat kernel along a sequence, whose state is all keys and values."""
-
-    @abc.abstractmethod
-    def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> YatForm:
-        """Queries of the next points of a sequence; keys and values of all so far, which are the state after them.
-
-        Args:
-            u: `(B, N, d_in)`.
-            domain: the N next points.
-            state: what earlier points left behind; None: nothing.
-        """
-
-
-def yat_scores(form: YatForm) -> Tensor:
-    """s at every pair, `(B, H, Nq, N)`, in at least float32.
-
-    Raises:
-        TypeError: for float16.
-    """
-    working = working_dtype("kernels.YatScored", form.query.dtype)
-    heads = form.query.shape[1]
-    q, k = form.query.to(working), each_query_head(form.key.to(working), heads)
-    b = None
-    if form.key_bias is not None:
-        b = each_query_head(form.key_bias.to(working), heads)[:, :, None]
-    with torch.autocast(q.device.type, enabled=False):
-        squares = q.square().sum(-1)[..., None], k.square().sum(-1)[:, :, None]
-        return response(q @ k.mT, *squares, b, form.epsilon.to(working))
+    score = YatScore()
 
 
 @final
@@ -147,8 +277,8 @@ class Yat(YatScored):
         chosen = torch.eye(self.in_dim, device=self._device)[-self.out_dim :]
         return chosen[None]
 
-    def yat_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> YatForm:
-        """See `YatScored.yat_form`."""
+    def score_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> ScoreForm:
+        """See `Scored.score_form`."""
         key, rest = u[:, None].split([self.dim, self.in_dim - self.dim], dim=-1)
         bias, value = (rest[..., 0], rest[..., 1:]) if self.reads_bias else (None, rest)
         query, epsilon = query[:, None], self.softening()
@@ -157,7 +287,8 @@ class Yat(YatScored):
             root = s.sqrt()
             query, key, epsilon = query * root, key * root, epsilon * s
             bias = None if bias is None else bias * s
-        return YatForm(query, key, value, bias, epsilon)
+        working_dtype("kernels.Yat", query.dtype)  # refuses float16
+        return ScoreForm(query, key, value, bias, epsilon)
 
     @property
     def _device(self) -> torch.device | None:
@@ -167,3 +298,110 @@ class Yat(YatScored):
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
         return f"reads_bias={self.reads_bias}, normaliser={self.normaliser}"
+
+
+@final
+class YatAttention(YatScored, CachedScored):
+    """κ = ρ(yat(q, k)) W_V, head by head; the output projection is the operator's W^O.
+
+    Scores grow with the square of queries and keys; where these are random with coordinates of variance σ², a score has
+    mean σ²/2 in any dimension. Queries and keys start with coordinates of variance `score_gain`, for a signal whose
+    channels have variance 1.
+
+    Args:
+        embed_dim: channels of u(x), and of the integral; a multiple of `num_heads`.
+        num_heads: heads H; head h writes channels h·d … (h + 1)·d - 1, d = embed_dim / H.
+        num_kv_heads: heads of keys and values, a divisor of H; None: H.
+        normaliser: ρ; None: softmax. With an elementwise one the integral is a sum, over as many points as there are.
+        epsilon: ε > 0.
+        learn_epsilon: whether ε is learned (softplus), starting there.
+        rotary_base: base of rotary positions, which turn queries and keys by their times, or their indices where the
+            domain has none; needs an even d, and points in an order. None: no positions.
+        bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
+        is_causal: κ = 0 where y comes after x; such a kernel can go step by step, its state being all keys and values.
+        score_gain: see above.
+
+    Raises:
+        ValueError: on heads that do not divide, sizes below 1, or numbers out of range.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int = 1,
+        *,
+        num_kv_heads: int | None = None,
+        normaliser: Normaliser | None = None,
+        epsilon: float = 1e-3,
+        learn_epsilon: bool = False,
+        rotary_base: float | None = None,
+        bias: bool = False,
+        is_causal: bool = False,
+        score_gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        check_heads("kernels.YatAttention", embed_dim, num_heads, num_kv_heads)
+        head_dim = embed_dim // num_heads
+        check_rotary("kernels.YatAttention", rotary_base, head_dim)
+        if not 0 < score_gain < float("inf"):
+            raise ValueError(f"kernels.YatAttention: score_gain must be positive and finite; got {score_gain}")
+        self.projections = HeadProjections(
+            embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, head_dim, bias=bias
+        )
+        for weight in (self.projections.query_weight, self.projections.key_weight):
+            nn.init.normal_(weight, std=(score_gain / embed_dim) ** 0.5)
+        self.softening = Softening(epsilon, learn_epsilon)
+        self.normaliser = Softmax() if normaliser is None else normaliser
+        self.rotary_base = rotary_base
+        self.pos_dim = None if rotary_base is None else 1
+        self.in_dim = self.out_dim = embed_dim
+        self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
+
+    def value_matrices(self) -> Tensor:
+        """See `ValueMixing.value_matrices`."""
+        return self.projections.value_matrices()
+
+    def score_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> ScoreForm:
+        """See `Scored.score_form`."""
+        if self.rotary_base is not None:
+            for where in (domain, query_domain):
+                if where.times is None and not where.has_index_order:
+                    raise ValueError(
+                        f"kernels.YatAttention: rotary positions turn by times, or by places in an order; {where!r} "
+                        "has neither; give a Sequence or a Grid, or build the kernel with rotary_base=None"
+                    )
+        return self._form(u, query, *reversed(order_times(query_domain, domain)))
+
+    def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
+        """See `CachedScored.continued_form`."""
+        place = order_times(domain, domain)[0]
+        if state is not None and domain.times is None:
+            place = place + state[0].shape[2]
+        return appended(state, self._form(u, u, place, place))
+
+    def _form(self, u: Tensor, query: Tensor, place: Tensor, query_place: Tensor) -> ScoreForm:
+        own = self.projections
+        working_dtype("kernels.YatAttention", query.dtype)  # refuses float16
+        q, k = own.queries(query), own.keys(u)
+        if self.rotary_base is not None:
+            q, k = rotate(q, query_place, self.rotary_base), rotate(k, place, self.rotary_base)
+        return ScoreForm(q, k, own.values(u), None, self.softening())
+
+    def initial_state(self, batch_size: int) -> State:
+        """No keys and no values: two tensors `(B, num_kv_heads, 0, d)`; see `Stateful.initial_state`."""
+        own = self.projections
+        empty = own.key_weight.new_zeros(batch_size, own.num_kv_heads, 0, own.head_dim)
+        return empty, empty
+
+    def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
+        """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
+        u = u[:, None]
+        if time is None:
+            time = torch.full((1,), state[0].shape[2], dtype=torch.float64, device=u.device)
+        out, state = self.attend(appended(state, self._form(u, u, time[:, None], time[:, None])))
+        return out[:, 0], state
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        return f"is_causal={self.is_causal}, normaliser={self.normaliser}, rotary_base={self.rotary_base}"

@@ -10,7 +10,7 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import AUTO
 from fredholm.kernels import Attention
-from fredholm.kernels.attention.dot_product import DotProductForm
+from fredholm.kernels.attention.attention import DotProductForm
 from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, check_format, hand_over, is_direct, lowered
 from fredholm.operators.integral import IntegralOperator
 

@@ -1,0 +1,296 @@
+"""Scores in tiles, forward and backward: memory that grows with N, not N².
+
+Legend (heads of a batch in a row, G = B·H)
+    s_ij, P_ij   score and mass of a pair (`pair_tiles`)      n, Z   numerator of a pair; the sum of a row
+    σ            reference score of a row                     O      Σ P n v over the same reference, and over Z
+    g, δ         ∂L/∂O / Z, and g·O of a row where scores compete, else 0
+    G            ∂L/∂s = (g·v - δ) P ∂n/∂s, for the row's own sum held fixed
+
+Few rows need a reference: they are summed without one while sums stay in range. Backward, every tile is made anew.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, Sequence
+from fredholm.evaluation.custom_op import Operator
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, measured
+from fredholm.kernels import Normaliser, Scored, State
+from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.attention.normalisers import Competitive
+from fredholm.kernels.attention.scored import CachedScored, Score, ScoreForm
+from fredholm.kernels.heads import each_query_head
+
+LARGEST, SMALLEST = 1e12, 1e-12
+"""Between these a row's sum is taken without a reference: its terms, times values and gradients, stay float32."""
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class ScoreTiled(StatefulRoute[Scored]):
+    """For `Scored` kernels: scores, densities and sums tile by tile, computed anew in the backward pass.
+
+    Cost per pair and head 2(d + d_v) flops forward and five products of d or d_v backward, and twice that of the score;
+    memory O(N·d) beside tiles. Scores, densities and sums are in float32 whatever the signal, since distances cancel.
+
+    Args:
+        tile_elements: pairs in a tile; None: 2^17 a thread on a CPU, which its cache can hold, 2^24 elsewhere.
+    """
+
+    marker = Scored
+    weighs_pairs = True
+    tile_elements: int | None = None
+
+    def refusals(self, integral: Integral[Scored]) -> list[str]:
+        """Refuses scores and normalisers that hold more than numbers; see `Route.refusals`."""
+        return integral.kernel.score.not_numbers() + integral.kernel.normaliser.not_numbers()
+
+    def compute(self, integral: Integral[Scored]) -> Tensor:
+        """See `Route.compute`."""
+        return integrate_scores(integral, self._in_tiles)
+
+    def run_refusals(self, integral: Integral[Scored], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses kernels that keep no keys and values, and what a cache of these does not remember."""
+        return continuation_refusals(integral, reset)
+
+    def advance(
+        self, integral: Integral[Scored], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`; the state is every key and value so far."""
+        return continue_scores(integral, state, self._in_tiles)
+
+    def _in_tiles(self, inputs: "ScoreInputs", score: Score, normaliser: Normaliser) -> Tensor:
+        return score_sums(inputs, score.encoded(), normaliser.encoded(), self.tile_elements).out
+
+
+class ScoreInputs(NamedTuple):
+    """Everything that the sum depends on: values, and the fields of `TileInputs`."""
+
+    value: Tensor  # (B, H, N, d_v)
+    query: Tensor
+    key: Tensor
+    key_bias: Tensor | None
+    softening: Tensor | None
+    numbers: Tensor | None
+    mass: Tensor | None
+    pairs: Tensor | None
+    seen: Tensor | None
+
+
+class ScoreOutputs(NamedTuple):
+    """The sums, and of each row σ and Z, ones where the normaliser has none; in at least float32.
+
+    The backward takes differences of the sums that rounding would drown.
+    """
+
+    out: Tensor  # (B, H, Nq, d_v)
+    reference: Tensor  # (B, H, Nq)
+    total: Tensor  # (B, H, Nq)
+
+
+ScoreSum = Callable[[ScoreInputs, Score, Normaliser], Tensor]
+"""The integral `(B, H, Nq, d_v)`, in at least float32."""
+
+
+def integrate_scores(integral: Integral[Scored], sums: ScoreSum) -> Tensor:
+    """What `sums` makes of an integral, `(B, Nq, H·d_v)`."""
+    form = integral.kernel.score_form(integral.u, integral.domain, integral.query, integral.query_domain)
+    return _summed(integral.kernel, form, integral.domain, integral.query_domain, sums)
+
+
+def continuation_refusals(integral: Integral[Scored], reset: Tensor | None) -> list[str]:
+    """Why a sequence cannot be carried on from its keys and values, a sentence each."""
+    if not isinstance(integral.kernel, CachedScored):
+        return [f"the state of {type(integral.kernel).__name__} is not its keys and values"]
+    return cache_refusals(integral, reset)
+
+
+def continue_scores(integral: Integral[Scored], state: State | None, sums: ScoreSum) -> tuple[Tensor, State]:
+    """What `sums` makes of the next points of a sequence; the state is every key and value so far.
+
+    Raises:
+        TypeError: for a kernel whose state is another, or none.
+    """
+    kernel, u, domain = integral.kernel, integral.u, integral.domain
+    if not isinstance(kernel, CachedScored):
+        raise TypeError(f"{type(kernel).__name__} carries no keys and values along a sequence")
+    if u.shape[1] == 1 and state is not None:
+        # the scores of one point are few: tiles cost more than they save
+        time = None if domain.times is None else domain.times[..., 0].expand(len(u))
+        out, state = kernel.step(u[:, 0], state, time)
+        return out[:, None], state
+    form = kernel.continued_form(u, domain, state)
+    here, so_far = (Sequence(n).to(u.device) for n in (u.shape[1], form.key.shape[2]))
+    return _summed(kernel, form, so_far, here, sums), (form.key, form.value)
+
+
+def _summed(kernel: Scored, form: ScoreForm, domain: Domain, query_domain: Domain, sums: ScoreSum) -> Tensor:
+    """What `sums` makes of these queries, keys and values, `(B, Nq, H·d_v)`."""
+    kernel.check_score()
+    batch, heads = len(form.value), form.query.shape[1]
+    bias = None if form.key_bias is None else each_query_head(form.key_bias, heads).expand(batch, -1, -1)
+    inputs = ScoreInputs(
+        each_query_head(form.value, heads),
+        form.query.expand(batch, -1, -1, -1),
+        each_query_head(form.key, heads),
+        bias,
+        form.softening,
+        form.numbers,
+        *measured(kernel, domain, query_domain),
+    )
+    out = sums(inputs, kernel.score, kernel.normaliser)
+    return out.to(form.value.dtype).transpose(1, 2).flatten(2)
+
+
+def _forward(inputs: ScoreInputs, score: list[float], normaliser: list[float], elements: int | None) -> ScoreOutputs:
+    tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
+    value = tiles.flat(inputs.value)
+    out = value.new_zeros(*tiles.query.shape[:2], value.shape[-1])
+    total = value.new_ones(*out.shape[:2], 1)
+    reference = torch.ones_like(total)
+    if not isinstance(rho, Competitive):
+        for rows in tiles.all_rows():
+            _add(tiles, value, rows, rho, out[rows.heads, rows.rows])
+    else:
+        reference.fill_(rho.neutral)
+        plain = True
+        for rows in tiles.all_rows():
+            here = rows.heads, rows.rows
+            if plain:
+                z = total[here] = _add(tiles, value, rows, rho, out[here]) + rho.floor()
+                # where one tile has such scores, so have others; NaN is in no range
+                usable = z >= SMALLEST
+                usable = usable | (z == 0) if tiles.score.is_nonnegative else usable
+                plain = bool(((z <= LARGEST) & usable).all())
+            if not plain:
+                reference[here], total[here] = _add_online(tiles, value, rows, rho, out[here].zero_())
+            out[here].mul_(divided(torch.ones_like(total[here]), total[here]))
+    heads = inputs.query.shape[:2]
+    return ScoreOutputs(out.unflatten(0, heads), reference.view(*heads, -1), total.view(*heads, -1))
+
+
+def _add(tiles: PairTiles, value: Tensor, rows: Rows, normaliser: Normaliser, out: Tensor) -> Tensor:
+    """Adds Σ P n v to `out`; Σ P n, `(g, r, 1)`."""
+    total = out.new_zeros(*out.shape[:2], 1)
+    for columns in tiles.columns_of(rows):
+        score, mass = _visible_scores(tiles, rows, columns, normaliser)
+        share = _weighed(normaliser.numerator(score), mass)
+        if normaliser.is_competitive:
+            total += share.sum(-1, keepdim=True)
+        out.baddbmm_(share, tiles.at(value, rows.heads, columns))
+    return total
+
+
+def _add_online(
+    tiles: PairTiles, value: Tensor, rows: Rows, normaliser: Competitive, out: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Adds O to `out`; σ, the largest score, and Z, `(g, r, 1)`."""
+    total = out.new_zeros(*out.shape[:2], 1)
+    reference = torch.full_like(total, normaliser.least)
+    for columns in tiles.columns_of(rows):
+        score, mass = _visible_scores(tiles, rows, columns, normaliser)
+        larger = torch.maximum(reference, score.amax(-1, keepdim=True))
+        share = _weighed(normaliser.numerator(score, larger), mass)
+        if columns.start > 0:
+            kept = normaliser.numerator(reference, larger)
+            total.mul_(kept)
+            out.mul_(kept)
+        reference = larger
+        total += share.sum(-1, keepdim=True)
+        out.baddbmm_(share, tiles.at(value, rows.heads, columns))
+    return reference, total + normaliser.floor(reference)
+
+
+def _visible_scores(
+    tiles: PairTiles, rows: Rows, columns: slice, normaliser: Normaliser
+) -> tuple[Tensor, Tensor | None]:
+    """s, as the normaliser wants it where hidden, and the masses of the pairs."""
+    score, _ = tiles.scores(rows, columns)
+    mass = tiles.pair_mass(rows, columns)
+    return (score if mass is None else score.masked_fill_(mass <= 0, normaliser.hidden)), mass
+
+
+def _weighed(values: Tensor, mass: Tensor | None) -> Tensor:
+    return values if mass is None else values.mul_(mass)
+
+
+def _backward(
+    inputs: ScoreInputs,
+    outputs: ScoreOutputs,
+    grads: ScoreOutputs,
+    wanted: frozenset[str],
+    score: list[float],
+    normaliser: list[float],
+    elements: int | None,
+) -> dict[str, Tensor]:
+    tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
+    value, grad = tiles.flat(inputs.value), tiles.flat(grads.out)
+    by_density = grad, value
+    reference = outputs.reference.flatten(0, 1)[..., None]
+    if isinstance(rho, Competitive):
+        total = outputs.total.flatten(0, 1)[..., None]
+        grad = divided(grad, total)
+        delta = (grad * outputs.out.flatten(0, 1)).sum(-1, keepdim=True)
+        # one more channel takes δ off within the product
+        by_density = torch.cat([grad, -delta], -1), torch.cat([value, torch.ones_like(value[..., :1])], -1)
+    sums, to_value = PairGradients(tiles, wanted), torch.zeros_like(value)
+    into = sums.queries(tiles)
+    for rows in tiles.all_rows():
+        sigma = None
+        if isinstance(rho, Competitive):
+            sigma = tiles.at(reference, rows.heads, rows.rows)
+            sigma = None if bool((sigma == rho.neutral).all()) else sigma
+        for columns in tiles.columns_of(rows):
+            there = rows.heads, columns
+            s, kept = tiles.scores(rows, columns)
+            mass = tiles.pair_mass(rows, columns)
+            if mass is not None:
+                s.masked_fill_(mass <= 0, rho.hidden)
+            s_kept = s.clone() if rho.slope_reads_score else s
+            numerator = rho.numerator(s, sigma)
+            slope = rho.slope(s_kept, sigma, numerator)
+            pulled = tiles.scratch(2, numerator.shape)
+            torch.bmm(tiles.at(by_density[0], rows.heads, rows.rows), tiles.at(by_density[1], *there).mT, out=pulled)
+            if sums.mass is not None or sums.pairs is not None:
+                by_mass = pulled * numerator
+                by_mass = by_mass if mass is None else by_mass.masked_fill_(mass <= 0, 0.0)
+                if sums.mass is not None:
+                    pairs = None if tiles.pairs is None else tiles.pairs_of(rows, columns)
+                    sums.add_masses(tiles, rows, columns, by_mass if pairs is None else by_mass * pairs)
+                if sums.pairs is not None:
+                    by_pair = by_mass if tiles.mass is None else by_mass * tiles.mass_of(rows, columns)
+                    sums.add_pairs(tiles, rows, columns, by_pair)
+            if slope is numerator:
+                weighed = _weighed(numerator, mass)
+                by_score = pulled.mul_(weighed)
+            else:
+                by_score = _weighed(pulled.mul_(slope), mass)
+                weighed = _weighed(numerator, mass)
+            tiles.at(to_value, *there).baddbmm_(weighed.mT, tiles.at(grad, rows.heads, rows.rows))
+            sums.add(tiles, rows, columns, kept, by_score, into)
+    return {"value": to_value, "query": sums.of_queries(tiles, into), **sums.found(tiles)}
+
+
+def _like(inputs: ScoreInputs, score: list[float], normaliser: list[float], elements: int | None) -> ScoreOutputs:
+    dtype = torch.promote_types(inputs.query.dtype, torch.float32)
+    rows = inputs.query.new_empty(inputs.query.shape[:3], dtype=dtype)
+    return ScoreOutputs(rows.new_empty(*rows.shape, inputs.value.shape[-1]), rows, torch.empty_like(rows))
+
+
+score_sums = Operator(
+    "score_sums",
+    ScoreInputs,
+    ScoreOutputs,
+    _forward,
+    _like,
+    _backward,
+    results=("out",),
+    keeps=("out", "reference", "total"),
+)
+"""The integral of a scored kernel; its options are a score and a normaliser as `encoded`, and pairs in a tile."""

@@ -1,1 +1,0 @@
-"""Sums of values whose densities come from Yat scores, tile by tile, forward and backward."""

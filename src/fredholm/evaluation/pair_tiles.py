@@ -1,0 +1,290 @@
+"""Scores of pairs, tile by tile: what is hidden, what pairs weigh, and how gradients reach queries and keys.
+
+Legend (heads of a batch in a row, G = B·H)
+    s_ij         score of a pair, of q_i·k_j and ‖q_i - k_j‖² (`kernels.attention.scored`)
+    P_ij         ω_j m_ij, mass of a pair, 0 where hidden
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, preceding_counts
+from fredholm.kernels import ValueMixing
+from fredholm.kernels.attention.scored import Score, numbers_by_head
+
+
+class TileInputs(NamedTuple):
+    """What scores depend on; B' and H' are 1, or B and H."""
+
+    query: Tensor  # (B, H, Nq, d)
+    key: Tensor  # (B, H, N, d)
+    key_bias: Tensor | None = None  # b: (B, H, N)
+    softening: Tensor | None = None  # ε: ()
+    numbers: Tensor | None = None  # what else the score is given: (m,) or (m, H)
+    mass: Tensor | None = None  # ω: (B', N); None: all 1
+    pairs: Tensor | None = None  # m: (B', H', Nq, N); None: all 1
+    seen: Tensor | None = None  # how many leading keys each query sees, int64: (B', Nq); None: all
+
+
+def measured(kernel: ValueMixing, domain: Domain, query_domain: Domain) -> tuple[Tensor | None, ...]:
+    """Mass, pair weights and order of an integral, as `TileInputs` has them last: None where nothing differs."""
+    kernel.check_pair_weights(domain)
+    return (
+        None if domain.is_even and domain.mask is None else torch.atleast_2d(kernel.measure(domain)),
+        domain.pair_weights,
+        preceding_counts(query_domain, domain) if kernel.is_causal else None,
+    )
+
+
+class Rows(NamedTuple):
+    """Some queries of some heads, and the keys that any of them may see."""
+
+    heads: slice
+    rows: slice
+    seen: int  # no query sees a key from here on
+    seen_by_all: int  # every query sees the keys before this one, as far as causality goes
+
+
+@final
+class PairTiles:
+    """The heads of a batch in a row, in at least float32, cut into tiles.
+
+    Args:
+        inputs: see `TileInputs`.
+        score: s.
+        elements: pairs in a tile, about; None: 2^17 a thread on a CPU, which its cache can hold, 2^24 elsewhere.
+    """
+
+    ROWS = 256
+
+    def __init__(self, inputs: TileInputs, score: Score, elements: int | None) -> None:
+        self.inputs, self.score = inputs, score
+        if elements is None:
+            elements = torch.get_num_threads() << 17 if inputs.query.device.type == "cpu" else 1 << 24
+        self.dtype = torch.promote_types(inputs.query.dtype, torch.float32)
+        self.batch, self.num_heads, self.num_queries, _ = inputs.query.shape
+        self.num_keys = inputs.key.shape[2]
+        self.query, self.key = self.flat(inputs.query), self.flat(inputs.key)
+        self.bias = None if inputs.key_bias is None else self.flat(inputs.key_bias)[..., None]
+        self.mass = None if inputs.mass is None else inputs.mass.to(self.dtype)
+        self.pairs, self.order = inputs.pairs, inputs.seen
+        self.query_square = self.key_square = self.softening = None
+        if score.reads_distance:
+            self.query_square, self.key_square = (t.square().sum(-1, keepdim=True) for t in (self.query, self.key))
+            if inputs.softening is not None:
+                self.softening = inputs.softening.to(self.dtype)
+                self.query_square = self.query_square + self.softening
+        self.numbers = [t.repeat(self.batch, 1, 1) for t in numbers_by_head(inputs.numbers, self.num_heads, self.dtype)]
+        # fewest and most keys that each query sees in some batch entry, read from the device once
+        self.seen: list[list[int]] = [] if self.order is None else torch.stack(self.order.aminmax(dim=0)).tolist()
+        self.rows = max(1, min(self.ROWS, self.num_queries))
+        self.columns = max(1, min(elements // self.rows, self.num_keys))
+        self.group = max(1, min(len(self.query), elements // (self.rows * self.columns)))
+        self._scratch: list[Tensor] = []
+        self._shaped: dict[tuple[int, torch.Size], Tensor] = {}
+        self._kept: dict[tuple[int, int, int, int], tuple[Tensor, Tensor]] = {}
+
+    def flat(self, tensor: Tensor) -> Tensor:
+        """`(B, H, ...)` to `(G, ...)`, in the dtype of scores."""
+        return tensor.flatten(0, 1).to(self.dtype).contiguous()
+
+    def at(self, tensor: Tensor, heads: slice, points: slice) -> Tensor:
+        """`tensor[heads, points]` of a tensor that lives as long as these tiles: taking one costs as much as a sum."""
+        place = id(tensor), heads.start, points.start, points.stop
+        if place not in self._kept:
+            # the tensor as well, so that no other is given its identity
+            self._kept[place] = tensor, tensor[heads, points]
+        return self._kept[place][1]
+
+    def scratch(self, place: int, shape: torch.Size) -> Tensor:
+        """Memory of one tile, used again for the next: `place` 0 and 1 hold what a score is made of."""
+        if (place, shape) not in self._shaped:
+            while len(self._scratch) <= place:
+                self._scratch.append(self.query.new_empty(self.group * self.rows * self.columns))
+            self._shaped[place, shape] = self._scratch[place][: shape.numel()].view(shape)
+        return self._shaped[place, shape]
+
+    def groups(self) -> Iterator[slice]:
+        """Every head once, as many together as fill a tile."""
+        for head in range(0, len(self.query), self.group):
+            yield slice(head, min(head + self.group, len(self.query)))
+
+    def rows_of(self, heads: slice, size: int | None = None) -> Iterator[Rows]:
+        """Every query of these heads once, `size` together or as many as a tile has."""
+        size = self.rows if size is None else size
+        for start in range(0, self.num_queries, size):
+            stop = min(start + size, self.num_queries)
+            seen = seen_by_all = self.num_keys
+            if self.seen:
+                fewest, most = self.seen
+                seen, seen_by_all = max(most[start:stop]), min(fewest[start:stop])
+            yield Rows(heads, slice(start, stop), seen, seen_by_all)
+
+    def all_rows(self) -> Iterator[Rows]:
+        """Every query of every head once."""
+        for heads in self.groups():
+            yield from self.rows_of(heads)
+
+    def columns_of(self, rows: Rows, stop: int | None = None) -> Iterator[slice]:
+        """The keys that some of the rows may see, or those before `stop`, a tile at a time."""
+        stop = rows.seen if stop is None else stop
+        for start in range(0, stop, self.columns):
+            yield slice(start, min(start + self.columns, stop))
+
+    def scores(self, rows: Rows, columns: slice) -> tuple[Tensor, Any]:
+        """s, `(g, r, c)`, and what `Score.pull` needs, to the bit the same each time, in memory of the next tile too.
+
+        That is needed where scores are large: none may lie above its row's reference.
+        """
+        at, heads = self.at, rows.heads
+        query, key = at(self.query, heads, rows.rows), at(self.key, heads, columns)
+        shape = torch.Size((len(query), query.shape[1], key.shape[1]))
+        dot, distance = torch.bmm(query, key.mT, out=self.scratch(0, shape)), None
+        if self.query_square is not None and self.key_square is not None:
+            distance = self.scratch(1, shape)
+            torch.sub(at(self.key_square, heads, columns).mT, dot, alpha=2, out=distance)
+            distance.add_(at(self.query_square, heads, rows.rows))
+            distance = distance.clamp_min_(0) if self.softening is None else distance.clamp_min_(self.softening)
+        if self.bias is not None:
+            dot.add_(at(self.bias, heads, columns).mT)
+        return self.score.in_tile(dot, distance, self.numbers_of(rows))
+
+    def numbers_of(self, rows: Rows) -> list[Tensor]:
+        """The score's numbers for the heads of a tile, `(g, 1, 1)` each."""
+        return [numbers[rows.heads] for numbers in self.numbers]
+
+    def pair_mass(self, rows: Rows, columns: slice) -> Tensor | None:
+        """P, broadcastable to `(g, r, c)`; None where all is 1."""
+        return self._product(None if self.mass is None else self.mass_of(rows, columns), self.kept(rows, columns))
+
+    def density(self, rows: Rows, columns: slice) -> Tensor | None:
+        """m_ij, 0 where the order or its mass hides a point, broadcastable to `(g, r, c)`; None where all is 1."""
+        there = None if self.mass is None else (self.mass_of(rows, columns) > 0).to(self.dtype)
+        return self._product(there, self.kept(rows, columns))
+
+    def kept(self, rows: Rows, columns: slice) -> Tensor | None:
+        """m_ij, 0 where the order hides a point, broadcastable to `(g, r, c)`; None where all is 1."""
+        before = None
+        if self.order is not None and columns.stop > rows.seen_by_all:
+            place = torch.arange(columns.start, columns.stop, device=self.order.device)
+            before = (place < self._of_batch(self.order, rows)[:, rows.rows, None]).to(self.dtype)
+        return self._product(None if self.pairs is None else self.pairs_of(rows, columns), before)
+
+    def _product(self, *factors: Tensor | None) -> Tensor | None:
+        there = [factor for factor in factors if factor is not None]
+        return functools.reduce(torch.mul, there) if there else None
+
+    def mass_of(self, rows: Rows, columns: slice) -> Tensor:
+        """ω_j, `(g or 1, 1, c)`."""
+        assert self.mass is not None
+        return self._of_batch(self.mass, rows)[:, None, columns]
+
+    def pairs_of(self, rows: Rows, columns: slice) -> Tensor:
+        """m_ij, `(g, r, c)`."""
+        assert self.pairs is not None
+        batch, head = self.places(rows, self.pairs.shape[0], self.pairs.shape[1])
+        return self.pairs[batch, head, rows.rows, columns].to(self.dtype)
+
+    def _of_batch(self, tensor: Tensor, rows: Rows) -> Tensor:
+        return tensor if len(tensor) == 1 else tensor[self.places(rows, len(tensor), 1)[0]]
+
+    def places(self, rows: Rows, batch: int, heads: int) -> tuple[Tensor, Tensor]:
+        """Batch entry and head of each of the tile's heads in a tensor that has `batch` and `heads` of them."""
+        index = torch.arange(rows.heads.start, rows.heads.stop, device=self.query.device)
+        return (index // self.num_heads) % batch, (index % self.num_heads) % heads
+
+
+@final
+class PairGradients:
+    """Sums of the gradients of everything in `TileInputs` but the order, over tiles.
+
+    Args:
+        like: tiles, which say how many keys there are.
+        wanted: the names of the inputs whose gradients are asked for; those of masses and pairs cost something.
+    """
+
+    def __init__(self, like: PairTiles, wanted: frozenset[str]) -> None:
+        self.key = torch.zeros_like(like.key)
+        self.bias = None if like.bias is None else torch.zeros_like(like.bias)
+        self.key_square = None if like.key_square is None else torch.zeros_like(like.key_square)
+        self.softening = None if like.softening is None else torch.zeros_like(like.softening)
+        self.numbers = [torch.zeros_like(t) for t in like.numbers]
+        self.mass = torch.zeros_like(like.mass) if "mass" in wanted and like.mass is not None else None
+        self.pairs = None
+        if "pairs" in wanted and like.pairs is not None:
+            self.pairs = torch.zeros_like(like.pairs, dtype=like.dtype)
+        self._num_heads = like.num_heads
+
+    def queries(self, tiles: PairTiles) -> tuple[Tensor, Tensor | None]:
+        """Where `add` is to sum up what the queries of some tiles receive: of q, and of ‖q‖²."""
+        squares = None if tiles.query_square is None else torch.zeros_like(tiles.query_square)
+        return torch.zeros_like(tiles.query), squares
+
+    def add(
+        self,
+        tiles: PairTiles,
+        rows: Rows,
+        columns: slice,
+        kept: Any,
+        by_score: Tensor,
+        into: tuple[Tensor, Tensor | None],
+    ) -> None:
+        """Adds what the gradients of a tile's scores, which are used up, say of queries, keys and numbers."""
+        at, score, here, there = tiles.at, tiles.score, (rows.heads, rows.rows), (rows.heads, columns)
+        by_dot, by_distance, by_numbers = score.pull(kept, by_score, tiles.numbers_of(rows))
+        to_query, to_query_square = into
+        if self.bias is not None:
+            at(self.bias, *there).add_(by_dot.sum(-2)[..., None], alpha=score.dot_gain)
+        if by_distance is not None and to_query_square is not None and self.key_square is not None:
+            at(to_query_square, *here).add_(by_distance.sum(-1, keepdim=True))
+            at(self.key_square, *there).add_(by_distance.sum(-2)[..., None])
+            by_dot.add_(by_distance, alpha=-2 * score.distance_gain / score.dot_gain)
+        at(to_query, *here).baddbmm_(by_dot, at(tiles.key, *there), alpha=score.dot_gain)
+        at(self.key, *there).baddbmm_(by_dot.mT, at(tiles.query, *here), alpha=score.dot_gain)
+        for total, by_number in zip(self.numbers, by_numbers, strict=True):
+            total[rows.heads] += by_number
+
+    def add_masses(self, tiles: PairTiles, rows: Rows, columns: slice, by_mass: Tensor) -> None:
+        """Adds to the gradient of ω what each pair says of its point's, `(g, r, c)`."""
+        if self.mass is not None:
+            batch, _ = tiles.places(rows, len(self.mass), 1)
+            self.mass[:, columns].index_add_(0, batch, by_mass.sum(1))
+
+    def add_pairs(self, tiles: PairTiles, rows: Rows, columns: slice, by_pair: Tensor) -> None:
+        """Adds to the gradient of m, `(g, r, c)`."""
+        if self.pairs is not None:
+            batch, head = tiles.places(rows, self.pairs.shape[0], self.pairs.shape[1])
+            self.pairs[:, :, rows.rows, columns].index_put_((batch, head), by_pair, accumulate=True)
+
+    def of_queries(self, tiles: PairTiles, into: tuple[Tensor, Tensor | None]) -> Tensor:
+        """The gradient of the queries, `(G, Nq, d)`, after the last tile."""
+        query, square = into
+        if square is None:
+            return query
+        gain = tiles.score.distance_gain
+        if self.softening is not None:
+            self.softening += gain * square.sum()
+        return query.addcmul_(tiles.query, square, value=2 * gain)
+
+    def found(self, tiles: PairTiles) -> dict[str, Tensor]:
+        """The gradients of all inputs but the queries, by name, after the last tile."""
+        if self.key_square is not None:
+            self.key.addcmul_(tiles.key, self.key_square, value=2 * tiles.score.distance_gain)
+        numbers = None
+        if self.numbers:
+            numbers = torch.stack([t.view(-1, self._num_heads).sum(0) for t in self.numbers])
+            given = tiles.inputs.numbers
+            numbers = numbers.sum(1) if given is not None and given.ndim == 1 else numbers
+        named = {
+            "key": self.key,
+            "key_bias": self.bias,
+            "softening": self.softening,
+            "numbers": numbers,
+            "mass": self.mass,
+            "pairs": self.pairs,
+        }
+        return {name: grad for name, grad in named.items() if grad is not None}

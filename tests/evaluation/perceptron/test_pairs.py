@@ -1,0 +1,75 @@
+"""Pair weights, and displacements that wrap round, in the tiles of a perceptron kernel: the definition's numbers."""
+
+import pytest
+import torch
+
+from fredholm.domains import Domain, Grid, Points
+from fredholm.evaluation import Dense, Evaluation, Integral, Tiled, Toeplitz
+from fredholm.kernels import MLP, KernelInputs
+from tests.contracts.routes import check_route, compare, randomise
+from tests.contracts.small_perceptron import small_perceptron
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+BATCH, HEADS, CHANNELS = 2, 2, 4
+ONLY_DISTANCE = KernelInputs(relative_position=False)
+NO_DISTANCE = KernelInputs(distance=False)
+
+
+def make(**options) -> MLP:
+    return randomise(MLP(CHANNELS, HEADS, 2, **small_perceptron(**options)).double())
+
+
+def signal(points: int) -> torch.Tensor:
+    return torch.randn(BATCH, points, CHANNELS, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("elements", [7, 100, None])
+@pytest.mark.parametrize("shape", [(), (BATCH,), (1, HEADS), (BATCH, HEADS), (BATCH, 1)], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"head_shared": True}, {"is_causal": True}, {"is_causal": True, "head_shared": True}, {"depth": 3}],
+    ids=str,
+)
+@pytest.mark.parametrize("grid", [False, True])
+def test_pair_weights_and_their_gradient(options, shape, elements, grid) -> None:
+    where: Domain = Grid(2, 3) if grid else Points(torch.rand(6, 2, dtype=torch.float64))
+    route: Evaluation = Toeplitz(elements) if grid else Tiled(elements)
+    kernel, u = make(**options), signal(6)
+    bias = torch.randn(*shape, 6, 6, dtype=torch.float64).masked_fill(torch.rand(6, 6) > 0.8, -torch.inf)
+    bias.requires_grad_()
+    found = {}
+    for by in (Dense(), route):
+        out = by.integrate(Integral(kernel, u, where.weigh_pairs(bias)))
+        (grad,) = torch.autograd.grad(out.sin().sum(), bias)
+        found[by.name] = {"integral": out.detach(), "d/d bias": grad}
+    compare(found[route.name], found["Dense"], 1e-10)
+    check_route(route, Integral(kernel, u, where.weigh_pairs(bias.detach())))
+
+
+def test_pair_weights_of_other_heads_are_refused() -> None:
+    where = Grid(2, 3).weigh_pairs(torch.zeros(1, 4, 6, 6))
+    for route in (Tiled(), Toeplitz()):
+        (reason,) = route.unsupported_reasons(Integral(make(), signal(6), where))
+        assert reason == "pairs are weighed for 4 heads, and the kernel has 2"
+
+
+@pytest.mark.parametrize("elements", [7, 100, None])
+@pytest.mark.parametrize("batch", [(), (BATCH,)], ids=["one set of points", "a set each"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"num_frequencies": 0}, {"inputs": ONLY_DISTANCE}, {"inputs": NO_DISTANCE}, {"head_shared": True},
+        {"inputs": NO_DISTANCE, "num_frequencies": 0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_displacements_that_wrap_round(options, batch, elements) -> None:
+    kernel = make(**options)
+    here, there = (Points(torch.rand(*batch, n, 2, dtype=torch.float64), periodic=True) for n in (7, 5))
+    check_route(Tiled(elements), Integral(kernel, signal(7), here, signal(5), there))
+
+
+def test_positions_of_periodic_points_keep_their_digits() -> None:
+    kernel = make(sigma=3.0).float()
+    pos = torch.rand(7, 2, dtype=torch.float64) + 1000
+    check_route(Tiled(), Integral(kernel, signal(7).float(), Points(pos, periodic=True)))
