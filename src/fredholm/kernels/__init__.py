@@ -1,9 +1,10 @@
 """κ on paper, a kernel a file: its definition (`matrix`), and the pieces that its fast routes need."""
 
 from fredholm.kernels.attention.attention import Attention
+from fredholm.kernels.attention.head_projections import HeadProjections
 from fredholm.kernels.attention.linear_attention import FeatureMapped, LinearAttention
 from fredholm.kernels.attention.normalisers import Normaliser, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised
-from fredholm.kernels.attention.scored import Scored
+from fredholm.kernels.attention.scored import CachedScored, Score, Scored, ScoreForm
 from fredholm.kernels.attention.unnormalised_attention import UnnormalisedAttention
 from fredholm.kernels.attention.value_mixing import Normalised, ValueMixing
 from fredholm.kernels.attention.yat import Yat, YatAttention, yat
@@ -38,6 +39,7 @@ __all__ = [
     "RNN",
     "Attention",
     "BasisFilter",
+    "CachedScored",
     "ContinuousConvolution",
     "Convolution",
     "DiagonalStateSpace",
@@ -45,6 +47,7 @@ __all__ = [
     "FeatureFactorised",
     "FeatureMapped",
     "FrobeniusNorm",
+    "HeadProjections",
     "HopNorm",
     "InfiniteAttention",
     "Kernel",
@@ -63,6 +66,8 @@ __all__ = [
     "Pointwise",
     "RowNorm",
     "Scaled",
+    "Score",
+    "ScoreForm",
     "Scored",
     "SelectiveStateSpace",
     "SemiSeparable",
