@@ -39,8 +39,7 @@ from fredholm.evaluation import (
     Truncation,
 )
 from fredholm.kernels import FrobeniusNorm, Neumann
-from fredholm.kernels.neumann.discount import Discount
-from fredholm.kernels.neumann.neumann import HopForm, Relu
+from fredholm.kernels.neumann.neumann import Discount, HopForm, Relu
 from fredholm.kernels.solve_each import solve_each
 
 ROUTES: dict[str, Evaluation] = {

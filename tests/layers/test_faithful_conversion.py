@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 from fredholm import layers
-from fredholm.layers.torch_layers import AttentionLayer, LinearLayer
+from fredholm.layers.torch_layers.attention import AttentionLayer
+from fredholm.layers.torch_layers.linear import LinearLayer
 from tests.refusals import refused
 
 # what they return is used by names that only the model knows

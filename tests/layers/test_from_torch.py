@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 import fredholm
 from fredholm.layers import from_torch, to_torch
-from fredholm.layers.torch_layers import AttentionLayer, ConvolutionLayer, LinearLayer, RecurrentLayer
+from fredholm.layers.torch_layers.attention import AttentionLayer
+from fredholm.layers.torch_layers.convolution import ConvolutionLayer
+from fredholm.layers.torch_layers.linear import LinearLayer
+from fredholm.layers.torch_layers.recurrence import RecurrentLayer
 from tests.refusals import refused
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm import layers
-from fredholm.layers.torch_layers import ConvolutionLayer, LinearLayer
+from fredholm.layers.torch_layers.convolution import ConvolutionLayer
+from fredholm.layers.torch_layers.linear import LinearLayer
 
 # what they return is used by names that only the model knows
 from_torch: Any = layers.from_torch

@@ -10,11 +10,18 @@ from fredholm.evaluation.convolution.fft import FFT
 from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, as_filtering
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
-from fredholm.evaluation.evaluation import Evaluation, Queries, Route, StatefulEvaluation, StatefulRoute
+from fredholm.evaluation.evaluation import (
+    Evaluation,
+    Integral,
+    Queries,
+    Route,
+    StatefulEvaluation,
+    StatefulRoute,
+    share,
+)
 from fredholm.evaluation.features.feature_sum import FeatureSum
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
-from fredholm.evaluation.integral import Integral, share
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
 from fredholm.evaluation.neumann.hops import HopSeries, HopTiled
 from fredholm.evaluation.neumann.scan import NeumannScan

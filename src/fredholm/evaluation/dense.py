@@ -6,8 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.kernels import Kernel
 from fredholm.kernels.heads import weigh_by_head
 

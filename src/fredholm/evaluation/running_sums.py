@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fredholm.domains import is_ordered_by_index
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral
 from fredholm.kernels import FeatureFactorised, Kernel, State
 
 

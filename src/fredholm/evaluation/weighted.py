@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Points, order_times
-from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.kernels import ValueMixing
 

@@ -1,23 +1,21 @@
 """κ on paper, a kernel a file: its definition (`matrix`), and the pieces that its fast routes need."""
 
 from fredholm.kernels.attention.attention import Attention
-from fredholm.kernels.attention.head_projections import HeadProjections
 from fredholm.kernels.attention.linear_attention import FeatureMapped, LinearAttention
 from fredholm.kernels.attention.normalisers import Normaliser, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised
-from fredholm.kernels.attention.scored import CachedScored, Score, Scored, ScoreForm
+from fredholm.kernels.attention.scored import CachedScored, Normalised, Score, Scored, ScoreForm, ValueMixing
 from fredholm.kernels.attention.unnormalised_attention import UnnormalisedAttention
-from fredholm.kernels.attention.value_mixing import Normalised, ValueMixing
 from fredholm.kernels.attention.yat import Yat, YatAttention, yat
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution.convolution import Convolution
 from fredholm.kernels.convolution.stationary import Stationary
+from fredholm.kernels.heads import HeadProjections
 from fredholm.kernels.kernel import Kernel, MultiHead, Scaled, State, Stateful, Sum
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedInfiniteAttention
-from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm
 from fredholm.kernels.neumann.infinite_attention import InfiniteAttention
 from fredholm.kernels.neumann.linear_infinite_attention import LinearInfiniteAttention
-from fredholm.kernels.neumann.neumann import Neumann
+from fredholm.kernels.neumann.neumann import FrobeniusNorm, HopNorm, Neumann, RowNorm
 from fredholm.kernels.perceptron.factorised import FeatureFactorised, PointInputs
 from fredholm.kernels.perceptron.low_rank_mlp import LowRankMLP
 from fredholm.kernels.perceptron.mlp import MLP, KernelInputs, PairwiseMLP

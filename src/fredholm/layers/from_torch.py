@@ -7,8 +7,11 @@ from typing import Any, cast, final
 from torch import nn
 from torch.nn import Parameter
 
-from fredholm.layers.torch_layers import AttentionLayer, ConvolutionLayer, LinearLayer, RecurrentLayer
+from fredholm.layers.torch_layers.attention import AttentionLayer
+from fredholm.layers.torch_layers.convolution import ConvolutionLayer
 from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, computed, duplicate, why_not
+from fredholm.layers.torch_layers.linear import LinearLayer
+from fredholm.layers.torch_layers.recurrence import RecurrentLayer
 
 Convert = Callable[[nn.Module], nn.Module]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm.domains import subset
 from fredholm.evaluation import Evaluation, Integral, share
-from fredholm.evaluation.integral import ordered_queries
+from fredholm.evaluation.evaluation import ordered_queries
 from fredholm.quadrature.pairs import Learning, cross_entropy, pair_norms, take
 from fredholm.quadrature.quadrature import Nodes, mass_of
 

@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from fredholm.domains import Grid
 from fredholm.kernels import Convolution
-from fredholm.layers.torch_layers import ConvolutionLayer
+from fredholm.layers.torch_layers.convolution import ConvolutionLayer
 from fredholm.verification.check import Equality, operator_of
 
 SHAPES = {1: (9,), 2: (5, 6), 3: (3, 4, 3)}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fredholm.kernels.neumann.discount import Discount
+from fredholm.kernels.neumann.neumann import Discount
 from tests.refusals import refused
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from fredholm.evaluation import Dense
 from fredholm.kernels import Attention
-from fredholm.layers.torch_layers import AttentionLayer
+from fredholm.layers.torch_layers.attention import AttentionLayer
 from tests.refusals import refused
 
 SIZES = {

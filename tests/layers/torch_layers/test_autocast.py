@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fredholm.evaluation import FFT
 from fredholm.layers import from_torch
-from fredholm.layers.torch_layers import ConvolutionLayer
+from fredholm.layers.torch_layers.convolution import ConvolutionLayer
 
 LAYERS = {
     "linear": (lambda: nn.Linear(8, 4), (3, 8)),

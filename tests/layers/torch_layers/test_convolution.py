@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fredholm.evaluation import FFT, Dense, NativeConvolution, Tiled
 from fredholm.kernels import MLP, Convolution
-from fredholm.layers.torch_layers import ConvolutionLayer
+from fredholm.layers.torch_layers.convolution import ConvolutionLayer
 from tests.refusals import refused
 
 pytestmark = [

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
 
 from fredholm.kernels import LSTM, MLP, RNN
-from fredholm.layers.torch_layers import RecurrentLayer
+from fredholm.layers.torch_layers.recurrence import RecurrentLayer
 from tests.contracts.cells import CELLS, NATIVE, assert_near, gradients
 from tests.refusals import refused
 

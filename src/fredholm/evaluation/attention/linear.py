@@ -8,8 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.evaluation import StatefulRoute, stateful
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, StatefulRoute, stateful
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals
 from fredholm.kernels import FeatureMapped, State
 from fredholm.kernels.arithmetic import divided

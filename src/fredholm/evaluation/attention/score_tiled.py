@@ -18,8 +18,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain, Sequence
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, measured
 from fredholm.kernels import Normaliser, Scored, State
 from fredholm.kernels.arithmetic import divided

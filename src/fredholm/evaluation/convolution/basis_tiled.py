@@ -18,8 +18,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain, whole_grid
 from fredholm.domains.checks import values_can_be_read
-from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.kernels import BasisFilter
 from fredholm.kernels.arithmetic import at_least_float32

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import GridBlock, whole_grid
-from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.kernels import Stationary
 from fredholm.kernels.convolution.stationary import FilterGeometry
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.features.features import (
     Chunk,
     FeatureInputs,
@@ -25,7 +25,6 @@ from fredholm.evaluation.features.features import (
     plain_features,
     stacked,
 )
-from fredholm.evaluation.integral import Integral
 from fredholm.kernels import FeatureFactorised
 from fredholm.kernels.arithmetic import wide_dtype
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, CentralQueries, measured_energies

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals, stateful
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals, stateful
 from fredholm.evaluation.neumann.hop_gradient import hop_backward
 from fredholm.evaluation.neumann.hop_problem import HopInputs, HopOutputs, HopProblem
 from fredholm.evaluation.neumann.solvers import Solver, Substitution

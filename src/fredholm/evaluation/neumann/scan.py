@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fredholm.domains import is_ordered_by_index
-from fredholm.evaluation.evaluation import Queries, StatefulRoute, stateful
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute, stateful
 from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
 from fredholm.evaluation.running_sums import reset_refusals
 from fredholm.kernels import RowNorm, State

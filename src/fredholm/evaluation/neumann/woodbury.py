@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
 from fredholm.kernels.arithmetic import divided

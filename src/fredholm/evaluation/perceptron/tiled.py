@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import GridBlock, preceding_counts
-from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.perceptron.sums import mlp_integral
 from fredholm.evaluation.perceptron.tiles import PairInputs, choose_tiling
 from fredholm.kernels import PairwiseMLP

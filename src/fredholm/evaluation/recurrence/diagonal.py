@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.recurrence.tiling import Block, blocks, chunk_size
+from fredholm.evaluation.recurrence.matrix import Block, blocks, chunk_size
 
 
 class DiagonalInputs(NamedTuple):

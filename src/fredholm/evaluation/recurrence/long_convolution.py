@@ -6,8 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.evaluation import Queries, Route
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, Queries, Route
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 STRETCH = 64

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 
-from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.integral import Integral, K
+from fredholm.evaluation.evaluation import Integral, K, Route
 from fredholm.kernels import Kernel
 
 INSTALLED = importlib.util.find_spec("triton") is not None

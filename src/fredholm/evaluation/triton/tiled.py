@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm.domains import GridBlock
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral
 from fredholm.evaluation.perceptron.sums import PairOutputs
 from fredholm.evaluation.perceptron.tiled import common_grid, integrate_pairwise
 from fredholm.evaluation.perceptron.tiles import PairInputs

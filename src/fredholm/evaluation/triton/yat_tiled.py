@@ -14,8 +14,7 @@ from fredholm.evaluation.attention.score_tiled import (
     integrate_scores,
 )
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import StatefulRoute
-from fredholm.evaluation.integral import Integral
+from fredholm.evaluation.evaluation import Integral, StatefulRoute
 from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.kernels import Normaliser, Softermax, Softmax, State
 from fredholm.kernels.attention.scored import Score

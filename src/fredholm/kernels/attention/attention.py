@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
-from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
 from fredholm.kernels.attention.normalisers import Softmax
 from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, appended
+from fredholm.kernels.heads import HeadProjections, check_heads
 from fredholm.kernels.kernel import State
 
 

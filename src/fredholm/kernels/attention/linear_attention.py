@@ -21,8 +21,8 @@ from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
-from fredholm.kernels.attention.value_mixing import Normalised
+from fredholm.kernels.attention.scored import Normalised
+from fredholm.kernels.heads import HeadProjections, check_heads
 from fredholm.kernels.kernel import State, Stateful
 
 

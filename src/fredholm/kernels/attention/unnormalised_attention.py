@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
-from fredholm.kernels.attention.head_projections import check_heads
-from fredholm.kernels.attention.value_mixing import ValueMixing
+from fredholm.kernels.attention.scored import ValueMixing
+from fredholm.kernels.heads import check_heads
 from fredholm.kernels.kernel import State, Stateful
 
 

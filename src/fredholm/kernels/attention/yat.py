@@ -30,10 +30,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, order_times
-from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
 from fredholm.kernels.attention.normalisers import Normaliser, Softmax, Unnormalised
 from fredholm.kernels.attention.rotary import check_rotary, rotate
 from fredholm.kernels.attention.scored import CachedScored, Score, Scored, ScoreForm, appended
+from fredholm.kernels.heads import HeadProjections, check_heads
 from fredholm.kernels.kernel import State
 
 

@@ -36,14 +36,11 @@ import torch
 from torch import Tensor
 
 from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
 from fredholm.kernels.attention.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
 from fredholm.kernels.attention.scored import Dot
-from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
 from fredholm.kernels.kernel import State, Stateful
-from fredholm.kernels.neumann.discount import Discount
-from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm
-from fredholm.kernels.neumann.neumann import HopForm, Neumann
+from fredholm.kernels.neumann.neumann import Discount, FrobeniusNorm, HopForm, HopNorm, Neumann, RowNorm
 
 
 class FactorisedNeumann(Neumann):

@@ -18,13 +18,21 @@ from torch import Tensor
 
 from fredholm._settings import refuse_idle
 from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
 from fredholm.kernels.attention.scored import Score
-from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
 from fredholm.kernels.kernel import State, Stateful
-from fredholm.kernels.neumann.discount import Discount
-from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm
-from fredholm.kernels.neumann.neumann import Absolute, Gelu, HopForm, Neumann, Relu, check_radius
+from fredholm.kernels.neumann.neumann import (
+    Absolute,
+    Discount,
+    FrobeniusNorm,
+    Gelu,
+    HopForm,
+    HopNorm,
+    Neumann,
+    Relu,
+    RowNorm,
+    check_radius,
+)
 
 ACTIVATIONS: dict[str, Score] = {"relu": Relu(), "gelu": Gelu(), "abs": Absolute()}
 """φ, by name."""

@@ -34,9 +34,9 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain
 from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.attention.head_projections import check_heads
-from fredholm.kernels.attention.value_mixing import ValueMixing
-from fredholm.kernels.neumann.discount import Discount
+from fredholm.kernels.attention.scored import ValueMixing
+from fredholm.kernels.heads import check_heads
+from fredholm.kernels.neumann.neumann import Discount
 
 
 class CentralForm(NamedTuple):

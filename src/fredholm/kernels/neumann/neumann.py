@@ -3,36 +3,190 @@
 Legend
     s_ij        score of a pair, q_i·k_j                    φ      relu, gelu or abs
     m_ij, ω_j   pair weight, 0 where hidden, and mass       γ      discount of a hop, in (0, 1)
-    c_i         norm (`hop_norms.py`)                       V      value matrix
+    c_i         norm of a hop                               V      value matrix
+    n_i         how many leading points a query may see; all, unless causal
 
-    a_ij = φ(s_ij) m_ij / c_i,   (A f)_i = Σ_j ω_j a_ij f_j
+    a_ij = φ(s_ij) m_ij / c_i   (0 where c_i = 0),   (A f)_i = Σ_j ω_j a_ij f_j
 
     one hop:      κ = a V
     the series:   κ = c V  with  Σ_{t ≥ 1} (γA)^t = (I - γA)⁻¹ - I = c Ω,   c = γ a + γ² a Ω a + … = (I - γ a Ω)⁻¹ γ a
 
-At a query x that is no point, c(x, ·) = γ a(x, ·) + γ a(x, ·) Ω c: only the first hop starts there.
+At a query x that is no point, c(x, ·) = γ a(x, ·) + γ a(x, ·) Ω c: only the first hop starts there. A learned γ is
+sigmoid(ρ), one ρ a head.
 
-Source: InfSA (Infinite Self-Attention), eq. 7, 11 and 12. Deviations: values have a constant, heads may share keys and
-values, and there are a measure, masks, pair weights, causality and other queries.
+Source: InfSA (Infinite Self-Attention), section 3.2, eq. 7, 11 and 12. Deviations: values have a constant, heads may
+share keys and values; there are a measure, masks, pair weights, causality and other queries; no ε beside the norm,
+since where c = 0 there is no hop; the norm of the past for causal kernels; the norm of rows.
 """
 
 import abc
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.attention.scored import Score
-from fredholm.kernels.attention.value_mixing import ValueMixing
+from fredholm.kernels.attention.scored import Score, ValueMixing
 from fredholm.kernels.heads import each_query_head
-from fredholm.kernels.neumann.discount import Discount
-from fredholm.kernels.neumann.hop_norms import HopNorm, HopScores
 from fredholm.kernels.solve_each import solve_each
+
+CLOSEST = 1e-6
+"""How close to 0 and 1 a learned γ may come: at 1 a series need not converge."""
+
+
+@final
+class Discount(nn.Module):
+    """γ in (0, 1), one a head.
+
+    Fixed, it is no parameter and not in the state dict: it stays the float64 numbers it was made from, whatever dtype
+    the module is moved to. Learned, it is the sigmoid of parameters, in at least float32, held 1e-6 away from 0 and 1.
+
+    Args:
+        gamma: γ, or where it starts; a number for all heads, or one for each.
+        num_heads: heads H.
+        learned: whether it is a parameter.
+
+    Attributes:
+        raw: ρ, `(H,)`, where γ is learned; else None.
+
+    Raises:
+        ValueError: unless every number is in (0, 1) and there is one for all heads or for each.
+        TypeError: on a gamma that is no number and no sequence of them.
+    """
+
+    value: Tensor | None
+
+    def __init__(self, gamma: float | Sequence[float], num_heads: int, learned: bool = False) -> None:
+        super().__init__()
+        listed = gamma if isinstance(gamma, Sequence) and not isinstance(gamma, str) else [gamma]
+        if not all(isinstance(g, Real) for g in listed):
+            raise TypeError(f"kernels.Discount: gamma must be a number, or one for each head; got {gamma!r}")
+        numbers = [float(g) for g in listed] * (1 if listed is gamma else num_heads)
+        if len(numbers) != num_heads:
+            raise ValueError(
+                f"kernels.Discount: gamma must be a number, or one for each of {num_heads} heads; got {len(numbers)}"
+            )
+        if not all(0 < g < 1 for g in numbers):
+            raise ValueError(f"kernels.Discount: gamma must be in (0, 1), so that the series converges; got {gamma}")
+        self.gamma, self.learned = tuple(numbers), learned
+        start = self._numbers()
+        self.raw = nn.Parameter(torch.logit(start).to(torch.get_default_dtype())) if learned else None
+        self.register_buffer("value", None if learned else start, persistent=False)
+
+    def forward(self) -> Tensor:
+        """γ, `(H,)`."""
+        if self.raw is None:
+            assert self.value is not None
+            return self.value
+        raw = self.raw.to(torch.promote_types(self.raw.dtype, torch.float32))
+        return torch.sigmoid(raw).clamp(CLOSEST, 1 - CLOSEST)
+
+    def _numbers(self, device: torch.device | None = None) -> Tensor:
+        return torch.tensor(self.gamma, dtype=torch.float64, device=device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # a fixed γ follows the device only: not a rounded dtype, nor the empty memory of `to_empty`
+        super()._apply(fn, recurse)
+        if self.value is not None:
+            self.value = self._numbers(self.value.device)
+        return self
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        same = len(set(self.gamma)) == 1
+        shown = f"{self.gamma[0]:.4g}" if same else "(" + ", ".join(f"{g:.4g}" for g in self.gamma) + ")"
+        return f"gamma={shown}, learned={self.learned}"
+
+
+class HopScores(NamedTuple):
+    """Everything that a norm may depend on, in at least float32. B' is 1 or B."""
+
+    query: Tensor  # φ at the queries, (B, H, Nq, N)
+    own: Tensor  # φ among the points themselves, (B, H, N, N)
+    mass: Tensor  # ω: (B', 1, 1, N)
+    seen: Tensor | None  # n: (B', Nq); None: all
+
+
+class HopNorm(abc.ABC):
+    """c of a hop; a frozen value.
+
+    Attributes:
+        is_contractive: whether no eigenvalue of a hop exceeds 1, whatever the scores, so that a discounted series
+            converges; where it is not, the spectral radius is measured.
+    """
+
+    is_contractive: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def norm(self, scores: HopScores) -> Tensor:
+        """c >= 0, broadcastable to `(B, H, Nq, 1)`."""
+
+    @abc.abstractmethod
+    def following(self, row: Tensor, before: Tensor) -> Tensor:
+        """c of the next row of a causal kernel where every point weighs 1.
+
+        Args:
+            row: its scores, `(B, H, 1, n)`, n points so far, itself included.
+            before: c of the row before, `(B, H)`; 0 for the first.
+
+        Returns:
+            `(B, H)`.
+        """
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class FrobeniusNorm(HopNorm):
+    """c² = Σ_ij ω_i ω_j φ_ij²: the Hilbert-Schmidt norm of the hop in L²(μ), one number a head.
+
+    With equal masses it is the Frobenius norm of the paper. A causal row may not see the future: there the sum is over
+    the block of the points up to x, so that c_i never decreases.
+    """
+
+    is_contractive = True
+
+    def norm(self, scores: HopScores) -> Tensor:
+        """See `HopNorm.norm`; squares are summed in float64, so that scores of any size have a norm."""
+        mass = scores.mass.double()
+        rows = (scores.own.double().square() * mass).sum(-1) * mass[:, :, 0]  # (B, H, N)
+        if scores.seen is None:
+            squares = rows.sum(-1)[..., None, None]
+        else:
+            running = torch.nn.functional.pad(rows.cumsum(-1), (1, 0))
+            seen = scores.seen[:, None].expand(*rows.shape[:2], -1)
+            squares = running.gather(-1, seen)[..., None]
+        root = torch.where(squares == 0, 1.0, squares).sqrt()  # at 0 a root has no gradient
+        return torch.where(squares == 0, 0.0, root).to(scores.own.dtype)
+
+    def following(self, row: Tensor, before: Tensor) -> Tensor:
+        """See `HopNorm.following`."""
+        squares = before.double().square() + row.double().square().sum((-2, -1))
+        root = torch.where(squares == 0, 1.0, squares).sqrt()  # at 0 a root has no gradient
+        return torch.where(squares == 0, 0.0, root).to(row.dtype)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class RowNorm(HopNorm):
+    """``c_i = Σ_j ω_j |φ_ij|``: rows of a hop sum to 1 at most, and with φ >= 0 to exactly 1, or 0.
+
+    Then γA is the transition matrix of an absorbing Markov chain for every γ < 1, as InfSA's eq. 13-15 need it.
+    """
+
+    is_contractive = True
+
+    def norm(self, scores: HopScores) -> Tensor:
+        """See `HopNorm.norm`."""
+        return (scores.query.abs() * scores.mass.to(scores.query.dtype)).sum(-1, keepdim=True)
+
+    def following(self, row: Tensor, before: Tensor) -> Tensor:
+        """See `HopNorm.following`."""
+        return row.abs().sum((-2, -1))
 
 
 @final
