@@ -118,9 +118,9 @@ class Problem(Instance):
 
     def _row(self, at: Tensor, values: Tensor) -> Tensor:
         # the sum over samples first: κ at a million of them would take gigabytes
-        features = self.kernel.features(self.domain.displacement(at))[..., 0, :, :].double()
-        sums = features.mT @ values  # (B, w, d_in)
-        return torch.einsum("bki,koi->bo", sums, self.kernel.feature_weight().double())
+        basis = self.kernel.basis(self.domain.displacement(at))[..., 0, :, :].double()
+        sums = basis.mT @ values  # (B, w, d_in)
+        return torch.einsum("bki,koi->bo", sums, self.kernel.basis_weight().double())
 
     def _ours(self) -> Tensor:
         return AUTO.integrate(Integral(self.kernel, self.u, self.domain))

@@ -28,18 +28,27 @@ from benchmarks.harness import (
     require_agreement,
 )
 from fredholm import domains
-from fredholm.evaluation import Evaluation, HopIteration, HopSeries, HopSolve, HopSubstitution, HopTiled, Integral
+from fredholm.evaluation import (
+    Evaluation,
+    Factorisation,
+    HopSeries,
+    HopTiled,
+    Integral,
+    Iteration,
+    Substitution,
+    Truncation,
+)
 from fredholm.kernels import FrobeniusNorm, Neumann
 from fredholm.kernels.neumann.discount import Discount
-from fredholm.kernels.neumann.neumann import HopForm
+from fredholm.kernels.neumann.neumann import HopForm, Relu
 from fredholm.kernels.solve_each import solve_each
 
 ROUTES: dict[str, Evaluation] = {
     "one hop": HopTiled(),
-    "iteration": HopIteration(),
-    "factorisation": HopSolve(max_bytes=1 << 40, max_points=1 << 20),
-    "cut series": HopSeries(),
-    "causal substitution": HopSubstitution(),
+    "iteration": HopSeries(Iteration()),
+    "factorisation": HopSeries(Factorisation(max_bytes=1 << 40, max_points=1 << 20)),
+    "cut series": HopSeries(Truncation()),
+    "causal substitution": HopSeries(Substitution()),
 }
 PLAIN_HOP, DENSE, SOFTMAX = "one hop, written out", "torch.linalg.solve", "softmax attention"
 GATES = {"one hop": PLAIN_HOP, "causal substitution": "causal solve"} | dict.fromkeys(
@@ -79,7 +88,7 @@ class Config:
 class Given(Neumann):
     """Infinite attention on queries, keys and values that lie side by side in the signal; without γ one hop."""
 
-    pos_dim, activation, norm = None, "relu", FrobeniusNorm()
+    pos_dim, score, norm = None, Relu(), FrobeniusNorm()
 
     def __init__(self, channels: int, heads: int, gamma: float | None, *, is_causal: bool = False) -> None:
         super().__init__()

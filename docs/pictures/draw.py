@@ -12,8 +12,7 @@ from torch import Tensor
 
 import fredholm
 from fredholm import analysis, domains, encoders, kernels, models, quadrature
-from fredholm.evaluation import BasisTiled, HopSeries, HopSolve, Integral
-from fredholm.evaluation.neumann.series import remainder
+from fredholm.evaluation import BasisTiled, Factorisation, HopSeries, Integral, Truncation
 from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, central_weights
 from fredholm.operators import collect_auxiliary_losses
 
@@ -396,15 +395,18 @@ def draw_infinite_attention() -> None:
     places[2].legend(frameon=False, fontsize=8)
     kernel = kernels.InfiniteAttention(64).double()
     exact, value = (
-        HopSolve().integrate(Integral(kernel, u.double(), domains.Sequence(256))),
+        HopSeries(Factorisation()).integrate(Integral(kernel, u.double(), domains.Sequence(256))),
         kernel.projections.values(u.double()),
     )
     terms, errors = range(1, 41), []
     for count in terms:
-        cut = HopSeries(terms=count).integrate(Integral(kernel, u.double(), domains.Sequence(256)))
+        cut = HopSeries(Truncation(terms=count)).integrate(Integral(kernel, u.double(), domains.Sequence(256)))
         errors.append(((cut - exact).norm() / value.norm()).item())
-    print("cut after 1, 10, 40 hops:", *(f"{errors[t]:.1e} of at most {remainder(0.7, t + 1):.1e}" for t in (0, 9, 39)))
-    places[3].semilogy(terms, [remainder(0.7, count) for count in terms], "--", color=GREY, label="bound")
+    print(
+        "cut after 1, 10, 40 hops:",
+        *(f"{errors[t]:.1e} of at most {Truncation(terms=t + 1).bound(0.7):.1e}" for t in (0, 9, 39)),
+    )
+    places[3].semilogy(terms, [Truncation(terms=count).bound(0.7) for count in terms], "--", color=GREY, label="bound")
     places[3].semilogy(terms, errors, color=ORANGE, label="left out")
     places[3].set(xlabel="hops before the cut", ylabel="over the size of v", ylim=(1e-9, 3))
     places[3].legend(frameon=False, fontsize=8)

@@ -1,4 +1,4 @@
-"""Settings that nothing reads are errors: whoever gives one believes that it does something."""
+"""What is asked of settings: numbers of the right kind, and that something reads them."""
 
 import inspect
 from collections.abc import Callable
@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 def refuse_idle(name: str, owner: Callable[..., object], because: str, instead: str, **given: object) -> None:
     """Raises ValueError for the first of some settings that is not at its default; called where nothing reads them.
+
+    Whoever gives a setting believes that it does something.
 
     Args:
         name: who refuses, such as "kernels.MLP"; "" where messages name nobody.
@@ -21,3 +23,17 @@ def refuse_idle(name: str, owner: Callable[..., object], because: str, instead: 
             keep = "leave it out" if default is None else f"leave it at {default!r}"
             told = f"{setting}={value!r} has no effect with {because}; {keep}, or {instead}"
             raise ValueError(f"{name}: {told}" if name else told)
+
+
+def check_count(name: str, what: str, value: object, least: int = 1) -> None:
+    """Raises, in the name of `name`, unless `value` is a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name}: {what} must be a whole number; got {value!r}")
+    if value < least:
+        raise ValueError(f"{name}: {what} must be at least {least}; got {value}")
+
+
+def check_number(name: str, what: str, value: object) -> None:
+    """Raises TypeError, in the name of `name`, unless `value` is a number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name}: {what} must be a number; got {value!r}")

@@ -5,7 +5,7 @@ import torch
 
 from benchmarks import infinite_attention
 from benchmarks.harness import GateError, Options
-from fredholm.evaluation import HopIteration
+from fredholm.evaluation import HopSeries
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = infinite_attention.Config(options=Options(quick=True)).sized()
@@ -27,8 +27,8 @@ def test_a_quick_run_has_every_row():
 
 
 def test_a_wrong_series_is_not_timed(monkeypatch):
-    right = HopIteration.compute
-    monkeypatch.setattr(HopIteration, "compute", lambda *given: 1.001 * right(*given))
+    right = HopSeries.compute
+    monkeypatch.setattr(HopSeries, "compute", lambda *given: 1.001 * right(*given))
     with pytest.raises(GateError, match=r"iteration against torch\.linalg\.solve"):
         infinite_attention.compare(infinite_attention.Build(QUICK))
 

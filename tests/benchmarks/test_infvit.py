@@ -36,7 +36,7 @@ ROUTES = {
     "linear": evaluation.CentralPooling,
     "factorised": evaluation.Woodbury,
     "pure": evaluation.HopTiled,
-    "resolvent": evaluation.HopSolve,
+    "resolvent": evaluation.HopSeries,
     SDPA: evaluation.FusedAttention,
     PLAIN: WrittenSoftmax,
 }

@@ -24,7 +24,7 @@ from torch import Generator, Tensor
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, preceding_counts
-from fredholm.evaluation import FFT, ROUTES, BasisFFT, Evaluation, HopSeries, Integral
+from fredholm.evaluation import FFT, ROUTES, BasisFFT, Evaluation, HopSeries, Integral, Truncation
 from fredholm.kernels import Kernel, KernelInputs, PointInputs
 from fredholm.kernels.attention.yat import YatScored
 from tests.contracts.covering import Chosen, all_pairs
@@ -73,7 +73,7 @@ def literal(asked: Asked) -> Tensor:
     return torch.einsum("bqjoi,bj,bji->bqo", kappa, omega, kernel.multiplicand(u).to(kappa.dtype)).to(u.dtype)
 
 
-APPROXIMATE = HopSeries(tolerance=1e-16)
+APPROXIMATE = HopSeries(Truncation(tolerance=1e-16))
 """Never chosen by itself; here cut where nothing is left out."""
 EAGER = (FFT(), BasisFFT())
 """Routes of the table that refuse small problems for their cost, without that."""

@@ -294,7 +294,16 @@ FUSED = r"forward AD with _scaled_dot_product|derivative for aten::_scaled_dot_p
 
 LACKING: dict[str, list[tuple[Callable[[Case], Any], str]]] = {
     **dict.fromkeys(
-        ["Tiled", "Toeplitz", "ScoreTiled", "HopTiled", "HopSolve", "HopSubstitution", "HopIteration"], HIGHER
+        [
+            "Tiled",
+            "Toeplitz",
+            "ScoreTiled",
+            "HopTiled",
+            "HopSeries(Factorisation)",
+            "HopSeries(Substitution)",
+            "HopSeries(Iteration)",
+        ],
+        HIGHER,
     ),
     "FusedAttention": [(transform, FUSED) for transform in (*FORWARD, *SECOND)],
     "NativeRecurrence": [(transform, r"Batching rule|broadcast shape") for transform in BATCHED],

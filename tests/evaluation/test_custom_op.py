@@ -1,4 +1,7 @@
-"""What `differentiable` gives an operator."""
+"""What `Operator` makes of a declaration."""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -6,8 +9,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
-from fredholm.evaluation.custom_op import differentiable
+from fredholm.evaluation.attention.score_tiled import ScoreInputs
+from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.features.features import FeatureInputs
+from fredholm.evaluation.perceptron.tiles import PairInputs
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
 from fredholm.evaluation.triton.feature_sum import feature_sums_triton
@@ -15,93 +20,229 @@ from fredholm.evaluation.triton.tiled import mlp_integral_triton
 from fredholm.evaluation.triton.yat_tiled import yat_sums_triton
 
 
-def _cubes(tensors: list[Tensor], factor: float) -> list[Tensor]:
-    return [factor * tensors[0] ** 3, tensors[0] * tensors[1]]
+class Factors(NamedTuple):
+    """What is multiplied."""
+
+    x: Tensor
+    y: Tensor
+    shift: Tensor | None = None
 
 
-cubes = torch.library.custom_op("fredholm_tests::cubes", _cubes, mutates_args=())
-cubes.register_fake(_cubes)
-differentiable(cubes, plain=_cubes)
+class Products(NamedTuple):
+    """f x³, x y + shift, x², and f shift."""
+
+    cube: Tensor
+    product: Tensor
+    square: Tensor
+    shifted: Tensor | None
 
 
-@torch.library.custom_op("fredholm_tests::squares", mutates_args=())
-def squares(x: Tensor) -> Tensor:
-    """x²."""
-    return x * x
+CALLS = []
+"""What backwards were given."""
 
 
-@torch.library.custom_op("fredholm_tests::squares_backward", mutates_args=())
-def squares_backward(grad: Tensor, x: Tensor) -> Tensor:
-    """The gradient of x²."""
-    return 2 * grad * x
+def _forward(inputs: Factors, factor: float) -> Products:
+    x, y, shift = inputs
+    assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == torch.float32, "autocast is on"
+    product = x * y if shift is None else x * y + shift
+    return Products(factor * x**3, product, x**2, None if shift is None else factor * shift)
 
 
-squares.register_fake(torch.empty_like)
-squares_backward.register_fake(lambda grad, x: torch.empty_like(x))
-differentiable(
-    squares,
-    lambda ctx, grad: squares_backward(grad, *ctx.saved_tensors),
-    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
-    instead="square it yourself",
+def _like(inputs: Factors, factor: float) -> Products:
+    cube, product, square = (torch.empty_like(inputs.x) for _ in range(3))
+    return Products(cube, product, square, None if inputs.shift is None else torch.empty_like(inputs.shift))
+
+
+def _backward(
+    inputs: Factors, outputs: Products, grads: Products, wanted: frozenset[str], factor: float
+) -> dict[str, Tensor]:
+    CALLS.append((inputs, outputs, grads, wanted))
+    found = {"x": 3 * factor * outputs.square * grads.cube + inputs.y * grads.product}
+    if "y" in wanted:
+        found["y"] = (inputs.x * grads.product).float()[None]
+    return found
+
+
+def _plain(inputs: Factors, factor: float) -> tuple[Tensor, Tensor]:
+    return _forward(inputs, factor)[:2]
+
+
+products = Operator(
+    "test_products",
+    Factors,
+    Products,
+    _forward,
+    _like,
+    _backward,
+    results=("cube", "product"),
+    keeps=("square",),
+    plain=_plain,
 )
-differentiable(squares_backward, instead="square it yourself")
+
+
+class Number(NamedTuple):
+    """One tensor, in or out."""
+
+    x: Tensor
+
+
+def _half(inputs: Number, _: Number, grads: Number, wanted: frozenset[str]) -> dict[str, Tensor]:
+    CALLS.append((inputs, wanted))
+    return {"x": grads.x / 2}
+
+
+halves = Operator(
+    "test_halves",
+    Number,
+    Number,
+    lambda inputs: Number(inputs.x / 2),
+    lambda inputs: Number(torch.empty_like(inputs.x)),
+    _half,
+    forgets=("x",),
+    instead="halve it yourself",
+)
 
 X, Y = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 5.0], dtype=torch.float64)
 
 
-def test_derivatives_of_all_orders_from_the_plain_form_alone() -> None:
+def halved(x: Tensor) -> Tensor:
+    return halves(Number(x)).x
+
+
+def test_tensors_come_and_go_by_name_and_may_be_absent() -> None:
+    alone, both = products(Factors(X, Y), 2.0), products(Factors(X, Y, X), 2.0)
+    assert alone.shifted is None
+    assert both.shifted is not None
+    torch.testing.assert_close(torch.stack(alone[:3]), torch.stack([2 * X**3, X * Y, X**2]))
+    torch.testing.assert_close(torch.stack([both.product, both.shifted]), torch.stack([X * Y + X, 2 * X]))
+
+
+def test_a_backward_is_given_what_it_asked_for_and_gives_what_is_wanted() -> None:
+    CALLS.clear()
+    x, y = X.clone().requires_grad_(), Y.float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        of_x, of_y = products(Factors(x, Y, X), factor=2.0), products(Factors(X, y), 2.0)
+    assert (of_x.cube.requires_grad, of_x.square.requires_grad) == (True, False)
+    torch.testing.assert_close(torch.autograd.grad(of_x.cube.sum(), x), (6 * X**2,))
+    torch.testing.assert_close(torch.autograd.grad(of_y.product.sum(), y), (X.float(),))
+    (inputs, outputs, grads, wanted), (*_, other) = CALLS
+    assert (wanted, other) == ({"x"}, {"y"})
+    assert inputs.shift is not None
+    assert [t is None for t in outputs] == [True, True, False, True]
+    assert [t is None for t in grads] == [False, False, True, True]
+    assert not grads.product.any()
+
+
+def test_a_gradient_that_is_left_out_is_zero() -> None:
+    shift = X.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(products(Factors(X, Y, shift), 2.0).product.sum(), shift)
+    torch.testing.assert_close(gradient, torch.zeros_like(X))
+
+
+def test_gradients_have_the_dtypes_and_shapes_of_the_inputs() -> None:
+    given = [X, Y, None, None, None, X**2, None, X, X, None, None]
+    backward = torch.ops.fredholm.test_products_backward.default
+    torch.library.opcheck(backward, (given, [True, True, False], 2.0), test_utils=("test_schema", "test_faketensor"))
+    to_x, to_y = backward(given, [True, True, False], 2.0)
+    assert (to_x.dtype, to_y.dtype, to_y.shape) == (torch.float64, torch.float64, (2,))
+
+
+def test_what_is_forgotten_takes_no_memory() -> None:
+    CALLS.clear()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        out = halved(torch.zeros(50, 3, requires_grad=True))
+    out.sum().backward()
+    assert [t.untyped_storage().nbytes() for t in saved] == [4]
+    assert CALLS[0][0].x.shape == (50, 3)
+
+
+def test_results_have_memory_of_their_own() -> None:
+    operator = Operator(
+        "test_parts",
+        Factors,
+        Factors,
+        lambda inputs: Factors(inputs.x, (2 * inputs.x)[:1]),
+        lambda inputs: Factors(torch.empty_like(inputs.x), torch.empty_like(inputs.x[:1])),
+        lambda inputs, outputs, grads, wanted: {"x": grads.x, "y": grads.x},
+    )
+    x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
+    found = operator(Factors(x, y))
+    grads = torch.autograd.grad(found.x.sum(), (x, y))
+    assert len({t.untyped_storage().data_ptr() for t in (x, *found[:2], *grads)}) == 5
+    assert found.y.untyped_storage().nbytes() == 8
+
+
+def test_derivatives_of_all_orders_from_the_plain_form() -> None:
     def total(x: Tensor) -> Tensor:
-        first, second = cubes([x, Y], 2.0)
-        return (first * second).sum()  # 2 x⁴ y
+        found = products(Factors(x, Y), 2.0)
+        return (found.cube * found.product).sum()  # 2 x⁴ y
 
     third = grad(lambda x: grad(lambda x: grad(total)(x).sum())(x).sum())
     torch.testing.assert_close(third(X), 48 * X * Y)
     for hessian in (jacfwd(jacrev(total)), jacrev(jacfwd(total)), jacrev(jacrev(total)), jacfwd(jacfwd(total))):
         torch.testing.assert_close(hessian(X), torch.diag(24 * X**2 * Y))
-    torch.library.opcheck(cubes, ([X.clone().requires_grad_(), Y.clone().requires_grad_()], 2.0))
+    for shift in (None, X):
+        torch.library.opcheck(
+            torch.ops.fredholm.test_products.default,
+            ([X.clone().requires_grad_(), Y.clone().requires_grad_(), shift], 2.0),
+        )
+
+
+def test_one_graph_with_the_same_numbers() -> None:
+    def total(x: Tensor) -> Tensor:
+        found = products(Factors(x, Y), 2.0)
+        assert found.shifted is None
+        return (found.cube * found.product).sum()
+
+    torch.compiler.reset()
+    for call in (total, torch.compile(total, fullgraph=True, backend="aot_eager")):
+        x = X.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(call(x), x)
+        torch.testing.assert_close(gradient, 8 * X**3 * Y)
 
 
 @pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (1, 0), (-1, -1)])
 def test_vmap_takes_entries_along_any_dimension(in_dims: tuple[int | None, int | None]) -> None:
-    x, y = (torch.randn(2, 2, generator=torch.Generator().manual_seed(i)) for i in range(2))
-    got = vmap(lambda x, y: cubes([x, y], 2.0), in_dims=in_dims)(x, y)
-    expected = vmap(lambda x, y: _cubes([x, y], 2.0), in_dims=in_dims)(x, y)
+    x, y = (torch.randn(2, 2, generator=torch.Generator().manual_seed(i), dtype=torch.float64) for i in range(2))
+
+    def both(function: Callable[..., Products], x: Tensor, y: Tensor) -> list[Tensor | None]:
+        return list(function(Factors(x, y), 2.0)[:2])
+
+    got, expected = (vmap(lambda x, y, f=f: both(f, x, y), in_dims=in_dims)(x, y) for f in (products, _forward))
     torch.testing.assert_close(got, expected)
 
 
 def test_an_operator_without_a_plain_form_says_so() -> None:
-    torch.testing.assert_close(grad(lambda x: squares(x).sum())(X), 2 * X)
-    torch.testing.assert_close(vmap(grad(squares))(X), 2 * X)
-    with pytest.raises(
-        NotImplementedError, match=r"^fredholm_tests::squares has no forward-mode .*: square it yourself"
-    ):
-        jvp(squares, (X,), (X,))
-    with pytest.raises(NotImplementedError, match=r"^fredholm_tests::squares has no second .*: square it yourself"):
-        grad(lambda x: grad(lambda x: squares(x).sum())(x).sum())(X)
-    with pytest.raises(NotImplementedError, match=r"^fredholm_tests::squares has no forward-mode"):
-        jvp(grad(lambda x: squares(x).sum()), (X,), (X,))
+    torch.testing.assert_close(grad(lambda x: halved(x).sum())(X), X.new_full((2,), 0.5))
+    torch.testing.assert_close(vmap(grad(halved))(X), X.new_full((2,), 0.5))
+    with pytest.raises(NotImplementedError, match=r"^fredholm::test_halves has no forward-mode .*: halve it yourself"):
+        jvp(halved, (X,), (X,))
+    with pytest.raises(NotImplementedError, match=r"^fredholm::test_halves has no second .*: halve it yourself"):
+        grad(lambda x: grad(lambda x: halved(x).square().sum())(x).sum())(X)
+    with pytest.raises(NotImplementedError, match=r"^fredholm::test_halves has no forward-mode"):
+        jvp(grad(lambda x: halved(x).square().sum()), (X,), (X,))
 
 
 def test_vmap_over_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="fredholm_tests::squares: vmap needs at least one entry"):
-        vmap(squares)(torch.zeros(0, 3))
+    with pytest.raises(ValueError, match="fredholm::test_halves: vmap needs at least one entry"):
+        vmap(halved)(torch.zeros(0, 3))
 
 
 @pytest.mark.parametrize(
-    ("operator", "options"), [(mlp_integral_triton, ([0, 0], "gelu")), (yat_sums_triton, ([0.0],))]
+    ("operator", "inputs", "options"),
+    [(mlp_integral_triton, PairInputs, ([0, 0], "gelu")), (yat_sums_triton, ScoreInputs, ([0.0],))],
 )
-def test_a_fused_operator_refuses_tangents_before_it_looks_for_a_gpu(operator, options) -> None:
+def test_a_fused_operator_refuses_tangents_before_it_looks_for_a_gpu(operator, inputs, options) -> None:
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"_triton has no forward-mode.*Dense\(\)"):
-        operator([forward_ad.make_dual(X, Y)], *options)
+        operator(inputs(*[forward_ad.make_dual(X, Y)] * len(inputs._fields)), *options)
 
 
 def test_a_fused_operator_with_a_plain_form_needs_no_gpu_for_tangents() -> None:
     shapes = [(1, 4, 3), (2, 4, 2, 2), (2, 3, 3), (2, 3, 2), (2, 3), (2, 4, 2, 2), (1, 4)]
     inputs = FeatureInputs(*(torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes))
-    primal, tangent = jvp(
-        lambda v: feature_sums_triton(inputs._replace(value=v), "gelu").out, (inputs.value,), (inputs.value,)
-    )
-    torch.testing.assert_close(tangent, primal)  # it is linear in v
+    found = jvp(lambda v: feature_sums_triton(inputs._replace(value=v), "gelu").out, (inputs.value,), (inputs.value,))
+    torch.testing.assert_close(found[1], found[0])  # it is linear in v
 
 
 @pytest.mark.parametrize("name", ["diagonal", "matrix"])

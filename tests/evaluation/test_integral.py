@@ -123,8 +123,9 @@ def test_the_automatic_choice_is_an_evaluation_like_any_other() -> None:
 
 def test_the_plainest_route_says_first_what_it_lacks() -> None:
     u = torch.empty(1, 40_000, 4, device="meta")
-    with pytest.raises(ValueError, match=r"\(Dense: κ would need .*; Tiled: .*; TritonTiled: ") as caught:
-        AUTO.choose(Integral(MLP(4, pos_dim=2), u, Grid(200, 200).weigh_pairs(torch.ones(1, 40_000, dtype=torch.bool))))
+    weighed = Grid(200, 200).weigh_pairs(torch.ones(1, 40_000, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"\(Dense: κ would need .*; FeatureSum: .*; TritonFeatureSum: ") as caught:
+        AUTO.choose(Integral(SeparableMLP(4, pos_dim=2), u, weighed))
     assert "\n" not in str(caught.value)
 
 

@@ -3,7 +3,7 @@ import torch
 
 from fredholm.domains import Grid, Points, Sequence, Union
 from fredholm.evaluation import AUTO, Dense, Integral, TermByTerm, Tiled, Toeplitz
-from fredholm.kernels import MLP, KernelInputs
+from fredholm.kernels import MLP, KernelInputs, SeparableMLP
 from fredholm.kernels.kernel import Kernel
 
 
@@ -45,12 +45,12 @@ def test_the_fastest_route_that_fits_is_taken(kernel, domain, route):
     assert all(name in str(choice) for name in choice.refusals)
 
 
-def test_queries_off_a_periodic_grid_leave_the_oracle():
+def test_queries_off_a_periodic_grid_go_through_tiles():
     choice = AUTO.choose(
         Integral(mlp(), torch.randn(1, 9, 4), Grid(3, 3, periodic=True), torch.randn(1, 2, 4), Points(torch.rand(2, 2)))
     )
-    assert isinstance(choice.route, Dense)
-    assert choice.refusals["Tiled"] == ["displacements on a periodic domain do not split over the two points"]
+    assert isinstance(choice.route, Tiled)
+    assert choice.refusals["Toeplitz"] == ["queries and keys do not hold the same regular grid"]
 
 
 def test_refuses_when_no_route_fits_and_says_why():
@@ -60,9 +60,10 @@ def test_refuses_when_no_route_fits_and_says_why():
 
 
 def test_the_reason_that_does_not_hang_on_the_machine_comes_first():
-    u, asked = torch.empty(1, 40_000, 4, device="meta"), Points(torch.rand(40_000, 2))
-    with pytest.raises(ValueError, match=r"no route can integrate MLP on [^;]*\(Dense: κ would need .*TritonTiled: "):
-        AUTO.choose(Integral(mlp(), u, Grid(200, 200, periodic=True), u, asked))
+    u, weighed = torch.empty(1, 40_000, 4, device="meta"), Grid(200, 200).weigh_pairs(torch.ones(1, 40_000) > 0)
+    told = r"no route can integrate SeparableMLP on [^;]*\(Dense: κ would need .*TritonFeatureSum: "
+    with pytest.raises(ValueError, match=told):
+        AUTO.choose(Integral(SeparableMLP(4, pos_dim=2), u, weighed))
 
 
 def test_tells_only_of_routes_that_are_made_for_the_kernel():

@@ -94,6 +94,11 @@ def test_another_batch_size() -> None:
         op(signal(6), GRID, query=signal(6, batch=3))
 
 
+def test_another_number_of_queries_than_their_domain_has() -> None:
+    with refused(ValueError, "query has 3 points but its domain", "has 6"):
+        operator()(signal(6), GRID, query=signal(3), query_domain=GRID)
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_padding_mask_of_another_batch_size(batch: int) -> None:
     op, mask = operator(), torch.ones(3, 6, dtype=torch.bool)

@@ -10,11 +10,10 @@ from fredholm.domains import Grid, Points, Sequence
 from fredholm.evaluation import Dense, Toeplitz
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.anchors import Anchors
-from fredholm.quadrature.full import Full
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.neighbourhood import Neighbourhood
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
-from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Full, Quadrature
 from tests.operators.build import gradients, operator, signal
 
 GRID = Grid(3, 4)

@@ -11,13 +11,12 @@ from fredholm.evaluation import Integral
 from fredholm.kernels import Kernel
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.anchors import Anchors
-from fredholm.quadrature.full import Full
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.neighbourhood import Neighbourhood
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from fredholm.quadrature.pairs import cross_entropy
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
-from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Full, Quadrature
 from fredholm.quadrature.shared_nodes import SharedNodes
 from tests.contracts.routes import randomise
 from tests.quadrature.build import literal_sum, mlp, plain, scattered, signal
@@ -85,7 +84,9 @@ def test_the_sum_over_the_nodes_is_the_literal_one(kind: str, where: str) -> Non
     torch.manual_seed(3)
     got = plain(kernel, quadrature)(u, domain, query=query, query_domain=query_domain)
     expected = existing(literal_sum(kernel, nodes, u, domain, query, query_domain), query_domain or domain)
-    torch.testing.assert_close(got, expected)
+    # a grid's positions are in float32, in which the literal sum takes the phases of displacements
+    tolerance = 1e-5 if where == "torus" else None
+    torch.testing.assert_close(got, expected, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("kind", proposals())

@@ -6,15 +6,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from fredholm.domains.checks import (
-    check_mask,
-    check_one_batch,
-    check_points,
-    check_tensor,
-    checked_weights,
-    dropped,
-    values_can_be_read,
-)
+from fredholm.domains.checks import values_can_be_read
 
 
 class GridBlock(NamedTuple):
@@ -94,15 +86,15 @@ class Domain(abc.ABC):
         if pos.shape[-1] == 0:
             raise ValueError(f"{name}: positions need at least one coordinate; got pos of shape {tuple(pos.shape)}")
         check_mask(name, mask, pos)
-        check_points(name, "weights", weights, pos)
-        check_one_batch(name, mask, weights)
+        _check_points(name, "weights", weights, pos)
+        _check_one_batch(name, mask, weights)
         self.mask = mask
         self.pos = self._without_absent(pos, mask)
         is_checked = not self.is_generated and values_can_be_read(self.pos)
         if is_checked and not bool(torch.isfinite(self.pos).all()):
             raise ValueError(f"{name}: pos holds NaN or infinite values at points that exist; remove or mask them")
         self.uniform_parts = ((pos.shape[-2], 1.0),) if weights is None else None
-        self.weights = self._weights_over(mask) if weights is None else checked_weights(name, weights, mask)
+        self.weights = self._weights_over(mask) if weights is None else _checked_weights(name, weights, mask)
 
     @property
     def num_points(self) -> int:
@@ -173,6 +165,13 @@ class Domain(abc.ABC):
         other.pair_bias = bias[(None,) * (3 - bias.ndim)][:, None] if bias.ndim < 4 else bias
         return other
 
+    def as_met_by(self, queries: slice, times: Tensor | None) -> Self:
+        """The points as some of the queries meet them: with the pair weights of these, and the points' times."""
+        other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
+        other.times = times
+        other.pair_bias = None if self.pair_bias is None else self.pair_bias[:, :, queries]
+        return other
+
     @property
     def pair_weights(self) -> Tensor | None:
         """m_ij of `weigh_pairs`, `(B', H', Nq, N)`; None where all are 1."""
@@ -183,11 +182,14 @@ class Domain(abc.ABC):
         return self.pair_bias.exp()
 
     @property
+    def is_uniform(self) -> bool:
+        """Whether all points that exist weigh the same, and no weights were given."""
+        return self.uniform_parts is not None and len(self.uniform_parts) == 1
+
+    @property
     def is_even(self) -> bool:
         """Whether all points that exist, and all pairs that are not hidden, weigh the same."""
-        parts = self.uniform_parts
-        soft = self.pair_bias is not None and self.pair_bias.dtype != torch.bool
-        return parts is not None and len(parts) == 1 and not soft
+        return self.is_uniform and (self.pair_bias is None or self.pair_bias.dtype == torch.bool)
 
     @property
     def is_plain(self) -> bool:
@@ -235,7 +237,7 @@ class Domain(abc.ABC):
             return self
         name = type(self).__name__
         check_mask(name, mask, self.pos)
-        check_one_batch(name, mask, self.weights)
+        _check_one_batch(name, mask, self.weights)
         joint = mask if self.mask is None else mask & self.mask
         return self._with(pos=self._without_absent(self.pos, joint), weights=self._weights_over(joint), mask=joint)
 
@@ -257,7 +259,7 @@ class Domain(abc.ABC):
 
     def _weights_over(self, mask: Tensor | None) -> Tensor:
         if self.uniform_parts is None:
-            return dropped(self.weights, mask)
+            return _dropped(self.weights, mask)
         if mask is None:
             even = [self.pos.new_full((n,), mass / n if n else 0.0) for n, mass in self.uniform_parts]
             return even[0] if len(even) == 1 else torch.cat(even)
@@ -295,3 +297,68 @@ def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
         return False
     comparable = one.dtype == other.dtype and one.device == other.device and values_can_be_read(one, other)
     return comparable and torch.equal(one, other)
+
+
+def check_tensor(name: str, what: str, value: object) -> None:
+    """Raises TypeError, in the name of `name`, unless `value` is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: {what} must be a tensor; got {type(value).__name__}")
+
+
+def device_of(*given: Tensor | None) -> torch.device | None:
+    """Device of the first of `given` that is a tensor."""
+    return next((value.device for value in given if isinstance(value, Tensor)), None)
+
+
+def check_mask(name: str, mask: Tensor | None, pos: Tensor) -> None:
+    """Raises, in the name of `name`, unless `mask` is None or says of each point of `pos` whether it exists."""
+    _check_points(name, "mask", mask, pos)
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"{name}: mask must be bool, True = this point exists; got {mask.dtype}")
+
+
+def _check_points(name: str, what: str, value: Tensor | None, pos: Tensor) -> None:
+    """Raises, in the name of `name`, unless `value` is None or has one entry a point of `pos`."""
+    if value is None:
+        return
+    check_tensor(name, what, value)
+    num_points, shape = pos.shape[-2], tuple(value.shape)
+    batch = str(pos.shape[0]) if pos.ndim == 3 else "B"
+    batch_fits = len(shape) == 1 or (len(shape) == 2 and (pos.ndim == 2 or shape[0] == pos.shape[0]))
+    if not batch_fits or shape[-1] != num_points:
+        raise ValueError(
+            f"{name}: {what} must have one entry a point, ({num_points},) or ({batch}, {num_points}); "
+            f"got shape {shape} for pos of shape {tuple(pos.shape)}"
+        )
+    if value.device != pos.device:
+        raise ValueError(f"{name}: {what} is on {value.device} but pos is on {pos.device}; move them to one device")
+
+
+def _check_one_batch(name: str, mask: Tensor | None, weights: Tensor | None) -> None:
+    """Raises ValueError, in the name of `name`, where mask and weights have two different batch sizes."""
+    if mask is None or weights is None or min(mask.ndim, weights.ndim) < 2:
+        return
+    if mask.shape[0] != weights.shape[0]:
+        raise ValueError(
+            f"{name}: mask {tuple(mask.shape)} has another batch size than the points' weights {tuple(weights.shape)}"
+        )
+
+
+def _dropped(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """The weights, 0 where no point exists."""
+    if mask is None:
+        return weights
+    return torch.where(mask, weights, 0.0)
+
+
+def _checked_weights(name: str, weights: Tensor, mask: Tensor | None) -> Tensor:
+    """Weights that were given, 0 where no point exists; raises unless they are finite masses >= 0."""
+    if not weights.dtype.is_floating_point:
+        raise TypeError(f"{name}: weights must be a float tensor; got {weights.dtype}")
+    weights = _dropped(weights, mask)
+    if values_can_be_read(weights):
+        if not bool(torch.isfinite(weights).all()):
+            raise ValueError(f"{name}: weights hold NaN or infinite values at points that exist")
+        if bool((weights < 0).any()):
+            raise ValueError(f"{name}: weights are masses and must be >= 0; got {weights.min().item():.4g}")
+    return weights

@@ -6,8 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains.checks import device_of
-from fredholm.domains.domain import Domain, GridBlock
+from fredholm.domains.domain import Domain, GridBlock, device_of
 
 
 @final

@@ -6,8 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains.checks import check_mask, check_tensor, device_of, values_can_be_read
-from fredholm.domains.domain import Domain, GridBlock
+from fredholm.domains.checks import values_can_be_read
+from fredholm.domains.domain import Domain, GridBlock, check_mask, check_tensor, device_of
 
 SPACING = 1 / 256
 """Distance between neighbours of `Sequence(n)`, whatever n is."""
@@ -63,12 +63,12 @@ class Sequence(Domain):
                     f"and spacing={spacing!r}; with a spacing give start="
                 )
             origin = _checked_start(n, spacing, start)
-            points = torch.arange(n, dtype=torch.float64, device=device_of(weights, mask))
+            points = torch.arange(first, first + n, dtype=torch.float64, device=device_of(weights, mask))
             self.is_generated = True
-            if spacing is not None:
-                self.times = points = origin + points * spacing
+            if spacing is None:
+                points = points * SPACING
             else:
-                points = (first + points) * SPACING
+                self.times = points = origin + points * spacing
             if n > 0:
                 h, x = (SPACING, first * SPACING) if spacing is None else (float(spacing), origin)
                 self.grid_blocks = (GridBlock(0, (n,), (h,), (x,), False),)

@@ -1,10 +1,9 @@
 """The same integral by different routes, and the choice between them."""
 
-from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
 from fredholm.evaluation.attention.score_tiled import ScoreTiled
-from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, Auto, Choice, TermByTerm
+from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, AtThePoint, Auto, Choice, TermByTerm
 from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
@@ -17,12 +16,9 @@ from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
 from fredholm.evaluation.integral import Integral, share
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
-from fredholm.evaluation.neumann.hop_iteration import HopIteration
-from fredholm.evaluation.neumann.hop_series import HopSeries
-from fredholm.evaluation.neumann.hop_solve import HopSolve
-from fredholm.evaluation.neumann.hop_substitution import HopSubstitution
-from fredholm.evaluation.neumann.hop_tiled import HopTiled
+from fredholm.evaluation.neumann.hops import HopSeries, HopTiled
 from fredholm.evaluation.neumann.scan import NeumannScan
+from fredholm.evaluation.neumann.solvers import Factorisation, Iteration, Solver, Substitution, Truncation
 from fredholm.evaluation.neumann.woodbury import Woodbury
 from fredholm.evaluation.perceptron.tiled import Tiled, Toeplitz
 from fredholm.evaluation.recurrence.long_convolution import LongConvolution
@@ -32,6 +28,7 @@ from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton.feature_sum import TritonFeatureSum
 from fredholm.evaluation.triton.tiled import TritonTiled
 from fredholm.evaluation.triton.yat_tiled import TritonYat
+from fredholm.evaluation.weighted import Weighted
 
 __all__ = [
     "AUTO",
@@ -47,17 +44,16 @@ __all__ = [
     "Choice",
     "Dense",
     "Evaluation",
+    "Factorisation",
     "FeatureMapSum",
     "FeatureSum",
     "FilterRoute",
     "Filtering",
     "FusedAttention",
-    "HopIteration",
     "HopSeries",
-    "HopSolve",
-    "HopSubstitution",
     "HopTiled",
     "Integral",
+    "Iteration",
     "LongConvolution",
     "LowRankScan",
     "NativeConvolution",
@@ -68,15 +64,19 @@ __all__ = [
     "Scan",
     "ScoreTiled",
     "SeparableScan",
+    "Solver",
     "StatefulEvaluation",
     "StatefulRoute",
     "StepLoop",
+    "Substitution",
     "TermByTerm",
     "Tiled",
     "Toeplitz",
     "TritonFeatureSum",
     "TritonTiled",
     "TritonYat",
+    "Truncation",
+    "Weighted",
     "Woodbury",
     "as_filtering",
     "share",

@@ -1,12 +1,12 @@
 """The evaluation that picks a route, and can say why, and why not the others."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar, final
 
 from torch import Tensor
+from torch.nn.functional import linear
 
-from fredholm.evaluation.at_the_point import AtThePoint
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
 from fredholm.evaluation.attention.score_tiled import ScoreTiled
@@ -15,17 +15,15 @@ from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
-from fredholm.evaluation.evaluation import Evaluation, Route, StatefulEvaluation, StatefulRoute
+from fredholm.evaluation.evaluation import Evaluation, Queries, Route, StatefulEvaluation, StatefulRoute
 from fredholm.evaluation.features.feature_sum import FeatureSum
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
-from fredholm.evaluation.neumann.hop_iteration import HopIteration
-from fredholm.evaluation.neumann.hop_solve import HopSolve
-from fredholm.evaluation.neumann.hop_substitution import HopSubstitution
-from fredholm.evaluation.neumann.hop_tiled import HopTiled
+from fredholm.evaluation.neumann.hops import HopSeries, HopTiled
 from fredholm.evaluation.neumann.scan import NeumannScan
+from fredholm.evaluation.neumann.solvers import Factorisation, Iteration, Substitution
 from fredholm.evaluation.neumann.woodbury import Woodbury
 from fredholm.evaluation.perceptron.tiled import Tiled, Toeplitz
 from fredholm.evaluation.recurrence.long_convolution import LongConvolution
@@ -33,7 +31,28 @@ from fredholm.evaluation.recurrence.native import NativeRecurrence
 from fredholm.evaluation.recurrence.scan import Scan
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton import TritonFeatureSum, TritonTiled, TritonYat
-from fredholm.kernels import Kernel, Scaled, State, Sum
+from fredholm.evaluation.weighted import Weighted
+from fredholm.kernels import Kernel, Pointwise, Scaled, State, Sum
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class AtThePoint(Route[Pointwise]):
+    """For `Pointwise`: κ vanishes unless x = y, and one matrix product for all points is left."""
+
+    marker = Pointwise
+    queries = Queries.AT_POINTS
+
+    def refusals(self, integral: Integral[Pointwise]) -> list[str]:
+        """Refuses nothing; see `Route.refusals`."""
+        return []
+
+    def compute(self, integral: Integral[Pointwise]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
+        if domain.mask is not None or domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+            u = u * kernel.measure(domain)[..., None].to(u.dtype)
+        return linear(u, kernel.weight)
 
 
 @final
@@ -70,7 +89,7 @@ STATEFUL_ROUTES: tuple[StatefulRoute[Any], ...] = (
     ScoreTiled(),
     NeumannScan(),
     HopTiled(),
-    HopSubstitution(),
+    HopSeries(Substitution()),
     FeatureMapSum(),
     BilinearSum(),
     LowRankScan(),
@@ -96,8 +115,9 @@ ROUTES: tuple[Route[Any], ...] = (
     CentralPooling(),
     Woodbury(),
     *STATEFUL_ROUTES,
-    HopSolve(),
-    HopIteration(),
+    HopSeries(Factorisation()),
+    HopSeries(Iteration()),
+    Weighted(),
     TermByTerm(),
     Dense(),
 )
@@ -150,12 +170,12 @@ class Auto(StatefulEvaluation):
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
-        routes = [route for route in self._made_for(integral) if isinstance(route, StatefulRoute)]
+        routes = (route for route in self._made_for(integral) if isinstance(route, StatefulRoute))
         route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
         return route.advance(integral, state, reset)
 
-    def _made_for(self, integral: Integral[Kernel]) -> list[Route[Any]]:
-        return [route for route in self.routes if route.is_made_for(integral.kernel)]
+    def _made_for(self, integral: Integral[Kernel]) -> Iterator[Route[Any]]:
+        return (route for route in self.routes if route.is_made_for(integral.kernel))
 
     def explain(self, integral: Integral[Kernel]) -> str:
         """See `Evaluation.explain`."""
@@ -169,7 +189,7 @@ AnyRoute = TypeVar("AnyRoute", bound=Route[Any])
 
 
 def _first(
-    routes: Sequence[AnyRoute], integral: Integral[Kernel], reasons_of: Callable[[AnyRoute], list[str]]
+    routes: Iterable[AnyRoute], integral: Integral[Kernel], reasons_of: Callable[[AnyRoute], list[str]]
 ) -> tuple[AnyRoute, dict[str, list[str]]]:
     """The first route without reasons, and those of the routes before it; raises a ValueError if all have some."""
     refusals: dict[str, list[str]] = {}

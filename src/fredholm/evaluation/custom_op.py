@@ -14,15 +14,13 @@ second derivatives are the first ones of its plain form.
 import abc
 import contextlib
 import inspect
-import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, final
 
 import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
-from torch._library.custom_ops import CustomOpDef
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 
 _FORWARD = "forward-mode derivative (jvp, jacfwd, hessian, linearize, forward_ad)"
@@ -210,7 +208,8 @@ class _Forward(_Opaque):
         wanted, own = ctx.needs_input_grad[_FIXED:], self.operator
         if all(grad is None for grad in grads):
             return [None] * len(wanted)
-        inputs, outputs = ctx.saved_tensors[: len(wanted)], ctx.saved_tensors[len(wanted) :]
+        saved = ctx.saved_tensors  # read once: a second time, checkpoints have none
+        inputs, outputs = saved[: len(wanted)], saved[len(wanted) :]
         kept = [t if i in own.keeps else None for i, t in enumerate(outputs)]
         given = [
             _received(grad, t) if i in own.results else None
@@ -385,11 +384,8 @@ def _pulled_back(
 
 def _this_level() -> contextlib.AbstractContextManager[Any]:
     """Under transforms, a node may be made for one of them."""
-    return (
-        enable_single_level_autograd_function()
-        if torch._C._are_functorch_transforms_active()
-        else contextlib.nullcontext()
-    )
+    has_transforms = torch._C._are_functorch_transforms_active()
+    return enable_single_level_autograd_function() if has_transforms else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
@@ -400,198 +396,3 @@ def _levels_below() -> Iterator[None]:
             yield
     else:
         yield
-
-
-# what follows goes when the last operator is written as an `Operator`
-
-_HOLE = object()
-
-
-def differentiable(
-    op: CustomOpDef,
-    backward: Callable[..., Any] | None = None,
-    *,
-    setup_context: Callable[[Any, tuple[Any, ...], Any], None] | None = None,
-    plain: Callable[..., Any] | None = None,
-    instead: str = DENSE,
-) -> None:
-    """Gives an operator its derivatives and `vmap`.
-
-    Args:
-        op: the operator; its arguments are tensors, lists of tensors, and options.
-        backward, setup_context: its gradient, as `torch.library.register_autograd` takes it; None: that of `plain`.
-        plain: the same function in differentiable operations; None: there is no derivative but `backward`.
-        instead: what to do where a derivative is lacking, for the error.
-    """
-    rule = _Rule(op, backward, setup_context, plain, instead)
-    with warnings.catch_warnings():
-        # PyTorch's own rule came with the operator, and it tells of the first one that is replaced
-        warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
-        op._lib.impl(op._name, rule, "Autograd", with_keyset=True)
-    op.register_vmap(_one_by_one(op))
-
-
-def pullback(
-    plain: Callable[[list[Tensor]], Sequence[Tensor]],
-    grads: Sequence[Tensor],
-    tensors: Sequence[Tensor],
-    there: Sequence[bool] | None = None,
-) -> list[Tensor]:
-    """The gradients of all tensors from those of `plain(tensors)`, in differentiable operations.
-
-    They are 0 for what is not differentiable, and empty where not `there`; None: all are there.
-    """
-    there = [True] * len(tensors) if there is None else there
-    found = _pulled_back(plain, grads, tensors, there, create_graph=True)
-    return [
-        t.new_empty(0) if not kept else torch.zeros_like(t) if g is None else g
-        for g, t, kept in zip(found, tensors, there, strict=True)
-    ]
-
-
-@final
-class _Rule:
-    """What an operator does where tensors may want gradients or have tangents, one level of transforms at a time."""
-
-    def __init__(
-        self,
-        op: CustomOpDef,
-        backward: Callable[..., Any] | None,
-        setup_context: Callable[[Any, tuple[Any, ...], Any], None] | None,
-        plain: Callable[..., Any] | None,
-        instead: str,
-    ) -> None:
-        self.op, self.name = op._opoverload, op._qualname
-        self.backward, self.setup_context, self.plain, self.instead = backward, setup_context, plain, instead
-        self.node = type(op._name, (_OldNode,), {})
-
-    def __call__(self, keyset: Any, *args: Any) -> Any:
-        """The results of the operator."""
-        tensors = list(_tensors(args))
-        if any(unpack_dual(t).tangent is not None for t in tensors):
-            return self.differentiated(_FORWARD, args)
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            call = _Call(self, keyset, args)
-            with _this_level():
-                # `Function.apply` itself would begin anew, at the outermost transform
-                found = super(torch.autograd.Function, self.node).apply(call, *tensors)  # pyright: ignore[reportAttributeAccessIssue]
-            return _filled(call.results, found)[0]
-        return self.below(keyset, args)
-
-    def below(self, keyset: Any, args: Sequence[Any]) -> Any:
-        """The results, without gradients at this level."""
-        with torch._C._AutoDispatchBelowAutograd():
-            return self.op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
-
-    def differentiated(self, what: str, args: Sequence[Any]) -> Any:
-        """The results by the plain form; without one, an error that says which derivative is lacking."""
-        if self.plain is None:
-            raise NotImplementedError(f"{self.name.removesuffix('_backward')} has no {what}: {self.instead}")
-        return self.plain(*args)
-
-
-@final
-class _Call:
-    """One call: its rule, and its arguments and results with holes for the tensors, which the graph keeps."""
-
-    def __init__(self, rule: _Rule, keyset: Any, args: Sequence[Any]) -> None:
-        self.rule, self.keyset, self.args = rule, keyset, _emptied(args)
-        self.results: list[Any] = []
-
-
-class _OldNode(torch.autograd.Function):
-    """An operator in the graph of one level; each class derived from it has the name of one."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The tensors of the results."""
-        args = _filled(call.args, tensors)
-        with _levels_below():
-            results = call.rule.below(call.keyset, args)
-        ctx.call, call.results = call, _emptied([results])
-        if call.rule.setup_context is None:
-            ctx.save_for_backward(*tensors)
-        else:
-            call.rule.setup_context(ctx, tuple(args), results)
-        return tuple(_tensors([results]))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The gradients of the call, which has none, and of the tensors."""
-        call: _Call = ctx.call
-        if call.rule.backward is None:
-            return None, *_pulled_back(
-                lambda tensors: list(_tensors([call.rule.differentiated(_SECOND, _filled(call.args, tensors))])),
-                grads,
-                ctx.saved_tensors,
-                ctx.needs_input_grad[1:],
-                create_graph=torch.is_grad_enabled(),
-            )
-        flat, ctx.needs_input_grad = ctx.needs_input_grad, tuple(_filled(call.args, ctx.needs_input_grad[1:]))
-        try:
-            results = _filled(call.results, grads)[0]
-            found = call.rule.backward(ctx, *(results if isinstance(results, tuple) else (results,)))
-        finally:
-            ctx.needs_input_grad = flat
-        return None, *_by_tensor(call.args, found if isinstance(found, tuple) else (found,))
-
-
-def _one_by_one(op: CustomOpDef) -> Callable[..., tuple[Any, int]]:
-    """The rule for `vmap`, as `torch.library.register_vmap` takes it."""
-
-    def run(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, int]:
-        if info.batch_size == 0:
-            raise ValueError(f"{op._qualname}: vmap needs at least one entry to find out the shape of the result")
-        tensors, dims = list(_tensors(args)), _by_tensor(args, in_dims)
-        each = [
-            t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
-            for t, d in zip(tensors, dims, strict=True)
-        ]
-        made = [op(*_filled(args, entry)) for entry in zip(*each, strict=True)]
-        stacked = [torch.stack(parts) for parts in zip(*(_tensors([results]) for results in made), strict=True)]
-        return _filled(made[:1], stacked)[0], 0
-
-    return run
-
-
-def _is_list(part: Any) -> bool:
-    """Whether an argument or result is a list of tensors, or of holes for them."""
-    return isinstance(part, (list, tuple)) and bool(part) and (part[0] is _HOLE or isinstance(part[0], Tensor))
-
-
-def _tensors(parts: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among arguments or results, those of a list one by one."""
-    for part in parts:
-        if isinstance(part, Tensor):
-            yield part
-        elif _is_list(part):
-            yield from part
-
-
-def _emptied(parts: Iterable[Any]) -> list[Any]:
-    """Arguments or results with holes for the tensors."""
-    return _filled(parts, itertools.repeat(_HOLE))
-
-
-def _filled(parts: Iterable[Any], values: Iterable[Any]) -> list[Any]:
-    """Arguments or results with other values for the tensors, or in the holes."""
-    following = iter(values)
-    return [
-        next(following)
-        if part is _HOLE or isinstance(part, Tensor)
-        else type(part)(next(following) for _ in part)
-        if _is_list(part)
-        else part
-        for part in parts
-    ]
-
-
-def _by_tensor(parts: Iterable[Any], given: Iterable[Any]) -> list[Any]:
-    """What is given for arguments, tensor by tensor; None for a list is None for all its tensors."""
-    flat: list[Any] = []
-    for part, value in zip(parts, given, strict=True):
-        if _is_list(part):
-            flat.extend([None] * len(part) if value is None else value)
-        elif part is _HOLE or isinstance(part, Tensor):
-            flat.append(value)
-    return flat

@@ -35,7 +35,6 @@ class Evaluation(abc.ABC):
     def explain(self, integral: Integral[Kernel]) -> str:
         """How `integrate` would compute this integral, and why not otherwise."""
 
-    @final
     @property
     def name(self) -> str:
         """The evaluation's name."""

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain
+from fredholm.domains import Domain, Points, order_times, past_mass
 from fredholm.kernels import Kernel, MultiHead
 
 K = TypeVar("K", bound=Kernel, covariant=True)
@@ -63,16 +63,17 @@ class Integral(Generic[K]):
         if query is None:
             shape = (u.shape[0], query_domain.num_points, kernel.query_dim)
             query = u if at_points else u.new_zeros(()).expand(shape)
-        set_once = object.__setattr__  # a frozen dataclass refuses the plain form
-        set_once(self, "kernel", kernel)
-        set_once(self, "u", u)
-        set_once(self, "domain", domain)
-        set_once(self, "query", query)
-        set_once(self, "query_domain", query_domain)
-        set_once(self, "has_query_signal", known)
-        set_once(self, "at_points", at_points)
-        set_once(self, "own_queries", own)
-        set_once(self, "_answers", {})
+        vars(self).update(  # a frozen dataclass refuses the plain form
+            kernel=kernel,
+            u=u,
+            domain=domain,
+            query=query,
+            query_domain=query_domain,
+            has_query_signal=known,
+            at_points=at_points,
+            own_queries=own,
+            _answers={},
+        )
 
     @property
     def arguments(self) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
@@ -126,3 +127,19 @@ def share(signal: Tensor, head: int, num_heads: int) -> Tensor:
     """The channels of one head, `(B, N, C / H)`."""
     size = signal.shape[-1] // num_heads
     return signal[..., head * size : (head + 1) * size]
+
+
+def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
+    """The queries' domain and the points' times, `(1 or B, N)`, by which nodes keep their order; None: no order.
+
+    Of a causal kernel the queries also keep the mass of their past, which nodes alone do not tell.
+    """
+    queries = integral.query_domain
+    if not integral.kernel.is_causal:
+        return queries, None
+    asked, times = order_times(queries, integral.domain)
+    past = past_mass(queries, integral.domain)
+    pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
+    batch = max(len(pos), len(asked))
+    pos, asked = pos.expand(batch, -1, -1), asked.expand(batch, -1)
+    return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), asked, past), times

@@ -17,7 +17,7 @@ from fredholm.kernels import ValueMixing
 from fredholm.kernels.attention.scored import Score, numbers_by_head
 
 
-class PairInputs(NamedTuple):
+class TileInputs(NamedTuple):
     """What scores depend on; B' and H' are 1, or B and H."""
 
     query: Tensor  # (B, H, Nq, d)
@@ -31,7 +31,7 @@ class PairInputs(NamedTuple):
 
 
 def measured(kernel: ValueMixing, domain: Domain, query_domain: Domain) -> tuple[Tensor | None, ...]:
-    """Mass, pair weights and order of an integral, as `PairInputs` has them last: None where nothing differs."""
+    """Mass, pair weights and order of an integral, as `TileInputs` has them last: None where nothing differs."""
     kernel.check_pair_weights(domain)
     return (
         None if domain.is_even and domain.mask is None else torch.atleast_2d(kernel.measure(domain)),
@@ -54,14 +54,14 @@ class PairTiles:
     """The heads of a batch in a row, in at least float32, cut into tiles.
 
     Args:
-        inputs: see `PairInputs`.
+        inputs: see `TileInputs`.
         score: s.
         elements: pairs in a tile, about; None: 2^17 a thread on a CPU, which its cache can hold, 2^24 elsewhere.
     """
 
     ROWS = 256
 
-    def __init__(self, inputs: PairInputs, score: Score, elements: int | None) -> None:
+    def __init__(self, inputs: TileInputs, score: Score, elements: int | None) -> None:
         self.inputs, self.score = inputs, score
         if elements is None:
             elements = torch.get_num_threads() << 17 if inputs.query.device.type == "cpu" else 1 << 24
@@ -200,7 +200,7 @@ class PairTiles:
 
 @final
 class PairGradients:
-    """Sums of the gradients of everything in `PairInputs` but the order, over tiles.
+    """Sums of the gradients of everything in `TileInputs` but the order, over tiles.
 
     Args:
         like: tiles, which say how many keys there are.

@@ -35,7 +35,7 @@ class StepLoop(StatefulRoute[Stateful]):
             reasons.append("a step must be told when its point is, and the domain has no times")
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
-        if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+        if not domain.is_uniform:
             reasons.append("a step does not weigh its point, and the measure was given")
         return reasons + kernel.unsteppable(domain)
 

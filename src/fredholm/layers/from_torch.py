@@ -8,8 +8,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from fredholm.layers.torch_layers import AttentionLayer, ConvolutionLayer, LinearLayer, RecurrentLayer
-from fredholm.layers.torch_layers.layer import TorchLayer, computed, duplicate, why_not
-from fredholm.layers.torch_layers.relaid import Relaid
+from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, computed, duplicate, why_not
 
 Convert = Callable[[nn.Module], nn.Module]
 

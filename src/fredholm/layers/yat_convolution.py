@@ -6,20 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Literal, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from fredholm.kernels.attention.yat import Softening, UnitScale, working_dtype
-from fredholm.layers.yat_layer import answering_dtype, backward_may_come, start_prototypes
-from fredholm.layers.yat_response import ResponseInputs, yat_response
-from fredholm.layers.yat_response.terms import squares
+from fredholm.kernels.attention.yat import working_dtype
+from fredholm.layers.yat_layer import YatLayer, backward_may_come
+from fredholm.layers.yat_response import ResponseInputs, squares, yat_response
 
 Padding = Literal["valid", "same"] | int | tuple[int, ...]
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
-class YatConvolution(nn.Module, ABC):
+class YatConvolution(YatLayer, ABC):
     """Y_j(p) = s (⟨x_p, w_j⟩ + b_j)² / (‖x_p - w_j‖² + ε) for the patch x_p at every place p, one channel a filter.
 
     As a torch convolution in all that concerns places; padding counts as zeros, in the product and in the distance.
@@ -60,15 +59,16 @@ class YatConvolution(nn.Module, ABC):
         learn_epsilon: bool = False,
         scale: bool = True,
     ) -> None:
-        super().__init__()
         name = type(self).__name__
         if min(in_channels, out_channels, groups) < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"{name}: channels must be multiples of groups, all at least 1; got {in_channels} in, {out_channels} "
                 f"out and {groups} groups"
             )
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size = self._per_axis("kernel_size", kernel_size, 1)
+        cells = self._per_axis("kernel_size", kernel_size, 1)
+        shape = out_channels, in_channels // groups, *cells
+        super().__init__(shape, bias=bias, epsilon=epsilon, learn_epsilon=learn_epsilon, scale=scale)
+        self.in_channels, self.out_channels, self.groups, self.kernel_size = in_channels, out_channels, groups, cells
         self.stride, self.dilation = self._per_axis("stride", stride, 1), self._per_axis("dilation", dilation, 1)
         if isinstance(padding, str):
             if padding not in ("valid", "same"):
@@ -78,17 +78,6 @@ class YatConvolution(nn.Module, ABC):
             self.padding = padding
         else:
             self.padding = self._per_axis("padding", padding, 0)
-        self.weight = nn.Parameter(torch.empty(out_channels, in_channels // groups, *self.kernel_size))
-        self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
-        self.softening = Softening(epsilon, learn_epsilon)
-        self.scale = UnitScale(out_channels) if scale else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws the filters anew and sets b to 0; ε and α stay."""
-        start_prototypes(self.weight, self.out_channels, scaled=self.scale is not None)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, in_channels, *n)` or `(in_channels, *n)` to the same with `out_channels` and torch's number of places.
@@ -102,7 +91,7 @@ class YatConvolution(nn.Module, ABC):
                 f"{type(self).__name__}: expected an image (B, {self.in_channels}, …) with {self.num_axes} axes; got "
                 f"{tuple(x.shape)}"
             )
-        dtype = answering_dtype(type(self).__name__, x, self.weight)
+        dtype = self._answering_dtype(x)
         batch = x if x.ndim == self.num_axes + 2 else x[None]
         with torch.autocast(x.device.type, enabled=False):
             out = self._respond(batch.to(dtype), self.weight.to(dtype), dtype)

@@ -1,17 +1,151 @@
-"""A dense layer of Yat units: the integral of a point against prototypes, one output a prototype."""
+"""A dense layer of Yat units: the integral of a point against prototypes, one output a prototype.
 
-from typing import final
+It is one PyTorch operator: products and responses go together, a run of rows at a time.
+"""
+
+import math
+from typing import NamedTuple, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fredholm.kernels.attention.yat import Softening, UnitScale
-from fredholm.layers.yat_layer import answering_dtype, backward_may_come, start_prototypes
-from fredholm.layers.yat_response import DenseInputs, yat_dense
+from fredholm.evaluation.custom_op import Operator
+from fredholm.kernels.attention.yat import response, working_dtype
+from fredholm.layers.yat_layer import YatLayer, backward_may_come
+from fredholm.layers.yat_response import (
+    BLOCK_ELEMENTS,
+    Answers,
+    Terms,
+    Totals,
+    block_elements,
+    differentiate,
+    kept_dtype,
+    respond,
+    runs,
+    squares,
+)
+
+# of the rows whose products are computed by one matrix product: enough for its full speed
+PRODUCT_ELEMENTS = 2**22
+
+
+class DenseInputs(NamedTuple):
+    """What a layer of units answers from."""
+
+    x: Tensor  # points: (M, d)
+    w: Tensor  # prototypes: (n, d), in the dtype of x, which is also that of Y; all else is in at least float32
+    b: Tensor | None  # (n,)
+    epsilon: Tensor  # 0-dim
+    scale: Tensor | None  # 0-dim; None: 1
+
+
+def _like(inputs: DenseInputs, keep: bool) -> Answers:
+    out = inputs.x.new_empty(len(inputs.x), len(inputs.w))
+    dtype = kept_dtype(out.dtype, has_bias=inputs.b is not None)
+    return Answers(out, torch.empty_like(out, dtype=dtype) if keep else None)
+
+
+def _forward(inputs: DenseInputs, keep: bool) -> Answers:
+    (x, w, *_), (out, kept) = inputs, _like(inputs, keep)
+    (m, n), wide = out.shape, w.to(working_dtype("yat_dense", x.dtype))
+    terms, (rows, step) = _terms(inputs, wide), _steps(m, n)
+    products = wide.new_empty(min(rows, m), n) if x.dtype != wide.dtype else None
+    free = wide.new_empty(2, min(step, m), 1, n, 1)
+    for run in runs(m, rows):
+        dot = out[run] if products is None else products[: run.stop - run.start]
+        torch.mm(x[run].to(wide.dtype), wide.mT, out=dot)
+        for part in runs(len(dot), step):
+            at, count = slice(run.start + part.start, run.start + part.stop), part.stop - part.start
+            respond(
+                _as_block(dot[part]),
+                terms.at((at, _ALL, _ALL)),
+                (free[0, :count], free[1, :count]),
+                _as_block(out[at]),
+                None if kept is None else _as_block(kept[at]),
+            )
+    return Answers(out, kept)
+
+
+def _backward(
+    inputs: DenseInputs, outputs: Answers, grads: Answers, wanted: frozenset[str], keep: bool
+) -> dict[str, Tensor]:
+    (x, w, *_, scale), (out, kept), (grad, _) = inputs, outputs, grads
+    assert kept is not None
+    (m, n), wide = out.shape, w.to(working_dtype("yat_dense", x.dtype))
+    terms, (rows, step) = _terms(inputs, wide), _steps(m, n)
+    sums, totals = terms.scaled_sums(), Totals.zeros(terms)
+    # ∂‖x‖²/∂x = 2 x shares the factor 2 s of ∂Y/∂S
+    factor = 2.0 if scale is None else 2.0 * scale
+    to_x, to_w = torch.empty_like(x, dtype=wide.dtype) if "x" in wanted else None, torch.zeros_like(wide)
+    to_dot, free = wide.new_empty(min(rows, m), n), wide.new_empty(2, min(step, m), 1, n, 1)
+    for run in runs(m, rows):
+        for part in runs(run.stop - run.start, step):
+            at, count = slice(run.start + part.start, run.start + part.stop), part.stop - part.start
+            differentiate(
+                _as_block(grad[at]),
+                _as_block(out[at]),
+                _as_block(kept[at]),
+                (at, _ALL, _ALL),
+                sums.at((at, _ALL, _ALL)),
+                totals,
+                (free[0, :count], free[1, :count]),
+                _as_block(to_dot[part]),
+            )
+        pulled, points = to_dot[: run.stop - run.start], x[run].to(wide.dtype)
+        to_w.addmm_(pulled.mT, points)
+        if to_x is not None:
+            torch.mm(pulled, wide, out=to_x[run])
+            to_x[run].addcmul_(points, totals.query_square[run].view(-1, 1), value=-1).mul_(factor)
+    to_w.addcmul_(wide, totals.key_square.view(n, 1), value=-1).mul_(factor)
+    done = totals.finished(terms)
+    found = {"x": to_x, "w": to_w, "b": done.bias, "epsilon": done.epsilon, "scale": done.scale}
+    return {name: grad for name, grad in found.items() if grad is not None}
+
+
+def _plain(inputs: DenseInputs, keep: bool) -> tuple[Tensor]:
+    x, w, b, epsilon, scale = inputs
+    dtype = working_dtype("yat_dense", x.dtype)
+    points, wide, bias = x.to(dtype), w.to(dtype), None if b is None else b.to(dtype)
+    out = response(points @ wide.mT, squares(points)[:, None], squares(wide), bias, epsilon)
+    return ((out if scale is None else out * scale).to(x.dtype),)
+
+
+_ALL = slice(None)
+
+
+def _terms(inputs: DenseInputs, wide: Tensor) -> Terms:
+    x, _, b, epsilon, scale = inputs
+    bias = None if b is None else b.to(wide.dtype).view(1, 1, -1, 1)
+    return Terms(squares(x.to(wide.dtype)).view(-1, 1, 1, 1), squares(wide).view(1, 1, -1, 1), bias, epsilon, scale)
+
+
+def _steps(m: int, n: int) -> tuple[int, int]:
+    """Rows of one matrix product, with no small rest, and rows of one block."""
+    most = max(1, PRODUCT_ELEMENTS // max(1, n))
+    return max(1, math.ceil(m / math.ceil(max(1, m) / most))), max(1, block_elements(BLOCK_ELEMENTS) // max(1, n))
+
+
+def _as_block(rows: Tensor) -> Tensor:
+    """`(M, n)` as M signals of one group of n units at one point."""
+    return rows[:, None, :, None]
+
+
+yat_dense = Operator(
+    "yat_dense",
+    DenseInputs,
+    Answers,
+    _forward,
+    _like,
+    _backward,
+    results=("out",),
+    keeps=("out", "kept"),
+    plain=_plain,
+)
+"""Y, `(M, n)`. Its option: whether a backward may come."""
 
 
 @final
-class YatDense(nn.Module):
+class YatDense(YatLayer):
     """Y_j = s (x·w_j + b_j)² / (‖x - w_j‖² + ε), j = 1 … n (Yat, eq. 1 and section 2.3), in place of a linear layer
     and its activation.
 
@@ -22,7 +156,7 @@ class YatDense(nn.Module):
     10⁴ give finite values and gradients. NaN answers NaN, and so does a point that is infinite or, in float32, longer
     than 10¹⁹.
 
-    Prototypes start so that responses are of order 1 for points of length 1 to √d (`start_prototypes`), b at 0.
+    Prototypes start so that responses are of order 1 for points of length 1 to √d (`reset_parameters`), b at 0.
     Default ε: 10⁻³ is above the rounding of a squared distance in float32, about 10⁻⁷ (‖x‖² + ‖w‖²), up to ‖x‖² = 10⁴;
     longer points need more. The response of one unit may reach s (‖w‖⁴/ε + ‖w‖²), next to its prototype.
 
@@ -52,23 +186,13 @@ class YatDense(nn.Module):
         learn_epsilon: bool = False,
         scale: bool = True,
     ) -> None:
-        super().__init__()
         if in_features < 1 or out_features < 1:
             raise ValueError(
                 f"YatDense: in_features and out_features must be at least 1; got {in_features} and {out_features}"
             )
+        shape = out_features, in_features
+        super().__init__(shape, bias=bias, epsilon=epsilon, learn_epsilon=learn_epsilon, scale=scale)
         self.in_features, self.out_features = in_features, out_features
-        self.weight = nn.Parameter(torch.empty(out_features, in_features))
-        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
-        self.softening = Softening(epsilon, learn_epsilon)
-        self.scale = UnitScale(out_features) if scale else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws the prototypes anew and sets b to 0; ε and α stay."""
-        start_prototypes(self.weight, self.out_features, scaled=self.scale is not None)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(..., d)` to `(..., n)`.
@@ -79,7 +203,7 @@ class YatDense(nn.Module):
         """
         if x.ndim < 1 or x.shape[-1] != self.in_features:
             raise ValueError(f"YatDense: expected a signal (..., {self.in_features}); got {tuple(x.shape)}")
-        dtype = answering_dtype("YatDense", x, self.weight)
+        dtype = self._answering_dtype(x)
         epsilon, scale = self.softening(), None if self.scale is None else self.scale()
         keep = backward_may_come(x, self.weight, self.bias, epsilon, scale)
         rows = x.reshape(-1, self.in_features).to(dtype)

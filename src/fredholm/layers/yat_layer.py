@@ -1,41 +1,67 @@
-"""What the layers of Yat units share: how their prototypes start, and the dtype that they answer in."""
+"""What the layers of Yat units share: parameters, how they start, and the dtype that they answer in."""
 
 import math
+from abc import ABC
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.attention.yat import working_dtype
+from fredholm.kernels.attention.yat import Softening, UnitScale, working_dtype
 
 
-def start_prototypes(weight: Tensor, num_units: int, *, scaled: bool) -> None:
-    """Draws prototypes `(n, …)` from N(0, 1 / max(s - 1, 1)), s = n / log(1 + n), or 1 unless `scaled`.
+class YatLayer(nn.Module, ABC):
+    """Prototypes `(n, …)`, a constant each, ε, and a scale that follows their number.
 
-    A response is about (s/d) ‖x‖² ‖w‖² / (‖x‖² + ‖w‖²) times the square of a standard normal number. At ‖x‖² = d,
-    coordinates of order 1, its mean is 1 (1/2 without the scale and in layers of at most three units). In a wide layer
-    ‖w‖² is of order 1, far below d, so that longer points answer alike, and points of length 1 about s/d.
-
-    The square of such a response has the mean 3, and torch's linear layers start with variance 1/3n: the map that
-    follows keeps the size of a signal. Through such pairs of layers gradients grow by 2/√3 each, and two signals tend
-    to a correlation of 1/2, never to 1.
-    """
-    s = num_units / math.log1p(num_units) if scaled else 1.0
-    nn.init.normal_(weight, std=max(s - 1, 1.0) ** -0.5)
-
-
-def answering_dtype(name: str, x: Tensor, weight: Tensor) -> torch.dtype:
-    """The dtype of operands and output: that of autocast where it is on, else that of `weight`.
+    Args:
+        shape: of the prototypes, n first.
+        bias, epsilon, learn_epsilon, scale: as in `YatDense`.
 
     Raises:
-        TypeError: for float16, and for a signal of another dtype than the prototypes'; `name` says who asks.
+        ValueError: on an ε that is not positive and finite.
     """
-    kind = x.device.type
-    autocast = torch.is_autocast_enabled(kind)
-    if not autocast and x.dtype != weight.dtype:
-        raise TypeError(f"{name}: the signal is {x.dtype} and the prototypes are {weight.dtype}; convert one of them")
-    dtype = torch.get_autocast_dtype(kind) if autocast and weight.dtype != torch.float64 else weight.dtype
-    working_dtype(name, dtype)
-    return dtype
+
+    def __init__(self, shape: tuple[int, ...], *, bias: bool, epsilon: float, learn_epsilon: bool, scale: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape))
+        self.bias = nn.Parameter(torch.zeros(shape[0])) if bias else None
+        self.softening = Softening(epsilon, learn_epsilon)
+        self.scale = UnitScale(shape[0]) if scale else None
+        self.reset_parameters()
+
+    @final
+    def reset_parameters(self) -> None:
+        """Draws the prototypes anew and sets b to 0; ε and α stay.
+
+        They come from N(0, 1 / max(s - 1, 1)), s = n / log(1 + n), or 1 without a scale. A response is about
+        (s/d) ‖x‖² ‖w‖² / (‖x‖² + ‖w‖²) times the square of a standard normal number. At ‖x‖² = d, coordinates of order
+        1, its mean is 1 (1/2 without the scale and in layers of at most three units). In a wide layer ‖w‖² is of order
+        1, far below d, so that longer points answer alike, and points of length 1 about s/d.
+
+        The square of such a response has the mean 3, and torch's linear layers start with variance 1/3n: the map that
+        follows keeps the size of a signal. Through such pairs of layers gradients grow by 2/√3 each, and two signals
+        tend to a correlation of 1/2, never to 1.
+        """
+        units = len(self.weight)
+        s = 1.0 if self.scale is None else units / math.log1p(units)
+        nn.init.normal_(self.weight, std=max(s - 1, 1.0) ** -0.5)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    @final
+    def _answering_dtype(self, x: Tensor) -> torch.dtype:
+        """The dtype of operands and output: that of autocast where it is on, else that of the prototypes.
+
+        Raises:
+            TypeError: for float16, and for a signal of another dtype than the prototypes'.
+        """
+        name, kind, own = type(self).__name__, x.device.type, self.weight.dtype
+        autocast = torch.is_autocast_enabled(kind)
+        if not autocast and x.dtype != own:
+            raise TypeError(f"{name}: the signal is {x.dtype} and the prototypes are {own}; convert one of them")
+        dtype = torch.get_autocast_dtype(kind) if autocast and own != torch.float64 else own
+        working_dtype(name, dtype)
+        return dtype
 
 
 def backward_may_come(*tensors: Tensor | None) -> bool:

@@ -1,11 +1,9 @@
 """Operators: kernel, nodes, route and channel maps bound together."""
 
 from fredholm.operators.auxiliary_loss import collect_auxiliary_losses
-from fredholm.operators.compare_routes import compare_routes
-from fredholm.operators.fit_low_rank import fit_low_rank
+from fredholm.operators.compare_routes import RouteComparison, RouteCost, compare_routes
+from fredholm.operators.fit_low_rank import LowRankFit, fit_low_rank
 from fredholm.operators.integral import IntegralOperator
-from fredholm.operators.low_rank_fit import LowRankFit
-from fredholm.operators.route_comparison import RouteComparison, RouteCost
 
 __all__ = [
     "IntegralOperator",

@@ -1,19 +1,83 @@
-"""A trained exact kernel made low-rank."""
+"""A trained exact kernel made low-rank, and how far the two are apart, beside what limits every kernel of its form.
 
+Legend
+    K       the sampled kernel matrix of a head: κ at every pair of m points, (m·d, m·d), singular values σ_1 ≥ σ_2 ≥ …
+    r       rank of Φᵀ Ψ; with a constant B the matrix fitted has rank r + d at most
+
+What limits every kernel of rank r on these points is the theorem of Eckart and Young, ‖K - K_r‖_F = (Σ_{i > r} σ_i²)^½.
+The bound of ITNet (arXiv 2606.19538), eq. 214, ‖K‖_* / √r, lies above that, and where it exceeds ‖K‖_F it says nothing.
+"""
+
+import dataclasses
 import math
 from collections.abc import Iterable
-from typing import cast
+from typing import NamedTuple, cast, final
 
 import torch
+from torch import Tensor
 
+from fredholm.domains import Domain, Points
+from fredholm.evaluation import AUTO, Integral
 from fredholm.kernels import MLP, LowRankMLP, PointInputs
 from fredholm.kernels.perceptron.mlp import Activation
 from fredholm.operators.integral import IntegralOperator
-from fredholm.operators.low_rank_fit import LowRankFit, measured
-from fredholm.operators.sampled_signals import Sample, Signal, draw, signals_of, split
 
 _NUMBERS_PER_STEP = 1 << 22  # entries of κ that a step of the fit looks at, about
 _SIGNALS_PER_STEP = 8
+_DRAWS = 4
+_LARGEST_MATRIX = 2048  # rows of K, so that its singular values take seconds
+
+Sample = Tensor | tuple[Tensor, Domain]
+"""A signal `(B, N, C)` on `Sequence(N)`, or one and its domain."""
+
+
+class Signal(NamedTuple):
+    """One signal `(1, N, C)`, where it lives, and the places of the points that may be drawn."""
+
+    u: Tensor
+    domain: Points
+    drawn: Tensor
+
+
+class Split(NamedTuple):
+    """Signals to learn from, and signals, or at least points, kept apart."""
+
+    train: list[Signal]
+    test: list[Signal]
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LowRankFit:
+    """How good a low-rank kernel is at points that the fit never saw; errors are relative, in the Frobenius norm.
+
+    Attributes:
+        rank: r.
+        kernel_error: of κ, a head each.
+        bound: what no kernel of this form goes below on these points: Eckart-Young at rank r, or r + d with a constant.
+        rank_bound: Eckart-Young at rank r, without any constant.
+        nuclear_bound: the paper's ‖K‖_* / (√r ‖K‖_F); above 1 it says nothing.
+        constant_error: what the best constant matrix alone would leave.
+        integral_error: of the integral, over all heads.
+    """
+
+    rank: int
+    kernel_error: tuple[float, ...]
+    bound: tuple[float, ...]
+    rank_bound: tuple[float, ...]
+    nuclear_bound: tuple[float, ...]
+    constant_error: tuple[float, ...]
+    integral_error: float
+
+    def __str__(self) -> str:
+        lines = [f"rank {self.rank} a head: relative error of the integral {self.integral_error:.2e}"]
+        lines += [
+            f"  head {h}: error of κ {self.kernel_error[h]:.2e}, none of this form below {self.bound[h]:.2e}, "
+            f"of this rank {self.rank_bound[h]:.2e}; the constant alone {self.constant_error[h]:.2e}; "
+            f"nuclear bound {self.nuclear_bound[h]:.2e}"
+            for h in range(len(self.kernel_error))
+        ]
+        return "\n".join(lines)
 
 
 def fit_low_rank(
@@ -56,7 +120,7 @@ def fit_low_rank(
     with torch.enable_grad():
         _fit(low, kernel, held.train, steps, points, learning_rate, generator)
     with torch.no_grad():
-        report = measured(low, kernel, held.test, points, generator)
+        report = _measured(low, kernel, held.test, points, generator)
     return fitted.train(operator.training), report
 
 
@@ -152,3 +216,105 @@ def _fit(
         low.key_weight.mul_(unit.sqrt())
         if low.constant is not None:
             low.constant.copy_(low.constant * unit + mean.unflatten(0, (len(low.constant), -1)).mean(1))
+
+
+def _measured(
+    low: LowRankMLP, kernel: MLP, signals: list[Signal], points: int, generator: torch.Generator | None
+) -> LowRankFit:
+    """The report on points of these signals, `points` at a time at most."""
+    carried = low.rank + (0 if low.constant is None else kernel.head_dim)
+    size = min(points, max(1, _LARGEST_MATRIX // kernel.head_dim))
+    draws = [draw(signals, 1, size, generator) for _ in range(_DRAWS)]
+    exact = [kernel.head_matrices(*drawn)[0].double() for drawn in draws]
+    fitted = [low.head_matrices(*drawn)[0].double() for drawn in draws]
+    mean = torch.cat([k.flatten(1, 2) for k in exact], dim=1).mean(1)[:, None, None]
+    sigma = [torch.linalg.svdvals(k.transpose(2, 3).flatten(3).flatten(1, 2)) for k in exact]
+    whole = _root_sum([_squared(k) for k in exact])
+
+    def relative(squares: list[Tensor]) -> tuple[float, ...]:
+        return tuple((_root_sum(squares) / whole.clamp_min(torch.finfo(whole.dtype).tiny)).tolist())
+
+    return LowRankFit(
+        rank=low.rank,
+        kernel_error=relative([_squared(a - b) for a, b in zip(exact, fitted, strict=True)]),
+        bound=relative([s[:, carried:].square().sum(1) for s in sigma]),
+        rank_bound=relative([s[:, low.rank :].square().sum(1) for s in sigma]),
+        nuclear_bound=relative([s.sum(1).square() / low.rank for s in sigma]),
+        constant_error=relative([_squared(k - mean) for k in exact]),
+        integral_error=_integral_error(low, kernel, signals[:_DRAWS], points),
+    )
+
+
+def _integral_error(low: LowRankMLP, kernel: MLP, signals: list[Signal], points: int) -> float:
+    """Relative error of the integral over whole signals, at some of the points kept apart."""
+    errors, values = [], []
+    for signal in signals:
+        index = signal.drawn[:points]
+        at = Points.derived(signal.domain, signal.domain.pos[:, index], signal.domain.weights[:, index])
+        asked = (signal.u, signal.domain, signal.u[:, index], at)
+        exact, fitted = (AUTO.integrate(Integral(k, *asked)).double() for k in (kernel, low))
+        errors.append((exact - fitted).square().sum())
+        values.append(exact.square().sum())
+    return (_root_sum(errors) / _root_sum(values).clamp_min(torch.finfo(torch.float64).tiny)).item()
+
+
+def _squared(matrices: Tensor) -> Tensor:
+    return matrices.square().sum((1, 2, 3, 4))
+
+
+def _root_sum(squares: list[Tensor]) -> Tensor:
+    return torch.stack(squares).sum(0).sqrt()
+
+
+def signals_of(name: str, operator: IntegralOperator, data: Iterable[Sample]) -> list[Signal]:
+    """Every signal in the data that has a point, one by one.
+
+    Raises:
+        ValueError, TypeError: in the name of a function, on no data, or samples that the operator refuses.
+    """
+    found = []
+    for item in data:
+        u, domain = item if isinstance(item, tuple) else (item, None)
+        # the operator checks shapes as in a call; queries it has none, so that their signal is not asked for
+        integral = operator.prepare(u, domain)
+        u, domain = integral.u, integral.domain
+        for b in range(len(u)):
+            pos, weights = (t[b] if t.ndim > n else t for t, n in ((domain.pos, 2), (domain.weights, 1)))
+            exists = torch.ones(len(pos)) if domain.mask is None else domain.mask.expand(len(u), -1)[b]
+            if bool(exists.any()):
+                own = Points.derived(domain, pos[None], weights[None])
+                found.append(Signal(u[b : b + 1].detach(), own, exists.nonzero()[:, 0]))
+    if not found:
+        raise ValueError(f"{name}: data holds no signal with a point; give at least one")
+    if len({signal.domain.is_periodic for signal in found}) > 1:
+        raise ValueError(f"{name}: some domains are periodic and some are not; use one kind")
+    return found
+
+
+def split(signals: list[Signal], generator: torch.Generator | None) -> Split:
+    """A fifth of the signals is kept apart; of a single signal a quarter of its points, if it has two."""
+    if len(signals) > 1:
+        order = torch.randperm(len(signals), generator=generator).tolist()
+        count = max(1, len(signals) // 5)
+        return Split([signals[i] for i in order[count:]], [signals[i] for i in order[:count]])
+    (one,) = signals
+    if len(one.drawn) == 1:
+        return Split([one], [one])
+    order = torch.randperm(len(one.drawn), generator=generator)
+    shuffled, count = one.drawn[order.to(one.drawn.device)], max(1, len(order) // 4)
+    return Split([one._replace(drawn=shuffled[count:])], [one._replace(drawn=shuffled[:count])])
+
+
+def draw(signals: list[Signal], count: int, points: int, generator: torch.Generator | None) -> tuple[Tensor, Points]:
+    """Some points of some signals, `(count, m, C)`, and where they are; as many of each, at most `points`."""
+    picked = torch.randint(len(signals), (count,), generator=generator).tolist()
+    chosen = [signals[i] for i in picked]
+    m = min(points, *(len(signal.drawn) for signal in chosen))
+    u, pos, weights = [], [], []
+    for signal in chosen:
+        order = torch.randperm(len(signal.drawn), generator=generator)[:m]
+        index = signal.drawn[order.to(signal.drawn.device)]
+        u.append(signal.u[:, index])
+        pos.append(signal.domain.pos[:, index])
+        weights.append(signal.domain.weights[:, index])
+    return torch.cat(u), Points.derived(chosen[0].domain, torch.cat(pos), torch.cat(weights))

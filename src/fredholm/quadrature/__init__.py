@@ -1,13 +1,11 @@
 """Where integrals are sampled: every point, Monte Carlo draws, anchors, neighbourhoods."""
 
 from fredholm.quadrature.anchors import Anchors, clusters
-from fredholm.quadrature.full import Full
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.neighbourhood import Neighbourhood
-from fredholm.quadrature.nodes import Nodes
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
-from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Full, Nodes, Quadrature
 from fredholm.quadrature.shared_nodes import SharedNodes
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Anchors: the means of clusters of points, with the clusters' mass. Legend: `nodes.py`.
+"""Anchors: the means of clusters of points, with the clusters' mass. Legend: `quadrature.py`.
 
     cluster c:   ω_c = Σ_{j∈c} ω_j,   y_c = Σ_{j∈c} ω_j y_j / ω_c,   u_c = Σ_{j∈c} ω_j u_j / ω_c
 
@@ -14,12 +14,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fredholm._settings import check_count
 from fredholm.domains import Domain, Points
 from fredholm.evaluation import Evaluation, Integral
-from fredholm.quadrature.checks import check_count
-from fredholm.quadrature.nodes import Nodes, mass_of
 from fredholm.quadrature.pairs import batched
-from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 
 COMPARED_PAIRS = 1 << 22
 """Pairs of point and centre whose distances are held at once."""

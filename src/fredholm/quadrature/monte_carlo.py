@@ -1,4 +1,4 @@
-"""Monte Carlo integration with importance weights. Legend: `nodes.py`.
+"""Monte Carlo integration with importance weights. Legend: `quadrature.py`.
 
     (K̂ u)(x_i) = Σ_m ω_{j_m} / (M p_{j_m}) κ(x_i, y_{j_m}) u(y_{j_m}),   j_m drawn from p = (1 - ε) p_φ + ε ω / Σω
 
@@ -16,18 +16,15 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_count, check_number, refuse_idle
 from fredholm.domains import preceding_counts
 from fredholm.evaluation import Integral
 from fredholm.quadrature.anchors import Anchors
-from fredholm.quadrature.checks import check_count, check_number
-from fredholm.quadrature.draw import Draw, curve_order, invert, levels
-from fredholm.quadrature.mixture import log_mixture
-from fredholm.quadrature.nodes import Nodes, mass_of
+from fredholm.quadrature.draw import Draw, curve_order, invert, levels, log_mixture
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from fredholm.quadrature.pairs import Learning, batched, take
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
-from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 from fredholm.quadrature.shared_nodes import SharedNodes
 
 PROPOSED_PAIRS = 1 << 22

@@ -1,4 +1,4 @@
-"""Integration over the neighbourhood of each query. Legend: `nodes.py`.
+"""Integration over the neighbourhood of each query. Legend: `quadrature.py`.
 
     (K u)(x_i) = Σ_{j∈N(i)} ω_j κ_ij u_j,   N(i) = {j: ‖x_i - y_j‖ <= r}, or the k points nearest to x_i
 
@@ -12,14 +12,13 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fredholm._settings import check_count, check_number
 from fredholm.domains import preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation import Integral
-from fredholm.quadrature.checks import check_count, check_number
-from fredholm.quadrature.nodes import Nodes, mass_of
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from fredholm.quadrature.pairs import batched, take
-from fredholm.quadrature.quadrature import Quadrature
+from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 
 SEARCHED_PAIRS = 1 << 22
 """Pairs of query and point whose distances are held at once."""

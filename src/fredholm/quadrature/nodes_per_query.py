@@ -8,9 +8,10 @@ from torch import Tensor
 
 from fredholm.domains import Domain, Points
 from fredholm.evaluation import Evaluation, Integral
+from fredholm.evaluation.integral import ordered_queries
 from fredholm.evaluation.recomputed import recomputed
-from fredholm.quadrature.nodes import Nodes, mass_of, ordered_queries
 from fredholm.quadrature.pairs import Learning, batched, cross_entropy, pair_norms, take
+from fredholm.quadrature.quadrature import Nodes, mass_of
 
 GATHERED_ELEMENTS = 1 << 24
 """Numbers that a chunk of queries gathers from the signal."""

@@ -1,4 +1,4 @@
-"""Pairs of a query and a point: what each contributes, and how a proposal learns from it. Legend: `nodes.py`."""
+"""Pairs of a query and a point: what each contributes, and how a proposal learns from it. Legend: `quadrature.py`."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fredholm.domains import Points
 from fredholm.evaluation import Evaluation, Integral, share
-from fredholm.quadrature.nodes import ordered_queries
+from fredholm.evaluation.integral import ordered_queries
 
 
 class Learning(NamedTuple):

@@ -18,8 +18,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_count
 from fredholm.domains import Domain, Points
-from fredholm.quadrature.checks import check_count
 
 
 @final

@@ -1,12 +1,32 @@
-"""The abstract quadrature: where an integral is sampled."""
+"""The abstract quadrature, and what it chooses: nodes at which an integral is summed.
+
+Legend of this folder
+    ω_j        mass of point j                                 N, Nq, M   points, queries, nodes
+    p_j        probability of drawing point j                  p_ij       the same for query i
+"""
 
 import abc
 from typing import Any, final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from fredholm.evaluation import Integral
-from fredholm.quadrature.nodes import Nodes
+from fredholm.evaluation import Evaluation, Integral
+
+
+class Nodes(abc.ABC):
+    """Points, with weights, that stand for all points of a domain in an integral."""
+
+    @abc.abstractmethod
+    def integrate(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor:
+        """The sum over the nodes, `(B, Nq, d_out)`."""
+
+    def proposal_loss(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor | None:
+        """How far the distribution that the nodes were drawn from is from the best one; None: nothing is learned.
+
+        Its gradient reaches the parameters of that distribution and nothing else.
+        """
+        return None
 
 
 class Quadrature(nn.Module, abc.ABC):
@@ -29,3 +49,21 @@ class Quadrature(nn.Module, abc.ABC):
     def name(self) -> str:
         """The quadrature's name."""
         return type(self).__name__
+
+
+@final
+class Full(Quadrature):
+    """Sums over all points, as an operator without a quadrature does."""
+
+    def nodes(self, integral: Integral[Any]) -> Nodes | None:
+        """None; see `Quadrature.nodes`."""
+        return None
+
+    def describe(self, num_points: int) -> str:
+        """See `Quadrature.describe`."""
+        return f"all {num_points} points"
+
+
+def mass_of(integral: Integral[Any]) -> Tensor:
+    """ω, `(1 or B, N)`."""
+    return torch.atleast_2d(integral.domain.weights)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from fredholm.domains import subset
 from fredholm.evaluation import Evaluation, Integral, share
-from fredholm.quadrature.nodes import Nodes, mass_of, ordered_queries
+from fredholm.evaluation.integral import ordered_queries
 from fredholm.quadrature.pairs import Learning, cross_entropy, pair_norms, take
+from fredholm.quadrature.quadrature import Nodes, mass_of
 
 
 @final

@@ -5,7 +5,7 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Sequence
-from fredholm.evaluation import AUTO, BilinearSum, Dense, Integral, StepLoop
+from fredholm.evaluation import AUTO, BilinearSum, Dense, Integral, StepLoop, Weighted
 from fredholm.kernels import UnnormalisedAttention
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
@@ -31,15 +31,17 @@ def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64) ->
 def test_bilinear_sum_equals_dense(options, name):
     made = problem(options, domain(name))
     if options.get("is_causal") and name == "times that coincide":
-        assert isinstance(AUTO.choose(made).route, Dense)
+        assert isinstance(AUTO.choose(made).route, Weighted)
+        check_route(Weighted(tile_elements=50), made)
     else:
         check_route(BilinearSum(chunk=3), made)
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_pair_weights_go_to_dense(name):
+def test_pair_weights_go_to_tiles_of_queries(name):
     made = problem({}, domain(name))
-    assert isinstance(AUTO.choose(made).route, Dense)
+    assert isinstance(AUTO.choose(made).route, Weighted)
+    check_route(Weighted(tile_elements=50), made)
 
 
 @pytest.mark.parametrize("n", [0, 1])

@@ -8,7 +8,7 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
-from fredholm.evaluation import AUTO, Dense, Integral, ScoreTiled, StepLoop
+from fredholm.evaluation import AUTO, Dense, Integral, ScoreTiled, StepLoop, Weighted
 from fredholm.kernels import Kernel, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised, Yat, YatAttention
 from fredholm.kernels.attention.normalisers import Elementwise
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
@@ -290,7 +290,7 @@ def test_a_normaliser_of_ones_own_goes_through_tiles(name):
     check_route(SMALL, made)
 
 
-def test_a_normaliser_that_is_not_made_of_numbers_goes_through_dense():
+def test_a_normaliser_that_is_not_made_of_numbers_goes_through_tiles_of_queries():
     class Named(Elementwise):
         def __init__(self, name):
             self.name = name
@@ -303,7 +303,7 @@ def test_a_normaliser_that_is_not_made_of_numbers_goes_through_dense():
 
     for normaliser in (Named("half"), Part(torch.tensor(0.5))):
         choice = AUTO.choose(problem({"normaliser": normaliser}, Sequence(4)))
-        assert isinstance(choice.route, Dense)
+        assert isinstance(choice.route, Weighted)
         assert "is no frozen dataclass of numbers" in choice.refusals["ScoreTiled"][0]
 
 

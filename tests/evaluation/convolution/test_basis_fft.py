@@ -1,4 +1,4 @@
-"""Filters made of features, by transforms of the features alone, against κ itself."""
+"""Filters in a basis, by transforms of the basis alone, against κ itself."""
 
 import re
 
@@ -10,13 +10,12 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence
 from fredholm.evaluation import AUTO, FFT, BasisFFT, BasisTiled, Integral, NativeConvolution
-from fredholm.evaluation.convolution.basis_fft import plan_of
-from fredholm.evaluation.convolution.blocks import Axis, Plan, filtered
+from fredholm.evaluation.convolution.basis_fft import Axis, Plan, filtered
 from fredholm.evaluation.convolution.filtering import Filtering, as_filtering
-from fredholm.evaluation.convolution.spectra import FilterInputs, feature_convolution
+from fredholm.evaluation.convolution.spectra import FilterInputs, basis_convolution
 from fredholm.kernels import ContinuousConvolution, Convolution
 from tests.contracts.routes import changed, check_route, compare, randomise, results
-from tests.evaluation.convolution.feature_kernels import Waves
+from tests.evaluation.convolution.basis_kernels import Waves
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 ROUTE = BasisFFT(chunk_elements=50)
@@ -99,16 +98,16 @@ def test_queries_coarser_along_one_axis():
     check_route(ROUTE, problem)
 
 
-def as_features(problem: Integral) -> tuple[list[torch.Tensor], Plan]:
-    """The signal as an image, features and matrices, all leaves, and how the route cuts the signal."""
+def as_tensors(problem: Integral) -> tuple[list[torch.Tensor], Plan]:
+    """The signal as an image, basis and matrices, all leaves, and how the route cuts the signal."""
     kernel = problem.kernel
     assert isinstance(kernel, Waves)
     found = as_filtering(problem)
     assert isinstance(found, Filtering)
     image = problem.u.unflatten(1, found.keys.shape).movedim(-1, 1)
-    features = kernel.lattice_features(found.keys, found.queries).movedim(-1, 0)
-    parts = image, features, kernel.feature_weight()
-    return [part.detach().clone().requires_grad_() for part in parts], plan_of(found, len(problem.u))
+    basis = kernel.lattice_basis(found.keys, found.queries).movedim(-1, 0)
+    parts = image, basis, kernel.basis_weight()
+    return [part.detach().clone().requires_grad_() for part in parts], Plan.of(found, len(problem.u))
 
 
 @pytest.mark.parametrize(
@@ -131,11 +130,11 @@ def test_blocks_give_the_numbers_of_the_whole(domain, horizon, lengths, shift):
     problem = changed(
         problem, query_domain=Grid(*keys.shape, spacing=keys.spacing, origin=[x + shift for x in keys.origin])
     )
-    tensors, plan = as_features(problem)
+    tensors, plan = as_tensors(problem)
     plan = plan._replace(blocks=plan.axes)
     blocks = tuple(axis.block(length) if length else axis for axis, length in zip(plan.axes, lengths, strict=True))
-    image, features, weight = tensors
-    whole, cut = (filtered(image, features, weight, way, 50) for way in (plan, plan._replace(blocks=blocks)))
+    image, basis, weight = tensors
+    whole, cut = (filtered(image, basis, weight, way, 50) for way in (plan, plan._replace(blocks=blocks)))
     torch.testing.assert_close(cut, whole)
     cotangent = torch.randn_like(whole)
     for a, b in zip(*(torch.autograd.grad(out, tensors, cotangent) for out in (cut, whole)), strict=True):
@@ -145,7 +144,7 @@ def test_blocks_give_the_numbers_of_the_whole(domain, horizon, lengths, shift):
 @pytest.mark.parametrize(("horizon", "is_cut"), [(40.0, True), (2000.0, False), (None, False)])
 def test_long_signals_with_a_short_filter_go_in_blocks(horizon, is_cut):
     problem = make(Sequence(3001, spacing=1.0), batch=1, horizon=horizon, is_causal=True)
-    assert as_features(problem)[1].is_cut == is_cut
+    assert as_tensors(problem)[1].is_cut == is_cut
     compare(results(BasisFFT(), problem), results(NativeConvolution(), problem), 1e-10)
 
 
@@ -167,7 +166,7 @@ def test_any_window_is_the_sum(n, taps, first, count, groups, elements):
     u, phi = torch.randn(2, 4, n, dtype=torch.float64), torch.randn(3, taps, dtype=torch.float64)
     weight = torch.randn(3, 8, 4 // groups, dtype=torch.float64)
     axis = Axis(n, taps, first, count)
-    (got,) = feature_convolution(FilterInputs(u, phi, weight), [first], [count], [axis.length], elements)
+    (got,) = basis_convolution(FilterInputs(u, phi, weight), [first], [count], [axis.length], elements)
     beyond = torch.nn.functional.pad(u, (60, 60))[..., 60 + first : 60 + first + count + taps - 1]
     expected = torch.nn.functional.conv1d(beyond, torch.einsum("koi,kt->oit", weight, phi), groups=groups)
     torch.testing.assert_close(got, expected)
@@ -183,7 +182,7 @@ def test_gradcheck(groups, wanted):
     ]
 
     def convolve(*given):
-        return feature_convolution(FilterInputs(*given), [-1], [3], [5], 3).out
+        return basis_convolution(FilterInputs(*given), [-1], [3], [5], 3).out
 
     assert torch.autograd.gradcheck(convolve, tensors, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(convolve, tensors, check_fwd_over_rev=True)
@@ -191,7 +190,7 @@ def test_gradcheck(groups, wanted):
 
 def test_the_operator_is_one_for_torch():
     u, phi, weight = (torch.randn(s).requires_grad_() for s in ((2, 4, 5), (3, 4), (3, 6, 4)))
-    torch.library.opcheck(torch.ops.fredholm.feature_convolution.default, ([u, phi, weight], [-3], [7], [9], 20))
+    torch.library.opcheck(torch.ops.fredholm.basis_convolution.default, ([u, phi, weight], [-3], [7], [9], 20))
 
 
 def test_no_spectrum_of_the_filter_is_kept_and_only_inputs_are_saved():
@@ -250,8 +249,8 @@ def test_float32_keeps_to_the_direct_sum_over_16_000_samples():
     rows = []
     for place in places:
         before = torch.arange(place + 1, dtype=torch.float64)
-        features = kernel.features((place - before)[:, None])
-        rows.append(torch.einsum("nw,woi,ni->o", features, kernel.feature_weight(), u[0, : place + 1].double()))
+        basis = kernel.basis((place - before)[:, None])
+        rows.append(torch.einsum("nw,woi,ni->o", basis, kernel.basis_weight(), u[0, : place + 1].double()))
     expected = torch.stack(rows)
     assert (out - expected).abs().max() <= 1e-5 * expected.abs().max()
 

@@ -1,4 +1,4 @@
-"""Kernels of features on any points, in strips of queries, against κ itself."""
+"""Kernels in a basis, on any points, in strips of queries, against κ itself."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from fredholm.evaluation.convolution.basis_tiled import Strip, reach_of, strips
 from fredholm.kernels import MLP, ContinuousConvolution
 from tests.contracts.routes import changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, keep, uniform
-from tests.evaluation.convolution.feature_kernels import Waves
+from tests.evaluation.convolution.basis_kernels import Waves
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 each_size = pytest.mark.parametrize("elements", [None, 50, 1])

@@ -12,18 +12,20 @@ from fredholm.evaluation import (
     AUTO,
     Dense,
     Evaluation,
-    HopIteration,
+    Factorisation,
     HopSeries,
-    HopSolve,
-    HopSubstitution,
     HopTiled,
     Integral,
+    Iteration,
+    Solver,
     StepLoop,
+    Substitution,
+    Truncation,
 )
-from fredholm.evaluation.neumann.inputs import gathered
-from fredholm.evaluation.neumann.norms import reciprocal
-from fredholm.evaluation.neumann.tiles import HopTiles
+from fredholm.evaluation.neumann.hop_problem import reciprocal
+from fredholm.evaluation.pair_tiles import PairTiles, TileInputs
 from fredholm.kernels import FactorisedInfiniteAttention, InfiniteAttention
+from fredholm.kernels.attention.scored import Dot
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
@@ -51,11 +53,16 @@ def problem(options: dict[str, Any], where: Domain, dtype: torch.dtype = torch.f
     return Integral(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
 
 
+def by(route: Evaluation, solver: type[Solver]) -> bool:
+    """Whether a route is the series by a solver."""
+    return isinstance(route, HopSeries) and isinstance(route.solver, solver)
+
+
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     """Tiles of three queries, and triangles of two, so that small problems have many."""
-    monkeypatch.setattr("fredholm.evaluation.neumann.tiles.HopTiles.ROWS", 3)
-    monkeypatch.setattr("fredholm.evaluation.neumann.substitution.BLOCK", 2)
+    monkeypatch.setattr("fredholm.evaluation.pair_tiles.PairTiles.ROWS", 3)
+    monkeypatch.setattr("fredholm.evaluation.neumann.solvers.Substitution.BLOCK", 2)
 
 
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
@@ -63,9 +70,13 @@ def small_tiles(monkeypatch):
 def test_series_equal_dense(options, name):
     made = problem(options, domain(name))
     expected = results(Dense(), made)
-    for route in (HopSolve(tile_elements=ROWS), HopIteration(1e-13), HopSubstitution(ROWS)):
+    for route in (
+        HopSeries(Factorisation(), tile_elements=ROWS),
+        HopSeries(Iteration(1e-13)),
+        HopSeries(Substitution(), ROWS),
+    ):
         reasons = route.unsupported_reasons(made)
-        if isinstance(route, HopSubstitution) and reasons:
+        if by(route, Substitution) and reasons:
             assert not options.get("is_causal") or name == "times that coincide"
             continue
         assert not reasons
@@ -76,9 +87,9 @@ def test_series_equal_dense(options, name):
 @pytest.mark.parametrize("name", ["masked", "pairs weighed per head"])
 @pytest.mark.parametrize("options", SERIES.values(), ids=SERIES.keys())
 def test_small_tiles_equal_dense(options, name):
-    check_route(HopSolve(tile_elements=SMALL), problem(options, domain(name)))
+    check_route(HopSeries(Factorisation(), tile_elements=SMALL), problem(options, domain(name)))
     if options.get("is_causal"):
-        check_route(HopSubstitution(SMALL), problem(options, domain(name)))
+        check_route(HopSeries(Substitution(), SMALL), problem(options, domain(name)))
 
 
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
@@ -90,8 +101,8 @@ def test_one_hop_equals_dense(options, name):
 def routes_for(options: dict[str, Any]) -> list[Evaluation]:
     if options.get("form") == "hop":
         return [HopTiled(ROWS)]
-    others: list[Evaluation] = [HopSubstitution(ROWS)] if options.get("is_causal") else []
-    return [HopSolve(tile_elements=ROWS), HopIteration(1e-13), *others]
+    others: list[Evaluation] = [HopSeries(Substitution(), ROWS)] if options.get("is_causal") else []
+    return [HopSeries(Factorisation(), tile_elements=ROWS), HopSeries(Iteration(1e-13)), *others]
 
 
 EVERY = {**{f"series, {k}": v for k, v in SERIES.items()}, **{f"hop, {k}": v for k, v in HOPS.items()}}
@@ -143,14 +154,18 @@ def test_low_precision(options, name, dtype):
     exact = changed(exact, u=rough.u.double())
     expected = results(Dense(), exact)
     for route in (Dense(), *routes_for(options)):
-        if isinstance(route, HopIteration):
-            route = HopIteration()
+        if by(route, Iteration):
+            route = HopSeries(Iteration())
         got = results(route, rough)
         names = ("integral",) if dtype == torch.bfloat16 else ("integral", "d/d u")
         compare({k: got[k] for k in names}, {k: expected[k] for k in names}, 2 * TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("route", [Dense(), HopSolve(), HopIteration(), HopSeries()], ids=lambda route: route.name)
+@pytest.mark.parametrize(
+    "route",
+    [Dense(), HopSeries(Factorisation()), HopSeries(Iteration()), HopSeries(Truncation())],
+    ids=lambda route: route.name,
+)
 def test_autocast_solves_in_float32(route):
     kernel, where = randomise(InfiniteAttention(8, 4)), Sequence(5, weights=torch.rand(5))
     u = torch.randn(2, 5, 8)
@@ -167,7 +182,7 @@ def test_autocast_solves_in_float32(route):
 def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
     made = problem(options, Sequence(7), dtype)
     kernel, u, route = made.kernel, made.u, routes_for(options)[-1]
-    assert isinstance(route, HopTiled | HopSubstitution)
+    assert isinstance(route, HopTiled | HopSeries)
     assert isinstance(kernel, InfiniteAttention)
     tolerance = 2e-6 if dtype == torch.float32 else 1e-12
     assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
@@ -187,7 +202,7 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
 @pytest.mark.parametrize("options", [v for v in EVERY.values() if v.get("is_causal")], ids=str)
 def test_a_state_hands_gradients_on(options):
     made, route = problem(options, Sequence(7)), routes_for(options)[-1]
-    assert isinstance(route, HopTiled | HopSubstitution)
+    assert isinstance(route, HopTiled | HopSeries)
     leaves = [made.u.requires_grad_(), *made.kernel.parameters()]
     whole = route.integrate(Integral(made.kernel, made.u, Sequence(7)))
     state = route.run(Integral(made.kernel, made.u[:, :3], Sequence(3)))[1]
@@ -207,28 +222,26 @@ def test_the_remainder_of_a_cut_series_is_within_its_bound(gamma, normaliser):
         assert isinstance(kernel, InfiniteAttention)
         exact = Dense().integrate(Integral(kernel, made.u, made.domain))
         value, mass = kernel.projections.values(made.u), made.domain.counts.expand(2, -1)
-        for route in (HopSeries(1e-2), HopSeries(1e-5), HopSeries(terms=1), HopSeries(terms=4)):
-            left = route.integrate(Integral(kernel, made.u, made.domain)) - exact
+        for cut in (Truncation(1e-2), Truncation(1e-5), Truncation(terms=1), Truncation(terms=4)):
+            left = HopSeries(cut).integrate(Integral(kernel, made.u, made.domain)) - exact
             left = left.unflatten(-1, (4, -1)).transpose(1, 2)
             if normaliser == "frobenius":
                 sizes = [(mass[:, None, :, None] * part.square()).sum(2).sqrt() for part in (left, value)]
             else:
                 seen = mass[:, None, :, None] > 0
                 sizes = [torch.where(seen | (part is left), part, 0.0).abs().amax(2) for part in (left, value)]
-            assert bool((sizes[0] <= route.bound(gamma) * sizes[1] * (1 + 1e-9) + 1e-12).all())
-            if route.terms is None:
-                assert (
-                    route.bound(gamma)
-                    <= route.tolerance
-                    < HopSeries(terms=route.num_terms(gamma) - 1 or 1).bound(gamma)
-                )
-        left_of_one = (HopSeries(terms=1).integrate(Integral(kernel, made.u, made.domain)) - exact).abs().max()
+            assert bool((sizes[0] <= cut.bound(gamma) * sizes[1] * (1 + 1e-9) + 1e-12).all())
+            if cut.terms is None:
+                one_less = Truncation(terms=cut.num_terms(gamma) - 1 or 1)
+                assert cut.bound(gamma) <= cut.tolerance < one_less.bound(gamma)
+        first = HopSeries(Truncation(terms=1)).integrate(Integral(kernel, made.u, made.domain))
+        left_of_one = (first - exact).abs().max()
         assert name == "one point" or left_of_one > 1e-3 * exact.abs().max()
 
 
 def test_a_long_series_has_the_gradients_of_all_hops():
     made = problem({"learn_gamma": True}, Sequence(6))
-    check_route(HopSeries(1e-13), made)
+    check_route(HopSeries(Truncation(1e-13)), made)
 
 
 @pytest.mark.parametrize("gamma", [0.7, 0.99, 0.999])
@@ -238,10 +251,10 @@ def test_iteration_reaches_its_tolerance(normaliser, gamma):
     kernel = InfiniteAttention(16, 2, gamma=gamma, normaliser=normaliser)
     u = torch.randn(1, 60, 16)
     exact = Dense().integrate(Integral(kernel.double(), u.double(), Sequence(60)))
-    found = HopIteration(restart=4).integrate(Integral(kernel.float(), u, Sequence(60)))
+    found = HopSeries(Iteration(restart=4)).integrate(Integral(kernel.float(), u, Sequence(60)))
     # what is left may be 1 / (1 - γ) times the residual
     assert (found - exact).abs().max() <= max(1e-5, 2e-6 / (1 - gamma)) * exact.abs().max()
-    rough = HopIteration(1e-2).integrate(Integral(kernel, u, Sequence(60)))
+    rough = HopSeries(Iteration(1e-2)).integrate(Integral(kernel, u, Sequence(60)))
     error = (rough - exact).norm() / exact.norm()
     assert 1e-7 < error < 1e-2 / (1 - gamma)
 
@@ -256,10 +269,10 @@ def test_iteration_where_heads_need_unlike_numbers_of_hops(options):
             torch.nn.init.normal_(parameter)
         mask = torch.arange(64) < torch.tensor([[2], [64], [0]])
         u = torch.randn(3, 64, 16).where(mask[..., None], 0.0).requires_grad_()
-        out = HopIteration().integrate(Integral(kernel, u, Sequence(64, mask=mask)))
+        out = HopSeries(Iteration()).integrate(Integral(kernel, u, Sequence(64, mask=mask)))
         (grad,) = torch.autograd.grad(out.sin().sum(), u)
         assert bool(grad.isfinite().all())
-        alone = HopIteration().integrate(Integral(kernel, u[:1], Sequence(64, mask=mask[:1])))
+        alone = HopSeries(Iteration()).integrate(Integral(kernel, u[:1], Sequence(64, mask=mask[:1])))
         assert torch.equal(out[:1], alone)
         exact = Dense().integrate(Integral(kernel.double(), u.double(), Sequence(64, mask=mask)))
         torch.testing.assert_close(out.double(), exact, atol=2e-5 * exact.abs().max().item(), rtol=0)
@@ -275,7 +288,7 @@ def test_points_without_mass_take_no_part_in_directions():
             torch.nn.init.normal_(parameter)
         u = torch.randn(1, 64, 16).where(mask[:, None], 0.0)
         try:
-            told = HopIteration(1e-30, max_hops=40).integrate(Integral(kernel, u, Sequence(64, mask=mask)))
+            told = HopSeries(Iteration(1e-30, max_hops=40)).integrate(Integral(kernel, u, Sequence(64, mask=mask)))
         except ValueError as error:
             told = str(error)
         assert "nan" not in str(told)
@@ -286,7 +299,9 @@ def test_points_without_mass_take_no_part_in_directions():
 def test_the_size_of_a_point_without_mass_changes_nothing(options, size):
     made = problem(options, Points(torch.rand(9, 2), weights=(torch.arange(9) != 3).float()), torch.float32)
     kept = made.domain.weights > 0
-    for route in (HopSolve(), HopIteration()) if options.get("form") != "hop" else (HopTiled(),):
+    for route in (
+        (HopSeries(Factorisation()), HopSeries(Iteration())) if options.get("form") != "hop" else (HopTiled(),)
+    ):
         small = route.integrate(Integral(made.kernel, made.u, made.domain))
         large = route.integrate(Integral(made.kernel, torch.where(kept[:, None], made.u, size), made.domain))
         torch.testing.assert_close(large[:, kept], small[:, kept], atol=1e-5, rtol=1e-5)
@@ -294,8 +309,8 @@ def test_the_size_of_a_point_without_mass_changes_nothing(options, size):
 
 def test_an_iteration_that_stops_short_says_so():
     made = problem({"gamma": 0.99}, Sequence(7))
-    with refused(ValueError, "HopIteration: after 3 hops a relative residual of", "above tolerance = 1e-12"):
-        HopIteration(max_hops=3, restart=1).integrate(made)
+    with refused(ValueError, "Iteration: after 3 hops a relative residual of", "above tolerance = 1e-12"):
+        HopSeries(Iteration(max_hops=3, restart=1)).integrate(made)
 
 
 @pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())
@@ -328,8 +343,8 @@ def test_scores_of_any_size(options, size):
     made = problem(options | {"bias": False}, Sequence(6), torch.float32)
     expected = Dense().integrate(made)
     for route in (Dense(), *routes_for(options)):
-        if isinstance(route, HopIteration):
-            route = HopIteration()
+        if by(route, Iteration):
+            route = HopSeries(Iteration())
         out = route.integrate(Integral(made.kernel, size * made.u, made.domain)) / size
         torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
 
@@ -367,7 +382,7 @@ def test_gradcheck(options):
         torch.autograd.gradcheck(integral, (made.u[:1].requires_grad_(), *made.kernel.parameters()), fast_mode=True)
 
 
-@pytest.mark.parametrize("route", [HopSolve(), HopTiled()], ids=lambda route: route.name)
+@pytest.mark.parametrize("route", [HopSeries(Factorisation()), HopTiled()], ids=lambda route: route.name)
 def test_compiles_whole(route):
     torch.compiler.reset()
     options: dict[str, Any] = {"form": "hop"} if isinstance(route, HopTiled) else {"learn_gamma": True}
@@ -384,22 +399,22 @@ def test_compiles_whole(route):
 
 def test_the_choice_and_its_reasons():
     made = problem({}, Sequence(6))
-    assert isinstance(AUTO.choose(made).route, HopSolve)
+    assert by(AUTO.choose(made).route, Factorisation)
     many = torch.zeros(1, 2100, 8, dtype=torch.float64)
     choice = AUTO.choose(Integral(made.kernel, many, Sequence(2100)))
-    assert isinstance(choice.route, HopIteration)
-    assert "takes longer than iteration above 2048" in choice.refusals["HopSolve"][0]
-    small = HopSolve(max_bytes=1000)
+    assert by(choice.route, Iteration)
+    assert "takes longer than iteration above 2048" in choice.refusals["HopSeries(Factorisation)"][0]
+    small = HopSeries(Factorisation(max_bytes=1000))
     assert "above max_bytes" in small.unsupported_reasons(made)[0]
     causal = problem({"is_causal": True}, Sequence(6))
-    assert isinstance(AUTO.choose(causal).route, HopSubstitution)
+    assert by(AUTO.choose(causal).route, Substitution)
     tied = domain("times that coincide")
     choice = AUTO.choose(Integral(causal.kernel, causal.u[:, :4], tied))
-    assert isinstance(choice.route, HopSolve)
-    assert choice.refusals["HopSubstitution"] == ["points that share a time see each other"]
+    assert by(choice.route, Factorisation)
+    assert choice.refusals["HopSeries(Substitution)"] == ["points that share a time see each other"]
     hop = problem({"form": "hop"}, Sequence(6))
     assert isinstance(AUTO.choose(hop).route, HopTiled)
-    assert HopSolve().unsupported_reasons(hop) == ["the kernel is one hop, not a series"]
+    assert HopSeries(Factorisation()).unsupported_reasons(hop) == ["the kernel is one hop, not a series"]
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -407,45 +422,51 @@ def test_serves_kernels_of_features_where_pairs_are_weighed(is_causal):
     torch.manual_seed(1)
     kernel = randomise(FactorisedInfiniteAttention(8, 4, is_causal=is_causal).double())
     made = Integral(kernel, torch.randn(2, 7, 8, dtype=torch.float64), domain("pairs weighed"))
-    assert isinstance(AUTO.choose(Integral(kernel, made.u, made.domain)).route, HopSolve)
-    check_route(HopSolve(tile_elements=ROWS), made)
-    assert "state is not all points" in HopSubstitution().unsupported_reasons(Integral(kernel, made.u, Sequence(7)))[0]
+    solver = Substitution if is_causal else Factorisation
+    assert by(AUTO.choose(made).route, solver)
+    check_route(HopSeries(solver(), tile_elements=ROWS), made)
+    if is_causal:
+        plain = Integral(kernel, made.u, Sequence(7))
+        assert "state is not all points" in HopSeries(Substitution()).unsupported_run_reasons(plain)[0]
 
 
 def test_refusals():
     made = problem({}, Sequence(5).weigh_pairs(torch.zeros(3, 5)))
     query = torch.randn(2, 3, 8, dtype=torch.float64)
-    told = HopSolve().unsupported_reasons(Integral(made.kernel, made.u, made.domain, query, Sequence(3)))
+    told = HopSeries(Factorisation()).unsupported_reasons(
+        Integral(made.kernel, made.u, made.domain, query, Sequence(3))
+    )
     assert told == ["pair weights are for other queries than the points, which later hops start from"]
     causal = problem({"is_causal": True}, Sequence(5))
-    assert "norm 1 at most" in HopSeries().unsupported_reasons(causal)[0]
+    assert "norm 1 at most" in HopSeries(Truncation()).unsupported_reasons(causal)[0]
     for make, told in (
-        (lambda: HopIteration(0.0), "tolerance must be in (0, 1); got 0.0"),
-        (lambda: HopIteration(restart=0), "max_hops and restart must be at least 1; got 500 and 0"),
-        (lambda: HopSeries(2.0), "tolerance must be in (0, 1); got 2.0"),
-        (lambda: HopSeries(terms=0), "terms must be at least 1; got 0"),
-        (lambda: HopSeries(1e-3, terms=4), "tolerance=0.001 has no effect with terms=4; leave it at 1e-06"),
+        (lambda: HopSeries(Iteration(0.0)), "tolerance must be in (0, 1); got 0.0"),
+        (lambda: HopSeries(Iteration(restart=0)), "max_hops and restart must be at least 1; got 500 and 0"),
+        (lambda: HopSeries(Truncation(2.0)), "tolerance must be in (0, 1); got 2.0"),
+        (lambda: HopSeries(Truncation(terms=0)), "terms must be at least 1; got 0"),
+        (lambda: HopSeries(Truncation(1e-3, terms=4)), "tolerance=0.001 has no effect with terms=4; leave it at 1e-06"),
     ):
         with refused(ValueError, told):
             make()
     made = problem({}, Sequence(5).weigh_pairs(torch.zeros(2, 3, 5, 5)))
-    for route in (HopSolve(), Dense()):
+    for route in (HopSeries(Factorisation()), Dense()):
         with refused(ValueError, "pair weights must be for 1 or 4 heads", "for 3"):
             route.integrate(made)
     with refused(ValueError, "keeps neither resets nor masks"):
-        HopSubstitution().run(Integral(causal.kernel, causal.u, Sequence(5, mask=torch.tensor([True] * 4 + [False]))))
+        HopSeries(Substitution()).run(
+            Integral(causal.kernel, causal.u, Sequence(5, mask=torch.tensor([True] * 4 + [False])))
+        )
 
 
 def test_the_order_of_points_is_read_once_a_call(monkeypatch):
     """A host that asks a device for every block of rows waits for it every time."""
-    made = problem({"is_causal": True}, Sequence(12))
-    assert isinstance(made.kernel, InfiniteAttention)
-    inputs = gathered(made.kernel, made.kernel.hop_form(made.u, None), made.domain, made.domain)
+    q, k = torch.randn(2, 2, 4, 12, 2)
+    inputs = TileInputs(q, k, seen=torch.arange(1, 13).expand(2, -1))
     read = []
     tolist = torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: read.append(self.shape) or tolist(self))
     monkeypatch.setattr(torch.Tensor, "__int__", lambda self: read.append(self.shape) or self.item())
-    tiles = HopTiles(inputs.query, inputs.key, inputs.mass, inputs.pairs, inputs.seen, 0, ROWS)
+    tiles = PairTiles(inputs, Dot(), ROWS)
     blocks = [(rows.rows, rows.seen, rows.seen_by_all) for rows in tiles.rows_of(slice(0, 4))]
     assert blocks == [(slice(k, k + 3), k + 3, k + 1) for k in range(0, 12, 3)]
     assert read == [(2, 12)]

@@ -1,4 +1,4 @@
-"""The marker of kernels that are a sum of features: where its filter begins and ends, and what its taps are."""
+"""The marker of kernels that are a sum of basis functions: where its filter begins and ends, and what its taps are."""
 
 from typing import final
 
@@ -17,7 +17,7 @@ from tests.refusals import refused
 class Cubic(BasisFilter):
     """κ(x, y) = M_0 + M_1 d + M_2 d³ of the first coordinate's displacement d."""
 
-    num_features = 3
+    num_basis = 3
 
     def __init__(self, pos_dim: int = 1, *, groups: int = 1, is_causal: bool = False, horizon: float | None = None):
         super().__init__()
@@ -25,14 +25,14 @@ class Cubic(BasisFilter):
         self.is_causal, self.horizon = is_causal, horizon
         self.weight = nn.Parameter(torch.randn(3, 6, 4 // groups, dtype=torch.float64))
 
-    def features(self, displacement: Tensor) -> Tensor:
+    def basis(self, displacement: Tensor) -> Tensor:
         d = displacement.double()[..., 0]
         seen = (displacement.double().abs() < (self.horizon or torch.inf) - 1e-9).all(-1)
         if self.is_causal:
             seen = seen & (d > -1e-9)
         return torch.where(seen[..., None], torch.stack([torch.ones_like(d), d, d**3], -1), 0.0)
 
-    def feature_weight(self) -> Tensor:
+    def basis_weight(self) -> Tensor:
         return self.weight
 
 
@@ -52,7 +52,7 @@ KEYS = block(Sequence(7, spacing=0.5))
         ({}, KEYS, 13, (6, 6)),
         # over 3 … 0
         ({"is_causal": True}, KEYS, 7, (6, 0)),
-        # up to the horizon, where features are 0: 1, 1/2 and 0
+        # up to the horizon, where the basis is 0: 1, 1/2 and 0
         ({"is_causal": True, "horizon": 1.0}, KEYS, 3, (2, 0)),
         ({"horizon": 1.0}, KEYS, 5, (2, 2)),
         ({"is_causal": True, "horizon": 0.1}, KEYS, 1, (0, 0)),
@@ -71,7 +71,7 @@ def test_taps_for_every_displacement_that_counts(options, queries, size, padding
     step = queries.spacing[0] / KEYS.spacing[0]
     assert (geometry.size, geometry.stride, geometry.padding) == ((size,), (step,), (padding,))
     displacement = queries.origin[0] + 0.5 * (padding[0] - torch.arange(size, dtype=torch.float64))
-    torch.testing.assert_close(kernel.lattice_features(KEYS, queries), kernel.features(displacement[:, None]))
+    torch.testing.assert_close(kernel.lattice_basis(KEYS, queries), kernel.basis(displacement[:, None]))
     weight = kernel.filter_weight(KEYS, queries)
     torch.testing.assert_close(weight, kernel.values(displacement[:, None]).movedim(0, -1))
 
@@ -107,7 +107,7 @@ def test_grids_without_a_filter(queries):
     kernel = Cubic()
     assert kernel.filter_geometry(KEYS, queries) is None
     with refused(ValueError, "Cubic: no filter leads from the grid"):
-        kernel.lattice_features(KEYS, queries)
+        kernel.lattice_basis(KEYS, queries)
 
 
 def test_a_torus_has_no_filter_that_ends():

@@ -67,7 +67,7 @@ def test_lengths_along_each_axis_are_its_own():
     kernel = ContinuousConvolution(1, 1, 2, width=5, scale=(2.0, 0.5)).double()
     apart = torch.tensor([[0.6, -0.1]], dtype=torch.float64)
     expected = kernel.network(torch.tensor([[0.3, -0.2]], dtype=torch.float64))
-    torch.testing.assert_close(kernel.features(apart)[..., :5], expected)
+    torch.testing.assert_close(kernel.basis(apart)[..., :5], expected)
 
 
 DOMAINS = {
@@ -101,7 +101,7 @@ def test_in_float32_every_gradient_is_that_of_the_formula(activation: KernelActi
     check_route(NativeConvolution(), Integral(kernel, torch.randn(2, 11, 4), Sequence(11)), tolerance=5e-5)
 
 
-def test_in_bfloat16_features_and_sums_keep_float32():
+def test_in_bfloat16_the_basis_and_sums_keep_float32():
     kernel = ContinuousConvolution(4, 6, scale=60.0, spacing=1.0, omega_0=20.0).bfloat16()
     u = torch.randn(2, 61, 4).bfloat16()
     domain = Sequence(61, spacing=1.0)
@@ -112,14 +112,14 @@ def test_in_bfloat16_features_and_sums_keep_float32():
         got = route.integrate(Integral(kernel, u, domain))
         assert got.dtype == torch.bfloat16
         assert (got.float() - expected).abs().max() < 2e-2 * expected.abs().max()
-    assert kernel.features(domain.displacement(domain.pos)).dtype == torch.float32
+    assert kernel.basis(domain.displacement(domain.pos)).dtype == torch.float32
 
 
 def test_under_autocast_phases_are_those_of_float32():
     kernel, apart = ContinuousConvolution(4, 6, omega_0=300.0), torch.linspace(0, 1, 50)[:, None]
-    expected = kernel.features(apart), kernel.values(apart)
+    expected = kernel.basis(apart), kernel.values(apart)
     with torch.autocast("cpu", torch.bfloat16):
-        got = kernel.features(apart), kernel.values(apart)
+        got = kernel.basis(apart), kernel.values(apart)
         op = IntegralOperator(kernel, residual=False)
         assert op(torch.randn(2, 50, 4)).isfinite().all()
     assert torch.equal(got[0], expected[0])
@@ -316,13 +316,13 @@ def test_dropped_weights_are_the_same_on_every_route_given_a_seed():
         torch.manual_seed(7)
         found.append(results(route, problem))
     compare(found[1], found[0], 1e-10)
-    full = kernel.eval().feature_weight()
+    full = kernel.eval().basis_weight()
     torch.manual_seed(7)
-    kept = kernel.train().feature_weight()
+    kept = kernel.train().basis_weight()
     dropped = kept == 0
     assert abs(dropped[:-1].double().mean().item() - 0.25) < 0.03
     torch.testing.assert_close(kept[~dropped], full[~dropped] / 0.75)
-    assert torch.equal(kernel.eval().feature_weight(), full)
+    assert torch.equal(kernel.eval().basis_weight(), full)
 
 
 def test_integrates_at_the_nodes_of_a_quadrature():

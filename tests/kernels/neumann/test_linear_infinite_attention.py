@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator
 from fredholm.domains import Points, Sequence
+from fredholm.evaluation import AUTO, Integral, Weighted
 from fredholm.kernels import LinearInfiniteAttention
 from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, central_weights
 from tests.contracts.routes import randomise
@@ -112,6 +113,12 @@ def test_refusals():
         LinearInfiniteAttention(8, learn_gamma=True)
     with refused(ValueError, "gamma must be in (0, 1)"):
         LinearInfiniteAttention(8, gamma=1.0)
+
+
+def test_pair_weights_multiply_weights_that_are_made_of_all_points():
     kernel, u = made()
-    with refused(ValueError, "the domain weighs pairs", "InfiniteAttention"):
-        IntegralOperator(kernel).double()(u, Sequence(7).weigh_pairs(torch.ones(7, 7) > 0))
+    m = torch.rand(7, 7, dtype=torch.float64)
+    plain = kernel.coefficients(u, Sequence(7))
+    weighed = kernel.coefficients(u, Sequence(7).weigh_pairs(m.log()))
+    torch.testing.assert_close(weighed, plain * m)
+    assert isinstance(AUTO.choose(Integral(kernel, u, Sequence(7).weigh_pairs(m.log()))).route, Weighted)

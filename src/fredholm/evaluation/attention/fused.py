@@ -69,7 +69,7 @@ def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tenso
     )
     if out.device.type == "cpu":
         # torch's kernel for few points answers 0 to a query that is NaN
-        out = out + 0.0 * query.sum(-1, keepdim=True)
+        out = out.add(query.sum(-1, keepdim=True), alpha=0.0)
     return out.transpose(1, 2).flatten(2)
 
 

@@ -20,7 +20,7 @@ from fredholm.domains import Domain, Sequence
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
 from fredholm.evaluation.integral import Integral
-from fredholm.evaluation.pair_tiles import PairGradients, PairInputs, PairTiles, Rows, measured
+from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, measured
 from fredholm.kernels import Normaliser, Scored, State
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.normalisers import Competitive
@@ -70,7 +70,7 @@ class ScoreTiled(StatefulRoute[Scored]):
 
 
 class ScoreInputs(NamedTuple):
-    """Everything that the sum depends on: values, and the fields of `PairInputs`."""
+    """Everything that the sum depends on: values, and the fields of `TileInputs`."""
 
     value: Tensor  # (B, H, N, d_v)
     query: Tensor
@@ -149,7 +149,7 @@ def _summed(kernel: Scored, form: ScoreForm, domain: Domain, query_domain: Domai
 
 
 def _forward(inputs: ScoreInputs, score: list[float], normaliser: list[float], elements: int | None) -> ScoreOutputs:
-    tiles, rho = PairTiles(PairInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
+    tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
     value = tiles.flat(inputs.value)
     out = value.new_zeros(*tiles.query.shape[:2], value.shape[-1])
     total = value.new_ones(*out.shape[:2], 1)
@@ -229,7 +229,7 @@ def _backward(
     normaliser: list[float],
     elements: int | None,
 ) -> dict[str, Tensor]:
-    tiles, rho = PairTiles(PairInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
+    tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
     value, grad = tiles.flat(inputs.value), tiles.flat(grads.out)
     by_density = grad, value
     reference = outputs.reference.flatten(0, 1)[..., None]

@@ -1,25 +1,130 @@
-"""Kernels of a few features of the displacement, on regular grids, by the fast Fourier transform."""
+"""Kernels of a few basis functions of the displacement, on regular grids, by the fast Fourier transform.
+
+Legend, along an axis
+    n, k      points of the signal, taps of the filter
+    S         points of a block, S >= k - 1
+
+    v(x) = Σ_t Ψ(t) u(x + t), x = 1 - k ... n - 1, is a sum over blocks. Block j gives x - j S = 1 - k ... S - 1, of
+    which it shares k - 1 places with the block before it and as many with the one after, and none with others.
+"""
 
 import dataclasses
-from typing import final
+import math
+from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from fredholm.evaluation.convolution.blocks import Axis, Plan, filtered
 from fredholm.evaluation.convolution.fft import direct_operations
-from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute
+from fredholm.evaluation.convolution.filtering import (
+    Filtering,
+    FilterRoute,
+    extend,
+    fast_length,
+    thinned,
+    with_constant,
+)
+from fredholm.evaluation.convolution.spectra import FilterInputs, basis_convolution
 from fredholm.kernels import BasisFilter
 from fredholm.kernels.arithmetic import at_least_float32
+
+LEAST_LENGTH = 256
+"""Points below which a block along an axis does not pay for its own handling."""
+
+
+class Axis(NamedTuple):
+    """What is filtered along one axis."""
+
+    signal: int  # n
+    taps: int  # k
+    first: int  # x of the first result
+    results: int
+
+    @property
+    def length(self) -> int:
+        """Points of a transform, at which no wanted result wraps round onto another."""
+        n, k, x, m = self
+        return fast_length(max(n, k, m, n - x, x + m - 1 + k))
+
+    def block(self, length: int) -> "Axis":
+        """A block whose transform has this many points, with all results that it gives."""
+        step = length - self.taps + 1
+        return Axis(step, self.taps, 1 - self.taps, length)
+
+
+class Plan(NamedTuple):
+    """A filtering, and how its signal is cut."""
+
+    batch: int
+    in_dim: int
+    out_dim: int
+    groups: int
+    num_basis: int
+    axes: tuple[Axis, ...]
+    blocks: tuple[Axis, ...]
+    """What one block is along each axis; the axis itself where it is not cut."""
+
+    @classmethod
+    def of(cls, filtering: Filtering[BasisFilter], batch_size: int) -> Self:
+        """The cheapest plan; a filter in a basis is no transposed one and has no boundary mode."""
+        kernel, geometry = filtering.kernel, filtering.geometry
+        axes = tuple(
+            Axis(n, k, -lo, (m - 1) * r + 1)
+            for n, m, k, r, (lo, _) in zip(
+                filtering.keys.shape,
+                filtering.queries.shape,
+                geometry.size,
+                geometry.stride,
+                geometry.padding,
+                strict=True,
+            )
+        )
+        whole = cls(batch_size, kernel.in_dim, kernel.out_dim, kernel.groups, kernel.num_basis, axes, axes)
+        return whole.cheapest()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the signal goes in blocks along some axis."""
+        return self.blocks != self.axes
+
+    @property
+    def cost(self) -> float:
+        """In floating-point operations: 2.5 L (log2 L + m) a real transform of L points, 8 a complex product and sum.
+
+        m counts the passes over memory: 10, and 13 where the signal is cut into blocks (measured on processors).
+        """
+        points = math.prod(block.length for block in self.blocks)
+        cuts = math.prod(-(-axis.signal // block.signal) for axis, block in zip(self.axes, self.blocks, strict=True))
+        pairs = self.in_dim * self.out_dim // self.groups
+        transforms = self.batch * cuts * (self.in_dim + self.out_dim) + self.num_basis
+        products = (8 * self.batch * cuts + 4 * self.num_basis) * pairs
+        passes = 13 if self.is_cut else 10
+        return transforms * 2.5 * points * (math.log2(max(points, 2)) + passes) + products * points / 2
+
+    def cheapest(self) -> Self:
+        """The plan of least cost, of those whose blocks have a power of two, or thrice one, of points along an axis."""
+        best = self
+        for place, axis in enumerate(self.axes):
+            power = LEAST_LENGTH
+            while power < axis.length:
+                for length in (power, 3 * power // 2):
+                    if 2 * axis.taps <= length < axis.length:
+                        blocks = (*best.blocks[:place], axis.block(length), *best.blocks[place + 1 :])
+                        other = best._replace(blocks=blocks)
+                        best = other if other.cost < best.cost else best
+                power *= 2
+        return best
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class BasisFFT(FilterRoute[BasisFilter]):
-    """For `BasisFilter` kernels between aligned regular grids: only the features are transformed, not the filter.
+    """For `BasisFilter` kernels between aligned regular grids: the basis is transformed, and the filter never.
 
-    κ has w features and d_out·d_in entries. Signal, features and result are transformed, O(N (d_in + d_out + w))
-    memory; the filters' spectrum is put together from the features' a few frequencies at a time, forward and backward.
+    κ has w basis functions and d_out·d_in entries. Signal, basis and result are transformed, O(N (d_in + d_out + w))
+    memory; the filters' spectrum is put together from that of the basis a few frequencies at a time, forward and
+    backward.
     Where the filter is short beside the signal, the signal goes in blocks (overlap and add). Below float32, and under
     autocast, it computes in float32. Where the formula gives exactly 0 next to values that are not, this route gives 0
     to rounding.
@@ -42,7 +147,7 @@ class BasisFFT(FilterRoute[BasisFilter]):
             return ["the batch is empty, which transforms do not take"]
         if self.min_gain == 0:
             return []
-        plan = plan_of(filtering, batch_size)
+        plan = Plan.of(filtering, batch_size)
         kernel, direct, spectral = filtering.kernel, batch_size * direct_operations(filtering), plan.cost
         if direct < self.min_gain * spectral:
             return [f"the direct sum costs {direct}, less than {self.min_gain} times the {int(spectral)} of transforms"]
@@ -53,31 +158,49 @@ class BasisFFT(FilterRoute[BasisFilter]):
     def filtered(self, image: Tensor, filtering: Filtering[BasisFilter], bias: Tensor | None = None) -> Tensor:
         """See `FilterRoute.filtered`."""
         kernel, dtype = filtering.kernel, image.dtype
-        plan = plan_of(filtering, len(image))
+        plan = Plan.of(filtering, len(image))
         elements = self.chunk_elements or (1 << 18 if image.device.type == "cpu" else 1 << 24)
         with torch.autocast(image.device.type, enabled=False):
             image = at_least_float32(image)
-            features = kernel.lattice_features(filtering.keys, filtering.queries).movedim(-1, 0).to(image.dtype)
-            out = filtered(image, features, kernel.feature_weight().to(image.dtype), plan, elements)
-        for axis, r in enumerate(filtering.geometry.stride, start=2):
-            out = out[(slice(None),) * axis + (slice(None, None, r),)] if r > 1 else out
-        out = out.to(dtype)
-        return out if bias is None else out + bias.unflatten(0, (-1, *(1,) * len(plan.axes)))
+            basis = kernel.lattice_basis(filtering.keys, filtering.queries).movedim(-1, 0).to(image.dtype)
+            out = filtered(image, basis, kernel.basis_weight().to(image.dtype), plan, elements)
+        return with_constant(thinned(out, filtering.geometry.stride).to(dtype), bias)
 
 
-def plan_of(filtering: Filtering[BasisFilter], batch_size: int) -> Plan:
-    """The cheapest way to cut this filtering; a filter of features is no transposed one and has no boundary mode."""
-    kernel, geometry = filtering.kernel, filtering.geometry
-    axes = tuple(
-        Axis(n, k, -lo, (m - 1) * r + 1)
-        for n, m, k, r, (lo, _) in zip(
-            filtering.keys.shape,
-            filtering.queries.shape,
-            geometry.size,
-            geometry.stride,
-            geometry.padding,
-            strict=True,
-        )
+def filtered(image: Tensor, basis: Tensor, weight: Tensor, plan: Plan, elements: int) -> Tensor:
+    """v at the wanted places, `(B, d_out, *results)`; tensors and `elements` as in `basis_convolution`."""
+    for place, (axis, block) in enumerate(zip(plan.axes, plan.blocks, strict=True), start=2):
+        if block is not axis:
+            image = _cut(image, place, block.signal)
+    (out,) = basis_convolution(
+        FilterInputs(image, basis, weight),
+        [block.first for block in plan.blocks],
+        [block.results for block in plan.blocks],
+        [block.length for block in plan.blocks],
+        elements,
     )
-    whole = Plan(batch_size, kernel.in_dim, kernel.out_dim, kernel.groups, kernel.num_features, axes, axes)
-    return whole.cheapest()
+    # what was cut last is the innermost of the batch
+    for place, (axis, block) in reversed(list(enumerate(zip(plan.axes, plan.blocks, strict=True), start=2))):
+        if block is not axis:
+            out = _joined(out, place, axis, block)
+    return out
+
+
+def _cut(image: Tensor, place: int, step: int) -> Tensor:
+    """Blocks of `step` points along one axis, as entries of the batch."""
+    lacking = -image.shape[place] % step
+    image = pad(image, (0, 0) * (image.ndim - 1 - place) + (0, lacking)).unflatten(place, (-1, step))
+    return image.movedim(place, 1).flatten(0, 1)
+
+
+def _joined(values: Tensor, place: int, axis: Axis, block: Axis) -> Tensor:
+    """The sum of what the blocks along one axis give, where results are wanted."""
+    step, overlap = block.signal, block.taps - 1
+    parts = values.unflatten(0, (-1, -(-axis.signal // step)))
+    parts = parts.movedim((1, place + 1), (-2, -1))  # (B, d_out, *other axes, blocks, S + k - 1)
+    own, beyond = parts.split([step, overlap], dim=-1)
+    later = pad(beyond, (0, step - overlap)).flatten(-2)
+    total = pad(own.flatten(-2), (0, step)) + pad(later, (step, 0))
+    ahead = axis.first + overlap
+    total = extend(total, (*((0, 0),) * (total.ndim - 3), (-ahead, ahead + axis.results - total.shape[-1])), "zeros")
+    return total.movedim(-1, place)

@@ -1,13 +1,13 @@
-"""Kernels of a few features of the displacement, on any points, a strip of queries at a time.
+"""Kernels of a few basis functions of the displacement, on any points, a strip of queries at a time.
 
 Legend
-    x_i, y_j   queries and keys                 φ_k, M_k   features and their matrices, k = 1 ... w
+    x_i, y_j   queries and keys                 φ_k, M_k   basis functions and their matrices, k = 1 ... w
     ω_j, m_ij  mass of a key, and of a pair
 
     v_i = Σ_j ω_j m_ij κ(x_i, y_j) u_j = Σ_k M_k S_ik,    S_ik = Σ_j m_ij φ_k(x_i - y_j) ω_j u_j
 
-
-Which keys the queries of a kernel of bounded reach can see, and strips of queries that see much the same keys."""
+Keys that a kernel of bounded reach cannot see are passed over: a strip holds queries that see much the same keys.
+"""
 
 import dataclasses
 from collections.abc import Iterator
@@ -112,9 +112,9 @@ def strips(
 @final
 @dataclasses.dataclass(frozen=True)
 class BasisTiled(Route[BasisFilter]):
-    """For `BasisFilter` kernels on any points: matrices after the integral, features computed anew backward.
+    """For `BasisFilter` kernels on any points: matrices after the integral, φ computed anew backward.
 
-    A pair costs its features, once for all batch entries that share their positions, and 2w d_in flops an entry:
+    A pair costs its φ, once for all batch entries that share their positions, and 2w d_in flops an entry:
     d_out times fewer than κ u needs. Memory is O(N d) and that of one strip, in which some queries meet the keys that
     they can see: keys after them all, for a causal kernel, and keys beyond the horizon are passed over. Sums are in
     float32 at least. Under the compiler, which knows no positions, no key is passed over.
@@ -142,9 +142,9 @@ class BasisTiled(Route[BasisFilter]):
         with torch.autocast(u.device.type, enabled=False):
             values = at_least_float32(u)
             values = values * kernel.measure(domain).to(values.dtype)[..., None]
-            weight = kernel.feature_weight().to(values.dtype)
+            weight = kernel.basis_weight().to(values.dtype)
             reach = reach_of(kernel, domain, asked)
-            sums = FeatureSums(kernel, domain, asked, reach)
+            sums = BasisSums(kernel, domain, asked, reach)
             values = sums.by_position(values)
             per_pair, per_query = len(values) * len(weight), len(weight) * values[:, :1].numel()
             rows = [
@@ -156,7 +156,7 @@ class BasisTiled(Route[BasisFilter]):
 
 
 @final
-class FeatureSums:
+class BasisSums:
     """One integral: its points in the order of their reach, and how a strip of it is computed.
 
     Batch entries that share all positions are computed together: P distinct sets of positions with E entries each.
@@ -187,23 +187,23 @@ class FeatureSums:
         return recomputed(self.kernel, self._integral, strip, values, weight)
 
     def _integral(self, strip: Strip, values: Tensor, weight: Tensor) -> Tensor:
-        features = self._features(strip).to(values.dtype)  # (P, nq, nk, w)
-        by_query = features.transpose(-1, -2).flatten(1, 2)  # (P, nq·w, nk)
+        basis = self._basis(strip).to(values.dtype)  # (P, nq, nk, w)
+        by_query = basis.transpose(-1, -2).flatten(1, 2)  # (P, nq·w, nk)
         sums = by_query @ values[:, strip.keys].flatten(2)  # S: (P, nq·w, E·d_in)
         groups = self.kernel.groups
         blocks = sums.unflatten(2, (values.shape[2], groups, -1)).unflatten(1, (-1, len(weight)))
         matrices = weight.unflatten(1, (groups, -1))
         return torch.einsum("pqkegi,kgoi->pqego", blocks, matrices).flatten(3)
 
-    def _features(self, strip: Strip) -> Tensor:
+    def _basis(self, strip: Strip) -> Tensor:
         """m φ, `(P, nq, nk, w)`."""
         queries, keys = self.query_pos[..., strip.queries, :], self.key_pos[..., strip.keys, :]
         displacement = self.domain.wrap(queries[..., :, None, :] - keys[..., None, :, :])
-        features = self.kernel.features_on(displacement, self.keys)
-        features = features if features.ndim == 4 else features[None]
+        basis = self.kernel.basis_on(displacement, self.keys)
+        basis = basis if basis.ndim == 4 else basis[None]
         if self.pairs is None:
-            return features
-        return features * self.pairs[:, strip.queries, strip.keys, None].to(features.dtype)
+            return basis
+        return basis * self.pairs[:, strip.queries, strip.keys, None].to(basis.dtype)
 
 
 def _ordered(values: Tensor, order: Tensor | None) -> Tensor:

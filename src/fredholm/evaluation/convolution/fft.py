@@ -7,7 +7,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, extend, fast_length
+from fredholm.evaluation.convolution.filtering import (
+    Filtering,
+    FilterRoute,
+    extend,
+    fast_length,
+    thinned,
+    with_constant,
+)
 from fredholm.kernels import Stationary
 from fredholm.kernels.arithmetic import at_least_float32
 
@@ -68,9 +75,7 @@ class FFT(FilterRoute[Stationary]):
         step = (1,) * len(lengths) if geometry.transposed else geometry.stride
         for axis, (m, r) in enumerate(zip(filtering.queries.shape, step, strict=True), start=2):
             out = out.narrow(axis, 0, (m - 1) * r + 1)
-            out = out[(slice(None),) * axis + (slice(None, None, r),)] if r > 1 else out
-        out = out.to(dtype)
-        return out if bias is None else out + bias.unflatten(0, (-1, *(1,) * len(lengths)))
+        return with_constant(thinned(out, step).to(dtype), bias)
 
 
 def _lengths(filtering: Filtering[Stationary]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:

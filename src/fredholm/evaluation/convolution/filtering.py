@@ -1,6 +1,4 @@
-"""What the routes of stationary kernels share: the signal as an image, the filter, and the signal beyond its grid.
-
-What the routes by the fast Fourier transform share."""
+"""What the routes of stationary kernels share: the signal as an image, the filter, and the signal beyond its grid."""
 
 import abc
 from typing import Generic, NamedTuple, TypeVar, final
@@ -13,20 +11,6 @@ from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.integral import Integral
 from fredholm.kernels import Stationary
 from fredholm.kernels.convolution.stationary import FilterGeometry
-
-
-def fast_length(least: int) -> int:
-    """The smallest number >= `least` without prime factors above 7."""
-    length = least
-    while True:
-        rest = length
-        for prime in (2, 3, 5, 7):
-            while rest % prime == 0:
-                rest //= prime
-        if rest == 1:
-            return length
-        length += 1
-
 
 S = TypeVar("S", bound=Stationary, covariant=True)
 
@@ -88,8 +72,7 @@ class FilterRoute(Route[S]):
         filtering = integral.once(as_filtering)
         if isinstance(filtering, str):
             raise ValueError(f"{self.name} refuses this integral: {filtering}")
-        uniform = domain.uniform_parts is not None and len(domain.uniform_parts) == 1
-        if not (kernel.counts_points and uniform and domain.mask is None):
+        if not (kernel.counts_points and domain.is_uniform and domain.mask is None):
             u = u * kernel.measure(domain).to(u.dtype)[..., None]
         image = u.unflatten(1, filtering.keys.shape).movedim(-1, 1)
         return self.filtered(image, filtering).flatten(2).transpose(1, 2)
@@ -105,3 +88,26 @@ def extend(image: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Te
             start = max(-lo, 0)
             image = image.narrow(axis, start, image.shape[axis] - start - max(-hi, 0))
     return image
+
+
+def thinned(image: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """Every r-th cell along each axis, from the first one on."""
+    return image[(slice(None), slice(None), *(slice(None, None, r) for r in stride))]
+
+
+def with_constant(image: Tensor, bias: Tensor | None) -> Tensor:
+    """The image plus a constant a channel, `(C,)`, if one is given."""
+    return image if bias is None else image + bias.unflatten(0, (-1, *(1,) * (image.ndim - 2)))
+
+
+def fast_length(least: int) -> int:
+    """The smallest number >= `least` without prime factors above 7, which transforms are fast at."""
+    length = least
+    while True:
+        rest = length
+        for prime in (2, 3, 5, 7):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return length
+        length += 1

@@ -6,7 +6,7 @@ from typing import final
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, extend
+from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, extend, with_constant
 from fredholm.kernels import Stationary
 
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
@@ -62,5 +62,4 @@ def _transposed(image: Tensor, filtering: Filtering[Stationary], bias: Tensor | 
         padding = tuple(lo for lo, _ in geometry.padding)
         return convolve(image, filtering.weight, bias, geometry.stride, padding, extra, groups, geometry.dilation)
     full = convolve(image, filtering.weight, None, geometry.stride, 0, 0, groups, geometry.dilation)
-    out = extend(full, tuple((-lo, -hi) for lo, hi in geometry.padding), "zeros")
-    return out if bias is None else out + bias.unflatten(0, (-1, *(1,) * len(cells)))
+    return with_constant(extend(full, tuple((-lo, -hi) for lo, hi in geometry.padding), "zeros"), bias)

@@ -1,8 +1,8 @@
-"""A filter made of few features, applied and differentiated in chunks of frequencies.
+"""A filter made of few basis functions, applied and differentiated in chunks of frequencies.
 
 Legend
     x, t         place of a result, and a tap                û, F u    spectrum of u at L points
-    φ_k(t), M_k  features and their matrices                 Ψ         Σ_k φ_k M_k
+    φ_k(t), M_k  basis functions, their matrices             Ψ         Σ_k φ_k M_k
     ḡ            gradient of g, which is v, u, φ or M        b         entry of the batch
 
     v(x)   = Σ_t Ψ(t) u(x + t),          v̂ = conj(Ψ̂) û
@@ -14,7 +14,7 @@ Only the spectra of u, v and the φ_k are ever whole: Ψ̂, with its d_out x d_i
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -24,19 +24,11 @@ from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.tiling import Workspace, ranges
 
 
-class Window(NamedTuple):
-    """Which results are wanted, and how long transforms are; each tuple has an entry an axis."""
-
-    first: tuple[int, ...]  # x of the first result
-    results: tuple[int, ...]  # how many
-    lengths: tuple[int, ...]  # L, at which no wanted result wraps round onto another
-
-
 class FilterInputs(NamedTuple):
     """What is filtered, and by what; all in one dtype."""
 
     image: Tensor  # u: (B, d_in, *n), B >= 1, the channels of a group side by side
-    features: Tensor  # φ: (w, *k)
+    basis: Tensor  # φ: (w, *k)
     weight: Tensor  # M: (w, d_out, d_in / groups)
 
 
@@ -47,19 +39,29 @@ class FilterOutputs(NamedTuple):
 
 
 @final
-class FeatureSpectra:
-    """One filter and one signal; `elements` entries of Ψ̂ make a chunk."""
+class BasisSpectra:
+    """One filter and one signal.
 
-    def __init__(self, inputs: FilterInputs, window: Window, elements: int) -> None:
-        image, features, weight = inputs
-        self.image, self.features, self.weight, self.window = image, features, weight, window
-        self.axes = tuple(range(-len(window.lengths), 0))
+    Args:
+        inputs: both.
+        first: x of the first result that is wanted, along each axis.
+        results: how many are wanted.
+        lengths: L, at which no wanted result wraps round onto another.
+        elements: entries of Ψ̂ in a chunk.
+    """
+
+    def __init__(
+        self, inputs: FilterInputs, first: list[int], results: list[int], lengths: list[int], elements: int
+    ) -> None:
+        self.image, self.basis, self.weight = image, basis, weight = inputs
+        self.first, self.results, self.lengths = first, results, lengths
+        self.axes = tuple(range(-len(lengths), 0))
         self.inner = weight.shape[2]
         self.groups = image.shape[1] // self.inner
         self.outer = weight.shape[1] // self.groups
         self.mixing = weight.flatten(1).t()  # (d_out·i, w)
         self.chunk = max(1, elements // len(self.mixing))
-        self.response = self._transformed(features)  # φ̂: (w, F)
+        self.response = self._transformed(basis)  # φ̂: (w, F)
         self._real = Workspace(image)
         self._complex = Workspace(self.response)
 
@@ -74,7 +76,7 @@ class FeatureSpectra:
         return self._wanted(self._by_place(out.conj_physical_()))
 
     def plain(self) -> Tensor:
-        """v in differentiable operations, one feature's share after the other."""
+        """v in differentiable operations, the share of one basis function after the other."""
         signal = self._transformed(self.image).unflatten(1, (self.groups, self.inner))  # (B, groups, i, F)
         matrices = self.weight.unflatten(1, (self.groups, self.outer)).to(signal.dtype)
         out = torch.zeros_like(signal[:, :, :1])
@@ -87,7 +89,7 @@ class FeatureSpectra:
         upstream = self._by_frequency(self._placed(grad))
         count, batch = len(upstream), upstream.shape[-1]
         to_image = upstream.new_empty(count, self.groups, self.inner, batch) if "image" in wanted else None
-        to_features = torch.empty_like(self.response) if "features" in wanted else None
+        to_basis = torch.empty_like(self.response) if "basis" in wanted else None
         to_weight = torch.zeros_like(self.mixing) if "weight" in wanted else None
         signal = self._by_frequency(self.image) if wanted - {"image"} else None
         for at in self._chunks():
@@ -95,14 +97,14 @@ class FeatureSpectra:
                 _product(self._filters(at).mT, upstream[at], to_image[at])
             if signal is not None:
                 products = _pairs(upstream[at].conj_physical_(), signal[at])
-                self._collect(products.flatten(1), at, to_features, to_weight)
+                self._collect(products.flatten(1), at, to_basis, to_weight)
         found = {}
         if to_image is not None:
             found["image"] = self._cut(self._by_place(to_image), self.image.shape[2:])
-        if to_features is not None:
-            found["features"] = self._cut(self._restored(to_features), self.features.shape[1:])
+        if to_basis is not None:
+            found["basis"] = self._cut(self._restored(to_basis), self.basis.shape[1:])
         if to_weight is not None:
-            found["weight"] = to_weight.t().reshape(self.weight.shape) / math.prod(self.window.lengths)
+            found["weight"] = to_weight.t().reshape(self.weight.shape) / math.prod(self.lengths)
         return found
 
     def _chunks(self) -> Iterator[slice]:
@@ -128,12 +130,12 @@ class FeatureSpectra:
         flat = spectrum.flatten(1).t().contiguous()
         return self._restored(flat).unflatten(0, (-1, spectrum.shape[-1])).transpose(0, 1)
 
-    def _collect(self, products: Tensor, at: slice, to_features: Tensor | None, to_weight: Tensor | None) -> None:
+    def _collect(self, products: Tensor, at: slice, to_basis: Tensor | None, to_weight: Tensor | None) -> None:
         """Adds to F φ̄ and to L M̄ what F Ψ̄ at some frequencies, `(f, d_out·i)`, gives."""
         entries = self._complex.take("entries", products.shape[1], len(products)).copy_(products.t())
         parts = torch.view_as_real(entries).flatten(1)
-        if to_features is not None:
-            to_features[:, at] = torch.view_as_complex((self.mixing.t() @ parts).unflatten(1, (-1, 2)))
+        if to_basis is not None:
+            to_basis[:, at] = torch.view_as_complex((self.mixing.t() @ parts).unflatten(1, (-1, 2)))
         if to_weight is not None:
             # a real signal's spectrum is stored by half: what has a mirror image counts twice
             response = torch.view_as_real(self.response[:, at] * self._multiplicity(at)).flatten(1)
@@ -141,33 +143,33 @@ class FeatureSpectra:
 
     def _multiplicity(self, at: slice) -> Tensor:
         """How often each stored frequency occurs in the whole spectrum, `(f,)`."""
-        length = self.window.lengths[-1]
+        length = self.lengths[-1]
         half = torch.arange(at.start, at.stop, device=self.image.device) % (length // 2 + 1)
         return torch.where((half == 0) | (2 * half == length), 1.0, 2.0).to(self.image.dtype)
 
     def _transformed(self, values: Tensor) -> Tensor:
         """`(…, *n)` to its spectrum `(…, F)`."""
-        return torch.fft.rfftn(values, self.window.lengths, self.axes).flatten(-len(self.axes))
+        return torch.fft.rfftn(values, self.lengths, self.axes).flatten(-len(self.axes))
 
     def _restored(self, spectrum: Tensor) -> Tensor:
         """`(…, F)` to values at L points an axis."""
-        *outer, last = self.window.lengths
-        return torch.fft.irfftn(spectrum.unflatten(-1, (*outer, last // 2 + 1)), self.window.lengths, self.axes)
+        *outer, last = self.lengths
+        return torch.fft.irfftn(spectrum.unflatten(-1, (*outer, last // 2 + 1)), self.lengths, self.axes)
 
     def _placed(self, grad: Tensor) -> Tensor:
         """v̄ on the circle of the transforms, where result x has place x modulo L."""
-        shape = (*grad.shape[: -len(self.axes)], *self.window.lengths)
+        shape = (*grad.shape[: -len(self.axes)], *self.lengths)
         padded = grad.new_zeros(shape)
-        self._cut(padded, self.window.results).copy_(grad)
-        return padded.roll(self.window.first, self.axes) if any(self.window.first) else padded
+        self._cut(padded, self.results).copy_(grad)
+        return padded.roll(self.first, self.axes) if any(self.first) else padded
 
     def _wanted(self, values: Tensor) -> Tensor:
         """The results, out of the circle."""
-        if any(self.window.first):
-            values = values.roll([-first for first in self.window.first], self.axes)
-        return self._cut(values, self.window.results)
+        if any(self.first):
+            values = values.roll([-first for first in self.first], self.axes)
+        return self._cut(values, self.results)
 
-    def _cut(self, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    def _cut(self, values: Tensor, shape: Sequence[int]) -> Tensor:
         """The first entries along each axis."""
         for axis, extent in zip(self.axes, shape, strict=True):
             values = values.narrow(axis, 0, extent)
@@ -190,31 +192,21 @@ def _pairs(above: Tensor, below: Tensor) -> Tensor:
     return torch.bmm(above.flatten(0, 1), below.flatten(0, 1).mT).unflatten(0, above.shape[:2])
 
 
-def _spectra(
-    inputs: FilterInputs, first: list[int], results: list[int], lengths: list[int], elements: int
-) -> FeatureSpectra:
-    return FeatureSpectra(inputs, Window(tuple(first), tuple(results), tuple(lengths)), elements)
-
-
-def _forward(
+def _filtered(
     inputs: FilterInputs, first: list[int], results: list[int], lengths: list[int], elements: int
 ) -> FilterOutputs:
-    return FilterOutputs(_spectra(inputs, first, results, lengths, elements).forward().contiguous())
+    return FilterOutputs(BasisSpectra(inputs, first, results, lengths, elements).forward().contiguous())
 
 
-def _like(
-    inputs: FilterInputs, first: list[int], results: list[int], lengths: list[int], elements: int
-) -> FilterOutputs:
-    return FilterOutputs(inputs.image.new_empty(inputs.image.shape[0], inputs.weight.shape[1], *results))
-
-
-feature_convolution = Operator(
-    "feature_convolution",
+basis_convolution = Operator(
+    "basis_convolution",
     FilterInputs,
     FilterOutputs,
-    _forward,
-    _like,
-    lambda inputs, _, grads, wanted, *options: _spectra(inputs, *options).backward(grads.out, wanted),
-    plain=lambda inputs, *options: (_spectra(inputs, *options).plain(),),
+    _filtered,
+    lambda inputs, _, results, *others: FilterOutputs(
+        inputs.image.new_empty(inputs.image.shape[0], inputs.weight.shape[1], *results)
+    ),
+    lambda inputs, _, grads, wanted, *options: BasisSpectra(inputs, *options).backward(grads.out, wanted),
+    plain=lambda inputs, *options: (BasisSpectra(inputs, *options).plain(),),
 )
-"""v. Its options: the fields of `Window`, as lists, and the entries of Ψ̂ in a chunk."""
+"""v. Its options are those of `BasisSpectra`."""

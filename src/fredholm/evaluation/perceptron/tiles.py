@@ -59,7 +59,7 @@ class Block(NamedTuple):
     @property
     def size(self) -> int:
         """Number of grid points; 0 without a grid."""
-        return int(torch.Size(self.shape).numel()) if self.shape else 0
+        return math.prod(self.shape) if self.shape else 0
 
     @property
     def row(self) -> int:
@@ -145,6 +145,11 @@ class FirstLayer:
         t, geo, n_q, n_k = self.t, self.geometry(b), length(q), length(k)
         key_bias = self.key_bias[geo, None, :, k]
         rest = self.workspace.take("relative", length(geo), n_q, self.width, n_k)
+        if in_block and n_q == n_k == self.block.size:
+            shape = self.block.shape
+            out = rest.unflatten(1, shape).unflatten(-1, shape)
+            torch.add(key_bias.view(-1, *[1] * len(shape), self.width, *shape), self.whole(), out=out)
+            return rest
         if in_block:
             for rows, window in self.lines(self.windows, q, k):
                 cells = window.shape[2:]
@@ -162,6 +167,13 @@ class FirstLayer:
         if t.key_phase is not None:
             rest.view(length(geo), -1, n_k).baddbmm_(self.rotated(geo, q), t.key_phase[geo, k].mT)
         return rest
+
+    def whole(self) -> Tensor:
+        """What the table holds for all queries and keys of the grid, `(*query cells, w, *key cells)`."""
+        windows, axes = self.windows, len(self.block.shape)
+        for axis, cells in enumerate(self.block.shape[:-1]):
+            windows = windows.unfold(2 + axis, cells, 1)
+        return windows.permute(*range(2, axes + 1), 0, 1, *range(axes + 2, 2 * axes + 1), axes + 1)
 
     def lines(self, windows: Tensor, q: slice, k: slice) -> Iterator[tuple[slice, Tensor]]:
         """Runs of queries along one grid line, and what an unfolded table holds for them, `(n, w, *key cells)`.

@@ -45,7 +45,7 @@ class LongConvolution(Route[DiagonalRecurrence]):
         with torch.autocast(u.device.type, enabled=False):
             value = u.to(form.steps.dtype)
             some = None
-            if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+            if not domain.is_uniform:
                 mass = kernel.measure(domain).to(value.dtype)[..., None]
                 value, some = value * mass, mass.cumsum(-2) > 0
             if u.numel() == 0:

@@ -188,7 +188,7 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
         domain, reasons = integral.domain, []
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
-        if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+        if not domain.is_uniform:
             reasons.append("a cell does not weigh its point, and the measure was given")
         return reasons
 

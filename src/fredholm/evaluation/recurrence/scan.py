@@ -125,6 +125,6 @@ class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
 def _weighed(u: Tensor, kernel: Kernel, domain: Domain, dtype: torch.dtype) -> Tensor:
     """What is integrated: the signal, or [u; 1], times the mass of its points."""
     value = u.to(dtype)
-    if domain.mask is None and domain.uniform_parts is not None and len(domain.uniform_parts) == 1:
+    if domain.mask is None and domain.is_uniform:
         return value
     return value * kernel.measure(domain).to(dtype)[..., None]

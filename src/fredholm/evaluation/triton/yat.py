@@ -130,7 +130,7 @@ def yat_forward_kernel(
 def _by_score(
     dot, distance, weight, by_density, reference, share_of_total, delta, POWER: tl.constexpr
 ):  # fmt: skip
-    """The density a, and G; see the legend of `yat_sums/backward.py`."""
+    """The density a, and G; see the legend of `attention/sums/backward.py`."""
     score = tl.where(weight > 0, dot * dot / distance, 0.0)
     numerator = _numerator(score, reference, POWER)
     by_share = (by_density - delta) * share_of_total

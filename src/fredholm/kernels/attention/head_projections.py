@@ -84,7 +84,7 @@ class HeadProjections(nn.Module):
         return self._heads(nn.functional.linear(value, self.value_weight, self.value_bias), self.num_kv_heads)
 
     def _heads(self, projected: Tensor, count: int) -> Tensor:
-        return projected.unflatten(-1, (count, self.head_dim)).transpose(1, 2)
+        return projected.view(*projected.shape[:2], count, self.head_dim).transpose(1, 2)
 
     def extra_repr(self) -> str:
         """The sizes that `print(module)` shows."""

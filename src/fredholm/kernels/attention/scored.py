@@ -14,6 +14,7 @@ is all that a tiled route needs: slopes are taken of it, unless `pull` gives the
 
 import abc
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -33,11 +34,13 @@ class Score(Numbered, abc.ABC):
     Attributes:
         reads_distance: whether s depends on ‖q - k‖² beside q·k.
         is_nonnegative: whether s >= 0, as most normalisers need.
+        is_homogeneous: whether c q, c > 0, has c times the score of q.
         dot_gain, distance_gain: factors that the two slopes of `pull` leave out.
     """
 
     reads_distance: ClassVar[bool] = False
     is_nonnegative: ClassVar[bool] = False
+    is_homogeneous: ClassVar[bool] = False
     dot_gain: ClassVar[float] = 1.0
     distance_gain: ClassVar[float] = 1.0
 
@@ -85,8 +88,12 @@ def _autograd() -> Iterator[None]:
         yield
 
 
+@final
+@dataclasses.dataclass(frozen=True)
 class Dot(Score):
     """s = q·k."""
+
+    is_homogeneous = True
 
     def value(self, dot: Tensor, distance: Tensor | None, *numbers: Tensor) -> Tensor:
         """See `Score.value`."""

@@ -21,6 +21,7 @@ normalisers other than softmax, biases, heads that share keys and values, rotary
 that enter the numerator and the sum below it.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self, final
@@ -190,6 +191,7 @@ class UnitScale(nn.Module):
 
 
 @final
+@dataclasses.dataclass(frozen=True)
 class YatScore(Score):
     """s = (q·k + b)² / (‖q - k‖² + ε), of which r = (q·k + b) / (‖q - k‖² + ε) gives both slopes: 2 r and -r²."""
 

@@ -1,8 +1,8 @@
-"""Stationary kernels that are a sum of a few features of the displacement.
+"""Stationary kernels that are a sum of a few basis functions of the displacement.
 
 Legend
     x, y       query and key position, s coordinates        φ_k    w scalar functions of x - y
-    M_k        one d_out x d_in matrix a feature, block-diagonal in g groups of channels
+    M_k        one d_out x d_in matrix each, block-diagonal in g groups of channels
 
     κ(x, y) = Σ_k φ_k(x - y) M_k                 so that ∫ κ(x, y) u(y) dμ(y) = Σ_k M_k ∫ φ_k(x - y) u(y) dμ(y)
     W_t = κ(h (first + lo - t))                  its filter between two regular grids, spacing h, at tap t
@@ -36,16 +36,16 @@ class BasisFilter(Stationary):
     Attributes:
         groups: channel groups that do not mix.
         horizon: κ = 0 where a coordinate of x - y is as large as this or larger; None: it reaches over the whole input.
-        num_features: w.
+        num_basis: w.
     """
 
     horizon: float | None
-    num_features: int
+    num_basis: int
     reads_query = False
     counts_points = True
 
     @abc.abstractmethod
-    def features(self, displacement: Tensor) -> Tensor:
+    def basis(self, displacement: Tensor) -> Tensor:
         """φ at displacements x - y, `(..., s)`: `(..., w)`, in at least float32.
 
         0 where κ vanishes: beyond the horizon, and where y comes after x for a causal kernel (two points at one time
@@ -53,24 +53,24 @@ class BasisFilter(Stationary):
         """
 
     @abc.abstractmethod
-    def feature_weight(self) -> Tensor:
+    def basis_weight(self) -> Tensor:
         """M, `(w, d_out, d_in / groups)`; a kernel with weight dropout draws its mask here, once a call."""
 
-    def features_on(self, displacement: Tensor, keys: GridBlock | None) -> Tensor:
+    def basis_on(self, displacement: Tensor, keys: GridBlock | None) -> Tensor:
         """φ at displacements from keys that all lie on one regular grid, `keys`; None: on none.
 
-        `features`, unless a kernel that smooths itself on grids finer than those of its training overrides it.
+        `basis`, unless a kernel that smooths itself on grids finer than those of its training overrides it.
         """
-        return self.features(displacement)
+        return self.basis(displacement)
 
     @final
-    def lattice_features(self, keys: GridBlock, queries: GridBlock) -> Tensor:
+    def lattice_basis(self, keys: GridBlock, queries: GridBlock) -> Tensor:
         """φ at the taps of `filter_geometry`, `(*size, w)`.
 
         Raises:
             ValueError: where there is no filter between the two grids.
         """
-        return self.features_on(self._tap_displacements(keys, queries), keys)
+        return self.basis_on(self._tap_displacements(keys, queries), keys)
 
     @final
     def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | None:
@@ -124,28 +124,28 @@ class BasisFilter(Stationary):
     @final
     def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:
         """See `Stationary.filter_weight`."""
-        return self._weigh(self.lattice_features(keys, queries)).movedim((-2, -1), (0, 1))
+        return self._weigh(self.lattice_basis(keys, queries)).movedim((-2, -1), (0, 1))
 
     @final
     def values(self, displacement: Tensor) -> Tensor:
         """κ at displacements `(..., s)`, without the zeros between groups: `(..., d_out, d_in / groups)`."""
-        return self._weigh(self.features(displacement))
+        return self._weigh(self.basis(displacement))
 
-    def _weigh(self, features: Tensor) -> Tensor:
+    def _weigh(self, basis: Tensor) -> Tensor:
         """Σ_k φ_k M_k, `(..., d_out, d_in / groups)`, in the parameters' dtype."""
-        weight = self.feature_weight()
+        weight = self.basis_weight()
         like = next(self.parameters(), weight)
-        with torch.autocast(features.device.type, enabled=False):
-            dtype = torch.promote_types(features.dtype, weight.dtype)
-            return torch.tensordot(features.to(dtype), weight.to(dtype), dims=1).to(like.dtype)
+        with torch.autocast(basis.device.type, enabled=False):
+            dtype = torch.promote_types(basis.dtype, weight.dtype)
+            return torch.tensordot(basis.to(dtype), weight.to(dtype), dims=1).to(like.dtype)
 
     @final
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
-        """κ, `(B, Nq, N, d_out, d_in)`: features of the displacement times M, pair by pair; see `Kernel.matrix`."""
+        """κ, `(B, Nq, N, d_out, d_in)`: the basis at the displacement times M, pair by pair; see `Kernel.matrix`."""
         at = domain if query_domain is None else query_domain
-        blocks = self._weigh(self.features_on(domain.displacement(at.pos), whole_grid(domain))).to(u.dtype)
+        blocks = self._weigh(self.basis_on(domain.displacement(at.pos), whole_grid(domain))).to(u.dtype)
         blocks = blocks.unflatten(-2, (self.groups, -1))  # (..., g, d_out / g, d_in / g)
         same = torch.eye(self.groups, dtype=blocks.dtype, device=blocks.device)
         kappa = torch.einsum("...goi,gf->...gofi", blocks, same).flatten(-2, -1).flatten(-3, -2)

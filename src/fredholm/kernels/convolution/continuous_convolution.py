@@ -4,7 +4,7 @@ Legend
     x, y       query and key position, s coordinates       S       longest extent in training, an axis each
     δ          place of x - y in the range of training     h       the network's last hidden layer, n units
 
-    κ(x, y) = ψ(δ),  ψ(δ) = W h(δ) + b             features φ = [h; 1], M = [W, b], w = n + 1
+    κ(x, y) = ψ(δ),  ψ(δ) = W h(δ) + b             basis φ = [h; 1], M = [W, b], w = n + 1
     δ = (x - y) / S in [-1, 1]                     centred
     δ = 2 (x - y) / S - 1 in [-1, 1]               causal: κ = 0 where y comes after x
 
@@ -215,7 +215,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
             spread_bias=spread_bias,
             layer_norm=layer_norm,
         )
-        self.num_features = width + 1
+        self.num_basis = width + 1
         self.output_layer = self._output_layer()
 
     def _output_layer(self) -> WeightNormalised:
@@ -228,12 +228,12 @@ class ContinuousConvolution(BasisFilter, Stateful):
         weight = torch.empty(self.out_dim * inputs, self.network.width).uniform_(-bound, bound)
         return WeightNormalised(weight, torch.zeros(self.out_dim * inputs))
 
-    def features(self, displacement: Tensor) -> Tensor:
-        """See `BasisFilter.features`: φ = [h; 1], `(..., w)`, 0 where κ vanishes."""
-        return self.features_on(displacement, None)
+    def basis(self, displacement: Tensor) -> Tensor:
+        """See `BasisFilter.basis`: φ = [h; 1], `(..., w)`, 0 where κ vanishes."""
+        return self.basis_on(displacement, None)
 
-    def features_on(self, displacement: Tensor, keys: GridBlock | None) -> Tensor:
-        """See `BasisFilter.features_on`: with `smoothing`, Σ_t G_t h(δ + t) on a grid finer than in training."""
+    def basis_on(self, displacement: Tensor, keys: GridBlock | None) -> Tensor:
+        """See `BasisFilter.basis_on`: with `smoothing`, Σ_t G_t h(δ + t) on a grid finer than in training."""
         wide = at_least_float32(displacement)
         reached = self._reaches(wide)[..., None]
         wide = torch.where(reached, wide, 0.0)  # so that nothing beyond the reach overflows
@@ -263,8 +263,8 @@ class ContinuousConvolution(BasisFilter, Stateful):
             within = within & (displacement.abs() < self.horizon - tolerance)
         return within.all(-1)
 
-    def feature_weight(self) -> Tensor:
-        """See `BasisFilter.feature_weight`: M = [W, b], `(w, d_out, d_in / groups)`, in at least float32."""
+    def basis_weight(self) -> Tensor:
+        """See `BasisFilter.basis_weight`: M = [W, b], `(w, d_out, d_in / groups)`, in at least float32."""
         layer = self.output_layer
         weight = torch.cat([layer.weight, layer.bias[:, None].to(layer.weight.dtype)], dim=1)
         weight = nn.functional.dropout(weight, self.weight_dropout, self.training)
@@ -311,9 +311,9 @@ class ContinuousConvolution(BasisFilter, Stateful):
         kept = slice(None) if self.horizon is None else slice(1, None)
         signal = torch.cat([signal[:, kept], u[:, None].to(signal.dtype)], dim=1)
         times = torch.cat([times[:, kept], now[:, None]], dim=1)
-        features, weight = self.features((now[:, None] - times)[..., None]), self.feature_weight()
+        basis, weight = self.basis((now[:, None] - times)[..., None]), self.basis_weight()
         with torch.autocast(u.device.type, enabled=False):
-            sums = torch.einsum("bkw,bki->bwi", features, signal.to(features.dtype)).unflatten(2, (self.groups, -1))
+            sums = torch.einsum("bkw,bki->bwi", basis, signal.to(basis.dtype)).unflatten(2, (self.groups, -1))
             out = torch.einsum("bwgi,wgoi->bgo", sums, weight.to(sums.dtype).unflatten(1, (self.groups, -1)))
         return out.flatten(1).to(u.dtype), (signal, times)
 

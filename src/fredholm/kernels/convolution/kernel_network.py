@@ -1,4 +1,4 @@
-"""The small network that draws a kernel: positions to features.
+"""The small network that draws a kernel: positions to the values of a basis.
 
 Legend
     x          position in [-1, 1]^s             h^l    hidden layer l = 1, 2, h^0 = x
@@ -85,7 +85,7 @@ KernelActivation = Literal["sine", "relu", "leaky_relu", "swish"]
 
 @final
 class KernelNetwork(nn.Module):
-    """Two hidden layers: `(..., s)` positions in [-1, 1]^s to `(..., width)` features.
+    """Two hidden layers: `(..., s)` positions in [-1, 1]^s to `(..., width)` basis functions there.
 
     Everything is computed in at least float32, under autocast too: a phase of hundreds of radians has no digits left in
     bfloat16.

@@ -38,17 +38,18 @@ from torch import Tensor
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
 from fredholm.kernels.attention.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
+from fredholm.kernels.attention.scored import Dot
 from fredholm.kernels.heads import each_query_head
 from fredholm.kernels.kernel import State, Stateful
 from fredholm.kernels.neumann.discount import Discount
 from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm
-from fredholm.kernels.neumann.neumann import HopActivation, HopForm, Neumann
+from fredholm.kernels.neumann.neumann import HopForm, Neumann
 
 
 class FactorisedNeumann(Neumann):
     """Marker: a series of hops with scores φ_i·ψ_j >= 0, so that sums over the points come before the query.
 
-    `activation` is "identity", and `norm` is `FrobeniusNorm` or `RowNorm`.
+    `score` is `Dot`, and `norm` is `FrobeniusNorm` or `RowNorm`.
     """
 
     @abc.abstractmethod
@@ -87,7 +88,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
 
     pos_dim = None
     sees_simultaneous = True
-    activation: HopActivation = "identity"
+    score = Dot()
 
     def __init__(
         self,

@@ -19,11 +19,15 @@ from torch import Tensor
 from fredholm._settings import refuse_idle
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.head_projections import HeadProjections, check_heads
+from fredholm.kernels.attention.scored import Score
 from fredholm.kernels.heads import each_query_head
 from fredholm.kernels.kernel import State, Stateful
 from fredholm.kernels.neumann.discount import Discount
 from fredholm.kernels.neumann.hop_norms import FrobeniusNorm, HopNorm, RowNorm
-from fredholm.kernels.neumann.neumann import HopActivation, HopForm, Neumann, activate_hop, check_radius
+from fredholm.kernels.neumann.neumann import Absolute, Gelu, HopForm, Neumann, Relu, check_radius
+
+ACTIVATIONS: dict[str, Score] = {"relu": Relu(), "gelu": Gelu(), "abs": Absolute()}
+"""φ, by name."""
 
 
 @final
@@ -64,7 +68,7 @@ class InfiniteAttention(Neumann, Stateful):
         *,
         num_kv_heads: int | None = None,
         form: Literal["resolvent", "hop"] = "resolvent",
-        activation: HopActivation = "relu",
+        activation: Literal["relu", "gelu", "abs"] = "relu",
         normaliser: Literal["frobenius", "rows"] | HopNorm = "frobenius",
         gamma: float | Sequence[float] = 0.7,
         learn_gamma: bool = False,
@@ -76,7 +80,7 @@ class InfiniteAttention(Neumann, Stateful):
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         check_heads("kernels.InfiniteAttention", embed_dim, num_heads, num_kv_heads)
         _check_choice("form", form, ("resolvent", "hop"))
-        _check_choice("activation", activation, ("relu", "gelu", "abs"))
+        _check_choice("activation", activation, tuple(ACTIVATIONS))
         if not isinstance(normaliser, HopNorm):
             _check_choice("normaliser", normaliser, ("frobenius", "rows"))
             normaliser = FrobeniusNorm() if normaliser == "frobenius" else RowNorm()
@@ -92,7 +96,7 @@ class InfiniteAttention(Neumann, Stateful):
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, head_dim, bias=bias
         )
         self.discount = Discount(gamma, num_heads, learn_gamma) if form == "resolvent" else None
-        self.activation, self.norm = activation, normaliser
+        self.activation, self.score, self.norm = activation, ACTIVATIONS[activation], normaliser
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
         self.scale = head_dim**-0.5 if scale is None else scale
@@ -130,7 +134,7 @@ class InfiniteAttention(Neumann, Stateful):
         with torch.autocast(u.device.type, enabled=False):
             wide = state[1].dtype
             query, value = form.query.to(wide), form.value.to(wide)
-            scores = activate_hop(query @ each_query_head(keys.to(wide), self.num_heads).mT, self.activation)
+            scores = self.score.value(query @ each_query_head(keys.to(wide), self.num_heads).mT, None)
             norm = self.norm.following(scores, state[2])
             hop = divided(scores, norm[..., None, None])  # (B, H, 1, n)
             if self.discount is None:

@@ -48,7 +48,10 @@ class CentralForm(NamedTuple):
 
 
 class CentralQueries(ValueMixing):
-    """Marker: κ(x, y) = γ a(y) V, whatever x: the points are pooled once for all queries, head by head."""
+    """Marker: κ(x, y) = γ a(y) V, whatever x: the points are pooled once for all queries, head by head.
+
+    Pair weights are of the measure alone: they multiply a, which is made of all points, and do not enter it.
+    """
 
     @abc.abstractmethod
     def central_form(self) -> CentralForm:
@@ -66,16 +69,7 @@ class CentralQueries(ValueMixing):
 
     @final
     def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
-        """γ a, the same in every row; see `ValueMixing.density`.
-
-        Raises:
-            ValueError: on pair weights.
-        """
-        if domain.pair_bias is not None:
-            raise ValueError(
-                f"{type(self).__name__}: the weights of points are the same for all queries, and the domain weighs "
-                "pairs (Domain.weigh_pairs); hide points by a mask, or use kernels.InfiniteAttention"
-            )
+        """γ a, the same in every row, whatever pairs weigh; see `ValueMixing.density`."""
         num_queries = (domain if query_domain is None else query_domain).num_points
         form, wide = self.central_form(), torch.promote_types(u.dtype, torch.float32)
         q = torch.einsum("bnc,hdc->bhnd", self.multiplicand(u), form.weight.to(u.dtype)).to(wide)

@@ -17,7 +17,9 @@ values, and there are a measure, masks, pair weights, causality and other querie
 """
 
 import abc
-from typing import Literal, NamedTuple, final
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -25,14 +27,52 @@ from torch import Tensor
 from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.attention.scored import Score
 from fredholm.kernels.attention.value_mixing import ValueMixing
 from fredholm.kernels.heads import each_query_head
 from fredholm.kernels.neumann.discount import Discount
 from fredholm.kernels.neumann.hop_norms import HopNorm, HopScores
 from fredholm.kernels.solve_each import solve_each
 
-HopActivation = Literal["relu", "gelu", "abs", "identity"]
-"""φ: what makes scores of a hop of dot products; "identity" where these are >= 0 already."""
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Relu(Score):
+    """s = max(q·k, 0)."""
+
+    is_nonnegative = True
+    is_homogeneous = True
+
+    def value(self, dot: Tensor, distance: Tensor | None, *numbers: Tensor) -> Tensor:
+        """See `Score.value`."""
+        return dot.relu()
+
+    def pull(self, kept: Any, grad: Tensor, numbers: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        """See `Score.pull`; 0 at the corner."""
+        return grad.masked_fill_(kept[0] <= 0, 0.0), None, []
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Absolute(Score):
+    """s = |q·k|."""
+
+    is_nonnegative = True
+    is_homogeneous = True
+
+    def value(self, dot: Tensor, distance: Tensor | None, *numbers: Tensor) -> Tensor:
+        """See `Score.value`."""
+        return dot.abs()
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Gelu(Score):
+    """s = q·k Φ(q·k), Φ the normal distribution; scores may be negative."""
+
+    def value(self, dot: Tensor, distance: Tensor | None, *numbers: Tensor) -> Tensor:
+        """See `Score.value`."""
+        return dot * normal_distribution(dot)
 
 
 class HopForm(NamedTuple):
@@ -50,7 +90,7 @@ class Neumann(ValueMixing):
     Multiplying the measure by a constant changes nothing. Where a norm is 0 there is no hop: the integral is 0.
 
     Attributes:
-        activation: φ.
+        score: φ of s, of dot products.
         norm: c.
         discount: γ; None: κ is one hop, without it.
     """
@@ -58,7 +98,7 @@ class Neumann(ValueMixing):
     reads_query = True
     is_pairwise = False  # a chain passes through all points
     holds_pair_weights = True
-    activation: HopActivation
+    score: Score
     norm: HopNorm
     discount: Discount | None
 
@@ -118,19 +158,10 @@ class Neumann(ValueMixing):
         """φ m, `(B, H, Nq, N)`, 0 where hidden."""
         visible = self.visible(domain, query_domain)
         keys = each_query_head(key.to(dtype), query.shape[1])
-        scores = activate_hop(query.to(dtype) @ keys.mT, self.activation)
+        scores = self.score.value(query.to(dtype) @ keys.mT, None)
         if domain.pair_weights is not None:
             scores = scores * domain.pair_weights.to(dtype)
         return torch.where(visible, scores, 0.0)
-
-
-def activate_hop(scores: Tensor, activation: HopActivation) -> Tensor:
-    """φ of scores."""
-    if activation == "identity":
-        return scores
-    if activation == "gelu":
-        return scores * normal_distribution(scores)
-    return scores.relu() if activation == "relu" else scores.abs()
 
 
 def normal_distribution(x: Tensor) -> Tensor:

@@ -39,8 +39,12 @@ def phases(pos: Tensor, frequencies: Tensor) -> Tensor:
     left in bfloat16.
     """
     dtype = torch.promote_types(pos.dtype, torch.float32)
-    # a product and a sum, because autocast would take a matrix product to low precision
-    return 2 * math.pi * (pos.to(dtype)[..., None, :] * frequencies.to(dtype)).sum(-1)
+    coordinates, waves = pos.to(dtype)[..., None].unbind(-2), frequencies.to(dtype).unbind(-1)
+    # products and sums, because autocast would take a matrix product to low precision
+    theta = coordinates[0] * waves[0]
+    for x, wave in zip(coordinates[1:], waves[1:], strict=True):
+        theta = theta + x * wave
+    return 2 * math.pi * theta
 
 
 def fourier_features(pos: Tensor, frequencies: Tensor) -> Tensor:
@@ -309,10 +313,6 @@ class MLP(PairwiseMLP, MultiHead):
         query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
         query_bias = self.input_bias[:, None].expand(1, -1, query_domain.num_points, -1)
         key_bias = self.input_bias.new_zeros(1, *self.input_bias.shape[:1], domain.num_points, self.width)
-        if "query_position" in columns:
-            query_bias = query_bias + _project(self._lift(query_pos), columns["query_position"])
-        if "key_position" in columns:
-            key_bias = key_bias + _project(self._lift(key_pos), columns["key_position"])
         sin_weight = cos_weight = query_phase = key_phase = None
         if "relative_position" in columns and not wraps:
             if self.num_frequencies:
@@ -322,6 +322,12 @@ class MLP(PairwiseMLP, MultiHead):
             else:
                 query_bias = query_bias + _project(query_pos.to(dtype), columns["relative_position"])
                 key_bias = key_bias - _project(key_pos.to(dtype), columns["relative_position"])
+        if "query_position" in columns:
+            lifted = self._lift(query_pos) if query_phase is None else query_phase
+            query_bias = query_bias + _project(lifted, columns["query_position"])
+        if "key_position" in columns:
+            lifted = self._lift(key_pos) if key_phase is None else key_phase
+            key_bias = key_bias + _project(lifted, columns["key_position"])
         distance = columns.get("distance")
         return PairwiseForm(
             query_bias=query_bias,
@@ -356,10 +362,11 @@ class MLP(PairwiseMLP, MultiHead):
             displacement = wrapped(displacement)
         table = self.input_bias.new_zeros(*self.input_bias.shape, *displacement.shape[:-1])
         if "relative_position" in columns and (self.num_frequencies or block.periodic):
-            table = table + torch.einsum("gwf,...f->gw...", columns["relative_position"], self._lift(displacement))
+            lifted = self._lift(displacement).flatten(0, -2)
+            table = table + (columns["relative_position"] @ lifted.mT).unflatten(-1, displacement.shape[:-1])
         if "distance" in columns:
-            distance = _norm(displacement).to(table.dtype)[..., None]
-            table = table + torch.einsum("gwf,...f->gw...", columns["distance"], distance)
+            weight = columns["distance"].view(*self.input_bias.shape, *[1] * len(block.shape))
+            table = table + weight * _norm(displacement).to(table.dtype)
         return table
 
     def extra_repr(self) -> str:
@@ -381,7 +388,8 @@ def _group_sizes(inputs: KernelInputs, lifted: int, content: int) -> dict[str, i
 
 def _project(features: Tensor, weight: Tensor) -> Tensor:
     """`(B', N, f)` with `(G, w, f)` to `(B', G, N, w)`."""
-    return torch.einsum("bnf,gwf->bgnw", features, weight)
+    projected = nn.functional.linear(features, weight.flatten(0, 1))
+    return projected.unflatten(-1, weight.shape[:2]).transpose(1, 2)
 
 
 def _norm(displacement: Tensor) -> Tensor:

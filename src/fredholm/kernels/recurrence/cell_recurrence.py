@@ -158,7 +158,7 @@ class CellRecurrence(SemiSeparable):
         Raises:
             ValueError: on a domain whose measure was given.
         """
-        if domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+        if not domain.is_uniform:
             raise ValueError(
                 f"kernels.{type(self).__name__}: a cell reads each point once, which no weights can change; leave out "
                 f"the weights of {domain!r}, or use a linear recurrence"

@@ -11,8 +11,7 @@ from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import AUTO
 from fredholm.kernels import Attention
 from fredholm.kernels.attention.attention import DotProductForm
-from fredholm.layers.torch_layers.layer import TorchLayer, check_format, hand_over, is_direct, lowered
-from fredholm.layers.torch_layers.relaid import Relaid
+from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, check_format, hand_over, is_direct, lowered
 from fredholm.operators.integral import IntegralOperator
 
 APART = ("q_proj_weight", "k_proj_weight", "v_proj_weight")

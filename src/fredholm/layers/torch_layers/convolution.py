@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Self, final
+from typing import Any, NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,7 @@ from fredholm.domains import Domain, Grid
 from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation import AUTO, Auto, Evaluation, Filtering, FilterRoute, Integral, as_filtering
 from fredholm.kernels import Convolution
-from fredholm.layers.torch_layers.layer import TorchLayer, hand_over, is_watched, lowered
-from fredholm.layers.torch_layers.relaid import Relaid
+from fredholm.layers.torch_layers.layer import TorchLayer, is_watched, lowered
 from fredholm.operators.integral import IntegralOperator
 
 CONVOLUTIONS: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -203,57 +202,25 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
 
     @classmethod
     def _blank(cls, module: nn.Module) -> nn.Module:
-        given = vars(module)
-        names = [
-            "in_channels",
-            "out_channels",
-            "kernel_size",
-            "stride",
-            "padding",
-            "dilation",
-            "groups",
-            "padding_mode",
-        ]
-        names += ["output_padding"] if type(module) in TRANSPOSED else []
-        return type(module)(**{name: given[name] for name in names}, bias=module._parameters["bias"] is not None)
+        return type(module)(**_options(module), bias=module._parameters["bias"] is not None)
 
     @classmethod
     def _shaped_like(cls, blank: nn.Module) -> Self:
-        given, transposed = vars(blank), type(blank) in TRANSPOSED
-        kernel = Convolution(
-            given["in_channels"],
-            given["out_channels"],
-            given["kernel_size"],
-            len(given["kernel_size"]),
-            stride=given["stride"],
-            padding=given["padding"],
-            dilation=given["dilation"],
-            groups=given["groups"],
-            padding_mode=given["padding_mode"],
-            transposed=transposed,
-            output_padding=given["output_padding"] if transposed else 0,
-        )
+        options = _options(blank)
+        sizes = options.pop("in_channels"), options.pop("out_channels"), options.pop("kernel_size")
+        transposed = type(blank) in TRANSPOSED
+        kernel = Convolution(*sizes, len(sizes[2]), **options, transposed=transposed)
         return cls(kernel, bias=blank._parameters["bias"] is not None)
 
     def _native(self) -> nn.Module:
-        options = {
-            "stride": self.stride,
-            "padding": self.padding,
-            "dilation": self.dilation,
-            "groups": self.groups,
-            "bias": self.bias is not None,
-            "padding_mode": self.padding_mode,
-        }
-        if self.transposed:
-            options["output_padding"] = self.output_padding
         make = (TRANSPOSED if self.transposed else CONVOLUTIONS)[len(self.kernel_size) - 1]
-        return make(self.in_channels, self.out_channels, self.kernel_size, **options)
+        return make(**_options(self), bias=self.bias is not None)
 
-    def _take(self, module: nn.Module, relaid: Relaid) -> None:
-        hand_over(self.torch_names, module, self)
 
-    def _give(self, module: nn.Module, relaid: Relaid) -> None:
-        hand_over(self.torch_names, self, module)
+def _options(layer: nn.Module) -> dict[str, Any]:
+    """What torch's layer is built from, apart from the bias, from one of either kind."""
+    names = ["in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode"]
+    return {name: getattr(layer, name) for name in (*names, *(["output_padding"] if layer.transposed else []))}
 
 
 class _Plan(NamedTuple):

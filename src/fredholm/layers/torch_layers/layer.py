@@ -2,16 +2,16 @@
 
 import abc
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import Parameter
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrize import is_parametrized
 
 from fredholm.evaluation import AUTO
-from fredholm.layers.torch_layers.relaid import Relaid, has_gradient_hooks
 from fredholm.operators.integral import IntegralOperator
 
 Native = TypeVar("Native", bound=nn.Module, covariant=True)
@@ -35,6 +35,53 @@ COMPUTED = (
     "make it a parameter again with torch.nn.utils.remove_weight_norm, remove_spectral_norm or prune.remove, "
     "whichever made it"
 )
+
+
+@final
+class Relaid:
+    """Lays parameters out anew, each once for a whole model, so that layers which share one go on sharing it."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, tuple[int, ...]], tuple[list[Parameter], list[Parameter]]] = {}
+        self._used: dict[int, tuple[str, tuple[int, ...]]] = {}
+
+    def __call__(
+        self, layout: str, sources: list[Parameter], lay_out: Callable[..., tuple[Tensor, ...]]
+    ) -> list[Parameter]:
+        """The parameters that hold copies of `lay_out(*sources)`; the same ones for the same sources and layout.
+
+        Args:
+            layout: its name, of the parameter that torch has.
+            sources: what is laid out; attributes that all of them have go over.
+            lay_out: how.
+
+        Raises:
+            ValueError: when the sources are trained or shared in part only, or their gradients have hooks.
+        """
+        key = (layout, tuple(map(id, sources)))
+        if len(set(key[1])) < len(sources) or any(self._used.setdefault(one, key) != key for one in key[1]):
+            raise ValueError(f"a part of {layout} is shared, and not the whole of it, as torch would have to; untie it")
+        if key not in self._made:
+            flags = {source.requires_grad for source in sources}
+            if len(flags) > 1:
+                raise ValueError(
+                    f"the parts of {layout} are one parameter in torch, but differ in requires_grad; set it alike"
+                )
+            if any(map(has_gradient_hooks, sources)):
+                raise ValueError(f"it has a hook on the gradient of {layout}, which is laid out otherwise; remove it")
+            with torch.no_grad():
+                made = [Parameter(part.clone(), requires_grad=flags == {True}) for part in lay_out(*sources)]
+            first, *others = (vars(source) for source in sources)
+            common = {name: value for name, value in first.items() if all(o.get(name) is value for o in others)}
+            for part in made:
+                vars(part).update(common)
+            self._made[key] = (sources, made)  # the sources are kept, since an id counts while its object lives
+        return self._made[key][1]
+
+
+def has_gradient_hooks(parameter: Parameter) -> bool:
+    """Whether anything is to be called with the gradient of a parameter."""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
@@ -150,13 +197,13 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
     def _native(self) -> Native:
         """torch's layer with the options of this one. Raises ValueError where it lacks some."""
 
-    @abc.abstractmethod
     def _take(self, module: nn.Module, relaid: Relaid) -> None:
-        """Takes over the parameters of torch's layer."""
+        """Takes over the parameters of torch's layer; those by `torch_names`, unless a subclass says otherwise."""
+        hand_over(self.torch_names, module, self)
 
-    @abc.abstractmethod
     def _give(self, module: nn.Module, relaid: Relaid) -> None:
-        """Hands the parameters over to torch's layer."""
+        """Hands the parameters over to torch's layer; those by `torch_names`, unless a subclass says otherwise."""
+        hand_over(self.torch_names, self, module)
 
     @classmethod
     @final

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Sequence
 from fredholm.kernels import Pointwise
-from fredholm.layers.torch_layers.layer import TorchLayer, check_format, hand_over, is_direct, lowered
-from fredholm.layers.torch_layers.relaid import Relaid
+from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, check_format, is_direct, lowered
 from fredholm.operators.integral import IntegralOperator
 
 
@@ -86,9 +85,6 @@ class LinearLayer(TorchLayer[nn.Linear]):
         return nn.Linear(self.in_features, self.out_features, bias=self.bias is not None)
 
     def _take(self, module: nn.Module, relaid: Relaid) -> None:
-        hand_over(self.torch_names, module, self)
+        super()._take(module, relaid)
         if not isinstance(module, nn.Linear):
             [self.weight] = relaid("a transposed weight", [self.kernel.weight], lambda weight: (weight.T,))
-
-    def _give(self, module: nn.Module, relaid: Relaid) -> None:
-        hand_over(self.torch_names, self, module)

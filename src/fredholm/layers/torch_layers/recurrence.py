@@ -11,10 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from fredholm.domains import Sequence
 from fredholm.kernels import GRU, LSTM, RNN, State
 from fredholm.kernels.recurrence.cell_recurrence import CellMode, CellRecurrence
-from fredholm.layers.torch_layers.layer import TorchLayer, hand_over
-from fredholm.layers.torch_layers.packed_sequence import repack, unpack
-from fredholm.layers.torch_layers.relaid import Relaid
-from fredholm.layers.torch_layers.stacked_states import join_states, split_states
+from fredholm.layers.torch_layers.layer import Relaid, TorchLayer
 from fredholm.operators.integral import IntegralOperator
 
 NativeRecurrent = nn.RNN | nn.LSTM | nn.GRU
@@ -165,15 +162,15 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
                 f"got {got}"
             )
         signal = u[None] if u.ndim == 2 else u if self.batch_first else u.transpose(0, 1)
-        states = split_states(hx, self._kernels(), signal.shape[0], unbatched=u.ndim == 2)
+        states = _split(hx, self._kernels(), signal.shape[0], unbatched=u.ndim == 2)
         out, ended = self._run(signal, None, states)
         if u.ndim == 2:
-            return out[0], join_states(ended, unbatched=True)
-        return (out if self.batch_first else out.transpose(0, 1)), join_states(ended)
+            return out[0], _join(ended, unbatched=True)
+        return (out if self.batch_first else out.transpose(0, 1)), _join(ended)
 
     def initial_state(self, batch_size: int) -> Tensor | State:
         """The state before the first point, zeros, in the form of `hx`."""
-        return join_states([operator.initial_state(batch_size) for operator in self._operators()])
+        return _join([operator.initial_state(batch_size) for operator in self._operators()])
 
     def step(self, u: Tensor, hx: Tensor | State | None = None) -> tuple[Tensor, Tensor | State]:
         """One point at a time, with the numbers that `forward` gives for the whole sequence.
@@ -197,11 +194,11 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
             got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
             raise ValueError(f"RecurrentLayer.step: u must be one point, (batch, channels); got {got}")
         ended: list[State] = []
-        for operator, state in zip(self._operators(), split_states(hx, self._kernels(), len(u)), strict=True):
+        for operator, state in zip(self._operators(), _split(hx, self._kernels(), len(u)), strict=True):
             u = self._dropped(u) if ended else u
             u, state = operator.step(u, operator.initial_state(len(u)) if state is None else state)
             ended.append(state)
-        return u, join_states(ended)
+        return u, _join(ended)
 
     def flatten_parameters(self) -> None:
         """Does nothing: there is no packed copy of the parameters to renew, as there is in torch's layers."""
@@ -233,14 +230,14 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
         return u, ended
 
     def _packed(self, u: PackedSequence, hx: Tensor | State | None) -> tuple[PackedSequence, Tensor | State]:
-        signal, mask = unpack(u)
-        states = split_states(hx, self._kernels(), len(signal))
+        signal, mask = _unpack(u)
+        states = _split(hx, self._kernels(), len(signal))
         if u.sorted_indices is not None:
             states = [s if s is None else tuple(part[u.sorted_indices] for part in s) for s in states]
         out, ended = self._run(signal, mask, states)
         if u.unsorted_indices is not None:
             ended = [tuple(part[u.unsorted_indices] for part in state) for state in ended]
-        return repack(out, u, mask), join_states(ended)
+        return _repack(out, u, mask), _join(ended)
 
     @classmethod
     def _blank(cls, module: nn.Module) -> nn.Module:
@@ -250,15 +247,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
                 f"proj_size={module.proj_size} feeds a projection of h back, as no kernel here does; keep the nn.LSTM, "
                 "or train one with proj_size=0 and an nn.Linear behind it"
             )
-        return _MODULES[cast(CellMode, module.mode.lower())](
-            module.input_size,
-            module.hidden_size,
-            module.num_layers,
-            bias=module.bias,
-            batch_first=module.batch_first,
-            dropout=module.dropout,
-            bidirectional=module.bidirectional,
-        )
+        return _native_like(module)
 
     @classmethod
     def _shaped_like(cls, blank: nn.Module) -> Self:
@@ -274,21 +263,10 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
         )
 
     def _native(self) -> NativeRecurrent:
-        return _MODULES[self._kernels()[0].mode](
-            self.input_size,
-            self.hidden_size,
-            self.num_layers,
-            bias=self.bias,
-            batch_first=self.batch_first,
-            dropout=self.dropout,
-            bidirectional=self.bidirectional,
-        )
-
-    def _take(self, module: nn.Module, relaid: Relaid) -> None:
-        hand_over(self.torch_names, module, self)
+        return _native_like(self)
 
     def _give(self, module: nn.Module, relaid: Relaid) -> None:
-        hand_over(self.torch_names, self, module)
+        super()._give(module, relaid)
         assert isinstance(module, nn.RNNBase)
         module.flatten_parameters()
 
@@ -298,3 +276,68 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
             f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, batch_first={self.batch_first}, "
             f"dropout={self.dropout}, bidirectional={self.bidirectional}"
         )
+
+
+def _native_like(layer: nn.RNNBase | RecurrentLayer) -> NativeRecurrent:
+    return _MODULES[cast(CellMode, layer.mode.lower())](
+        layer.input_size,
+        layer.hidden_size,
+        layer.num_layers,
+        bias=layer.bias,
+        batch_first=layer.batch_first,
+        dropout=layer.dropout,
+        bidirectional=layer.bidirectional,
+    )
+
+
+def _unpack(packed: PackedSequence) -> tuple[Tensor, Tensor]:
+    """The signal `(B, T, C)`, the longest sequence first, 0 behind its end, and the mask `(B, T)` of what exists."""
+    sizes, data = packed.batch_sizes, packed.data
+    exists = torch.arange(int(sizes[0]), device=data.device) < sizes.to(data.device)[:, None]
+    signal = data.new_zeros(*exists.shape, data.shape[-1]).masked_scatter(exists[..., None], data)
+    return signal.transpose(0, 1), exists.T
+
+
+def _repack(signal: Tensor, like: PackedSequence, mask: Tensor) -> PackedSequence:
+    """The points that exist of another signal in the same layout."""
+    data = signal.transpose(0, 1)[mask.T]
+    return PackedSequence(data, like.batch_sizes, like.sorted_indices, like.unsorted_indices)
+
+
+def _split(
+    hx: Tensor | State | None, kernels: list[CellRecurrence], batch: int, *, unbatched: bool = False
+) -> list[State | None]:
+    """The state `(B, n)` of each operator, from torch's `(operators, B, n)`; None where none is given.
+
+    Under autocast it is in the dtype of the parameters.
+
+    Raises:
+        ValueError: on another number of tensors or other shapes than these kernels have.
+        TypeError: on anything but tensors.
+    """
+    if hx is None:
+        return [None] * len(kernels)
+    count, size, wanted = len(kernels), kernels[0].state_dim, kernels[0].num_states
+    parts = tuple(hx) if isinstance(hx, tuple | list) else (hx,)
+    if any(not isinstance(part, Tensor) for part in parts):
+        kinds = ", ".join(type(part).__name__ for part in parts)
+        raise TypeError(
+            f"RecurrentLayer: hx must be {'two tensors, (h, c)' if wanted == 2 else 'a tensor'}; got {kinds}"
+        )
+    expected = (count, size) if unbatched else (count, batch, size)
+    if len(parts) != wanted or any(tuple(part.shape) != expected for part in parts):
+        raise ValueError(
+            f"RecurrentLayer: hx must be {'(h, c), each' if wanted == 2 else 'h of shape'} {expected} = "
+            f"(num_layers * directions, {'' if unbatched else 'batch, '}hidden_size); "
+            f"got {', '.join(str(tuple(part.shape)) for part in parts)}"
+        )
+    if torch.is_autocast_enabled(parts[0].device.type):
+        parts = tuple(part.to(kernels[0].weight_hh.dtype) for part in parts)
+    return [tuple(part[k][None] if unbatched else part[k] for part in parts) for k in range(count)]
+
+
+def _join(states: list[State], *, unbatched: bool = False) -> Tensor | State:
+    """The states of all operators, without the batch where there was none."""
+    parts = [torch.stack(part) for part in zip(*states, strict=True)]
+    parts = [part[:, 0] for part in parts] if unbatched else parts
+    return tuple(parts) if len(parts) > 1 else parts[0]

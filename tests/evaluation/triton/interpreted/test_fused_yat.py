@@ -101,15 +101,15 @@ def test_two_runs_are_identical():
 
 def test_operator_registration(monkeypatch):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operator."""
+
     calls, original = [], yat_tiled.yat_sums_triton
     monkeypatch.setattr(yat_tiled, "yat_sums_triton", lambda *call: (calls.append(call), original(*call))[1])
     problem = make(DOMAINS["shared weights"], is_causal=True)
     TritonYat().integrate(problem)
-    tensors, normaliser = calls[0]
-    leaves = [t if t is None else t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
-    assert set(torch.library.opcheck(torch.ops.fredholm.yat_sums_triton.default, (leaves, normaliser)).values()) == {
-        "SUCCESS"
-    }
+    inputs, normaliser = calls[0]
+    leaves = [t if t is None else t.detach().requires_grad_(t.is_floating_point()) for t in inputs]
+    operator = torch.ops.fredholm.yat_sums_triton.default
+    assert set(torch.library.opcheck(operator, (leaves, normaliser)).values()) == {"SUCCESS"}
 
 
 def test_one_graph_with_the_same_numbers():

@@ -1,4 +1,4 @@
-"""Small kernels of features, with everything that the marker leaves open."""
+"""Small kernels in a basis, with everything that the marker leaves open."""
 
 from typing import final
 
@@ -28,12 +28,12 @@ class Waves(BasisFilter):
     ) -> None:
         super().__init__()
         self.in_dim, self.out_dim, self.pos_dim, self.groups = in_dim, out_dim, pos_dim, groups
-        self.num_features, self.is_causal, self.horizon = width, is_causal, horizon
+        self.num_basis, self.is_causal, self.horizon = width, is_causal, horizon
         self.rates = nn.Parameter(2 * torch.randn(pos_dim, width))
         self.phases = nn.Parameter(torch.randn(width))
         self.mixing = nn.Parameter(torch.randn(width, out_dim, in_dim // groups))
 
-    def features(self, displacement: Tensor) -> Tensor:
+    def basis(self, displacement: Tensor) -> Tensor:
         wide = torch.promote_types(self.rates.dtype, torch.float32)
         turns = (displacement.to(wide)[..., None] * self.rates.to(wide)).sum(-2)
         waves = torch.cos(turns + self.phases.to(wide))
@@ -44,5 +44,5 @@ class Waves(BasisFilter):
             seen = seen & (displacement.abs() < self.horizon - 1e-9).all(-1)
         return torch.where(seen[..., None], waves, 0.0)
 
-    def feature_weight(self) -> Tensor:
+    def basis_weight(self) -> Tensor:
         return self.mixing

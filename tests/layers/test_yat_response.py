@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.layers.yat_response import ResponseInputs, response_op, yat_response
-from fredholm.layers.yat_response.tiling import blocks
+from fredholm.layers import yat_response as module
+from fredholm.layers.yat_response import ResponseInputs, blocks, yat_response
 
 NUMBER = torch.tensor
 
@@ -51,7 +51,7 @@ SHAPES = [(3, 1, 7, 1), (2, 3, 5, 11), (1, 1, 1, 1), (3, 4, 1, 13), (0, 1, 3, 2)
 @pytest.mark.usefixtures("poisoned_memory")
 def test_is_the_formula_in_value_and_every_gradient(monkeypatch, shape, has_bias, has_scale):
     for elements in (1, 6, 30, 10_000):
-        monkeypatch.setattr(response_op, "BLOCK_ELEMENTS", elements)
+        monkeypatch.setattr(module, "BLOCK_ELEMENTS", elements)
         given = inputs(shape, torch.float64, has_bias=has_bias, has_scale=has_scale)
         compare(given, 1e-10)
     compare(inputs(shape, torch.float32, has_bias=has_bias, has_scale=has_scale), 1e-5)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fredholm.kernels import yat
-from fredholm.layers.yat_response import DenseInputs, dense_op, yat_dense
+from fredholm.layers import yat_dense as module
+from fredholm.layers.yat_dense import DenseInputs, yat_dense
 
 
 def inputs(m, n, d, dtype, *, has_bias, has_scale) -> list[Any]:
@@ -42,8 +43,8 @@ def compare(given, tolerance):
 @pytest.mark.usefixtures("poisoned_memory")
 def test_is_the_formula_in_value_and_every_gradient(monkeypatch, m, n, d, has_bias, has_scale):
     for product, block in ((1, 1), (60, 20), (10_000, 30), (10_000, 10_000)):
-        monkeypatch.setattr(dense_op, "PRODUCT_ELEMENTS", product)
-        monkeypatch.setattr(dense_op, "BLOCK_ELEMENTS", block)
+        monkeypatch.setattr(module, "PRODUCT_ELEMENTS", product)
+        monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
         compare(inputs(m, n, d, torch.float64, has_bias=has_bias, has_scale=has_scale), 1e-10)
         compare(inputs(m, n, d, torch.float32, has_bias=has_bias, has_scale=has_scale), 1e-5)
         compare(inputs(m, n, d, torch.bfloat16, has_bias=has_bias, has_scale=has_scale), 2e-2)

@@ -1,0 +1,59 @@
+"""Kernels that are a number a head and pair times a value matrix, in tiles of queries."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Points
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral, ordered_queries
+from fredholm.evaluation.recomputed import recomputed
+from fredholm.kernels import ValueMixing
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Weighted(Route[ValueMixing]):
+    """For `ValueMixing` kernels: `coefficients @ values`, some queries at a time, computed anew in the backward pass.
+
+    Nothing but the kernel's own `density` is needed. Cost per pair and head that of the density and 2 d_v flops;
+    memory O(N·d) and that of one tile, and never the N x N x d² of κ.
+
+    Args:
+        tile_elements: pairs of all heads in a tile; None: 2^20 on a CPU, 2^25 elsewhere.
+    """
+
+    marker = ValueMixing
+    weighs_pairs = True
+    tile_elements: int | None = None
+
+    def refusals(self, integral: Integral[ValueMixing]) -> list[str]:
+        """Refuses kernels whose rows are not made one by one; see `Route.refusals`."""
+        if integral.kernel.holds_pair_weights:
+            return ["κ is a sum over chains of pairs, of which no row is made alone"]
+        return []
+
+    def compute(self, integral: Integral[ValueMixing]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u = integral.kernel, integral.u
+        elements = self.tile_elements or (1 << 20 if u.device.type == "cpu" else 1 << 25)
+        size = max(1, elements // max(1, len(u) * kernel.num_heads * integral.domain.num_points))
+        multiplicand, matrices = kernel.multiplicand(u), kernel.value_matrices()
+        value = torch.einsum("hoi,bni->bhno", matrices.to(u.dtype), multiplicand)
+        rows = [
+            recomputed(kernel, self._rows, integral, value, slice(start, start + size))
+            for start in range(0, integral.num_queries, size)
+        ]
+        return torch.cat(rows, dim=1)
+
+    def _rows(self, integral: Integral[ValueMixing], value: Tensor, rows: slice) -> Tensor:
+        """The integral at some queries, `(B, r, H·d)`."""
+        asked, times = ordered_queries(integral)
+        pos = (asked.pos if asked.pos.ndim == 3 else asked.pos[None])[:, rows]
+        at = None if asked.times is None else torch.atleast_2d(asked.times)[:, rows]
+        asked = Points.derived(asked, pos, pos.new_ones(pos.shape[:2]), at)
+        domain = integral.domain.as_met_by(rows, times)
+        coefficients = integral.kernel.coefficients(integral.u, domain, integral.query[:, rows], asked)
+        return (coefficients @ value.to(coefficients.dtype)).transpose(1, 2).flatten(2)
