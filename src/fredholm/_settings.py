@@ -37,3 +37,8 @@ def check_number(name: str, what: str, value: object) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a number."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name}: {what} must be a number; got {value!r}")
+
+
+def is_count(value: object, least: int = 1) -> bool:
+    """Whether `value` is a whole number of at least `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -53,7 +53,6 @@ IN_THE_PLANE: dict[str, Callable[[], Kernel]] = {
 }
 HOLES = {
     *((name, "pair weights") for name in ("LowRankMLP", "SeparableMLP")),
-    *((name, "pair weights") for name in ("LinearAttention", "UnnormalisedAttention", "LinearInfiniteAttention")),
     *(("one's own", where) for where in DOMAINS),
 }
 

@@ -122,7 +122,7 @@ def test_the_automatic_choice_is_an_evaluation_like_any_other() -> None:
 
 
 def test_the_plainest_route_says_first_what_it_lacks() -> None:
-    u = torch.empty(1, 40_000, 4, device="meta")
+    u = torch.empty(1, 1, 1).expand(1, 40_000, 4)
     weighed = Grid(200, 200).weigh_pairs(torch.ones(1, 40_000, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"\(Dense: κ would need .*; FeatureSum: .*; TritonFeatureSum: ") as caught:
         AUTO.choose(Integral(SeparableMLP(4, pos_dim=2), u, weighed))

@@ -50,7 +50,7 @@ class AtThePoint(Route[Pointwise]):
     def compute(self, integral: Integral[Pointwise]) -> Tensor:
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
-        if domain.mask is not None or domain.uniform_parts is None or len(domain.uniform_parts) > 1:
+        if domain.mask is not None or not domain.is_uniform:
             u = u * kernel.measure(domain)[..., None].to(u.dtype)
         return linear(u, kernel.weight)
 

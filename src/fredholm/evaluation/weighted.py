@@ -6,9 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Points
+from fredholm.domains import Points, order_times
 from fredholm.evaluation.evaluation import Route
-from fredholm.evaluation.integral import Integral, ordered_queries
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.kernels import ValueMixing
 
@@ -50,10 +50,11 @@ class Weighted(Route[ValueMixing]):
 
     def _rows(self, integral: Integral[ValueMixing], value: Tensor, rows: slice) -> Tensor:
         """The integral at some queries, `(B, r, H·d)`."""
-        asked, times = ordered_queries(integral)
+        domain, asked = integral.domain, integral.query_domain
+        ordered = all(d.times is not None or d.has_index_order for d in (domain, asked))
+        at, times = order_times(asked, domain) if ordered or integral.kernel.is_causal else (None, None)
         pos = (asked.pos if asked.pos.ndim == 3 else asked.pos[None])[:, rows]
-        at = None if asked.times is None else torch.atleast_2d(asked.times)[:, rows]
-        asked = Points.derived(asked, pos, pos.new_ones(pos.shape[:2]), at)
-        domain = integral.domain.as_met_by(rows, times)
+        asked = Points.derived(asked, pos, pos.new_ones(pos.shape[:2]), None if at is None else at[:, rows])
+        domain = domain.as_met_by(rows, times)
         coefficients = integral.kernel.coefficients(integral.u, domain, integral.query[:, rows], asked)
         return (coefficients @ value.to(coefficients.dtype)).transpose(1, 2).flatten(2)

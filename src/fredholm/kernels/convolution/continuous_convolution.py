@@ -3,33 +3,24 @@
 Legend
     x, y       query and key position, s coordinates       S       longest extent in training, an axis each
     δ          place of x - y in the range of training     h       the network's last hidden layer, n units
+    Δ          spacing in training                         η       spacing of the grid, r = ⌈Δ / η⌉
 
     κ(x, y) = ψ(δ),  ψ(δ) = W h(δ) + b             basis φ = [h; 1], M = [W, b], w = n + 1
     δ = (x - y) / S in [-1, 1]                     centred
     δ = 2 (x - y) / S - 1 in [-1, 1]               causal: κ = 0 where y comes after x
 
+What a kernel does between the samples of its training was never seen there. On a grid finer than those, averaging over
+one spacing to either side removes it: h becomes Σ_t G_t h(δ + t), per axis with
+
+    G_t ∝ exp(-(t η / Δ)² / 2σ²),  t = -r … r,  Σ_t G_t = 1,  σ = 0.5;  1 at t = 0 where η ≥ Δ
+
 Source: CKConv (arXiv 2102.02611), eq. 4, 4.2 and E.1-E.3. Deviations: the sum counts samples, so that at the rate of
 training it is the paper's; at another rate, or at irregular times, the domain's weights in units of the spacing in
 training (Δτ / Δ) take the place of the paper's factor sr1 / sr2. The output layer starts so that the integral of white
-noise has variance 1.
-
-
-A Gaussian that smooths a kernel on grids finer than those of its training.
-
-Legend
-    Δ      spacing in training           h    spacing of the grid, r = ⌈Δ / h⌉        σ = 0.5
-
-    G_t ∝ exp(-(t h / Δ)² / 2σ²),  t = -r … r,  Σ_t G_t = 1        per axis; 1 at t = 0 where h ≥ Δ
-
-What a kernel does between the samples of its training was never seen there; averaging over one spacing to either side
-removes it.
-
-Source: CKConv (arXiv 2102.02611), E.3: length 2r + 1, σ = 0.5. It names no unit for σ; here it is Δ, so that the window
-ends at 2σ at every rate and the smoothed kernel has a limit as h → 0. In units of h it would hardly smooth at all, and
-the less the finer the grid.
-
-
-How the signals of a kernel's training were sampled: lengths of its horizon and its steps."""
+noise has variance 1. The paper (E.3: length 2r + 1, σ = 0.5) names no unit for σ; here it is Δ, so that the window ends
+at 2σ at every rate and the smoothed kernel has a limit as η → 0. In units of η it would hardly smooth at all, and the
+less the finer the grid.
+"""
 
 import itertools
 import math
@@ -39,6 +30,7 @@ from typing import Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import is_count
 from fredholm.domains import Domain, GridBlock
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.sequence import SPACING
@@ -54,24 +46,24 @@ RATE_TOLERANCE = 1e-3
 
 
 def smoothing_taps(trained: Sequence[float], spacing: Sequence[float]) -> list[tuple[tuple[float, ...], float]]:
-    """(offset in the unit of the positions, weight G) of each tap, over all axes together; one tap where h ≥ Δ.
+    """(offset in the unit of the positions, weight G) of each tap, over all axes together; one tap where η ≥ Δ.
 
     Args:
         trained: Δ of each axis.
-        spacing: h of each axis.
+        spacing: η of each axis.
     """
-    axes = [_axis_taps(wide, h) for wide, h in zip(trained, spacing, strict=True)]
+    axes = [_axis_taps(*pair) for pair in zip(trained, spacing, strict=True)]
     return [
         (tuple(offset for offset, _ in taps), math.prod(weight for _, weight in taps))
         for taps in itertools.product(*axes)
     ]
 
 
-def _axis_taps(trained: float, h: float) -> list[tuple[float, float]]:
-    if trained / h <= 1 + RATE_TOLERANCE:
+def _axis_taps(trained: float, spacing: float) -> list[tuple[float, float]]:
+    if trained / spacing <= 1 + RATE_TOLERANCE:
         return [(0.0, 1.0)]
-    reach = math.ceil(trained / h - RATE_TOLERANCE)
-    offsets = [t * h for t in range(-reach, reach + 1)]
+    reach = math.ceil(trained / spacing - RATE_TOLERANCE)
+    offsets = [t * spacing for t in range(-reach, reach + 1)]
     weights = [math.exp(-((offset / trained) ** 2) / (2 * SIGMA**2)) for offset in offsets]
     total = math.fsum(weights)
     return [(offset, weight / total) for offset, weight in zip(offsets, weights, strict=True)]
@@ -97,9 +89,7 @@ def trained_sampling(
     Raises:
         ValueError: on numbers out of range, or fewer samples than lie within `reach` at that distance.
     """
-    if num_samples is not None and (
-        not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples < 1
-    ):
+    if num_samples is not None and not is_count(num_samples):
         raise ValueError(f"kernels.ContinuousConvolution: num_samples must be an integer >= 1; got {num_samples!r}")
     if spacing is None and num_samples is None and len(reach) == 1:
         spacing = SPACING

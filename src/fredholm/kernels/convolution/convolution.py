@@ -15,28 +15,28 @@ zeros are part of κ, which near them is no longer a function of x - y alone.
 """
 
 import math
-from typing import final
+from collections.abc import Sequence
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import is_count
 from fredholm.domains import Domain, Grid, GridBlock, whole_grid
 from fredholm.kernels.convolution.stationary import (
-    BOUNDARY_MODES,
     LATTICE_TOLERANCE,
     BoundaryMode,
     FilterGeometry,
-    Padding,
     Stationary,
-    axis_output_padding,
-    axis_padding,
     boundary_map,
     check_channels,
-    check_padding_fits,
     nearest,
-    per_axis,
     relative_lattice,
 )
+
+BOUNDARY_MODES: tuple[BoundaryMode, ...] = ("zeros", "reflect", "replicate", "circular")
+
+Padding = Literal["valid", "same"] | int | tuple[int, ...] | tuple[tuple[int, int], ...]
 
 
 @final
@@ -103,14 +103,14 @@ class Convolution(Stationary):
                 f"kernels.Convolution: a transposed convolution has padding_mode 'zeros'; got {padding_mode!r}"
             )
         self.in_dim, self.out_dim, self.pos_dim, self.groups = in_dim, out_dim, pos_dim, groups
-        self.kernel_size = per_axis("kernel_size", kernel_size, pos_dim, least=1)
-        self.stride = per_axis("stride", stride, pos_dim, least=1)
-        self.dilation = per_axis("dilation", dilation, pos_dim, least=1)
+        self.kernel_size = _per_axis("kernel_size", kernel_size, pos_dim, least=1)
+        self.stride = _per_axis("stride", stride, pos_dim, least=1)
+        self.dilation = _per_axis("dilation", dilation, pos_dim, least=1)
         self.reach = tuple(d * (k - 1) + 1 for k, d in zip(self.kernel_size, self.dilation, strict=True))
-        self.padding = axis_padding(padding, self.reach, self.stride, transposed=transposed)
+        self.padding = _axis_padding(padding, self.reach, self.stride, transposed=transposed)
         self.padding_mode: BoundaryMode = padding_mode
         self.transposed = transposed
-        self.output_padding = axis_output_padding(output_padding, self.stride, self.dilation, transposed=transposed)
+        self.output_padding = _axis_output_padding(output_padding, self.stride, self.dilation, transposed=transposed)
         outer, inner = (in_dim, out_dim) if transposed else (out_dim, in_dim)
         self.weight = nn.Parameter(torch.empty(outer, inner // groups, *self.kernel_size))
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
@@ -121,7 +121,7 @@ class Convolution(Stationary):
         Raises:
             ValueError: when the windows are larger than the padded grid, or a reflection or a period is too short.
         """
-        check_padding_fits(shape, self.padding, self.padding_mode)
+        _check_padding_fits(shape, self.padding, self.padding_mode)
         out = []
         for n, r, w, (lo, hi), extra in zip(
             shape, self.stride, self.reach, self.padding, self.output_padding, strict=True
@@ -248,3 +248,72 @@ class Convolution(Stationary):
             f"padding_mode={self.padding_mode}"
             + (f", transposed=True, output_padding={self.output_padding}" if self.transposed else "")
         )
+
+
+def _per_axis(name: str, value: int | Sequence[int], axes: int, *, least: int) -> tuple[int, ...]:
+    """One whole number >= `least` for each axis."""
+    values = (value,) * axes if isinstance(value, int) else value
+    if not isinstance(values, Sequence) or len(values) != axes or not all(is_count(v, least) for v in values):
+        raise ValueError(
+            f"kernels.Convolution: {name} must be an integer >= {least}, or one for each of the {axes} axes; "
+            f"got {value!r}"
+        )
+    return tuple(values)
+
+
+def _axis_padding(
+    padding: Padding, reach: tuple[int, ...], stride: tuple[int, ...], *, transposed: bool
+) -> tuple[tuple[int, int], ...]:
+    """(lo, hi) for each axis; `reach` is the extent of a window in cells."""
+    if isinstance(padding, str):
+        if transposed:
+            raise ValueError(f"kernels.Convolution: a transposed convolution has padding in numbers; got {padding!r}")
+        if padding == "valid":
+            return ((0, 0),) * len(reach)
+        if padding != "same":
+            raise ValueError(f"kernels.Convolution: padding is 'valid', 'same' or numbers; got {padding!r}")
+        if any(r != 1 for r in stride):
+            raise ValueError(
+                f"kernels.Convolution: padding 'same' needs stride 1; got stride {stride}; give padding as numbers"
+            )
+        return tuple(((w - 1) // 2, w - 1 - (w - 1) // 2) for w in reach)
+    values = (padding,) * len(reach) if isinstance(padding, int) else padding
+    if not isinstance(values, Sequence) or len(values) != len(reach):
+        values = ()
+    pairs = tuple((v, v) if isinstance(v, int) else tuple(v) for v in values)
+    if not pairs or not all(len(pair) == 2 and all(is_count(v, 0) for v in pair) for pair in pairs):
+        raise ValueError(
+            f"kernels.Convolution: padding must be 'valid', 'same', an integer >= 0, or an integer or a pair (lo, hi) "
+            f"for each of the {len(reach)} axes; got {padding!r}"
+        )
+    return tuple((lo, hi) for lo, hi in pairs)
+
+
+def _axis_output_padding(
+    output_padding: int | tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], *, transposed: bool
+) -> tuple[int, ...]:
+    """Cells added at the end of each axis of a transposed convolution's result."""
+    cells = _per_axis("output_padding", output_padding, len(stride), least=0)
+    for extra, r, d in zip(cells, stride, dilation, strict=True):
+        if extra and not transposed:
+            raise ValueError(f"kernels.Convolution: output_padding belongs to a transposed convolution; got {extra}")
+        if extra and extra >= max(r, d):
+            raise ValueError(
+                f"kernels.Convolution: output_padding must be below stride {r} or dilation {d}; got {extra}"
+            )
+    return cells
+
+
+def _check_padding_fits(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...], mode: BoundaryMode) -> None:
+    """Raises ValueError where a reflection or a period of the signal is shorter than the padding that it fills."""
+    for n, pair in zip(shape, padding, strict=True):
+        if mode == "reflect" and max(pair) >= n:
+            raise ValueError(
+                f"kernels.Convolution: padding by reflection must be smaller than the grid; got padding {pair} on an "
+                f"axis of {n} cells"
+            )
+        if mode == "circular" and max(pair) > n:
+            raise ValueError(
+                f"kernels.Convolution: circular padding must not go round more than once; got padding {pair} on an "
+                f"axis of {n} cells"
+            )

@@ -3,31 +3,22 @@
 Legend
     x          position in [-1, 1]^s             h^l    hidden layer l = 1, 2, h^0 = x
     ω0         frequency of the sines            N      layer normalisation
+    v_i, g_i   direction and length of row i     n      inputs of a layer
 
     h^l = sin(ω0 (W^l h^{l-1} + b^l))            "sine"
     h^l = N(φ(W^l h^{l-1} + b^l))                φ = ReLU, LeakyReLU or Swish
+    W_i = g_i v_i / ‖v_i‖                        rows are weight-normalised; one with v = 0 is 0
 
-Rows of W are weight-normalised (`WeightNormalised`). At the start
+Of a single input v_i / ‖v_i‖ is the sign of v_i, which no gradient changes: v is then no parameter. At the start
 
-    sine:    W^1 in ±1/s, W^2 in ±√(6/n)/ω0, uniform over n inputs;  ω0 b_i uniform over one period, (-π, π)
+    sine:    W^1 in ±1/s, W^2 in ±√(6/n)/ω0, uniform;  ω0 b_i uniform over one period, (-π, π)
     others:  W as Kaiming's for ReLU;  b_i = -W_i h^{l-1}(x_i), x_i uniform in [-1, 1]^s: unit i bends at x_i
 
-Source: CKConv (arXiv 2102.02611), 4.2, B and E.1; W of the sines: Sitzmann et al. 2020, 3.2 and their supplement.
-Deviations: the paper draws b_i from (-π/‖W_i‖, π/‖W_i‖). Behind the factor ω0 that is ω0/‖W_i‖ periods and not one,
-phases of thousands of radians where a row is short; mod 2π both are the same uniform phase, and one period keeps its
-digits. The paper uses layer normalisation in the other variants and does not say where; here it follows φ, so that the
-bends stay where b puts them.
-
-
-A linear map whose rows are a direction and a length.
-
-Legend
-    v_i        direction of row i, any length        g_i    its magnitude        b    bias
-
-    W_i = g_i v_i / ‖v_i‖
-
-Source: Salimans and Kingma 2016 (weight normalisation), eq. 2. A row with v = 0 is 0. Of a single input v_i / ‖v_i‖ is
-the sign of v_i, which no gradient changes: v is then no parameter.
+Source: CKConv (arXiv 2102.02611), 4.2, B and E.1; W of the sines: Sitzmann et al. 2020, 3.2 and their supplement;
+weight normalisation: Salimans and Kingma 2016, eq. 2. Deviations: the paper draws b_i from (-π/‖W_i‖, π/‖W_i‖). Behind
+the factor ω0 that is ω0/‖W_i‖ periods and not one, phases of thousands of radians where a row is short; mod 2π both are
+the same uniform phase, and one period keeps its digits. The paper uses layer normalisation in the other variants and
+does not say where; here it follows φ, so that the bends stay where b puts them.
 """
 
 import math
@@ -36,7 +27,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import is_count, refuse_idle
 from fredholm.kernels.arithmetic import at_least_float32
 
 
@@ -173,7 +164,7 @@ class KernelNetwork(nn.Module):
 
 
 def _check_options(width: int, activation: str, omega_0: float, learn_omega_0: bool) -> None:
-    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+    if not is_count(width):
         raise ValueError(f"kernels.KernelNetwork: width must be an integer >= 1; got {width!r}")
     if activation not in get_args(KernelActivation):
         raise ValueError(

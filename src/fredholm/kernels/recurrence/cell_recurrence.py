@@ -12,9 +12,7 @@ its secant, φ(z) = (φ(z)/z) z, and with those slopes the cell is a linear recu
 
 Source: ITNet (arXiv 2606.19538), E.1(b), E.7 and E.8, where a tangent (tanh') stands in place of the secant: on a
 random LSTM that alone is off by 4e-2, and the kernel as printed by 1.5e-1.
-
-
-Secant forms: a nonlinear map with φ(0) = 0 as multiplication by a slope, φ(z) = (φ(z)/z) z."""
+"""
 
 import abc
 import math

@@ -72,16 +72,12 @@ class DiagonalStateSpace(DiagonalRecurrence):
             )
         if rule not in get_args(DiagonalRule):
             raise ValueError(f"kernels.DiagonalStateSpace: rule is 'zoh' or 'bilinear'; got {rule!r}")
-        if not 0 < min_step <= max_step < math.inf:
-            raise ValueError(
-                f"kernels.DiagonalStateSpace: steps must be 0 < min_step <= max_step; got {min_step} and {max_step}"
-            )
         self.in_dim = self.out_dim = in_dim
         self.state_dim, self.rule = state_dim, rule
         frequency = start_frequencies(state_dim, start)
         self.log_decay = nn.Parameter(torch.full((state_dim // 2, in_dim), math.log(0.5)))
         self.frequency = nn.Parameter(frequency.to(self.log_decay.dtype)[:, None].repeat(1, in_dim))
-        self.log_step = nn.Parameter(torch.empty(in_dim).uniform_(math.log(min_step), math.log(max_step)))
+        self.log_step = nn.Parameter(self._log_steps(min_step, max_step))
         self.output_weight = nn.Parameter(math.sqrt(0.5) * torch.randn(state_dim // 2, in_dim, 2))  # real, imaginary
         self.feedthrough = nn.Parameter(torch.randn(in_dim)) if feedthrough else None
 

@@ -66,10 +66,6 @@ class SelectiveStateSpace(DiagonalRecurrence):
                 raise ValueError(f"kernels.SelectiveStateSpace: {name} must be at least 1; got {size}")
         if input_rule not in get_args(InputRule):
             raise ValueError(f"kernels.SelectiveStateSpace: input_rule is 'euler' or 'zoh'; got {input_rule!r}")
-        if not 0 < min_step <= max_step < math.inf:
-            raise ValueError(
-                f"kernels.SelectiveStateSpace: steps must be 0 < min_step <= max_step; got {min_step} and {max_step}"
-            )
         self.in_dim = self.out_dim = in_dim
         self.state_dim, self.rank, self.input_rule = state_dim, rank, input_rule
         self.log_a = nn.Parameter(torch.arange(1.0, state_dim + 1).log().repeat(in_dim, 1))  # (d, n)
@@ -77,7 +73,7 @@ class SelectiveStateSpace(DiagonalRecurrence):
         self.content_weight = nn.Parameter(torch.empty(rank + 2 * state_dim, in_dim).uniform_(-bound, bound))
         bound = 1 / math.sqrt(rank)
         self.step_weight = nn.Parameter(torch.empty(in_dim, rank).uniform_(-bound, bound))
-        steps = torch.empty(in_dim).uniform_(math.log(min_step), math.log(max_step)).exp()
+        steps = self._log_steps(min_step, max_step).exp()
         self.step_bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))
         self.feedthrough = nn.Parameter(torch.ones(in_dim)) if feedthrough else None
 

@@ -1,30 +1,26 @@
-"""Recurrences in which every state variable goes its own way: diagonal state spaces, a channel at a time.
+"""Semiseparable kernels: what every recurrence is, written as an integral.
 
 Legend
-    d channels, each with n state variables of its own; x_t = g_t u_t    the signal, perhaps scaled (g)
-    A    rates, real or complex                                          Δ_t    step that leads to point t
+    h_t    state, n variables                 ũ          u, or [u; 1] where the kernel is affine
+    A, B   transition and input matrices      C, D       output matrix and feedthrough
+
+    h_t = A_t h_{t-1} + B_t ũ_t,   y_t = C_t h_t + D_t ũ_t
+    κ(t, s) = 1[s ≤ t] C_t (∏_{s<τ≤t} A_τ) B_s + 1[s = t] D_t,    with h_{-1} = 0
+
+Two kinds have fast routes. In a matrix recurrence A mixes the state, and C and D are constant. In a diagonal one each
+of d channels has n variables of its own, which do not mix:
+
+    A      rates, real or complex             x_t        g_t u_t, the signal, perhaps scaled
+    Δ_t    step that leads to point t         φ          1, or (exp(Δ_t A) - 1) / A, the exact response to an input
+                                                         that is constant over the step
 
     h_t = exp(Δ_t A) ⊙ h_{t-1} + φ_t ⊙ b_t x_t,    y_t = Re Σ_n c_t ⊙ h_t + D ⊙ u_t
 
-φ is 1, or (exp(Δ_t A) - 1) / A: the exact response to an input held constant over the step. h_t holds u_t already.
-
-
-Semiseparable kernels: what every recurrence is, written as an integral.
-
-Legend
-    h_t = A_t h_{t-1} + B_t ũ_t,   y_t = C_t h_t + D_t ũ_t        n state variables, ũ = u, or [u; 1] (affine kernels)
-
-    κ(t, s) = 1[s ≤ t] C_t (∏_{s<τ≤t} A_τ) B_s + 1[s = t] D_t,    with h_{-1} = 0
-
 Source: ITNet (arXiv 2606.19538), eq. 109 and E.4-E.8; the sum runs over samples, so these kernels count points.
-
-
-Linear recurrences whose transition mixes the state: a matrix, the same at every point or one for each.
-
-h_t = A_t h_{t-1} + B_t ũ_t,   y_t = C h_t + D ũ_t        n state variables, ũ = u, or [u; 1] (affine kernels)
 """
 
 import abc
+import math
 from typing import NamedTuple, final
 
 import torch
@@ -105,7 +101,7 @@ def check_ordered(name: str, domain: Domain, query_domain: Domain | None) -> Non
 
 
 class MatrixForm(NamedTuple):
-    """The pieces of such a recurrence on T points; T' is T, or 1 where constant in time, and B' is B or 1."""
+    """The pieces of a matrix recurrence on T points; T' is T, or 1 where constant in time, and B' is B or 1."""
 
     transition: Tensor  # A: (B', T', n, n)
     input: Tensor  # B: (B', T', n, d_in), or d_in + 1
@@ -202,6 +198,15 @@ class DiagonalRecurrence(SemiSeparable):
     @abc.abstractmethod
     def diagonal_form(self, u: Tensor) -> DiagonalForm:
         """The recurrence on this signal, `(B, T, d)`."""
+
+    @final
+    def _log_steps(self, least: float, most: float) -> Tensor:
+        """Logarithms of steps at the start, uniform between those of two bounds, `(d,)`."""
+        if not 0 < least <= most < math.inf:
+            raise ValueError(
+                f"kernels.{type(self).__name__}: steps must be 0 < min_step <= max_step; got {least} and {most}"
+            )
+        return torch.empty(self.in_dim).uniform_(math.log(least), math.log(most))
 
     @final
     def initial_state(self, batch_size: int) -> State:
