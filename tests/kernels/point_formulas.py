@@ -1,10 +1,14 @@
-"""The features of one point, written out."""
+"""The features of one point, written out, and kernels entry by entry."""
 
+import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fredholm.domains import Points
 from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 
 
@@ -26,3 +30,17 @@ def literal_features(pair: FeaturePair, side: PointFeatures, head: int, x: list[
     if side.reads_content:
         p = p + side.get_parameter("content_weight")[g] @ u_x
     return torch.cat([phi(p), torch.ones(1, dtype=u_x.dtype)])
+
+
+def check_entries(kernel: Any, entry: Callable[..., Tensor]) -> None:
+    """Asserts that a kernel of 3 heads with 2 channels each is `entry(kernel, head, x, y, u_x, u_y)` at every pair."""
+    u, query = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
+    domain, query_domain = Points(torch.rand(4, 2).double()), Points(torch.rand(2, 3, 2).double())
+    kappa = kernel.matrix(u, domain, query, query_domain)
+    assert kappa.shape == (2, 3, 4, 6, 6)
+    expected = torch.zeros_like(kappa)
+    for b, i, j, h in itertools.product(range(2), range(3), range(4), range(3)):
+        part = slice(2 * h, 2 * h + 2)
+        x, y = query_domain.pos[b, i].tolist(), domain.pos[j].tolist()
+        expected[b, i, j, part, part] = entry(kernel, h, x, y, query[b, i, part], u[b, j, part]).detach()
+    torch.testing.assert_close(kappa, expected, rtol=1e-12, atol=1e-12)

@@ -48,6 +48,8 @@ CASES = {
     ),
     "other queries": (Grid(2, 3), {"query": signal(4, seed=1), "query_domain": Points(POS[:, :4])}),
     "torus": (Grid(2, 3, periodic=True), {}),
+    "periodic points": (Points(POS, periodic=True), {}),
+    "pair weights": (Points(POS).weigh_pairs(torch.randn(2, 6, 6)), {}),
 }
 
 

@@ -56,15 +56,22 @@ def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
 
     assert set(arguments) == set(kernel.arg_names)
     signature, constants, aligned = {}, {}, {}
+
+    def described(value: Any, *path: int) -> Any:
+        if isinstance(value, tuple):
+            return type(value)(*(described(part, *path, place) for place, part in enumerate(value)))
+        if isinstance(value, torch.Tensor):
+            aligned[path] = [["tt.divisibility", 16]]
+            return TYPES[value.dtype]
+        assert isinstance(value, int), path
+        return "i32"
+
     for place, parameter in enumerate(kernel.params):
         value = arguments[parameter.name]
         if parameter.is_constexpr:
             signature[parameter.name], constants[parameter.name] = "constexpr", value
-        elif isinstance(value, torch.Tensor):
-            signature[parameter.name], aligned[place,] = TYPES[value.dtype], [["tt.divisibility", 16]]
         else:
-            assert isinstance(value, int), parameter.name
-            signature[parameter.name] = "i32"
+            signature[parameter.name] = described(value, place)
     source = ASTSource(kernel, signature, constants, aligned)
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
@@ -93,7 +100,7 @@ def check_that_all_fit(launches: list[tuple[Any, Any, dict[str, Any]]], folder: 
         print(kernel.fn.__name__, tile, f"shared {code.metadata.shared}, stack {stack}")
         assert code.metadata.shared <= SHARED_BYTES
         assert stack <= 512
-        if on_tensor_cores and "PRECISION" in kernel.arg_names:
+        if on_tensor_cores and set(kernel.arg_names) & {"PLAN", "PRECISION"}:
             assert "wgmma.mma_async" in code.asm["ptx"]
 
 
@@ -151,10 +158,11 @@ def test_products_rounded_to_tf32_compile(launches, tmp_path):
 def test_the_short_gelu_is_a_quarter_of_the_forward_kernel_shorter(launches, tmp_path):
     record_all(GRID, BF16, **PAPER)
     kernel, tile, arguments = launches[0]
-    assert arguments["ACTIVATION"] == "gelu_short"
+    plan = arguments["PLAN"]
+    assert plan.ACTIVATION == "gelu_short"
     lengths = {}
     for activation in ("relu", "gelu_short", "gelu"):
-        code = compiled(kernel, tile, {**arguments, "ACTIVATION": activation}).asm["cubin"]
+        code = compiled(kernel, tile, {**arguments, "PLAN": plan._replace(ACTIVATION=activation)}).asm["cubin"]
         lengths[activation] = len(re.findall(r"^\s+/\*[0-9a-f]{4,5}\*/", disassembled(code, tmp_path, "-sass"), re.M))
     print(kernel.fn.__name__, lengths)
     assert lengths["relu"] < lengths["gelu_short"] < 0.76 * lengths["gelu"]

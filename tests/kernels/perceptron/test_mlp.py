@@ -7,6 +7,7 @@ from fredholm.domains import Grid, Points, Sequence
 from fredholm.kernels import MLP, KernelInputs
 from fredholm.kernels.perceptron.mlp import fourier_features, phases
 from tests.contracts.routes import randomise
+from tests.kernels.point_formulas import check_entries
 
 SMALL = {"width": 5, "num_frequencies": 3, "sigma": 1.0}
 
@@ -50,21 +51,7 @@ def test_matrix_is_the_papers_formula_entry_by_entry(activation, depth, head_sha
         6, 3, 2, width=5, depth=depth, activation=activation, head_shared=head_shared,
         num_frequencies=num_frequencies, sigma=1.0 if num_frequencies else 10.0,
     ).double()  # fmt: skip
-    randomise(kernel)
-    u, query = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
-    domain, query_domain = Points(torch.rand(4, 2).double()), Points(torch.rand(2, 3, 2).double())
-    kappa = kernel.matrix(u, domain, query, query_domain)
-    assert kappa.shape == (2, 3, 4, 6, 6)
-    expected = torch.zeros_like(kappa)
-    for b in range(2):
-        for i in range(3):
-            for j in range(4):
-                for h in range(3):
-                    part = slice(2 * h, 2 * h + 2)
-                    x, y = query_domain.pos[b, i].tolist(), domain.pos[j].tolist()
-                    entry = literal_entry(kernel, h, x, y, query[b, i, part], u[b, j, part])
-                    expected[b, i, j, part, part] = entry.detach()
-    torch.testing.assert_close(kappa, expected, rtol=1e-12, atol=1e-12)
+    check_entries(randomise(kernel), literal_entry)
 
 
 def test_causal_matrix_is_zero_where_y_comes_after_x():

@@ -1,13 +1,21 @@
 import pytest
 import torch
 
-from fredholm.domains import Grid, Points, Sequence
+from fredholm.domains import Grid, Sequence
 from fredholm.kernels import LowRankMLP, SeparableMLP
 from tests.contracts.routes import randomise
-from tests.kernels.point_formulas import literal_features
+from tests.kernels.point_formulas import check_entries, literal_features
 from tests.refusals import refused
 
 SMALL = {"width": 5, "num_frequencies": 3, "sigma": 1.0}
+
+
+def literal_entry(kernel: SeparableMLP, head: int, x, y, u_x, u_y) -> torch.Tensor:
+    """κ of one pair and one head: a number times V."""
+    own, g = kernel.features, head % len(kernel.value_weight)
+    phi, psi = literal_features(own, own.query, head, x, u_x), literal_features(own, own.key, head, y, u_y)
+    score = sum(phi[a] * kernel.score_weight[g, a, c] * psi[c] for a in range(6) for c in range(6))
+    return score * kernel.value_weight[g]
 
 
 @pytest.mark.parametrize(("head_shared", "num_frequencies"), [(False, 3), (True, 0)])
@@ -15,21 +23,7 @@ def test_matrix_is_the_formula_entry_by_entry(head_shared, num_frequencies):
     sigma = 1.0 if num_frequencies else 10.0
     options = SMALL | {"num_frequencies": num_frequencies, "sigma": sigma, "head_shared": head_shared}
     kernel = randomise(SeparableMLP(6, 3, 2, **options).double())
-    u, query = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
-    domain, query_domain = Points(torch.rand(4, 2).double()), Points(torch.rand(2, 3, 2).double())
-    kappa = kernel.matrix(u, domain, query, query_domain)
-    expected = torch.zeros_like(kappa)
-    own = kernel.features
-    for b in range(2):
-        for i in range(3):
-            for j in range(4):
-                for h in range(3):
-                    part, g = slice(2 * h, 2 * h + 2), 0 if head_shared else h
-                    phi = literal_features(own, own.query, h, query_domain.pos[b, i].tolist(), query[b, i, part])
-                    psi = literal_features(own, own.key, h, domain.pos[j].tolist(), u[b, j, part])
-                    score = sum(phi[a] * kernel.score_weight[g, a, c] * psi[c] for a in range(6) for c in range(6))
-                    expected[b, i, j, part, part] = (score * kernel.value_weight[g]).detach()
-    torch.testing.assert_close(kappa, expected, rtol=1e-12, atol=1e-12)
+    check_entries(kernel, literal_entry)
 
 
 def test_one_channel_a_head_and_full_rank_are_the_low_rank_kernel():

@@ -1,13 +1,15 @@
 """The kernels of the integral of a pairwise perceptron kernel. Legend: `perceptron.py`.
 
-`content`, `phases` and `rotation` are what an owner's program builds before it meets other points. `sums_kernel` is the
-forward pass: S of every query. `gradients_kernel` is the backward pass, for owners that are queries and for owners that
-are keys. A displacement of a table occurs at many pairs, which no program owns: `relative_gradient_kernel` sums the
-gradient of R over the batch for some queries at a time, and `gather_table_kernel` gathers it by displacement, both in a
-fixed order.
+`sums_kernel` is the forward pass: S of every query. `gradients_kernel` is the backward pass, for owners that are
+queries and for owners that are keys. A displacement of a table occurs at many pairs, which no program owns:
+`relative_gradient_kernel` sums the gradient of R over the batch for some queries at a time, and `gather_table_kernel`
+gathers it by displacement, both in a fixed order.
 """
 
-# pyright: reportGeneralTypeIssues=false
+# a constexpr has the attributes of what it holds
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -25,265 +27,341 @@ from fredholm.evaluation.triton.tile import (
 )
 
 
+class Side(NamedTuple):
+    """The points of one side, queries or keys, and the weights of their features."""
+
+    u: Any
+    bias: Any
+    phase: Any
+    pos: Any
+    weight: Any
+    num: Any
+
+
+class Layer(NamedTuple):
+    """What else the first layer has: P, s, c, r, and the table of displacements with the place of every cell in it."""
+
+    product_weight: Any
+    sin_weight: Any
+    cos_weight: Any
+    distance_weight: Any
+    table: Any
+    entry: Any
+
+
+class Extent(NamedTuple):
+    """Kernels; 1 where positions, and `seen`, differ within the batch, else 0; cells of the grid, and of its table."""
+
+    kernels: Any
+    geometry: Any
+    seen_geometry: Any
+    block: Any
+    entries: Any
+
+
+class Received(NamedTuple):
+    """Gradients: of owners, once a block of units, then of parameters, once a program, both to be summed."""
+
+    bias: Any
+    u: Any
+    phase: Any
+    pos: Any
+    product_weight: Any
+    sin_weight: Any
+    cos_weight: Any
+    distance_weight: Any
+
+
+class Plan(NamedTuple):
+    """What a kernel is compiled for: sizes, the powers of two that hold them, and what there is.
+
+    SIGN is 1 where owners are queries, -1 where they are keys. BESIDE: whether points lie beside the grid that the
+    TABLE is of. READS: whether p reads the features of the points that an owner meets. PHASE, POS: whether the
+    gradients of the owners' phases and positions are wanted; ROTATION: or those of s and c.
+    """
+
+    ACTIVATION: str
+    PRECISION: str
+    SIGN: int
+    TABLE: bool
+    BESIDE: bool
+    CAUSAL: bool
+    OWN_WEIGHT: bool
+    WEIGHT: bool
+    PRODUCT: bool
+    READS: bool
+    DISTANCE: bool
+    PHASE: bool
+    POS: bool
+    ROTATION: bool
+    WIDTH: int
+    DIM: int
+    VALUE_DIM: int
+    FREQUENCIES: int
+    DIMENSIONS: int
+    D: int
+    E: int
+    L: int
+    S: int
+
+
+class Owner(NamedTuple):
+    """One owner: u_o, A_o, the coefficients of the sines and cosines that it meets, its own part of p, r, where its
+    position lies, and its row of the table."""
+
+    u: Any
+    matrix: Any
+    sin: Any
+    cos: Any
+    alpha: Any
+    r: Any
+    pos: Any
+    table: Any
+
+
+class Met(NamedTuple):
+    """Where the points lie that an owner meets, their values among them."""
+
+    u: Any
+    value: Any
+    bias: Any
+    phase: Any
+    pos: Any
+    entry: Any
+    seen: Any
+
+
 @triton.jit
-def content(
-    own_u, own_bias, own_weight, weight, product, units, OWN_WEIGHT: tl.constexpr, WEIGHT: tl.constexpr,
-    PRODUCT: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr,
-):  # fmt: skip
+def _content(own, weight, layer, head, plane, o, g, units, PLAN: tl.constexpr):
     """u_o `(D,)`, A_o `(units, D)`, and what the owner alone adds to p, `(units,)`, all in float32."""
-    channels = tl.arange(0, D)
-    u = tl.load(own_u + channels, mask=channels < DIM, other=0.0).to(tl.float32)
-    alpha = tl.load(own_bias + units, mask=units < WIDTH, other=0.0).to(tl.float32)
+    D: tl.constexpr = PLAN.D
+    channels, square = tl.arange(0, D), g * PLAN.WIDTH * PLAN.DIM
+    u = tl.load(own.u + (head * own.num + o) * PLAN.DIM + channels, mask=channels < PLAN.DIM, other=0.0)
+    u = u.to(tl.float32)
+    alpha = tl.load(own.bias + (plane * own.num + o) * PLAN.WIDTH + units, mask=units < PLAN.WIDTH, other=0.0)
+    alpha = alpha.to(tl.float32)
     matrix = tl.zeros([units.shape[0], D], tl.float32)
-    if OWN_WEIGHT:
-        alpha += tl.sum(unit_rows(own_weight, units, WIDTH, DIM, D).to(tl.float32) * u[None, :], 1)
-    if WEIGHT:
-        matrix += unit_rows(weight, units, WIDTH, DIM, D).to(tl.float32)
-    if PRODUCT:
-        matrix += unit_rows(product, units, WIDTH, DIM, D).to(tl.float32) * u[None, :]
+    if PLAN.OWN_WEIGHT:
+        rows = unit_rows(own.weight + square, units, PLAN.WIDTH, PLAN.DIM, D)
+        alpha += tl.sum(rows.to(tl.float32) * u[None, :], 1)
+    if PLAN.WEIGHT:
+        matrix += unit_rows(weight + square, units, PLAN.WIDTH, PLAN.DIM, D).to(tl.float32)
+    if PLAN.PRODUCT:
+        rows = unit_rows(layer.product_weight + square, units, PLAN.WIDTH, PLAN.DIM, D)
+        matrix += rows.to(tl.float32) * u[None, :]
     return u, matrix, alpha
 
 
 @triton.jit
-def phases(own_phase, FREQUENCIES: tl.constexpr, L: tl.constexpr):
+def _phases(own, geo, o, PLAN: tl.constexpr):
     """sin θ_o and cos θ_o, `(1, L)` each, in float32."""
-    waves = tl.arange(0, L)
-    sin = tl.load(own_phase + waves, mask=waves < FREQUENCIES, other=0.0)
-    cos = tl.load(own_phase + FREQUENCIES + waves, mask=waves < FREQUENCIES, other=0.0)
+    waves = tl.arange(0, PLAN.L)
+    at = own.phase + (geo * own.num + o) * 2 * PLAN.FREQUENCIES + waves
+    sin = tl.load(at, mask=waves < PLAN.FREQUENCIES, other=0.0)
+    cos = tl.load(at + PLAN.FREQUENCIES, mask=waves < PLAN.FREQUENCIES, other=0.0)
     return sin.to(tl.float32)[None, :], cos.to(tl.float32)[None, :]
 
 
 @triton.jit
-def rotation(
-    own_phase, sin_weight, cos_weight, units, SIGN: tl.constexpr, WIDTH: tl.constexpr, FREQUENCIES: tl.constexpr,
-    L: tl.constexpr,
-):  # fmt: skip
-    """Coefficients of sin θ_x and cos θ_x in s sin(θ_i - θ_j) + c cos(θ_i - θ_j), `(units, L)` each, in float32.
+def _wave_rows(layer, g, units, PLAN: tl.constexpr):
+    """s and c, `(units, L)`, in float32."""
+    wave = g * PLAN.WIDTH * PLAN.FREQUENCIES
+    s = unit_rows(layer.sin_weight + wave, units, PLAN.WIDTH, PLAN.FREQUENCIES, PLAN.L).to(tl.float32)
+    c = unit_rows(layer.cos_weight + wave, units, PLAN.WIDTH, PLAN.FREQUENCIES, PLAN.L).to(tl.float32)
+    return s, c
 
-    SIGN is 1 for an owner that is the query i, -1 for one that is the key j.
-    """
-    sin, cos = phases(own_phase, FREQUENCIES, L)
-    s = unit_rows(sin_weight, units, WIDTH, FREQUENCIES, L).to(tl.float32)
-    c = unit_rows(cos_weight, units, WIDTH, FREQUENCIES, L).to(tl.float32)
-    return c * sin - SIGN * s * cos, c * cos + SIGN * s * sin
+
+@triton.jit
+def _owner(own, weight, layer, extent, r, b, o, g, own_start, units, dtype: tl.constexpr, PLAN: tl.constexpr):
+    """The owner o of batch entry b, before it meets other points."""
+    head, geo = b * extent.kernels + g, b * extent.geometry
+    u, matrix, alpha = _content(own, weight, layer, head, geo * extent.kernels + g, o, g, units, PLAN)
+    matrix = matrix.to(dtype)
+    on_sin, on_cos = matrix, matrix
+    if PLAN.FREQUENCIES > 0:
+        # in s sin(θ_i - θ_j) + c cos(θ_i - θ_j), the owner being i or j
+        sin, cos = _phases(own, geo, o, PLAN)
+        s, c = _wave_rows(layer, g, units, PLAN)
+        on_sin, on_cos = (c * sin - PLAN.SIGN * s * cos).to(dtype), (c * cos + PLAN.SIGN * s * sin).to(dtype)
+    table = layer.table
+    if PLAN.TABLE:
+        inside = (o >= own_start) & (o < own_start + extent.block)
+        table += (g * extent.entries + tl.load(layer.entry + (o - own_start), mask=inside, other=0)) * PLAN.WIDTH
+    pos = own.pos + (geo * own.num + o) * PLAN.DIMENSIONS
+    return Owner(u, matrix, on_sin, on_cos, alpha, r, pos, table)
+
+
+@triton.jit
+def _met(other, value, seen, layer, extent, own_num, b, g, PLAN: tl.constexpr):
+    """The points that the owners of batch entry b meet."""
+    head, geo = b * extent.kernels + g, b * extent.geometry
+    bias = other.bias + (geo * extent.kernels + g) * other.num * PLAN.WIDTH
+    phase, pos = other.phase + geo * other.num * 2 * PLAN.FREQUENCIES, other.pos + geo * other.num * PLAN.DIMENSIONS
+    seen += b * extent.seen_geometry * (own_num if PLAN.SIGN == 1 else other.num)
+    u, value = other.u + head * other.num * PLAN.DIM, value + head * other.num * PLAN.VALUE_DIM
+    return Met(u, value, bias, phase, pos, layer.entry, seen)
+
+
+@triton.jit
+def _distance_weights(layer, g, units, PLAN: tl.constexpr):
+    """r, `(units,)`, in float32; 0 where distances are not read."""
+    r = tl.zeros([units.shape[0]], tl.float32)
+    if PLAN.DISTANCE:
+        r = tl.load(layer.distance_weight + g * PLAN.WIDTH + units, mask=units < PLAN.WIDTH, other=0.0).to(tl.float32)
+    return r
+
+
+@triton.jit
+def _pre_activation(owner, met, points, exist, units, start, IN_TABLE: tl.constexpr, PLAN: tl.constexpr):
+    """p on a tile, `(units, points)`, and of its points, where they are read, u, sin θ, cos θ, steps and distances."""
+    p = owner.alpha[:, None] + by_unit(met.bias, points, exist, units, PLAN.WIDTH)
+    u, sin, cos, steps, distance = p, p, p, p, p
+    if IN_TABLE:
+        places = tl.load(met.entry + (points - start), mask=exist, other=0)
+        p += by_unit(owner.table, places, exist, units, PLAN.WIDTH)
+    elif PLAN.DISTANCE:
+        steps = steps_to(owner.pos, met.pos, points, exist, PLAN.DIMENSIONS, PLAN.S)
+        distance = length_of(steps)
+        p += owner.r[:, None] * distance[None, :]
+    if PLAN.READS:
+        u = point_rows(met.u, points, exist, PLAN.DIM, PLAN.DIM, PLAN.D)
+        p = tl.dot(owner.matrix, tl.trans(u), p, input_precision=PLAN.PRECISION)
+    if (not IN_TABLE) and PLAN.FREQUENCIES > 0:
+        sin = point_rows(met.phase, points, exist, 2 * PLAN.FREQUENCIES, PLAN.FREQUENCIES, PLAN.L)
+        p = tl.dot(owner.sin, tl.trans(sin), p, input_precision=PLAN.PRECISION)
+        cos = point_rows(met.phase + PLAN.FREQUENCIES, points, exist, 2 * PLAN.FREQUENCIES, PLAN.FREQUENCIES, PLAN.L)
+        p = tl.dot(owner.cos, tl.trans(cos), p, input_precision=PLAN.PRECISION)
+    return p, u, sin, cos, steps, distance
 
 
 @triton.jit
 def _add_sums(
-    total, matrix, on_sin, on_cos, alpha, r, units, own_pos, own_table, u, value, bias, phase, pos, entry,
-    stop, threshold, shift, start,
-    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, IN_TABLE: tl.constexpr, READS_KEYS: tl.constexpr,
-    DISTANCE: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, FREQUENCIES: tl.constexpr,
-    DIMENSIONS: tl.constexpr, N: tl.constexpr, D: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+    total, owner, met, units, stop, threshold, shift, start, IN_TABLE: tl.constexpr, PLAN: tl.constexpr,
+    N: tl.constexpr,
 ):  # fmt: skip
     """total + Σ_j φ(p_ij) ⊗ ω_j u_j over the keys of one loop."""
     for begin in range(0, stop, N):
         keys, exist = run_of_points(begin, stop, threshold, shift, N)
-        p = alpha[:, None] + by_unit(bias, keys, exist, units, WIDTH)
-        if IN_TABLE:
-            p += by_unit(own_table, tl.load(entry + (keys - start), mask=exist, other=0), exist, units, WIDTH)
-        elif DISTANCE:
-            p += r[:, None] * length_of(steps_to(own_pos, pos, keys, exist, DIMENSIONS, S))[None, :]
-        if READS_KEYS:
-            features = point_rows(u, keys, exist, DIM, DIM, D)
-            p = tl.dot(matrix, tl.trans(features), p, input_precision=PRECISION)
-        if (not IN_TABLE) and FREQUENCIES > 0:
-            sin = point_rows(phase, keys, exist, 2 * FREQUENCIES, FREQUENCIES, L)
-            p = tl.dot(on_sin, tl.trans(sin), p, input_precision=PRECISION)
-            cos = point_rows(phase + FREQUENCIES, keys, exist, 2 * FREQUENCIES, FREQUENCIES, L)
-            p = tl.dot(on_cos, tl.trans(cos), p, input_precision=PRECISION)
-        values = point_rows(value, keys, exist, DIM, DIM, D)
-        total = tl.dot(activate(p, ACTIVATION).to(values.dtype), values, total, input_precision=PRECISION)
+        p, _, _, _, _, _ = _pre_activation(owner, met, keys, exist, units, start, IN_TABLE, PLAN)
+        values = point_rows(met.value, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D)
+        h = activate(p, PLAN.ACTIVATION).to(values.dtype)
+        total = tl.dot(h, values, total, input_precision=PLAN.PRECISION)
     return total
 
 
 @triton.jit(do_not_specialize=["first", "count", "own_start", "start"])
 def sums_kernel(
-    own_u, own_bias, own_phase, own_pos, u, value, bias, phase, pos, seen,
-    own_weight, weight, product, sin_weight, cos_weight, distance_weight, table, entry, sums,
-    first, count, own_num, num, kernels, geometry, seen_geometry, own_start, start, block, entries,
-    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, TABLE: tl.constexpr, BESIDE: tl.constexpr,
-    CAUSAL: tl.constexpr, OWN_WEIGHT: tl.constexpr, WEIGHT: tl.constexpr, PRODUCT: tl.constexpr,
-    DISTANCE: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, FREQUENCIES: tl.constexpr,
-    DIMENSIONS: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr, D: tl.constexpr, L: tl.constexpr,
-    S: tl.constexpr,
+    own, other, layer, extent, value, seen, sums, first, count, own_start, start,
+    PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """S of `count` queries from the `first` on, numbered through the batch: `(G, count, w, d)`.
 
-    A program has UNITS units of one query in one kernel. `geometry` and `seen_geometry` are 1 where what they concern
-    differs within the batch. BESIDE: whether points lie beside the grid that the TABLE is of.
+    A program has UNITS units of one query in one kernel.
     """
+    D: tl.constexpr = PLAN.D
     place = tl.program_id(0).to(tl.int64)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
-    b, i = (first + place) // own_num, (first + place) % own_num
-    head, geo, real = b * kernels + g, b * geometry, units < WIDTH
-    plane = geo * kernels + g
-    dtype: tl.constexpr = u.dtype.element_ty
-
-    _, matrix, alpha = content(
-        own_u + (head * own_num + i) * DIM, own_bias + (plane * own_num + i) * WIDTH, own_weight + g * WIDTH * DIM,
-        weight + g * WIDTH * DIM, product + g * WIDTH * DIM, units, OWN_WEIGHT, WEIGHT, PRODUCT, WIDTH, DIM, D,
-    )  # fmt: skip
-    matrix = matrix.to(dtype)
-    r = alpha
-    if DISTANCE:
-        r = tl.load(distance_weight + g * WIDTH + units, mask=real, other=0.0).to(tl.float32)
-    visible = num
-    if CAUSAL:
-        visible = tl.load(seen + b * seen_geometry * own_num + i).to(tl.int32)
-    u, value, bias = u + head * num * DIM, value + head * num * DIM, bias + plane * num * WIDTH
-    phase, pos, own_pos = (
-        phase + geo * num * 2 * FREQUENCIES,
-        pos + geo * num * DIMENSIONS,
-        own_pos + (geo * own_num + i) * DIMENSIONS,
-    )
-    inside = (i >= own_start) & (i < own_start + block)
+    b, i = (first + place) // own.num, (first + place) % own.num
+    r = _distance_weights(layer, g, units, PLAN)
+    owner = _owner(own, other.weight, layer, extent, r, b, i, g, own_start, units, other.u.dtype.element_ty, PLAN)
+    met = _met(other, value, seen, layer, extent, own.num, b, g, PLAN)
+    visible = other.num
+    if PLAN.CAUSAL:
+        visible = tl.load(met.seen + i).to(tl.int32)
+    inside = (i >= own_start) & (i < own_start + extent.block)
     total = tl.zeros([UNITS, D], tl.float32)
-    if BESIDE:
-        on_sin, on_cos = matrix, matrix
-        if FREQUENCIES > 0:
-            on_sin, on_cos = rotation(
-                own_phase + (geo * own_num + i) * 2 * FREQUENCIES, sin_weight + g * WIDTH * FREQUENCIES,
-                cos_weight + g * WIDTH * FREQUENCIES, units, 1, WIDTH, FREQUENCIES, L,
-            )  # fmt: skip
-            on_sin, on_cos = on_sin.to(dtype), on_cos.to(dtype)
-        skip = tl.where(inside, block, 0)
-        stop = stop_of_visible(num - skip, start, skip, visible)
-        total = _add_sums(
-            total, matrix, on_sin, on_cos, alpha, r, units, own_pos, table, u, value, bias, phase, pos, entry,
-            stop, start, skip, start, ACTIVATION, PRECISION, False, WEIGHT or PRODUCT, DISTANCE, WIDTH, DIM,
-            FREQUENCIES, DIMENSIONS, N, D, L, S,
-        )  # fmt: skip
-    if TABLE:
-        own_entry = tl.load(entry + (i - own_start), mask=inside, other=0)
-        stop = stop_of_visible(tl.where(inside, block, 0), 0, start, visible)
-        total = _add_sums(
-            total, matrix, matrix, matrix, alpha, r, units, own_pos, table + (g * entries + own_entry) * WIDTH, u,
-            value, bias, phase, pos, entry, stop, 0, start, start, ACTIVATION, PRECISION, True, WEIGHT or PRODUCT,
-            DISTANCE, WIDTH, DIM, FREQUENCIES, DIMENSIONS, N, D, L, S,
-        )  # fmt: skip
-    write_unit_rows(sums + ((g * count + place) * WIDTH) * DIM, total, units, WIDTH, DIM, D)
+    if PLAN.BESIDE:
+        skip = tl.where(inside, extent.block, 0)
+        stop = stop_of_visible(other.num - skip, start, skip, visible)
+        total = _add_sums(total, owner, met, units, stop, start, skip, start, False, PLAN, N)
+    if PLAN.TABLE:
+        stop = stop_of_visible(tl.where(inside, extent.block, 0), 0, start, visible)
+        total = _add_sums(total, owner, met, units, stop, 0, start, start, True, PLAN, N)
+    write_unit_rows(sums + ((g * count + place) * PLAN.WIDTH) * PLAN.DIM, total, units, PLAN.WIDTH, PLAN.DIM, D)
 
 
 @triton.jit
 def _add_gradients(
-    sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos,
-    matrix, sin_part, cos_part, alpha, r, units, grad, own_pos, own_table, o,
-    u, value, bias, phase, pos, entry, seen, stop, threshold, shift, start,
-    SIGN: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, IN_TABLE: tl.constexpr,
-    CAUSAL: tl.constexpr, READS: tl.constexpr, DISTANCE: tl.constexpr, ROTATION: tl.constexpr, POS: tl.constexpr,
-    WIDTH: tl.constexpr, DIM: tl.constexpr, VALUE_DIM: tl.constexpr, FREQUENCIES: tl.constexpr,
-    DIMENSIONS: tl.constexpr, N: tl.constexpr, D: tl.constexpr, E: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+    on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, stop, threshold, shift,
+    start, IN_TABLE: tl.constexpr, PLAN: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Adds what the points of one loop give to the sums of an owner, in the order in which they are named."""
     for begin in range(0, stop, N):
         points, exist = run_of_points(begin, stop, threshold, shift, N)
-        p = alpha[:, None] + by_unit(bias, points, exist, units, WIDTH)
-        if IN_TABLE:
-            p += by_unit(own_table, tl.load(entry + (points - start), mask=exist, other=0), exist, units, WIDTH)
-        elif DISTANCE:
-            steps = steps_to(own_pos, pos, points, exist, DIMENSIONS, S)
-            distance = length_of(steps)
-            p += r[:, None] * distance[None, :]
-        features = point_rows(u, points, exist, DIM, DIM, D)
-        if READS:
-            p = tl.dot(matrix, tl.trans(features), p, input_precision=PRECISION)
-        if (not IN_TABLE) and FREQUENCIES > 0:
-            sin = point_rows(phase, points, exist, 2 * FREQUENCIES, FREQUENCIES, L)
-            p = tl.dot(sin_part, tl.trans(sin), p, input_precision=PRECISION)
-            cos = point_rows(phase + FREQUENCIES, points, exist, 2 * FREQUENCIES, FREQUENCIES, L)
-            p = tl.dot(cos_part, tl.trans(cos), p, input_precision=PRECISION)
+        p, u, sin, cos, steps, distance = _pre_activation(owner, met, points, exist, units, start, IN_TABLE, PLAN)
         visible = exist
-        if CAUSAL and SIGN == -1:
-            visible = exist & (tl.load(seen + points, mask=exist, other=0) > o)
+        if PLAN.CAUSAL and PLAN.SIGN == -1:
+            visible = exist & (tl.load(met.seen + points, mask=exist, other=0) > o)
         # a value of 0 hides a pair from every gradient
-        values = point_rows(value, points, visible, VALUE_DIM, VALUE_DIM, E)
-        h, slope = activate_with_slope(p, ACTIVATION)
-        grad_p = tl.dot(grad, tl.trans(values), input_precision=PRECISION) * slope
+        values = point_rows(met.value, points, visible, PLAN.VALUE_DIM, PLAN.VALUE_DIM, PLAN.E)
+        h, slope = activate_with_slope(p, PLAN.ACTIVATION)
+        grad_p = tl.dot(grad, tl.trans(values), input_precision=PLAN.PRECISION) * slope
         rounded = grad_p.to(values.dtype)
-        if SIGN == -1:
-            sums = tl.dot(h.to(values.dtype), values, sums, input_precision=PRECISION)
-        if READS:
-            on_matrix = tl.dot(rounded, features, on_matrix, input_precision=PRECISION)
+        if PLAN.SIGN == -1:
+            on_sums = tl.dot(h.to(values.dtype), values, on_sums, input_precision=PLAN.PRECISION)
+        if PLAN.READS:
+            on_matrix = tl.dot(rounded, u, on_matrix, input_precision=PLAN.PRECISION)
         on_bias += tl.sum(grad_p, 1)
-        if (not IN_TABLE) and ROTATION:
-            on_sin = tl.dot(rounded, sin, on_sin, input_precision=PRECISION)
-            on_cos = tl.dot(rounded, cos, on_cos, input_precision=PRECISION)
-        if (not IN_TABLE) and DISTANCE:
+        if (not IN_TABLE) and PLAN.ROTATION:
+            on_sin = tl.dot(rounded, sin, on_sin, input_precision=PLAN.PRECISION)
+            on_cos = tl.dot(rounded, cos, on_cos, input_precision=PLAN.PRECISION)
+        if (not IN_TABLE) and PLAN.DISTANCE:
             on_r += tl.sum(grad_p * distance[None, :], 1)
-            if POS:
+            if PLAN.POS:
                 apart = exist & (distance > 0.0)
-                scale = tl.where(apart, tl.sum(grad_p * r[:, None], 0) / tl.where(apart, distance, 1.0), 0.0)
+                scale = tl.where(apart, tl.sum(grad_p * owner.r[:, None], 0) / tl.where(apart, distance, 1.0), 0.0)
                 on_pos += tl.sum(scale[:, None] * steps, 0)
-    return sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos
+    return on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos
 
 
 @triton.jit
-def _write_phase(
-    out, on_sin, on_cos, sin_weight, cos_weight, units, SIGN: tl.constexpr, WIDTH: tl.constexpr,
-    FREQUENCIES: tl.constexpr, L: tl.constexpr,
-):  # fmt: skip
-    """Gradients of sin θ_o and cos θ_o, from those of the coefficients that `rotation` makes of them."""
-    waves = tl.arange(0, L)
-    s = unit_rows(sin_weight, units, WIDTH, FREQUENCIES, L).to(tl.float32)
-    c = unit_rows(cos_weight, units, WIDTH, FREQUENCIES, L).to(tl.float32)
-    tl.store(out + waves, tl.sum(c * on_sin + SIGN * s * on_cos, 0), mask=waves < FREQUENCIES)
-    tl.store(out + FREQUENCIES + waves, tl.sum(c * on_cos - SIGN * s * on_sin, 0), mask=waves < FREQUENCIES)
+def _write_phase(out, on_sin, on_cos, layer, g, units, PLAN: tl.constexpr):
+    """Gradients of sin θ_o and cos θ_o, from those of the coefficients that `_owner` makes of them."""
+    waves = tl.arange(0, PLAN.L)
+    s, c = _wave_rows(layer, g, units, PLAN)
+    real = waves < PLAN.FREQUENCIES
+    tl.store(out + waves, tl.sum(c * on_sin + PLAN.SIGN * s * on_cos, 0), mask=real)
+    tl.store(out + PLAN.FREQUENCIES + waves, tl.sum(c * on_cos - PLAN.SIGN * s * on_sin, 0), mask=real)
 
 
 @triton.jit(do_not_specialize=["first", "count", "own_start", "start", "owners", "total"])
 def gradients_kernel(
-    own_u, own_bias, own_phase, own_pos, u, value, bias, phase, pos, seen,
-    own_weight, weight, product, sin_weight, cos_weight, distance_weight, table, entry, grads,
-    sums, grad_bias, grad_u, grad_phase, grad_pos, grad_product, grad_sin, grad_cos, grad_distance,
-    first, count, total, owners, own_num, num, kernels, geometry, seen_geometry, own_start, start, block, entries,
-    SIGN: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, TABLE: tl.constexpr,
-    BESIDE: tl.constexpr, CAUSAL: tl.constexpr, OWN_WEIGHT: tl.constexpr, WEIGHT: tl.constexpr,
-    PRODUCT: tl.constexpr, DISTANCE: tl.constexpr, PHASE: tl.constexpr, POS: tl.constexpr, WIDTH: tl.constexpr,
-    DIM: tl.constexpr, VALUE_DIM: tl.constexpr, FREQUENCIES: tl.constexpr, DIMENSIONS: tl.constexpr,
-    UNITS: tl.constexpr, N: tl.constexpr, D: tl.constexpr, E: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+    own, other, layer, extent, value, seen, grads, sums, received, first, count, total, owners, own_start, start,
+    PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of what `count` owners from the `first` on contribute, numbered through the batch.
 
-    SIGN is 1 for owners that are queries: `grads` is the gradient of S_i, `value` is ω u. It is -1 for owners that are
-    keys: `grads` is Y_j, `value` the gradient of the integral, and `sums` becomes T_j. A program has UNITS units of
-    `owners` owners in one kernel; gradients of parameters come out once a program, those of owners once a block of
-    units, to be summed. PHASE, POS: whether those of the owners' phases and positions are wanted.
+    For owners that are queries `grads` is the gradient of S_i, `value` is ω u. For owners that are keys `grads` is Y_j,
+    `value` the gradient of the integral, and `sums` becomes T_j. A program has UNITS units of `owners` owners in one
+    kernel.
     """
+    D: tl.constexpr = PLAN.D
+    E: tl.constexpr = PLAN.E
+    L: tl.constexpr = PLAN.L
+    S: tl.constexpr = PLAN.S
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
-    real = units < WIDTH
+    real = units < PLAN.WIDTH
     axes, channels = tl.arange(0, S), tl.arange(0, D)
-    dtype: tl.constexpr = u.dtype.element_ty
-    READS: tl.constexpr = WEIGHT or PRODUCT
-    ROTATION: tl.constexpr = FREQUENCIES > 0 and (PHASE or SIGN == 1)
-    square, wave = g * WIDTH * DIM, g * WIDTH * FREQUENCIES
-    r = tl.zeros([UNITS], tl.float32)
-    if DISTANCE:
-        r = tl.load(distance_weight + g * WIDTH + units, mask=real, other=0.0).to(tl.float32)
+    square = g * PLAN.WIDTH * PLAN.DIM
+    r = _distance_weights(layer, g, units, PLAN)
     total_product = tl.zeros([UNITS, D], tl.float32)
     total_sin = tl.zeros([UNITS, L], tl.float32)
     total_cos = tl.zeros([UNITS, L], tl.float32)
     total_r = tl.zeros([UNITS], tl.float32)
     begin = tl.program_id(0).to(tl.int64) * owners
     for place in range(begin, tl.minimum(begin + owners, count)):
-        owner = (first + place).to(tl.int64)
-        b, o = owner // own_num, owner % own_num
-        head, geo = b * kernels + g, b * geometry
-        plane = geo * kernels + g
-        u_o, matrix, alpha = content(
-            own_u + (head * own_num + o) * DIM, own_bias + (plane * own_num + o) * WIDTH, own_weight + square,
-            weight + square, product + square, units, OWN_WEIGHT, WEIGHT, PRODUCT, WIDTH, DIM, D,
-        )  # fmt: skip
-        matrix = matrix.to(dtype)
-        grad = unit_rows(grads + (g * count + place) * WIDTH * VALUE_DIM, units, WIDTH, VALUE_DIM, E)
-        own_at, own_turn = own_pos + (geo * own_num + o) * DIMENSIONS, own_phase + (geo * own_num + o) * 2 * FREQUENCIES
-        sees = seen + b * seen_geometry * (own_num if SIGN == 1 else num)
-        visible = num
-        if CAUSAL and SIGN == 1:
-            visible = tl.load(sees + o).to(tl.int32)
-        inside = (o >= own_start) & (o < own_start + block)
+        number = (first + place).to(tl.int64)
+        b, o = number // own.num, number % own.num
+        owner = _owner(own, other.weight, layer, extent, r, b, o, g, own_start, units, other.u.dtype.element_ty, PLAN)
+        met = _met(other, value, seen, layer, extent, own.num, b, g, PLAN)
+        at = (g * count + place) * PLAN.WIDTH * PLAN.VALUE_DIM
+        grad = unit_rows(grads + at, units, PLAN.WIDTH, PLAN.VALUE_DIM, E)
+        visible = other.num
+        if PLAN.CAUSAL and PLAN.SIGN == 1:
+            visible = tl.load(met.seen + o).to(tl.int32)
+        inside = (o >= own_start) & (o < own_start + extent.block)
         on_sums = tl.zeros([UNITS, E], tl.float32)
         on_matrix = tl.zeros([UNITS, D], tl.float32)
         on_sin = tl.zeros([UNITS, L], tl.float32)
@@ -291,113 +369,94 @@ def gradients_kernel(
         on_bias = tl.zeros([UNITS], tl.float32)
         on_r = tl.zeros([UNITS], tl.float32)
         on_pos = tl.zeros([S], tl.float32)
-        if BESIDE:
-            sin_part, cos_part = matrix, matrix
-            if FREQUENCIES > 0:
-                sin_part, cos_part = rotation(
-                    own_turn, sin_weight + wave, cos_weight + wave, units, SIGN, WIDTH, FREQUENCIES, L
-                )
-                sin_part, cos_part = sin_part.to(dtype), cos_part.to(dtype)
-            skip = tl.where(inside, block, 0)
-            stop = stop_of_visible(num - skip, start, skip, visible)
+        if PLAN.BESIDE:
+            skip = tl.where(inside, extent.block, 0)
+            stop = stop_of_visible(other.num - skip, start, skip, visible)
             on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos = _add_gradients(
-                on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, matrix, sin_part, cos_part, alpha, r,
-                units, grad, own_at, table, o, u + head * num * DIM, value + head * num * VALUE_DIM,
-                bias + plane * num * WIDTH, phase + geo * num * 2 * FREQUENCIES, pos + geo * num * DIMENSIONS, entry,
-                sees, stop, start, skip, start, SIGN, ACTIVATION, PRECISION, False, CAUSAL, READS, DISTANCE, ROTATION,
-                POS, WIDTH, DIM, VALUE_DIM, FREQUENCIES, DIMENSIONS, N, D, E, L, S,
+                on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, stop, start,
+                skip, start, False, PLAN, N,
             )  # fmt: skip
-        if TABLE:
-            own_entry = tl.load(entry + (o - own_start), mask=inside, other=0)
-            stop = stop_of_visible(tl.where(inside, block, 0), 0, start, visible)
+        if PLAN.TABLE:
+            stop = stop_of_visible(tl.where(inside, extent.block, 0), 0, start, visible)
             on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos = _add_gradients(
-                on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, matrix, matrix, matrix, alpha, r, units,
-                grad, own_at, table + (g * entries + own_entry) * WIDTH, o, u + head * num * DIM,
-                value + head * num * VALUE_DIM, bias + plane * num * WIDTH, phase, pos, entry, sees, stop, 0, start,
-                start, SIGN, ACTIVATION, PRECISION, True, CAUSAL, READS, DISTANCE, ROTATION, POS, WIDTH, DIM,
-                VALUE_DIM, FREQUENCIES, DIMENSIONS, N, D, E, L, S,
+                on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, stop, 0, start,
+                start, True, PLAN, N,
             )  # fmt: skip
-        if SIGN == -1:
-            write_unit_rows(sums + (g * count + place) * WIDTH * VALUE_DIM, on_sums, units, WIDTH, VALUE_DIM, E)
-        own = (g * tl.num_programs(1) + tl.program_id(1)) * total + owner
-        tl.store(grad_bias + (g * total + owner) * WIDTH + units, on_bias, mask=real)
+        if PLAN.SIGN == -1:
+            write_unit_rows(sums + at, on_sums, units, PLAN.WIDTH, PLAN.VALUE_DIM, E)
+        line = (g * tl.num_programs(1) + tl.program_id(1)) * total + number
+        tl.store(received.bias + (g * total + number) * PLAN.WIDTH + units, on_bias, mask=real)
         on_u = tl.zeros([D], tl.float32)
-        if PRODUCT:
-            on_u += tl.sum(on_matrix * unit_rows(product + square, units, WIDTH, DIM, D).to(tl.float32), 0)
-            total_product += on_matrix * u_o[None, :]
-        if OWN_WEIGHT:
-            on_u += tl.sum(on_bias[:, None] * unit_rows(own_weight + square, units, WIDTH, DIM, D).to(tl.float32), 0)
-        tl.store(grad_u + own * DIM + channels, on_u, mask=channels < DIM)
-        if BESIDE and ROTATION:
-            sin, cos = phases(own_turn, FREQUENCIES, L)
-            total_sin += SIGN * (on_cos * sin - on_sin * cos)
+        if PLAN.PRODUCT:
+            rows = unit_rows(layer.product_weight + square, units, PLAN.WIDTH, PLAN.DIM, D)
+            on_u += tl.sum(on_matrix * rows.to(tl.float32), 0)
+            total_product += on_matrix * owner.u[None, :]
+        if PLAN.OWN_WEIGHT:
+            rows = unit_rows(own.weight + square, units, PLAN.WIDTH, PLAN.DIM, D)
+            on_u += tl.sum(on_bias[:, None] * rows.to(tl.float32), 0)
+        tl.store(received.u + line * PLAN.DIM + channels, on_u, mask=channels < PLAN.DIM)
+        if PLAN.ROTATION:
+            sin, cos = _phases(own, b * extent.geometry, o, PLAN)
+            total_sin += PLAN.SIGN * (on_cos * sin - on_sin * cos)
             total_cos += on_sin * sin + on_cos * cos
-        if BESIDE and PHASE:
-            _write_phase(
-                grad_phase + own * 2 * FREQUENCIES, on_sin, on_cos, sin_weight + wave, cos_weight + wave, units, SIGN,
-                WIDTH, FREQUENCIES, L,
-            )  # fmt: skip
-        if DISTANCE:
+        if PLAN.PHASE:
+            _write_phase(received.phase + line * 2 * PLAN.FREQUENCIES, on_sin, on_cos, layer, g, units, PLAN)
+        if PLAN.DISTANCE:
             total_r += on_r
-        if POS:
-            tl.store(grad_pos + own * DIMENSIONS + axes, on_pos, mask=axes < DIMENSIONS)
-    if SIGN == 1:
-        program = g * tl.num_programs(0) + tl.program_id(0)
-        if PRODUCT:
-            write_unit_rows(grad_product + program * WIDTH * DIM, total_product, units, WIDTH, DIM, D)
-        if FREQUENCIES > 0:
-            write_unit_rows(grad_sin + program * WIDTH * FREQUENCIES, total_sin, units, WIDTH, FREQUENCIES, L)
-            write_unit_rows(grad_cos + program * WIDTH * FREQUENCIES, total_cos, units, WIDTH, FREQUENCIES, L)
-        if DISTANCE:
-            tl.store(grad_distance + program * WIDTH + units, total_r, mask=real)
+        if PLAN.POS:
+            tl.store(received.pos + line * PLAN.DIMENSIONS + axes, on_pos, mask=axes < PLAN.DIMENSIONS)
+    if PLAN.SIGN == 1:
+        program = (g * tl.num_programs(0) + tl.program_id(0)) * PLAN.WIDTH
+        if PLAN.PRODUCT:
+            write_unit_rows(received.product_weight + program * PLAN.DIM, total_product, units, PLAN.WIDTH, PLAN.DIM, D)
+        if PLAN.FREQUENCIES > 0:
+            wave = program * PLAN.FREQUENCIES
+            write_unit_rows(received.sin_weight + wave, total_sin, units, PLAN.WIDTH, PLAN.FREQUENCIES, L)
+            write_unit_rows(received.cos_weight + wave, total_cos, units, PLAN.WIDTH, PLAN.FREQUENCIES, L)
+        if PLAN.DISTANCE:
+            tl.store(received.distance_weight + program + units, total_r, mask=real)
 
 
 @triton.jit(do_not_specialize=["first", "count", "own_start", "start", "batch"])
 def relative_gradient_kernel(
-    own_u, own_bias, u, value, bias, seen, own_weight, weight, product, table, entry, grads, relative,
-    first, count, batch, own_num, num, kernels, geometry, seen_geometry, own_start, start, block, entries,
-    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, CAUSAL: tl.constexpr, OWN_WEIGHT: tl.constexpr,
-    WEIGHT: tl.constexpr, PRODUCT: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr,
-    UNITS: tl.constexpr, N: tl.constexpr, D: tl.constexpr,
+    own, other, layer, extent, value, seen, grads, relative, first, count, batch, own_start, start,
+    PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Gradient of R between `count` queries of the grid from its `first` on and its keys: `(G, count, block, w)`.
 
     `grads` is the gradient of S, `(G, count, B, w, d)`. A program has UNITS units of one query, N keys, one kernel.
     """
-    tiles = tl.cdiv(block, N)
+    tiles = tl.cdiv(extent.block, N)
     place = (tl.program_id(0) // tiles).to(tl.int64)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
     cells = (tl.program_id(0) % tiles) * N + tl.arange(0, N)
-    exist = cells < block
+    exist = cells < extent.block
     keys = (start + cells).to(tl.int64)
     i = own_start + first + place
-    dtype: tl.constexpr = u.dtype.element_ty
-    square = g * WIDTH * DIM
-    own_entry = tl.load(entry + first + place)
-    own_table = table + (g * entries + own_entry) * WIDTH
-    rest = by_unit(own_table, tl.load(entry + cells, mask=exist, other=0), exist, units, WIDTH)
+    dtype: tl.constexpr = other.u.dtype.element_ty
+    own_table = layer.table + (g * extent.entries + tl.load(layer.entry + first + place)) * PLAN.WIDTH
+    rest = by_unit(own_table, tl.load(layer.entry + cells, mask=exist, other=0), exist, units, PLAN.WIDTH)
     total = tl.zeros([UNITS, N], tl.float32)
     for step in range(batch):
         b = tl.zeros([], tl.int64) + step
-        head, plane = b * kernels + g, b * geometry * kernels + g
-        _, matrix, alpha = content(
-            own_u + (head * own_num + i) * DIM, own_bias + (plane * own_num + i) * WIDTH, own_weight + square,
-            weight + square, product + square, units, OWN_WEIGHT, WEIGHT, PRODUCT, WIDTH, DIM, D,
-        )  # fmt: skip
+        head, plane = b * extent.kernels + g, b * extent.geometry * extent.kernels + g
+        _, matrix, alpha = _content(own, other.weight, layer, head, plane, i, g, units, PLAN)
+        met = _met(other, value, seen, layer, extent, own.num, b, g, PLAN)
         visible = exist
-        if CAUSAL:
-            visible = exist & (keys < tl.load(seen + b * seen_geometry * own_num + i))
-        p = rest + alpha[:, None] + by_unit(bias + plane * num * WIDTH, keys, exist, units, WIDTH)
-        if WEIGHT or PRODUCT:
-            features = point_rows(u + head * num * DIM, keys, exist, DIM, DIM, D)
-            p = tl.dot(matrix.to(dtype), tl.trans(features), p, input_precision=PRECISION)
-        values = point_rows(value + head * num * DIM, keys, visible, DIM, DIM, D)
-        grad = unit_rows(grads + ((g * count + place) * batch + b) * WIDTH * DIM, units, WIDTH, DIM, D)
-        _, slope = activate_with_slope(p, ACTIVATION)
-        total += tl.dot(grad, tl.trans(values), input_precision=PRECISION) * slope
-    out = relative + ((g * count + place) * block + cells[None, :]) * WIDTH + units[:, None]
-    tl.store(out, total, mask=(units[:, None] < WIDTH) & exist[None, :])
+        if PLAN.CAUSAL:
+            visible = exist & (keys < tl.load(met.seen + i))
+        p = rest + alpha[:, None] + by_unit(met.bias, keys, exist, units, PLAN.WIDTH)
+        if PLAN.READS:
+            features = point_rows(met.u, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D)
+            p = tl.dot(matrix.to(dtype), tl.trans(features), p, input_precision=PLAN.PRECISION)
+        values = point_rows(met.value, keys, visible, PLAN.DIM, PLAN.DIM, PLAN.D)
+        at = ((g * count + place) * batch + b) * PLAN.WIDTH * PLAN.DIM
+        grad = unit_rows(grads + at, units, PLAN.WIDTH, PLAN.DIM, PLAN.D)
+        _, slope = activate_with_slope(p, PLAN.ACTIVATION)
+        total += tl.dot(grad, tl.trans(values), input_precision=PLAN.PRECISION) * slope
+    out = relative + ((g * count + place) * extent.block + cells[None, :]) * PLAN.WIDTH + units[:, None]
+    tl.store(out, total, mask=(units[:, None] < PLAN.WIDTH) & exist[None, :])
 
 
 @triton.jit(do_not_specialize=["first", "count"])

@@ -141,6 +141,9 @@ def _by_score(
     )
 
 
+# two kernels, because sums that a program does not keep would cost registers
+
+
 @triton.jit
 def yat_query_kernel(
     query, key, value, epsilon, mass, seen, grad, reference, share, delta, by_query, by_square, num_queries, num_keys,

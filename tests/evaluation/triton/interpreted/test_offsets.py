@@ -13,12 +13,6 @@ from fredholm.evaluation.triton.machine import launch as really_launch
 from tests.contracts.routes import results
 from tests.evaluation.triton.interpreted.problems import make
 
-ENTRIES = (
-    *("own_u", "u", "value", "own_bias", "bias", "own_phase", "phase", "own_pos", "pos"),
-    *("grad_u", "grad_bias", "grad_phase", "grad_pos"),
-)
-"""Arguments that hold something of every batch entry."""
-
 
 def moved(value: torch.Tensor, batch: int) -> torch.Tensor:
     """The one batch entry of a tensor, as the last of so many."""
@@ -41,16 +35,29 @@ def test_the_last_of_very_many_batch_entries(monkeypatch):
     assert len(calls) == 3
     batch = (1 << 27) + 1
     for kernel, grid, tile, arguments in calls:
+        of_entries = {"own": ("u", "bias", "phase", "pos"), "other": ("u", "bias", "phase", "pos")}
         try:
-            far = {name: moved(arguments[name], batch) for name in ENTRIES if name in arguments}
+            far: dict[str, Any] = {
+                side: arguments[side]._replace(**{name: moved(getattr(arguments[side], name), batch) for name in names})
+                for side, names in of_entries.items()
+            }
+            far["value"] = moved(arguments["value"], batch)
         except RuntimeError:
             pytest.skip("the system does not reserve so much memory")
         # what the kernel writes, and where: NaN until it does
-        outputs = {name: arguments[name].flatten() for name in arguments if name.startswith(("grad_", "sums"))}
+        outputs = {"sums": arguments["sums"].flatten()}
+        received = arguments["received"]._asdict() if "received" in arguments else {}
+        outputs |= {name: value.flatten() for name, value in received.items()}
+        places = {}
         for name, value in outputs.items():
-            place = far.setdefault(name, torch.empty_like(value))
+            is_of_entries = name in ("bias", "u", "phase", "pos")
+            place = places[name] = moved(value, batch) if is_of_entries else torch.empty_like(value)
             place[len(place) - len(value) :] = torch.nan
-        chunk = {"first": batch - 1, "geometry": 1} | ({"total": batch} if "total" in arguments else {})
+        far["sums"] = places["sums"]
+        if received:
+            far["received"] = arguments["received"]._replace(**{name: places[name] for name in received})
+        far["extent"] = arguments["extent"]._replace(geometry=1)
+        chunk = {"first": batch - 1} | ({"total": batch} if "total" in arguments else {})
         really_launch(kernel, grid, tile, {**arguments, **far, **chunk})
         for name, value in outputs.items():
-            assert torch.equal(far[name][len(far[name]) - len(value) :], value), name
+            assert torch.equal(places[name][len(places[name]) - len(value) :], value), name
