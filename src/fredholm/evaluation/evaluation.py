@@ -1,4 +1,4 @@
-"""The integral as a value; the abstract evaluation, a way to it; and the abstract route, one way with its conditions."""
+"""The integral as a value; the abstract evaluation, a way to it; the abstract route, one way with its conditions."""
 
 import abc
 import dataclasses
