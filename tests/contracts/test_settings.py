@@ -100,6 +100,14 @@ def at_no_input(built: Any) -> Iterator[object]:
     yield built()
 
 
+def projected(built: kernels.HeadProjections) -> Iterator[object]:
+    """Queries, keys and values of signals of the sizes that are asked for, and the constants."""
+    yield built.queries(noise(1, 3, built.query_dim))
+    yield built.keys(noise(1, 3, built.signal_dim))
+    yield built.values(noise(1, 3, max(built.signal_dim, built.value_dim)))
+    yield built.value_matrices()
+
+
 def on_features(built: PointFeatures) -> Iterator[object]:
     sizes = [0 if weight is None else weight.shape[-1] for weight in (built.position_weight, built.content_weight)]
     yield built(noise(1, 4, sizes[0]), noise(1, 2, 4, sizes[1]))
@@ -453,6 +461,21 @@ KERNELS = [
         {"gamma": (0.3,), "num_heads": (3,), "learned": SWITCH},
         at_no_input,
     ),
+    Subject(
+        kernels.HeadProjections,
+        {"query_dim": 4, "key_dim": 4, "value_dim": 4, "num_heads": 2, "num_kv_heads": 2, "head_dim": 2},
+        {
+            "query_dim": (6,),
+            "key_dim": (6,),
+            "value_dim": (6,),
+            "num_heads": (4,),
+            "num_kv_heads": (1,),
+            "head_dim": (3,),
+            "separate_values": SWITCH,
+            "bias": SWITCH,
+        },
+        projected,
+    ),
     Subject(Softening, {"epsilon": 0.1}, {"epsilon": (0.3,), "learned": SWITCH}, at_no_input),
     Subject(UnitScale, {"num_units": 5}, {"num_units": (7,)}, at_no_input),
     Subject(
@@ -804,7 +827,6 @@ NO_SETTINGS = {
     "operators.LowRankFit": "a report",
     "operators.RouteComparison": "a report",
     "operators.RouteCost": "a report",
-    "layers.YatConvolution": "the base of YatConv1d, YatConv2d and YatConv3d, which are here",
     "fields.PlacedField": "what a FieldOperator makes; margin is a setting of its Config",
     "models.Aether": "takes the size of a text and its Config",
     "models.CKCNN": "hands all to ContinuousStack, which is here",
