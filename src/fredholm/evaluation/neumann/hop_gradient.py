@@ -144,8 +144,9 @@ class _Steps:
         sums, here, there = self.sums, (rows.heads, rows.rows), (rows.heads, columns)
         scores, kept = tiles.scores(rows, columns)
         mass, density = tiles.pair_mass(rows, columns), tiles.density(rows, columns)
-        by_score = torch.zeros_like(scores)
-        if pull.flow is not None:
+        if pull.flow is None:
+            by_score = torch.zeros_like(scores)
+        else:
             flow = scores if mass is None else weigh(scores, mass)
             self.carried_grad[there].baddbmm_(flow.mT, pull.flow[here])
             by_score = pull.flow[here] @ self.carried[there].mT

@@ -203,7 +203,7 @@ class Relu(Score):
 
     def pull(self, kept: Any, grad: Tensor, numbers: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         """See `Score.pull`; 0 at the corner."""
-        return grad.masked_fill_(kept[0] <= 0, 0.0), None, []
+        return torch.ops.aten.threshold_backward.grad_input(grad, kept[0], 0, grad_input=grad), None, []
 
 
 @final
