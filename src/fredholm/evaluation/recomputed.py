@@ -1,6 +1,4 @@
-"""A block of points at a time, whose features stay in a CPU's cache; of many points the backward pass has them anew.
-
-What the backward pass computes anew, from the parameters that the forward pass saw."""
+"""What the backward pass computes anew, from the parameters that the forward pass saw; and points a block at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast, final

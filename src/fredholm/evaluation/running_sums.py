@@ -1,6 +1,4 @@
-"""Sums over the past of what splits over the two points of a pair, by chunks.
-
-What the routes of kernels that take the mean over the past share."""
+"""Sums and means over the past, by chunks, of what splits over the two points of a pair."""
 
 import torch
 from torch import Tensor

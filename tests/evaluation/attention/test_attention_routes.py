@@ -47,7 +47,7 @@ def test_fused_attention_equals_dense(options, name):
 
 @pytest.mark.parametrize("name", DOMAINS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
-def test_separable_sum_equals_dense(options, name):
+def test_feature_map_sum_equals_dense(options, name):
     made = problem(LinearAttention, options, domain(name))
     if options.get("is_causal") and name == "times that coincide":
         assert isinstance(AUTO.choose(made).route, Weighted)

@@ -1,6 +1,4 @@
-"""Kernels that split over the two points of a pair: the sum over keys first, then the query; causally, by chunks.
-
-Dot products of features without a normaliser: the sum over keys first, then the query; causally, by chunks."""
+"""Scores that are products of features: the sum over keys first, then the query; causally, by chunks."""
 
 import dataclasses
 from typing import final

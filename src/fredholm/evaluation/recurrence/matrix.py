@@ -5,9 +5,7 @@ Legend
     g_t = ḣ_t + keep_{t+1} A_{t+1}ᵀ g_{t+1}                  gradient of h_t from ḣ, what comes from outside
 
 The gradient is the same recurrence, backwards in time.
-
-
-How a sequence is cut for a parallel scan."""
+"""
 
 from typing import NamedTuple
 

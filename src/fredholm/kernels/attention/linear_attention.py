@@ -8,9 +8,7 @@ Legend
 
 Source: ITNet (arXiv 2606.19538), proposition 5, eq. 91; Katharopoulos et al. 2020 for φ = elu + 1. Deviations: biases,
 heads that share keys and values, a measure that enters both the numerator and Z.
-
-
-The marker of normalised kernels that split over the two points of a pair."""
+"""
 
 import abc
 from collections.abc import Callable

@@ -7,9 +7,7 @@ Legend
 
 Source: Neural Fields Meet Attention, theorems 3 and 14. With keys Φ_j, values r_j and queries e_k the integral is the
 negative gradient of ½ Σ_j ω_j ‖r_j‖² by the coefficients c_k of a field Σ_k c_k Φ_k(x) (`of_features`).
-
-
-The marker of kernels that are a dot product of features, without a normaliser."""
+"""
 
 import abc
 from typing import NamedTuple, Self, final

@@ -1,23 +1,11 @@
-"""FeatureFactorised infinite attention.
+"""Factorised infinite attention: series of hops whose scores split over the two points of a pair.
 
 Legend
-    q_i, k_j     query and key of a head, d channels          ψ      feature map with values ≥ 0
-    c_i          norm of the hop (`hop_norms.py`)             γ      discount of a hop, in (0, 1)
-    V            [W_V, b_V], one a head
+    q_i, k_j     query and key of a head, d channels          φ_i, ψ_j   features of a query and a key, r each, all ≥ 0
+    c_i          norm of the hop (`neumann.py`)               γ          discount of a hop, in (0, 1)
+    V            [W_V, b_V], one a head                       ω_j        mass of a point
 
-    a_ij = ψ(q_i)·ψ(k_j) / c_i,   κ = c V with c = (I - γ a Ω)⁻¹ γ a (all hops)
-
-Source: InfSA (Infinite Self-Attention), eq. 7 and 11, with the feature maps of linear attention in place of
-max(q·k, 0); deviations as in `neumann.py`. How the series is summed in linear time: `factorised_neumann.py`.
-
-
-The marker of series of hops whose scores split over the two points of a pair.
-
-Legend
-    φ_i, ψ_j     features of a query and of a key, r each, all ≥ 0        c_i      norm of the hop (`hop_norms.py`)
-    ω_j          mass of a point                                          γ        discount of a hop, in (0, 1)
-
-    a_ij = φ_i·ψ_j / c_i,   (A f)_i = Σ_j ω_j a_ij f_j
+    a_ij = φ_i·ψ_j / c_i,   (A f)_i = Σ_j ω_j a_ij f_j,   κ = c V with c = (I - γ a Ω)⁻¹ γ a (all hops)
 
 With c one number, s = γ / c and M = Σ_j ω_j ψ_j φ_jᵀ, an r x r matrix (Woodbury):
 
@@ -25,6 +13,9 @@ With c one number, s = γ / c and M = Σ_j ω_j ψ_j φ_jᵀ, an r x r matrix (W
     c² = Σ_ij ω_i ω_j (φ_i·ψ_j)² = ⟨Σ_i ω_i φ_i φ_iᵀ, Σ_j ω_j ψ_j ψ_jᵀ⟩
 
 With one norm a row, c_i = φ_i·Σ_j ω_j ψ_j, the same holds for φ_i / c_i in place of φ_i and γ in place of s.
+
+Source: InfSA (Infinite Self-Attention), eq. 7 and 11, with the feature maps of linear attention in place of
+max(q·k, 0), φ = ψ(q) and ψ(k); deviations as in `neumann.py`.
 """
 
 import abc

@@ -1,28 +1,20 @@
-"""Linear infinite attention.
+"""Linear infinite attention: weights of points from central queries, the same for every query.
 
 Legend
-    q_j          query and key of a head, W_q u(y_j) + b_q       V      [W_V, b_V], one a head
-    a(y)         weight of a point, from the central query of all of them; see `central_queries`
+    q_j          query and key of a head, W_q u(y_j) + b_q       V        [W_V, b_V], one a head
+    a(y)         weight of a point                               e_j      energy ‖q_j‖
+    p_jm         share of group m of c in point j; 1 where c = 1 q̄_m      central query of group m
 
-    κ(x, y) = γ a(y) V,   a(y) = max(q̄·q(y), 0) / ∫ max(q̄·q, 0) dμ,   q̄ = ∫ ‖q‖ q dμ / ∫ ‖q‖ dμ
-
-Source: InfSA (Infinite Self-Attention), section 3.4, eq. 16-21. Deviations: biases, a measure in all sums, no ε beside
-the denominators (where one is 0, so is its quotient), power steps and several central queries. A factor of the scores
-is left out, since it cancels in a.
-
-
-The marker of kernels whose weights come from central queries, so that they are the same for every query.
-
-Legend
-    q_j          W_q u(y_j) + b_q, d channels of a head; keys are queries        e_j      energy ‖q_j‖
-    p_jm         share of group m of c in point j; 1 where c = 1                 q̄_m      central query of group m
+    κ(x, y) = γ a(y) V,   with one group   a(y) = max(q̄·q(y), 0) / ∫ max(q̄·q, 0) dμ,   q̄ = ∫ ‖q‖ q dμ / ∫ ‖q‖ dμ
 
     p_jm = softmax_m(G_m·q_j / √d)
     q̄_m = ∫ p_m e q dμ / E_m,   E_m = ∫ p_m e dμ,   π_m = E_m / Σ_m E_m
     s_jm = max(q̄_m·q_j, 0),   a_jm = s_jm / ∫ s_m dμ;   each further power step: q̄_m = ∫ a_m q dμ, then s and a anew
     a_j = Σ_m π_m a_jm
 
-Where an integral in a denominator is 0, so is the quotient.
+Source: InfSA (Infinite Self-Attention), section 3.4, eq. 16-21. Deviations: biases, a measure in all sums, no ε beside
+the denominators (where one is 0, so is its quotient), power steps and several central queries. A factor of the scores
+is left out, since it cancels in a.
 """
 
 import abc
