@@ -24,7 +24,7 @@ from fredholm.kernels.attention.yat import YatScored
 @final
 @dataclasses.dataclass(frozen=True)
 class TritonYat(FusedRoute[YatScored], StatefulRoute[YatScored]):
-    """For `YatScored` kernels on a GPU: `YatTiled` in one fused pass, scores in registers.
+    """For `YatScored` kernels on a GPU: `ScoreTiled` in one fused pass, scores in registers.
 
     Machines, dtypes, precision and determinism as in `TritonTiled`. Signals in bfloat16 are multiplied exactly and
     summed in float32, so that distances are those of float32.
