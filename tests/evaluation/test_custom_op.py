@@ -12,7 +12,7 @@ from torch.func import grad, jacfwd, jacrev, jvp, vmap
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.features.features import FeatureInputs
-from fredholm.evaluation.perceptron.tiles import PairInputs
+from fredholm.evaluation.perceptron.tiles import PerceptronInputs
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
 from fredholm.evaluation.triton.feature_sum import feature_sums_triton
@@ -231,7 +231,7 @@ def test_vmap_over_nothing_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("operator", "inputs", "options"),
-    [(mlp_integral_triton, PairInputs, ([0, 0], "gelu")), (yat_sums_triton, ScoreInputs, ([0.0],))],
+    [(mlp_integral_triton, PerceptronInputs, ([0, 0], "gelu")), (yat_sums_triton, ScoreInputs, ([0.0],))],
 )
 def test_a_fused_operator_refuses_tangents_before_it_looks_for_a_gpu(operator, inputs, options) -> None:
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"_triton has no forward-mode.*Dense\(\)"):

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.perceptron.tiles import Block, FirstLayer, PairInputs, Tiling, length, split_at_block
+from fredholm.evaluation.perceptron.tiles import Block, FirstLayer, PerceptronInputs, Tiling, length, split_at_block
 from fredholm.evaluation.tiling import Workspace, ranges
 from fredholm.kernels.arithmetic import divided
 
 
-class PairOutputs(NamedTuple):
+class PerceptronOutputs(NamedTuple):
     """What an integral gives."""
 
     out: Tensor  # Σ_j ω_j m_ij W h_ij u_j, without the constant part of the kernel: (B, G, Nq, d_out)
@@ -39,10 +39,10 @@ class Tile(NamedTuple):
 
 
 @final
-class PairSums:
+class PerceptronSums:
     """One integral: its tensors by name, the order of its tiles, and the layers after the first."""
 
-    def __init__(self, inputs: PairInputs, block: list[int], activation: str, tiling: list[int]) -> None:
+    def __init__(self, inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> None:
         self.t = inputs
         self.block = Block(block[0], block[1], tuple(block[2:]))
         self.activation = activation
@@ -147,7 +147,7 @@ class Gradients:
     Those of weights, pairs, phases and positions are left 0 where they are not `wanted`.
     """
 
-    def __init__(self, integral: PairSums, wanted: frozenset[str]) -> None:
+    def __init__(self, integral: PerceptronSums, wanted: frozenset[str]) -> None:
         self.integral, self.wanted = integral, wanted
         device, dtype = integral.t.query.device, integral.accumulator
         self.sums = {
@@ -371,21 +371,21 @@ def activation_gradient_into(grad: Tensor, p: Tensor, activation: str) -> Tensor
     return torch.ops.aten.gelu_backward.grad_input(grad, p, approximate=approximate, grad_input=grad)
 
 
-def _like(inputs: PairInputs, block: list[int], activation: str, tiling: list[int]) -> PairOutputs:
-    return PairOutputs(inputs.query.new_empty(*inputs.query.shape[:3], inputs.output_weight.shape[-1]))
+def _like(inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> PerceptronOutputs:
+    return PerceptronOutputs(inputs.query.new_empty(*inputs.query.shape[:3], inputs.output_weight.shape[-1]))
 
 
-def _forward(inputs: PairInputs, block: list[int], activation: str, tiling: list[int]) -> PairOutputs:
-    return PairOutputs(PairSums(inputs, block, activation, tiling).forward())
+def _forward(inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> PerceptronOutputs:
+    return PerceptronOutputs(PerceptronSums(inputs, block, activation, tiling).forward())
 
 
 mlp_integral = Operator(
     "mlp_integral",
-    PairInputs,
-    PairOutputs,
+    PerceptronInputs,
+    PerceptronOutputs,
     _forward,
     _like,
-    lambda inputs, _, grads, wanted, *options: Gradients(PairSums(inputs, *options), wanted).run(grads.out),
+    lambda inputs, _, grads, wanted, *options: Gradients(PerceptronSums(inputs, *options), wanted).run(grads.out),
 )
 """The integral, of tensors in one dtype but for positions, frequencies and `seen`.
 

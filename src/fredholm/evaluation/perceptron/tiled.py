@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.domains import GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.perceptron.sums import mlp_integral
-from fredholm.evaluation.perceptron.tiles import PairInputs, choose_tiling
+from fredholm.evaluation.perceptron.tiles import PerceptronInputs, choose_tiling
 from fredholm.kernels import PairwiseMLP
 from fredholm.kernels.perceptron.mlp import PairwiseForm
 
@@ -48,14 +48,14 @@ def _pair_refusals(integral: Integral[PairwiseMLP]) -> list[str]:
     return [f"pairs are weighed for {bias.shape[1]} heads, and the kernel has {heads}"]
 
 
-PairIntegral = Callable[[PairInputs, list[int], str], Tensor]
+PairIntegral = Callable[[PerceptronInputs, list[int], str], Tensor]
 """From all tensors, the fields of `Block` and the activation: the integral `(B, G, Nq, d_out)`, constant part aside."""
 
 
 def in_tiles(tile_elements: int | None) -> PairIntegral:
     """Tile after tile by torch's own operations; see `Tiled` for the size of a tile."""
 
-    def integral(inputs: PairInputs, block: list[int], activation: str) -> Tensor:
+    def integral(inputs: PerceptronInputs, block: list[int], activation: str) -> Tensor:
         elements = tile_elements or (1 << 20 if inputs.query.device.type == "cpu" else 1 << 26)
         batch, _, num_queries, dim = inputs.query.shape
         num_keys, width = inputs.key.shape[2], inputs.output_weight.shape[1]
@@ -90,12 +90,12 @@ def integrate_pairwise(
         **_geometry(form, order, folds),
     }
     # what has no other name in a form
-    given |= {name: getattr(form, name) for name in PairInputs._fields if name not in given}
+    given |= {name: getattr(form, name) for name in PerceptronInputs._fields if name not in given}
     # of positions, differences are taken
     wide = torch.promote_types(dtype, torch.float32 if form.frequencies is None else domain.pos.dtype)
     special = {"query_pos": wide, "key_pos": wide, "frequencies": wide, "seen": torch.int64}
     given |= {name: t.to(special.get(name, dtype)) for name, t in given.items() if t is not None}
-    inputs = PairInputs(**given)
+    inputs = PerceptronInputs(**given)
     out = by(inputs, block, kernel.activation)
     out = _permuted(out, order, -2) + _constant_part(form.output_bias, inputs, order).to(out.dtype)
     out = out.reshape(u.shape[0], kernel.num_heads, *out.shape[-2:]).transpose(1, 2).flatten(2)
@@ -103,7 +103,7 @@ def integrate_pairwise(
     return out if share is None else (out * share[..., None]).to(out.dtype)
 
 
-def _constant_part(bias: Tensor, inputs: PairInputs, order: Tensor | None) -> Tensor:
+def _constant_part(bias: Tensor, inputs: PerceptronInputs, order: Tensor | None) -> Tensor:
     """b Σ_j ω_j m_ij u_j, over the keys a query may see: `(B, G, Nq or 1, d_out)`."""
     accumulator = torch.promote_types(inputs.key.dtype, torch.float32)
     values = inputs.key.to(accumulator) * inputs.weights.to(accumulator)[:, None, :, None]

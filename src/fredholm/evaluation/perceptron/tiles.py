@@ -21,7 +21,7 @@ from fredholm.domains.domain import wrapped
 from fredholm.evaluation.tiling import Workspace
 
 
-class PairInputs(NamedTuple):
+class PerceptronInputs(NamedTuple):
     """All tensors of one integral; None where one is absent. B' is 1 or B, H' is 1 or G."""
 
     query: Tensor  # u at the queries, (B, G, Nq, d)
@@ -114,7 +114,7 @@ def length(run: slice) -> int:
 class FirstLayer:
     """Builds p for one kernel g at a time; call `select` first."""
 
-    def __init__(self, tensors: PairInputs, block: Block, workspace: Workspace, window_elements: int) -> None:
+    def __init__(self, tensors: PerceptronInputs, block: Block, workspace: Workspace, window_elements: int) -> None:
         self.t, self.block, self.workspace = tensors, block, workspace
         # on narrow grids whole windows in a row beat short strides, where the memory allows
         self.window_elements = window_elements

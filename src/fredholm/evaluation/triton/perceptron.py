@@ -23,7 +23,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.perceptron.tiles import Block, PairInputs
+from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
 from fredholm.evaluation.triton.machine import Tile, activation_for, choose_tile, launch, padded, precision
 from fredholm.evaluation.triton.perceptron_kernels import (
     Extent,
@@ -50,7 +50,7 @@ WEIGHTS = ("product_weight", "sin_weight", "cos_weight", "distance_weight")
 class Problem:
     """One integral's tensors, contiguous and by role, and what its kernels are compiled for."""
 
-    def __init__(self, inputs: PairInputs, block: list[int], activation: str) -> None:
+    def __init__(self, inputs: PerceptronInputs, block: list[int], activation: str) -> None:
         nothing = inputs.query.new_empty(0)
         self.t = t = {name: nothing if x is None else x.contiguous() for name, x in inputs._asdict().items()}
         self.has = frozenset(name for name, x in inputs._asdict().items() if x is not None)
@@ -149,7 +149,7 @@ def entries_of(shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Te
     return entry, cell
 
 
-def integral(inputs: PairInputs, block: list[int], activation: str) -> Tensor:
+def integral(inputs: PerceptronInputs, block: list[int], activation: str) -> Tensor:
     """The integral, `(B, G, Nq, d_out)`; arguments as in `mlp_integral_triton`."""
     problem = Problem(inputs, block, activation)
     kernels, width, dim = problem.kernels, problem.width, problem.dim

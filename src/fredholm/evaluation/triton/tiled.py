@@ -9,9 +9,9 @@ from torch import Tensor
 from fredholm.domains import GridBlock
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral
-from fredholm.evaluation.perceptron.sums import PairOutputs
+from fredholm.evaluation.perceptron.sums import PerceptronOutputs
 from fredholm.evaluation.perceptron.tiled import common_grid, integrate_pairwise
-from fredholm.evaluation.perceptron.tiles import PairInputs
+from fredholm.evaluation.perceptron.tiles import PerceptronInputs
 from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.kernels import PairwiseMLP
 
@@ -58,29 +58,29 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
         return integral.once(common_grid)
 
 
-def _fused(inputs: PairInputs, block: list[int], activation: str) -> Tensor:
+def _fused(inputs: PerceptronInputs, block: list[int], activation: str) -> Tensor:
     return mlp_integral_triton(inputs, block, activation).out
 
 
-def _forward(inputs: PairInputs, block: list[int], activation: str) -> PairOutputs:
+def _forward(inputs: PerceptronInputs, block: list[int], activation: str) -> PerceptronOutputs:
     # the library can be imported without triton
     from fredholm.evaluation.triton.perceptron import integral
 
     # kernels are launched on the current device
     with torch.cuda.device_of(inputs.query):
-        return PairOutputs(integral(inputs, block, activation))
+        return PerceptronOutputs(integral(inputs, block, activation))
 
 
-def _like(inputs: PairInputs, block: list[int], activation: str) -> PairOutputs:
+def _like(inputs: PerceptronInputs, block: list[int], activation: str) -> PerceptronOutputs:
     batch, kernels, queries, _ = inputs.query.shape
     out = inputs.query.new_empty(kernels, batch, queries, inputs.output_weight.shape[-1])
-    return PairOutputs(out.transpose(0, 1))
+    return PerceptronOutputs(out.transpose(0, 1))
 
 
 def _backward(
-    inputs: PairInputs,
-    outputs: PairOutputs,
-    grads: PairOutputs,
+    inputs: PerceptronInputs,
+    outputs: PerceptronOutputs,
+    grads: PerceptronOutputs,
     wanted: frozenset[str],
     block: list[int],
     activation: str,
@@ -92,5 +92,5 @@ def _backward(
         return Gradients(Problem(inputs, block, activation), grads.out, wanted).run()
 
 
-mlp_integral_triton = Operator("mlp_integral_triton", PairInputs, PairOutputs, _forward, _like, _backward)
+mlp_integral_triton = Operator("mlp_integral_triton", PerceptronInputs, PerceptronOutputs, _forward, _like, _backward)
 """As `mlp_integral`, in float32 or bfloat16 but for positions (float32) and `seen` (int64), without hidden layers."""
