@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.evaluation import AUTO, Integral, ScoreTiled, Weighted
+from fredholm.evaluation import AUTO, Dense, Integral, ScoreTiled, Weighted
 from fredholm.kernels import Score, Softermax, Softmax
 from tests.contracts.routes import check_route, randomise
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain
@@ -57,8 +57,11 @@ def test_scores_of_any_sign_have_a_softmax(monkeypatch: pytest.MonkeyPatch, larg
     own.score, own.normaliser = Below(), Softmax()
     u = torch.where(torch.as_tensor(where.mask)[..., None], torch.randn(2, where.num_points, 8).double(), 0.0)
     made = Integral(own, u, where)
-    expected = (own.coefficients(u, where) @ own.projections.values(u)).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(ScoreTiled(tile_elements=6).integrate(made), expected)
+    q, k, v = own.projections.queries(u), own.projections.keys(u), own.projections.values(u)
+    scores = torch.where(torch.as_tensor(where.mask)[..., None, None, :], 0.25 * q @ k.mT - 900.0, -torch.inf)
+    expected = (torch.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2)
+    for route in (ScoreTiled(tile_elements=6), Dense()):
+        torch.testing.assert_close(route.integrate(made), expected)
     own.normaliser = Softermax()
     with refused(ValueError, "Softermax takes scores >= 0", "is_nonnegative = True"):
         ScoreTiled().integrate(made)
