@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
-from fredholm.evaluation import AUTO, ROUTES, STATEFUL_ROUTES, Evaluation, Route
+from fredholm.evaluation import AUTO, ROUTES, Evaluation, Route, StatefulRoute
 from fredholm.kernels import Stateful
 from tests.contracts.covering import Chosen, all_pairs
 from tests.contracts.instances import (
@@ -33,7 +33,10 @@ STATEFUL = [
     name for name, row in ROWS.items() if any(isinstance(table_kernel(name, v, 1), Stateful) for v in row.variants)
 ]
 REFUSED = (ValueError, TypeError)
-BY_NAME: dict[str, Evaluation] = {"Auto": AUTO, **{route.name: route for route in STATEFUL_ROUTES}}
+BY_NAME: dict[str, Evaluation] = {
+    "Auto": AUTO,
+    **{route.name: route for route in ROUTES if isinstance(route, StatefulRoute)},
+}
 CHUNKS: dict[str, tuple[int, ...]] = {"whole": (), "chunks": (3, 4), "one by one": (1, 2, 3, 4, 5, 6)}
 RESETS = ("no reset", "resets")
 
@@ -186,4 +189,4 @@ def test_every_stateful_route_is_scanned() -> None:
         for route, way in BY_NAME.items()
         if isinstance(way, Route) and way.is_made_for(table_kernel(name, variant, 1))
     }
-    assert scanned == {route.name for route in ROUTES if route in STATEFUL_ROUTES}
+    assert scanned == {route.name for route in ROUTES if isinstance(route, StatefulRoute)}

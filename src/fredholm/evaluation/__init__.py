@@ -3,7 +3,7 @@
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
 from fredholm.evaluation.attention.score_tiled import ScoreTiled
-from fredholm.evaluation.auto import AUTO, ROUTES, STATEFUL_ROUTES, AtThePoint, Auto, Choice, TermByTerm
+from fredholm.evaluation.auto import AUTO, ROUTES, AtThePoint, Auto, TermByTerm
 from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
@@ -11,7 +11,9 @@ from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, as
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import (
+    Choice,
     Evaluation,
+    FirstOf,
     Integral,
     Queries,
     Route,
@@ -41,7 +43,6 @@ __all__ = [
     "AUTO",
     "FFT",
     "ROUTES",
-    "STATEFUL_ROUTES",
     "AtThePoint",
     "Auto",
     "BasisFFT",
@@ -56,6 +57,7 @@ __all__ = [
     "FeatureSum",
     "FilterRoute",
     "Filtering",
+    "FirstOf",
     "FusedAttention",
     "HopSeries",
     "HopTiled",

@@ -1,8 +1,7 @@
-"""The evaluation that picks a route, and can say why, and why not the others."""
+"""All routes, the fastest first, and the evaluation that picks one of them."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar, final
+from typing import Any, final
 
 from torch import Tensor
 from torch.nn.functional import linear
@@ -15,7 +14,7 @@ from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
-from fredholm.evaluation.evaluation import Evaluation, Integral, Queries, Route, StatefulEvaluation, StatefulRoute
+from fredholm.evaluation.evaluation import Evaluation, FirstOf, Integral, Queries, Route
 from fredholm.evaluation.features.feature_sum import FeatureSum
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
@@ -31,7 +30,7 @@ from fredholm.evaluation.recurrence.scan import Scan
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton import TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.weighted import Weighted
-from fredholm.kernels import Kernel, Pointwise, Scaled, State, Sum
+from fredholm.kernels import Pointwise, Scaled, Sum
 
 
 @final
@@ -82,23 +81,6 @@ class TermByTerm(Route[Sum | Scaled]):
         return first
 
 
-STATEFUL_ROUTES: tuple[StatefulRoute[Any], ...] = (
-    FusedAttention(),
-    TritonYat(),
-    ScoreTiled(),
-    NeumannScan(),
-    HopTiled(),
-    HopSeries(Substitution()),
-    FeatureMapSum(),
-    BilinearSum(),
-    LowRankScan(),
-    SeparableScan(),
-    NativeRecurrence(),
-    Scan(),
-    StepLoop(),
-)
-"""The routes that carry a state along a sequence, the fastest first."""
-
 ROUTES: tuple[Route[Any], ...] = (
     AtThePoint(),
     TritonTiled(),
@@ -113,9 +95,21 @@ ROUTES: tuple[Route[Any], ...] = (
     FeatureSum(),
     CentralPooling(),
     Woodbury(),
-    *STATEFUL_ROUTES,
+    FusedAttention(),
+    TritonYat(),
+    ScoreTiled(),
+    NeumannScan(),
+    HopTiled(),
+    HopSeries(Substitution()),
     HopSeries(Factorisation()),
     HopSeries(Iteration()),
+    FeatureMapSum(),
+    BilinearSum(),
+    LowRankScan(),
+    SeparableScan(),
+    NativeRecurrence(),
+    Scan(),
+    StepLoop(),
     Weighted(),
     TermByTerm(),
     Dense(),
@@ -123,24 +117,10 @@ ROUTES: tuple[Route[Any], ...] = (
 """All routes that `Auto` takes unless told otherwise, the fastest first."""
 
 
-class Choice(NamedTuple):
-    """The route taken, and what each route before it in the list said against itself."""
-
-    route: Route[Any]
-    refusals: dict[str, list[str]]
-
-    def __str__(self) -> str:
-        lines = [f"{self.route.name}: {self.route.purpose}"]
-        lines += [f"  not {name}: {'; '.join(reasons)}" for name, reasons in self.refusals.items()]
-        return "\n".join(lines)
-
-
 @final
 @dataclasses.dataclass(frozen=True)
-class Auto(StatefulEvaluation):
+class Auto(FirstOf):
     """Takes the first of its routes that can compute an integral.
-
-    Routes that are made for other kernels are passed over without a word.
 
     Args:
         routes: the fastest first.
@@ -148,59 +128,6 @@ class Auto(StatefulEvaluation):
 
     routes: tuple[Route[Any], ...] = ROUTES
 
-    def choose(self, integral: Integral[Kernel]) -> Choice:
-        """The route that `integrate` takes.
-
-        Raises:
-            ValueError: when every route refuses, with all reasons, those of the plainest route first.
-        """
-        return Choice(*_first(self._made_for(integral), integral, lambda route: route.unsupported_reasons(integral)))
-
-    def unsupported_reasons(self, integral: Integral[Kernel]) -> list[str]:
-        """See `Evaluation.unsupported_reasons`."""
-        told = {route.name: route.unsupported_reasons(integral) for route in self._made_for(integral)}
-        return [] if [] in told.values() else [_refused(integral, told)]
-
-    def integrate(self, integral: Integral[Kernel]) -> Tensor:
-        """See `Evaluation.integrate`."""
-        return self.choose(integral).route.take(integral)
-
-    def run(
-        self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """See `StatefulEvaluation.run`."""
-        routes = (route for route in self._made_for(integral) if isinstance(route, StatefulRoute))
-        route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
-        return route.advance(integral, state, reset)
-
-    def _made_for(self, integral: Integral[Kernel]) -> Iterator[Route[Any]]:
-        return (route for route in self.routes if route.is_made_for(integral.kernel))
-
-    def explain(self, integral: Integral[Kernel]) -> str:
-        """See `Evaluation.explain`."""
-        return str(self.choose(integral))
-
 
 AUTO = Auto()
 """The choice among all routes."""
-
-AnyRoute = TypeVar("AnyRoute", bound=Route[Any])
-
-
-def _first(
-    routes: Iterable[AnyRoute], integral: Integral[Kernel], reasons_of: Callable[[AnyRoute], list[str]]
-) -> tuple[AnyRoute, dict[str, list[str]]]:
-    """The first route without reasons, and those of the routes before it; raises a ValueError if all have some."""
-    refusals: dict[str, list[str]] = {}
-    for route in routes:
-        reasons = reasons_of(route)
-        if not reasons:
-            return route, refusals
-        refusals[route.name] = reasons
-    raise ValueError(_refused(integral, refusals))
-
-
-def _refused(integral: Integral[Kernel], refusals: dict[str, list[str]]) -> str:
-    # the plainest routes stand last, and what they lack is what matters
-    told = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in reversed(refusals.items()))
-    return f"no route can integrate {type(integral.kernel).__name__} on {integral.domain!r} ({told})"

@@ -1,11 +1,11 @@
-"""The integral as a value; the abstract evaluation, a way to it; the abstract route, one way with its conditions."""
+"""The integral as a value; an evaluation, a way to it; a route, one way with its conditions; the first of several."""
 
 import abc
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
-from typing import Any, ClassVar, Generic, TypeVar, cast, final
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast, final
 
 import torch
 from torch import Tensor
@@ -64,8 +64,9 @@ class Integral(Generic[K]):
             )
         own = at_points and (query is None or query is u or not kernel.reads_query)
         if query is None:
-            shape = (u.shape[0], query_domain.num_points, kernel.query_dim)
-            query = u if at_points else u.new_zeros(()).expand(shape)
+            query = u
+            if not at_points:
+                query = u.new_zeros(()).expand(u.shape[0], query_domain.num_points, kernel.query_dim)
         vars(self).update(  # a frozen dataclass refuses the plain form
             kernel=kernel,
             u=u,
@@ -219,7 +220,8 @@ class Queries(enum.Enum):
 class Route(Evaluation, Generic[K]):
     """One way, with its conditions. What it does not state here it is never asked for.
 
-    A subclass gives `marker`, `refusals` and `compute`, and `weighs_pairs` or `queries` where they are not the default.
+    A subclass gives `marker`, `refusals` and `compute`, and `weighs_pairs`, `queries` or `devices` where they are not
+    the default.
     """
 
     marker: ClassVar[type[Kernel] | UnionType] = Kernel
@@ -228,6 +230,8 @@ class Route(Evaluation, Generic[K]):
     """Whether the route honours a measure that differs from query to query (`Domain.weigh_pairs`)."""
     queries: ClassVar[Queries] = Queries.ANYWHERE
     """Which queries it serves."""
+    devices: ClassVar[tuple[str, ...] | None] = None
+    """The types of devices that it runs on; elsewhere nothing else is asked. None: all."""
 
     @abc.abstractmethod
     def refusals(self, integral: Integral[K]) -> list[str]:
@@ -242,6 +246,8 @@ class Route(Evaluation, Generic[K]):
         """See `Evaluation.unsupported_reasons`."""
         if not self.is_made_for(integral.kernel):
             return [f"{type(integral.kernel).__name__} is not marked {_name_of(self.marker)}"]
+        if self.devices is not None and (found := integral.u.device.type) not in self.devices:
+            return [f"the signal is on {found}, not on {' or '.join(self.devices)}"]
         reasons = self.refusals(cast("Integral[K]", integral))
         served = self.queries is Queries.ANYWHERE or (
             integral.at_points if self.queries is Queries.AT_POINTS else integral.own_queries
@@ -326,6 +332,90 @@ class StatefulRoute(Route[K], StatefulEvaluation):
         """See `StatefulEvaluation.run`."""
         self._raise(self.unsupported_run_reasons(integral, state, reset))
         return self.advance(cast("Integral[K]", integral), state, reset)
+
+
+class Choice(NamedTuple):
+    """The route taken, and what each route before it in the list said against itself."""
+
+    route: Route[Any]
+    refusals: dict[str, list[str]]
+
+    def __str__(self) -> str:
+        lines = [f"{self.route.name}: {self.route.purpose}"]
+        lines += [f"  not {name}: {'; '.join(reasons)}" for name, reasons in self.refusals.items()]
+        return "\n".join(lines)
+
+
+class FirstOf(StatefulEvaluation):
+    """The first of several routes that can compute an integral; a subclass lists them.
+
+    Routes that are made for other kernels are passed over without a word.
+
+    Attributes:
+        routes: the fastest first.
+    """
+
+    routes: tuple[Route[Any], ...]
+
+    @final
+    def choose(self, integral: Integral[Kernel]) -> Choice:
+        """The route that `integrate` takes.
+
+        Raises:
+            ValueError: when every route refuses, with all reasons, those of the plainest route first.
+        """
+        return Choice(*_first(self._made_for(integral), integral, lambda route: route.unsupported_reasons(integral)))
+
+    @final
+    def unsupported_reasons(self, integral: Integral[Kernel]) -> list[str]:
+        """See `Evaluation.unsupported_reasons`."""
+        told = {route.name: route.unsupported_reasons(integral) for route in self._made_for(integral)}
+        return [] if [] in told.values() else [_refused(integral, told)]
+
+    @final
+    def integrate(self, integral: Integral[Kernel]) -> Tensor:
+        """See `Evaluation.integrate`."""
+        return self.choose(integral).route.take(integral)
+
+    @final
+    def run(
+        self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulEvaluation.run`."""
+        routes = (route for route in self._made_for(integral) if isinstance(route, StatefulRoute))
+        route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
+        return route.advance(integral, state, reset)
+
+    @final
+    def _made_for(self, integral: Integral[Kernel]) -> Iterator[Route[Any]]:
+        return (route for route in self.routes if route.is_made_for(integral.kernel))
+
+    @final
+    def explain(self, integral: Integral[Kernel]) -> str:
+        """See `Evaluation.explain`."""
+        return str(self.choose(integral))
+
+
+AnyRoute = TypeVar("AnyRoute", bound=Route[Any])
+
+
+def _first(
+    routes: Iterable[AnyRoute], integral: Integral[Kernel], reasons_of: Callable[[AnyRoute], list[str]]
+) -> tuple[AnyRoute, dict[str, list[str]]]:
+    """The first route without reasons, and those of the routes before it; raises a ValueError if all have some."""
+    refusals: dict[str, list[str]] = {}
+    for route in routes:
+        reasons = reasons_of(route)
+        if not reasons:
+            return route, refusals
+        refusals[route.name] = reasons
+    raise ValueError(_refused(integral, refusals))
+
+
+def _refused(integral: Integral[Kernel], refusals: dict[str, list[str]]) -> str:
+    # the plainest routes stand last, and what they lack is what matters
+    told = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in reversed(refusals.items()))
+    return f"no route can integrate {type(integral.kernel).__name__} on {integral.domain!r} ({told})"
 
 
 def stateful(kernel: Kernel) -> Stateful:

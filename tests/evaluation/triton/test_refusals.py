@@ -38,6 +38,7 @@ def interpreting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which nothing about the machine stands against the route."""
     monkeypatch.setattr(machine, "INSTALLED", True)
     monkeypatch.setattr(machine, "INTERPRETING", True)
+    monkeypatch.setattr(machine.FusedRoute, "devices", ("cuda", "cpu"))
 
 
 def test_a_refusal_looks_no_further_than_it_must(monkeypatch):
@@ -49,11 +50,12 @@ def test_on_a_cpu_the_choice_falls_on_another_route(monkeypatch):
     monkeypatch.setattr(machine, "INSTALLED", True)
     choice = AUTO.choose(Integral(mlp(), torch.zeros(1, 9, 4), Grid(3, 3)))
     assert isinstance(choice.route, Toeplitz)
-    assert "not TritonTiled: the signal is on cpu, not on an NVIDIA GPU" in str(choice)
+    assert "not TritonTiled: the signal is on cpu, not on cuda" in str(choice)
 
 
 def test_a_missing_triton_is_named(monkeypatch):
     monkeypatch.setattr(machine, "INSTALLED", False)
+    monkeypatch.setattr(machine.FusedRoute, "devices", ("cpu",))
     assert reasons(mlp()) == ["triton is not installed (pip install fredholm[triton])"]
 
 

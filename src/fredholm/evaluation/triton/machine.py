@@ -20,6 +20,8 @@ LARGEST_DIM = 256
 class FusedRoute(Route[K]):
     """A route to fused kernels: where the machine has none, nothing else is asked."""
 
+    devices = ("cuda", "cpu") if INTERPRETING else ("cuda",)
+
     @final
     def refusals(self, integral: Integral[K]) -> list[str]:
         """Refuses machines and dtypes without such kernels, and what `unfused` names."""
@@ -31,17 +33,15 @@ class FusedRoute(Route[K]):
 
 
 def machine_refusals(integral: Integral[Kernel]) -> list[str]:
-    """What speaks against fused kernels here: the installation, the device, or the dtype."""
+    """What speaks against fused kernels on this GPU: the installation, the dtype, or its age."""
     if not INSTALLED:
         return ["triton is not installed (pip install fredholm[triton])"]
-    device, dtype = integral.u.device.type, integral.working_dtype
-    if device != "cuda" and not (device == "cpu" and INTERPRETING):
-        return [f"the signal is on {device}, not on an NVIDIA GPU"]
+    dtype = integral.working_dtype
     served = (torch.float32,) if INTERPRETING else (torch.float32, torch.bfloat16)
     if dtype not in served:
         which = "float32" if INTERPRETING else "float32 and bfloat16"
         return [f"computes in {which}, not in {str(dtype).removeprefix('torch.')}"]
-    if device == "cuda":
+    if integral.u.device.type == "cuda":
         if torch.version.cuda is None:
             return ["the kernels are made for NVIDIA GPUs"]
         # a constant to the compiler, as `get_device_capability` is not
