@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.kernels import Kernel
-from fredholm.kernels.heads import weigh_by_head
+from fredholm.kernels.kernel import weigh_by_head
 
 
 @final

@@ -2,16 +2,24 @@
 
 from fredholm.kernels.attention.attention import Attention
 from fredholm.kernels.attention.linear_attention import FeatureMapped, LinearAttention
-from fredholm.kernels.attention.normalisers import Normaliser, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised
-from fredholm.kernels.attention.scored import CachedScored, Normalised, Score, Scored, ScoreForm, ValueMixing
+from fredholm.kernels.attention.normalisers import Softermax, SoftSigmoid, SoftTanh, Unnormalised
+from fredholm.kernels.attention.scored import (
+    CachedScored,
+    Normalised,
+    Normaliser,
+    Score,
+    Scored,
+    ScoreForm,
+    Softmax,
+    ValueMixing,
+)
 from fredholm.kernels.attention.unnormalised_attention import UnnormalisedAttention
 from fredholm.kernels.attention.yat import Yat, YatAttention, yat
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution.convolution import Convolution
 from fredholm.kernels.convolution.stationary import Stationary
-from fredholm.kernels.heads import HeadProjections
-from fredholm.kernels.kernel import Kernel, MultiHead, Scaled, State, Stateful, Sum
+from fredholm.kernels.kernel import HeadProjections, Kernel, MultiHead, Scaled, State, Stateful, Sum
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedInfiniteAttention
 from fredholm.kernels.neumann.infinite_attention import InfiniteAttention
 from fredholm.kernels.neumann.linear_infinite_attention import LinearInfiniteAttention

@@ -10,7 +10,7 @@ from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Dense, Integral, ScoreTiled, StepLoop, Weighted
 from fredholm.kernels import Kernel, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised, Yat, YatAttention
-from fredholm.kernels.attention.normalisers import Elementwise
+from fredholm.kernels.attention.scored import Elementwise
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused

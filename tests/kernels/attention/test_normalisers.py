@@ -6,8 +6,8 @@ import torch
 from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import Normaliser, Scored, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised
-from fredholm.kernels.attention.normalisers import Competitive, soft_sigmoid, soft_tanh, softermax
-from fredholm.kernels.attention.scored import Score, ScoreForm
+from fredholm.kernels.attention.normalisers import soft_sigmoid, soft_tanh, softermax
+from fredholm.kernels.attention.scored import Competitive, Score, ScoreForm
 from tests.refusals import refused
 
 ALL = [

@@ -22,9 +22,8 @@ from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusa
 from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, measured
 from fredholm.kernels import Normaliser, Scored, State
 from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.attention.normalisers import Competitive
-from fredholm.kernels.attention.scored import CachedScored, Score, ScoreForm
-from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.attention.scored import CachedScored, Competitive, Score, ScoreForm
+from fredholm.kernels.kernel import each_query_head
 
 LARGEST, SMALLEST = 1e12, 1e-12
 """Between these a row's sum is taken without a reference: its terms, times values and gradients, stay float32."""
@@ -169,7 +168,7 @@ def _forward(inputs: ScoreInputs, score: list[float], normaliser: list[float], e
                 plain = bool(((z <= LARGEST) & usable).all())
             if not plain:
                 reference[here], total[here] = _add_online(tiles, value, rows, rho, out[here].zero_())
-            out[here].mul_(divided(torch.ones_like(total[here]), total[here]))
+            out[here].div_(total[here].where(total[here] != 0, 1.0))  # a row without mass is zeros
     heads = inputs.query.shape[:2]
     return ScoreOutputs(out.unflatten(0, heads), reference.view(*heads, -1), total.view(*heads, -1))
 

@@ -21,7 +21,7 @@ from fredholm.evaluation.evaluation import Integral
 from fredholm.evaluation.pair_tiles import PairTiles, Rows
 from fredholm.kernels import FrobeniusNorm, Neumann
 from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.attention.normalisers import Numbered
+from fredholm.kernels.attention.scored import Numbered
 
 
 def weigh(scores: Tensor, mass: Tensor) -> Tensor:

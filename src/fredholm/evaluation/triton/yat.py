@@ -25,7 +25,7 @@ from fredholm.evaluation.triton.machine import Tile, launch, padded, precision
 from fredholm.evaluation.triton.tile import point_rows
 from fredholm.kernels import Softermax
 from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.attention.normalisers import TINY
+from fredholm.kernels.attention.scored import TINY
 
 
 @triton.jit

@@ -17,10 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
-from fredholm.kernels.attention.normalisers import Softmax
-from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, appended
-from fredholm.kernels.heads import HeadProjections, check_heads
-from fredholm.kernels.kernel import State
+from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, Softmax, appended
+from fredholm.kernels.kernel import HeadProjections, State, check_heads
 
 
 class DotProductForm(NamedTuple):

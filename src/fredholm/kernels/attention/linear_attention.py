@@ -20,8 +20,7 @@ from torch import Tensor
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.scored import Normalised
-from fredholm.kernels.heads import HeadProjections, check_heads
-from fredholm.kernels.kernel import State, Stateful
+from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads
 
 
 class FeatureMapForm(NamedTuple):

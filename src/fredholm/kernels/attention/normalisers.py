@@ -1,173 +1,27 @@
-"""From scores to densities: the abstract normaliser, its two kinds, and those of the Yat paper.
+"""The normalisers of the Yat paper: powers of scores, over their sum or each by itself.
 
-Legend
-    s_ij         score of a pair, >= 0 unless the normaliser takes others        n     its numerator, or a power
-    ω_j m_ij     its mass; 0 hides it                                            e     floor of the sum
-    σ_i          a reference score of a row
+Legend: as in `scored.py`
 
-    competitive:   a_ij = n(s_ij) / (e + Σ_l ω_l m_il n(s_il)),   elementwise:   a_ij = n(s_ij)
-
-    softmax        n(s) = exp(s), e = 0                   softermax      n(s) = s^n, e > 0
+    softermax      n(s) = s^n, e > 0
     soft-sigmoid   σ_n(s) = s^n / (1 + s^n)               soft-tanh      τ_n(s) = 2 σ_n(s) - 1
 
 Source: Yat (No More DeLuLu), eq. 3 to 5 and appendix B. Deviations: masses enter the sum; powers are taken of scores
 over the row's largest, so that none overflows; where n < 1 the derivative at s = 0, infinite, is taken as 0.
 """
 
-import abc
 import dataclasses
-from collections.abc import Sequence
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from fredholm.kernels.arithmetic import divided
-
-
-class Numbered:
-    """A frozen dataclass of numbers, as an operator of PyTorch is told it: the place of its class and its fields."""
-
-    _classes: ClassVar[list[type]] = []
-    _place: ClassVar[int]
-
-    def __init_subclass__(cls) -> None:
-        cls._place = len(Numbered._classes)
-        Numbered._classes.append(cls)
-
-    @final
-    def not_numbers(self) -> list[str]:
-        """Why no operator can be told this value; empty where it can."""
-        if dataclasses.is_dataclass(self):
-            sound = all(isinstance(field, int | float) for field in dataclasses.astuple(self))
-        else:
-            sound = not vars(self)
-        return [] if sound else [f"{type(self).__name__} is no frozen dataclass of numbers, which tiles need"]
-
-    @final
-    def encoded(self) -> list[float]:
-        """The numbers that `decoded` makes this value of."""
-        fields = dataclasses.astuple(self) if dataclasses.is_dataclass(self) else ()
-        return [float(self._place), *map(float, fields)]
-
-    @classmethod
-    def decoded(cls, code: Sequence[float]) -> Self:
-        """The value that was `encoded`, in this process."""
-        return Numbered._classes[int(code[0])](*code[1:])
-
-
-class Normaliser(Numbered, abc.ABC):
-    """How scores become densities; a frozen dataclass of numbers, which any scored kernel may hold.
-
-    All tensors are in at least float32; `reference` has one entry a row and broadcasts against `score`, or is None.
-
-    Attributes:
-        is_competitive: whether the scores of a row compete.
-        slope_reads_score: whether `slope` reads the score.
-        takes_negative: whether scores may be below 0.
-        hidden: the score of a pair that is hidden.
-    """
-
-    is_competitive: ClassVar[bool]
-    slope_reads_score: ClassVar[bool] = True
-    takes_negative: ClassVar[bool] = False
-    hidden: ClassVar[float] = 0.0
-
-    @abc.abstractmethod
-    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
-        """n(s) over n(reference), or n(s) itself: without one, and of elementwise kinds. May overwrite `score`."""
-
-    @abc.abstractmethod
-    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
-        """The derivative of `numerator` by the score; `score` is read only where `slope_reads_score`."""
-
-    @abc.abstractmethod
-    def density(self, score: Tensor, mass: Tensor) -> Tensor:
-        """a on whole rows, the definition.
-
-        Args:
-            score: `(..., N)`.
-            mass: ω m, broadcastable to `score`; 0 hides a pair.
-
-        Returns:
-            As `score`; 0 where a pair is hidden.
-        """
-
-
-TINY = 1e-30
-"""The least score that a row is divided by."""
-
-
-class Competitive(Normaliser):
-    """Scores of a row compete: every density has the sum over the row below it."""
-
-    is_competitive = True
-    neutral: ClassVar[float]
-    """The reference that is none: n(neutral) = 1."""
-    least: ClassVar[float] = TINY
-    """The least reference: below it a row counts as zero."""
-
-    @abc.abstractmethod
-    def floor(self, reference: Tensor | None = None) -> Tensor | float:
-        """e over n(reference): what the sum has beside its terms."""
-
-    @final
-    def reference(self, score: Tensor) -> Tensor:
-        """The largest score of each row `(..., 1)`, at least `least`: `numerator` then stays within floating range."""
-        if score.shape[-1] == 0:
-            return score.new_full((*score.shape[:-1], 1), self.least)
-        return score.amax(-1, keepdim=True).clamp_min_(self.least)
-
-    @final
-    def density(self, score: Tensor, mass: Tensor) -> Tensor:
-        """See `Normaliser.density`; 0 in a row without mass."""
-        score = torch.where(mass > 0, score, self.hidden)
-        reference = self.reference(score.detach())
-        numerator = torch.where(mass > 0, self.numerator(score, reference), 0.0)
-        total = (mass * numerator).sum(-1, keepdim=True)
-        total = total + self.floor(reference)
-        return divided(numerator, total)
-
-
-class Elementwise(Normaliser):
-    """Every density depends on its own score alone."""
-
-    is_competitive = False
-
-    @final
-    def density(self, score: Tensor, mass: Tensor) -> Tensor:
-        """See `Normaliser.density`."""
-        score = torch.where(mass > 0, score, 0.0)
-        return torch.where(mass > 0, self.numerator(score), 0.0)
+from fredholm.kernels.attention.scored import Competitive, Elementwise
 
 
 def check_power(name: str, power: float) -> None:
     """Raises ValueError, in the name of a normaliser, unless a power is positive and finite."""
     if not 0 < power < float("inf"):
         raise ValueError(f"kernels.{name}: power must be positive and finite; got {power}")
-
-
-@final
-@dataclasses.dataclass(frozen=True)
-class Softmax(Competitive):
-    """a = exp(s) / Σ exp(s), with the masses in the sum (Yat, section 2.2)."""
-
-    slope_reads_score = False
-    takes_negative = True
-    neutral = 0.0
-    hidden = least = -1e30
-
-    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
-        """See `Normaliser.numerator`."""
-        return (score if reference is None else score.sub_(reference)).exp_()
-
-    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
-        """See `Normaliser.slope`."""
-        return numerator
-
-    def floor(self, reference: Tensor | None = None) -> float:
-        """Nothing; see `Competitive.floor`."""
-        return 0.0
 
 
 @final

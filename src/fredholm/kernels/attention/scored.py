@@ -7,32 +7,33 @@ Legend
     n_ij ≥ 0     numerator of a normalised kernel, up to a positive factor a query
     q_i, k_j     query and key of a head, d channels          b_j, ε   constant of a key; what softens a distance
     s_ij         score: a function of q_i·k_j + b_j, and of max(‖q_i - k_j‖², 0) + ε where it reads distances
+    n(s), e      numerator that a normaliser makes of a score; floor of the sum        σ_i   reference score of a row
 
     κ_ij = a_ij V_h,   so that the integral is Σ_j ω_j m_ij a_ij V ũ_j; without m where a has it (`holds_pair_weights`)
 
     `Normalised`     a_ij = n_ij / Z_i,   Z_i = ∫ n m_i dμ = Σ_l ω_l m_il n_il,   so that the integral is a mean of V ũ
-    `Scored`         a: densities that the normaliser makes of a row of scores
+    `Scored`         a: densities that the normaliser makes of a row of scores, >= 0 unless it takes others:
+                     competitive  a_ij = n(s_ij) / (e + Σ_l ω_l m_il n(s_il)),   elementwise  a_ij = n(s_ij)
+                     softmax      n(s) = exp(s), e = 0
 
 A content kernel of one's own is a `Score`, and a `Scored` kernel that says what queries and keys are. The score's value
 is all that a tiled route needs: slopes are taken of it, unless `pull` gives them.
 
-Source: ITNet (arXiv 2606.19538), eq. 57-64 and 91-93; there m is the causal mask alone.
+Source: ITNet (arXiv 2606.19538), eq. 57-64 and 91-93; there m is the causal mask alone. Normalisers: Yat, section 2.2.
 """
 
 import abc
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
 from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.attention.normalisers import Normaliser, Numbered
-from fredholm.kernels.heads import each_query_head
-from fredholm.kernels.kernel import Kernel, State, Stateful
+from fredholm.kernels.kernel import Kernel, State, Stateful, each_query_head
 
 
 class ValueMixing(Kernel):
@@ -127,6 +128,145 @@ class Normalised(ValueMixing):
         numerator = self.numerator(u, query, self.visible(domain, query_domain))
         partition = (self.pair_mass(domain, numerator.dtype) * numerator).sum(-1, keepdim=True)
         return divided(numerator, partition).to(u.dtype)
+
+
+class Numbered:
+    """A frozen dataclass of numbers, as an operator of PyTorch is told it: the place of its class and its fields."""
+
+    _classes: ClassVar[list[type]] = []
+    _place: ClassVar[int]
+
+    def __init_subclass__(cls) -> None:
+        cls._place = len(Numbered._classes)
+        Numbered._classes.append(cls)
+
+    @final
+    def not_numbers(self) -> list[str]:
+        """Why no operator can be told this value; empty where it can."""
+        if dataclasses.is_dataclass(self):
+            sound = all(isinstance(field, int | float) for field in dataclasses.astuple(self))
+        else:
+            sound = not vars(self)
+        return [] if sound else [f"{type(self).__name__} is no frozen dataclass of numbers, which tiles need"]
+
+    @final
+    def encoded(self) -> list[float]:
+        """The numbers that `decoded` makes this value of."""
+        fields = dataclasses.astuple(self) if dataclasses.is_dataclass(self) else ()
+        return [float(self._place), *map(float, fields)]
+
+    @classmethod
+    def decoded(cls, code: Sequence[float]) -> Self:
+        """The value that was `encoded`, in this process."""
+        return Numbered._classes[int(code[0])](*code[1:])
+
+
+class Normaliser(Numbered, abc.ABC):
+    """How scores become densities; a frozen dataclass of numbers, which any scored kernel may hold.
+
+    All tensors are in at least float32; `reference` has one entry a row and broadcasts against `score`, or is None.
+
+    Attributes:
+        is_competitive: whether the scores of a row compete.
+        slope_reads_score: whether `slope` reads the score.
+        takes_negative: whether scores may be below 0.
+        hidden: the score of a pair that is hidden.
+    """
+
+    is_competitive: ClassVar[bool]
+    slope_reads_score: ClassVar[bool] = True
+    takes_negative: ClassVar[bool] = False
+    hidden: ClassVar[float] = 0.0
+
+    @abc.abstractmethod
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
+        """n(s) over n(reference), or n(s) itself: without one, and of elementwise kinds. May overwrite `score`."""
+
+    @abc.abstractmethod
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
+        """The derivative of `numerator` by the score; `score` is read only where `slope_reads_score`."""
+
+    @abc.abstractmethod
+    def density(self, score: Tensor, mass: Tensor) -> Tensor:
+        """a on whole rows, the definition.
+
+        Args:
+            score: `(..., N)`.
+            mass: ω m, broadcastable to `score`; 0 hides a pair.
+
+        Returns:
+            As `score`; 0 where a pair is hidden.
+        """
+
+
+TINY = 1e-30
+"""The least score that a row is divided by."""
+
+
+class Competitive(Normaliser):
+    """Scores of a row compete: every density has the sum over the row below it."""
+
+    is_competitive = True
+    neutral: ClassVar[float]
+    """The reference that is none: n(neutral) = 1."""
+    least: ClassVar[float] = TINY
+    """The least reference: below it a row counts as zero."""
+
+    @abc.abstractmethod
+    def floor(self, reference: Tensor | None = None) -> Tensor | float:
+        """e over n(reference): what the sum has beside its terms."""
+
+    @final
+    def reference(self, score: Tensor) -> Tensor:
+        """The largest score of each row `(..., 1)`, at least `least`: `numerator` then stays within floating range."""
+        if score.shape[-1] == 0:
+            return score.new_full((*score.shape[:-1], 1), self.least)
+        return score.amax(-1, keepdim=True).clamp_min_(self.least)
+
+    @final
+    def density(self, score: Tensor, mass: Tensor) -> Tensor:
+        """See `Normaliser.density`; 0 in a row without mass."""
+        score = torch.where(mass > 0, score, self.hidden)
+        reference = self.reference(score.detach())
+        numerator = torch.where(mass > 0, self.numerator(score, reference), 0.0)
+        total = (mass * numerator).sum(-1, keepdim=True)
+        total = total + self.floor(reference)
+        return divided(numerator, total)
+
+
+class Elementwise(Normaliser):
+    """Every density depends on its own score alone."""
+
+    is_competitive = False
+
+    @final
+    def density(self, score: Tensor, mass: Tensor) -> Tensor:
+        """See `Normaliser.density`."""
+        score = torch.where(mass > 0, score, 0.0)
+        return torch.where(mass > 0, self.numerator(score), 0.0)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Softmax(Competitive):
+    """a = exp(s) / Σ exp(s), with the masses in the sum (Yat, section 2.2)."""
+
+    slope_reads_score = False
+    takes_negative = True
+    neutral = 0.0
+    hidden = least = -1e30
+
+    def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
+        """See `Normaliser.numerator`."""
+        return (score if reference is None else score.sub_(reference)).exp_()
+
+    def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
+        """See `Normaliser.slope`."""
+        return numerator
+
+    def floor(self, reference: Tensor | None = None) -> float:
+        """Nothing; see `Competitive.floor`."""
+        return 0.0
 
 
 class Score(Numbered, abc.ABC):

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain
 from fredholm.kernels.attention.scored import ValueMixing
-from fredholm.kernels.heads import check_heads
-from fredholm.kernels.kernel import State, Stateful
+from fredholm.kernels.kernel import State, Stateful, check_heads
 
 
 class BilinearForm(NamedTuple):

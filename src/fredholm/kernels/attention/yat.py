@@ -30,11 +30,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, order_times
-from fredholm.kernels.attention.normalisers import Normaliser, Softmax, Unnormalised
+from fredholm.kernels.attention.normalisers import Unnormalised
 from fredholm.kernels.attention.rotary import check_rotary, rotate
-from fredholm.kernels.attention.scored import CachedScored, Score, Scored, ScoreForm, appended
-from fredholm.kernels.heads import HeadProjections, check_heads
-from fredholm.kernels.kernel import State
+from fredholm.kernels.attention.scored import CachedScored, Normaliser, Score, Scored, ScoreForm, Softmax, appended
+from fredholm.kernels.kernel import HeadProjections, State, check_heads
 
 
 def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor = 1e-3) -> Tensor:

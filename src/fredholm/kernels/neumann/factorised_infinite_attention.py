@@ -29,8 +29,7 @@ from torch import Tensor
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
 from fredholm.kernels.attention.scored import Dot
-from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
-from fredholm.kernels.kernel import State, Stateful
+from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, each_query_head
 from fredholm.kernels.neumann.neumann import Discount, FrobeniusNorm, HopForm, HopNorm, Neumann, RowNorm
 
 

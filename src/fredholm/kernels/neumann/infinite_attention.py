@@ -19,8 +19,7 @@ from torch import Tensor
 from fredholm._settings import refuse_idle
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.scored import Score
-from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
-from fredholm.kernels.kernel import State, Stateful
+from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, each_query_head
 from fredholm.kernels.neumann.neumann import (
     Absolute,
     Discount,

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from fredholm.domains import Domain
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.scored import ValueMixing
-from fredholm.kernels.heads import check_heads
+from fredholm.kernels.kernel import check_heads
 from fredholm.kernels.neumann.neumann import Discount
 
 

@@ -32,7 +32,7 @@ from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.scored import Score, ValueMixing
-from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.kernel import each_query_head
 from fredholm.kernels.solve_each import solve_each
 
 CLOSEST = 1e-6

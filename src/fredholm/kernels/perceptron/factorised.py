@@ -24,8 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, preceding_counts
-from fredholm.kernels.heads import block_diagonal, split_heads
-from fredholm.kernels.kernel import Stateful
+from fredholm.kernels.kernel import Stateful, block_diagonal, split_heads
 from fredholm.kernels.perceptron.mlp import (
     Activation,
     activate,
