@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fredholm.kernels.attention.yat import working_dtype
+from fredholm.kernels.arithmetic import at_least_float32
 from fredholm.layers.yat_layer import YatLayer, backward_may_come
 from fredholm.layers.yat_response import ResponseInputs, squares, yat_response
 
@@ -98,15 +98,14 @@ class YatConvolution(YatLayer, ABC):
         return out if x.ndim == self.num_axes + 2 else out[0]
 
     def _respond(self, x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
-        working = working_dtype(type(self).__name__, dtype)
-        x, weight = self._with_uneven_padding(x.to(working)), weight.to(working)
+        x, weight = self._with_uneven_padding(at_least_float32(x)), at_least_float32(weight)
         dot = self._convolve(x, weight)
         channels = x.unflatten(1, (self.groups, -1)).square().sum(2)
         patch = self._convolve(channels, weight.new_ones(self.groups, 1, *self.kernel_size))
         # as in `squares`: a patch that is infinite answers NaN, not a plausible 0
         patch = torch.where(patch.isinf(), torch.nan, patch)
         units, epsilon = (1, self.groups, self.out_channels // self.groups, 1), self.softening()
-        bias, scale = None if self.bias is None else self.bias.to(working), None if self.scale is None else self.scale()
+        bias, scale = None if self.bias is None else self.bias.to(x.dtype), None if self.scale is None else self.scale()
         places = math.prod(dot.shape[2:])
         inputs = ResponseInputs(
             dot.reshape(len(x), *units[1:3], places),

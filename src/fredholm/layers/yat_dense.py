@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.kernels.attention.yat import response, working_dtype
+from fredholm.kernels.arithmetic import wide_dtype
+from fredholm.kernels.attention.yat import response
 from fredholm.layers.yat_layer import YatLayer, backward_may_come
 from fredholm.layers.yat_response import (
     BLOCK_ELEMENTS,
@@ -47,7 +48,7 @@ def _like(inputs: DenseInputs, keep: bool) -> Answers:
 
 def _forward(inputs: DenseInputs, keep: bool) -> Answers:
     (x, w, *_), (out, kept) = inputs, _like(inputs, keep)
-    (m, n), wide = out.shape, w.to(working_dtype("yat_dense", x.dtype))
+    (m, n), wide = out.shape, w.to(wide_dtype(x))
     terms, (rows, step) = _terms(inputs, wide), _steps(m, n)
     products = wide.new_empty(min(rows, m), n) if x.dtype != wide.dtype else None
     free = wide.new_empty(2, min(step, m), 1, n, 1)
@@ -71,7 +72,7 @@ def _backward(
 ) -> dict[str, Tensor]:
     (x, w, *_, scale), (out, kept), (grad, _) = inputs, outputs, grads
     assert kept is not None
-    (m, n), wide = out.shape, w.to(working_dtype("yat_dense", x.dtype))
+    (m, n), wide = out.shape, w.to(wide_dtype(x))
     terms, (rows, step) = _terms(inputs, wide), _steps(m, n)
     sums, totals = terms.scaled_sums(), Totals.zeros(terms)
     # ∂‖x‖²/∂x = 2 x shares the factor 2 s of ∂Y/∂S
@@ -104,7 +105,7 @@ def _backward(
 
 def _plain(inputs: DenseInputs, keep: bool) -> tuple[Tensor]:
     x, w, b, epsilon, scale = inputs
-    dtype = working_dtype("yat_dense", x.dtype)
+    dtype = wide_dtype(x)
     points, wide, bias = x.to(dtype), w.to(dtype), None if b is None else b.to(dtype)
     out = response(points @ wide.mT, squares(points)[:, None], squares(wide), bias, epsilon)
     return ((out if scale is None else out * scale).to(x.dtype),)

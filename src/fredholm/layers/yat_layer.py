@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.attention.yat import Softening, UnitScale, working_dtype
+from fredholm.kernels.attention.yat import Softening, UnitScale, check_range
 
 
 class YatLayer(nn.Module, ABC):
@@ -60,7 +60,7 @@ class YatLayer(nn.Module, ABC):
         if not autocast and x.dtype != own:
             raise TypeError(f"{name}: the signal is {x.dtype} and the prototypes are {own}; convert one of them")
         dtype = torch.get_autocast_dtype(kind) if autocast and own != torch.float64 else own
-        working_dtype(name, dtype)
+        check_range(name, dtype)
         return dtype
 
 

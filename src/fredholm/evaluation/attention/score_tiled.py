@@ -21,7 +21,7 @@ from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, measured
 from fredholm.kernels import Normaliser, Scored, State
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.attention.scored import CachedScored, Competitive, Score, ScoreForm
 from fredholm.kernels.kernel import each_query_head
 
@@ -276,7 +276,7 @@ def _backward(
 
 
 def _like(inputs: ScoreInputs, score: list[float], normaliser: list[float], elements: int | None) -> ScoreOutputs:
-    dtype = torch.promote_types(inputs.query.dtype, torch.float32)
+    dtype = wide_dtype(inputs.query)
     rows = inputs.query.new_empty(inputs.query.shape[:3], dtype=dtype)
     return ScoreOutputs(rows.new_empty(*rows.shape, inputs.value.shape[-1]), rows, torch.empty_like(rows))
 

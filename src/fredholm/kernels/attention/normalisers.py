@@ -15,6 +15,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm.kernels.arithmetic import at_least_float32
 from fredholm.kernels.attention.scored import Competitive, Elementwise
 
 
@@ -80,7 +81,7 @@ def softermax(scores: Tensor, power: float = 1.0, epsilon: float = 1e-6, dim: in
     Raises:
         ValueError: on a power or epsilon that is not positive and finite.
     """
-    rows = scores.to(torch.promote_types(scores.dtype, torch.float32)).movedim(dim, -1)
+    rows = at_least_float32(scores).movedim(dim, -1)
     return Softermax(power, epsilon).density(rows, rows.new_ones(())).movedim(-1, dim).to(scores.dtype)
 
 

@@ -13,11 +13,13 @@ Source: Su et al. 2021 (RoFormer), eq. 34; channels are paired by halves, not as
 import torch
 from torch import Tensor
 
+from fredholm.kernels.arithmetic import wide_dtype
+
 
 def rotate(x: Tensor, place: Tensor, base: float) -> Tensor:
     """x `(B, H, N, d)`, d even, turned at the places `(B', N)`; angles in float32, or float64 for float64 signals."""
     dim = x.shape[-1]
-    wide = torch.promote_types(x.dtype, torch.float32)
+    wide = wide_dtype(x)
     # places are compared with one another, so they keep the precision that they come in
     exponents = torch.arange(0, dim, 2, device=x.device, dtype=torch.float64) / dim
     angle = place.to(torch.float64)[:, None, :, None] * base**-exponents

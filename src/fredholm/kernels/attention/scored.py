@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.kernel import Kernel, State, Stateful, each_query_head
 
 
@@ -435,7 +435,7 @@ def appended(state: State | None, form: ScoreForm) -> ScoreForm:
 
 def scores_of(score: Score, form: ScoreForm) -> Tensor:
     """s at every pair, `(B, H, Nq, N)`, in at least float32."""
-    dtype, heads = torch.promote_types(form.query.dtype, torch.float32), form.query.shape[1]
+    dtype, heads = wide_dtype(form.query), form.query.shape[1]
     with torch.autocast(form.query.device.type, enabled=False):
         q, k = form.query.to(dtype), each_query_head(form.key.to(dtype), heads)
         dot = raw = q @ k.mT

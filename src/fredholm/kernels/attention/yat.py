@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, order_times
+from fredholm.kernels.arithmetic import at_least_float32, wide_dtype
 from fredholm.kernels.attention.normalisers import Unnormalised
 from fredholm.kernels.attention.rotary import check_rotary, rotate
 from fredholm.kernels.attention.scored import CachedScored, Normaliser, Score, Scored, ScoreForm, Softmax, appended
@@ -60,7 +61,8 @@ def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor =
     if not isinstance(epsilon, Tensor):
         check_softening("kernels.yat", epsilon)
     dtype = torch.promote_types(x.dtype, w.dtype)
-    working = working_dtype("kernels.yat", dtype)
+    check_range("kernels.yat", dtype)
+    working = wide_dtype(x, w)
     with torch.autocast(x.device.type, enabled=False):
         x, w = x.to(working), w.to(working)
         squares = x.square().sum(-1, keepdim=True), w.square().sum(-1)
@@ -76,19 +78,14 @@ def response(
     return shifted.square() / (distance.clamp_min(0) + epsilon)
 
 
-def working_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
-    """The dtype that Yat responses of `dtype` are computed in: float32, or float64 for float64.
-
-    Raises:
-        TypeError: for float16 and for what is not a real floating dtype; `name` says who asks.
-    """
+def check_range(name: str, dtype: torch.dtype) -> None:
+    """Raises a TypeError for float16 and for what is not a real floating dtype; `name` says who asks."""
     if dtype == torch.float16:
         raise TypeError(
             f"{name}: got float16, which ends at 65504, below the squares of ordinary inputs; use bfloat16 or float32"
         )
     if not dtype.is_floating_point:
         raise TypeError(f"{name}: expected float32, float64 or bfloat16; got {dtype}")
-    return torch.promote_types(dtype, torch.float32)
 
 
 def check_softening(name: str, epsilon: float) -> None:
@@ -140,7 +137,7 @@ class Softening(nn.Module):
         if self.raw is None:
             assert self.value is not None
             return self.value
-        raw = self.raw.to(torch.promote_types(self.raw.dtype, torch.float32))
+        raw = at_least_float32(self.raw)
         return nn.functional.softplus(raw).clamp_min(torch.finfo(torch.float32).tiny)
 
     def _number(self, device: torch.device | None = None) -> Tensor:
@@ -182,7 +179,7 @@ class UnitScale(nn.Module):
     def forward(self) -> Tensor:
         """s, 0-dim."""
         base = self.num_units / math.log1p(self.num_units)
-        return torch.exp(math.log(base) * self.alpha.to(torch.promote_types(self.alpha.dtype, torch.float32)))
+        return torch.exp(math.log(base) * at_least_float32(self.alpha))
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
@@ -282,11 +279,11 @@ class Yat(YatScored):
         bias, value = (rest[..., 0], rest[..., 1:]) if self.reads_bias else (None, rest)
         query, epsilon = query[:, None], self.softening()
         if self.scale is not None:
-            s = self.scale().to(torch.promote_types(u.dtype, torch.float32))
+            s = self.scale().to(wide_dtype(u))
             root = s.sqrt()
             query, key, epsilon = query * root, key * root, epsilon * s
             bias = None if bias is None else bias * s
-        working_dtype("kernels.Yat", query.dtype)  # refuses float16
+        check_range("kernels.Yat", query.dtype)
         return ScoreForm(query, key, value, bias, epsilon)
 
     @property
@@ -381,7 +378,7 @@ class YatAttention(YatScored, CachedScored):
 
     def _form(self, u: Tensor, query: Tensor, place: Tensor, query_place: Tensor) -> ScoreForm:
         own = self.projections
-        working_dtype("kernels.YatAttention", query.dtype)  # refuses float16
+        check_range("kernels.YatAttention", query.dtype)
         q, k = own.queries(query), own.keys(u)
         if self.rotary_base is not None:
             q, k = rotate(q, query_place, self.rotary_base), rotate(k, place, self.rotary_base)

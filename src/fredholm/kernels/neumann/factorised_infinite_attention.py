@@ -26,7 +26,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.attention.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
 from fredholm.kernels.attention.scored import Dot
 from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, each_query_head
@@ -145,7 +145,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         with torch.no_grad():
             some = like.new_zeros(1, own.head_dim)
             rank = (some if self.feature_map is None else self.feature_map(some)).shape[-1]
-        wide = torch.promote_types(like.dtype, torch.float32)
+        wide = wide_dtype(like)
         total = torch.zeros(batch_size, self.num_heads, rank, own.head_dim, dtype=wide, device=like.device)
         if isinstance(self.norm, RowNorm):
             return total, total.new_zeros(batch_size, own.num_kv_heads, rank, dtype=torch.float64)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.attention.scored import Score
 from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, each_query_head
 from fredholm.kernels.neumann.neumann import (
@@ -124,7 +124,7 @@ class InfiniteAttention(Neumann, Stateful):
     def initial_state(self, batch_size: int) -> State:
         """No keys `(B, num_kv_heads, 0, d)`, no v + y `(B, H, 0, d)` (of a hop v, as keys), and norm 0 `(B, H)`."""
         own = self.projections
-        like, wide = own.key_weight, torch.promote_types(own.key_weight.dtype, torch.float32)
+        like, wide = own.key_weight, wide_dtype(own.key_weight)
         keys = like.new_zeros(batch_size, own.num_kv_heads, 0, own.head_dim)
         heads = own.num_kv_heads if self.discount is None else self.num_heads
         carried = torch.zeros(batch_size, heads, 0, own.head_dim, dtype=wide, device=like.device)

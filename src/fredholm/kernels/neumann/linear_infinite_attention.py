@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.attention.scored import ValueMixing
 from fredholm.kernels.kernel import check_heads
 from fredholm.kernels.neumann.neumann import Discount
@@ -63,7 +63,7 @@ class CentralQueries(ValueMixing):
     def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """γ a, the same in every row, whatever pairs weigh; see `ValueMixing.density`."""
         num_queries = (domain if query_domain is None else query_domain).num_points
-        form, wide = self.central_form(), torch.promote_types(u.dtype, torch.float32)
+        form, wide = self.central_form(), wide_dtype(u)
         q = torch.einsum("bnc,hdc->bhnd", self.multiplicand(u), form.weight.to(u.dtype)).to(wide)
         a = central_weights(q, self.given_mass(domain, wide)[:, None], form)
         gamma = self.scale()

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.arithmetic import at_least_float32, divided, wide_dtype
 from fredholm.kernels.attention.scored import Score, ValueMixing
 from fredholm.kernels.kernel import each_query_head
 from fredholm.kernels.solve_each import solve_each
@@ -83,7 +83,7 @@ class Discount(nn.Module):
         if self.raw is None:
             assert self.value is not None
             return self.value
-        raw = self.raw.to(torch.promote_types(self.raw.dtype, torch.float32))
+        raw = at_least_float32(self.raw)
         return torch.sigmoid(raw).clamp(CLOSEST, 1 - CLOSEST)
 
     def _numbers(self, device: torch.device | None = None) -> Tensor:
@@ -280,7 +280,7 @@ class Neumann(ValueMixing):
         query_domain = domain if query_domain is None else query_domain
         form = self.hop_form(u, None if own_queries else u if query is None else query)
         with torch.autocast(u.device.type, enabled=False):
-            dtype = torch.promote_types(torch.promote_types(form.query.dtype, form.value.dtype), torch.float32)
+            dtype = wide_dtype(form.query, form.value)
             rows = self._scores(form.query, form.key, domain, query_domain, dtype)
             own = rows if form.own is None else self._scores(form.own, form.key, domain, domain, dtype)
             mass = self.mass(domain).to(dtype)
