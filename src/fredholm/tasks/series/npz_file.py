@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.splits import Splits
 
 from .naming import ClassNames, unnamed_channels
-from .series_set import SeriesSet, SeriesSplits
+from .series_set import SeriesSet
 
 _VALUES, _LABELS, _IS_TEST = ("values", "audio"), ("labels", "label"), ("is_test", "suggested_test")
 
 
 def read_npz(
     path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
-) -> SeriesSet | SeriesSplits:
+) -> SeriesSet | Splits[SeriesSet]:
     """Read arrays, as one set of series or, where they tell one, with their split.
 
     `values` (or `audio`) is `(steps, C)` or `(steps,)` with `offsets` `(n + 1,)`: series i is
@@ -40,13 +41,13 @@ def read_npz(
         if any(name.startswith("train_") for name in arrays):
             train = _read(path, _part(arrays, "train_"), channels, classes)
             test = _read(path, _part(arrays, "test_"), channels or train.channels, train.classes)
-            return SeriesSplits(train, test)
+            return Splits(train, test)
         whole = _read(path, arrays, channels, classes)
         named = _find(arrays, _IS_TEST)
         if named is None:
             return whole
         is_test = _checked(named, arrays, (len(whole),), "bool")
-        return SeriesSplits(*(whole.select(_indices(is_test == of_test)) for of_test in (False, True)))
+        return Splits(*(whole.select(_indices(is_test == of_test)) for of_test in (False, True)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
