@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_rate
-from fredholm.blocks.yat_feed_forward import YatFeedForward
+from fredholm.blocks.feed_forward import YatFeedForward
 from fredholm.domains import Sequence
 from fredholm.encoders.text import Text
 from fredholm.kernels import YatAttention

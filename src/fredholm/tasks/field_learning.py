@@ -13,8 +13,7 @@ from fredholm._settings import refuse_idle
 from fredholm.domains import Points
 from fredholm.fields.field import Field
 from fredholm.fields.frames.frame import Frame
-from fredholm.fields.placed import PlacedField
-from fredholm.fields.refine import refine
+from fredholm.fields.placed import PlacedField, refine
 from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.fields.answer import Answer, Evaluated, answered, places
