@@ -151,6 +151,11 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [1, 0]}, "is_test is int64"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the training set is empty"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "wanted_values": drawn(3, 4)}, "of 3 functions of 1 coordinates"),
+        (
+            {f"{split}_pos": drawn(3, dim) for split, dim in (("train", 1), ("test", 2))}
+            | {f"{split}_values": drawn(2, 3) for split in ("train", "test")},
+            r"coordinates differ: \('x',\) in training, \('x', 'y'\) in test; make them equal",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
