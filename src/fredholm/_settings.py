@@ -1,6 +1,7 @@
 """What is asked of settings: numbers of the right kind, and that something reads them."""
 
 import inspect
+import math
 from collections.abc import Callable
 
 
@@ -31,6 +32,18 @@ def check_count(name: str, what: str, value: object, least: int = 1) -> None:
         raise TypeError(f"{name}: {what} must be a whole number; got {value!r}")
     if value < least:
         raise ValueError(f"{name}: {what} must be at least {least}; got {value}")
+
+
+def check_rate(name: str, what: str, value: float) -> None:
+    """Raises ValueError, in the name of `name`, unless `value` is from 0 to below 1."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name}: {what} must be in [0, 1); got {value}")
+
+
+def check_positive(name: str, what: str, value: float | None) -> None:
+    """Raises ValueError, in the name of `name`, unless `value` is positive and finite, or None."""
+    if value is not None and not 0 < value < math.inf:
+        raise ValueError(f"{name}: {what} must be positive and finite; got {value!r}")
 
 
 def check_number(name: str, what: str, value: object) -> None:

@@ -9,7 +9,8 @@ import torch
 
 from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks import FieldLearning
-from fredholm.tasks.fields import FieldSplits, read_npz
+from fredholm.tasks.fields import read_npz
+from fredholm.tasks.splits import Splits
 from fredholm.training import Run, train
 from recipes import field_operators as study
 
@@ -26,7 +27,7 @@ def test_the_stencil_is_the_laplacian_of_what_is_zero_on_the_border() -> None:
 def test_solutions_solve_and_are_read_with_their_split(tmp_path: Path) -> None:
     study.write_poisson(tmp_path / "new" / "p.npz", num_train=3, num_test=2)
     found = read_npz(tmp_path / "new" / "p.npz")
-    assert isinstance(found, FieldSplits)
+    assert isinstance(found, Splits)
     assert (len(found.train), len(found.test), found.train.channels) == (3, 2, ("u",))
     values = found.train.given.values[0, :, 0].double().numpy()
     generator = np.random.default_rng(0)

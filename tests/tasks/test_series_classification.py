@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.ckcnn import CKCNN
 from fredholm.tasks import SeriesClassification, Task
-from fredholm.tasks.series import Preparation, SeriesSplits
+from fredholm.tasks.series import Preparation
+from fredholm.tasks.splits import Splits
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.config_json import from_json, to_json
 from fredholm.training.scoring import score_test_split
@@ -329,5 +330,5 @@ def test_no_data() -> None:
 def test_the_shared_letters_are_balanced(shared_data: Path) -> None:
     made = SeriesClassification.Config(data=str(shared_data / "character_trajectories"))
     splits = made.build().splits
-    assert isinstance(splits, SeriesSplits)
+    assert isinstance(splits, Splits)
     assert (len(splits.train), len(splits.test)) == (1001, 428)

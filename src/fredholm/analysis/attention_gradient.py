@@ -19,11 +19,12 @@ constant in the bound, where the paper has one that it leaves open and lets grow
 `SoftmaxExpansion.gradient` adds what is missing.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from fredholm._settings import check_positive
 
 
 def negative_gradient(features: Tensor, residual: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -85,8 +86,7 @@ def softmax_expansion(
     Raises:
         ValueError: on a temperature that is not positive and finite, shapes that do not fit, or no mass at all.
     """
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"analysis.softmax_expansion: temperature must be positive and finite; got {temperature!r}")
+    check_positive("analysis.softmax_expansion", "temperature", temperature)
     _check(features, residual, weights)
     weights = torch.ones_like(features[..., 0]) if weights is None else weights
     mass = weights.sum(-1, keepdim=True)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fredholm._settings import check_count
 from fredholm.analysis.moves import Move, Moves
 from fredholm.domains import Domain, Points
 from fredholm.fields.placed import PlacedField
@@ -71,8 +72,7 @@ def equivariance_error(
         ValueError: where the norm of a result is at most `min_norm`, or it is not finite.
         TypeError: on an operator that gives neither.
     """
-    if num_moves < 1:
-        raise ValueError(f"{NAME}: num_moves must be at least 1; got {num_moves}")
+    check_count(NAME, "num_moves", num_moves)
     pos = domain.pos.expand(len(u), -1, -1) if domain.pos.ndim == 2 else domain.pos
     asked = pos if query_pos is None else query_pos.to(pos)
     is_there = domain.mask if query_pos is None else None

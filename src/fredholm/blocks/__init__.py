@@ -1,14 +1,13 @@
 """What survives swapping the kernel: residual blocks, feed-forward networks, stochastic depth, the Mamba block."""
 
 from fredholm.blocks.discounted import DiscountedBlock
-from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.feed_forward import FeedForward, YatFeedForward
 from fredholm.blocks.mamba import MambaBlock
 from fredholm.blocks.post_norm import BlockState, PostNormBlock
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.short_convolution import ShortConvolution
 from fredholm.blocks.stochastic_depth import StochasticDepth, linear_schedule
 from fredholm.blocks.yat_conv_block import YatConvBlock
-from fredholm.blocks.yat_feed_forward import YatFeedForward
 
 __all__ = [
     "BlockState",

@@ -1,8 +1,10 @@
-"""The position-wise network of a block."""
+"""The position-wise networks of a block: perceptrons, and Yat units without activation and normalisation."""
 
 from typing import final
 
 from torch import Tensor, nn
+
+from fredholm.layers import YatDense
 
 
 @final
@@ -30,3 +32,45 @@ class FeedForward(nn.Module):
     def forward(self, v: Tensor) -> Tensor:
         """`(..., embed_dim)` to the same shape."""
         return self.contract(self.dropout(self.activation(self.expand(v))))
+
+
+@final
+class YatFeedForward(nn.Module):
+    """W · dropout(Y(v)) + c at every point, Y a layer of Yat units (Yat, section 2.3): no activation, no LayerNorm.
+
+    It is `FeedForward` with `layers.YatDense` in place of W1, b1 and GELU. W starts as torch's linear layers do,
+    with variance 1 / (3 · hidden width), which keeps the size of a signal; c starts at 0.
+
+    Args:
+        embed_dim: channels in and out.
+        expansion: units as a multiple of `embed_dim`.
+        dropout: rate in [0, 1), of the units' responses.
+        output_gain: the start of W is scaled by this; deep models use 1 / sqrt(2 depth).
+        bias: whether units have their constants, and the output its c.
+        epsilon, learn_epsilon, scale: as in `layers.YatDense`.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        expansion: int = 4,
+        dropout: float = 0.0,
+        output_gain: float = 1.0,
+        *,
+        bias: bool = True,
+        epsilon: float = 1e-3,
+        learn_epsilon: bool = False,
+        scale: bool = True,
+    ) -> None:
+        super().__init__()
+        units = expansion * embed_dim
+        self.expand = YatDense(embed_dim, units, bias=bias, epsilon=epsilon, learn_epsilon=learn_epsilon, scale=scale)
+        self.dropout = nn.Dropout(dropout)
+        self.contract = nn.Linear(units, embed_dim, bias=bias)
+        self.contract.weight.data.mul_(output_gain)
+        if bias:
+            nn.init.zeros_(self.contract.bias)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """`(..., embed_dim)` to the same shape."""
+        return self.contract(self.dropout(self.expand(v)))

@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_count, refuse_idle
 from fredholm.blocks.short_convolution import ShortConvolution
 from fredholm.domains import Domain, Sequence
 from fredholm.kernels import SelectiveStateSpace, State
@@ -48,8 +48,8 @@ class MambaBlock(nn.Module):
         kernel: SelectiveStateSpace | None = None,
     ) -> None:
         super().__init__()
-        if embed_dim < 1 or expand < 1:
-            raise ValueError(f"MambaBlock: embed_dim and expand must be at least 1; got {embed_dim} and {expand}")
+        for what, size in (("embed_dim", embed_dim), ("expand", expand)):
+            check_count("MambaBlock", what, size)
         inner = expand * embed_dim
         if kernel is None:
             kernel = SelectiveStateSpace(inner, state_dim, rank=math.ceil(embed_dim / 16))

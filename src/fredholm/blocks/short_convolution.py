@@ -5,6 +5,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_count
+
 
 @final
 class ShortConvolution(nn.Module):
@@ -24,8 +26,8 @@ class ShortConvolution(nn.Module):
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
-        if channels < 1 or width < 1:
-            raise ValueError(f"ShortConvolution: channels and width must be at least 1; got {channels} and {width}")
+        for what, size in (("channels", channels), ("width", width)):
+            check_count("ShortConvolution", what, size)
         self.channels, self.width = channels, width
         bound = width**-0.5
         self.weight = nn.Parameter(torch.empty(channels, width).uniform_(-bound, bound))

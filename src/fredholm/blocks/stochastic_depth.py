@@ -5,6 +5,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_rate
+
 
 @final
 class StochasticDepth(nn.Module):
@@ -16,8 +18,7 @@ class StochasticDepth(nn.Module):
 
     def __init__(self, probability: float) -> None:
         super().__init__()
-        if not 0 <= probability < 1:
-            raise ValueError(f"StochasticDepth: probability must be in [0, 1); got {probability}")
+        check_rate("StochasticDepth", "probability", probability)
         self.probability = probability
 
     def forward(self, branch: Tensor) -> Tensor:

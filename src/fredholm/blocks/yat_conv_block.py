@@ -4,6 +4,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from fredholm._settings import check_count
 from fredholm.layers import YatConv1d, YatConv2d, YatConv3d
 
 _POINTWISE: dict[int, type[nn.Conv1d | nn.Conv2d | nn.Conv3d]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -34,8 +35,7 @@ class YatConvBlock(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if out_channels < 1:
-            raise ValueError(f"YatConvBlock: out_channels must be at least 1; got {out_channels}")
+        check_count("YatConvBlock", "out_channels", out_channels)
         if residual and (conv.in_channels != out_channels or set(conv.stride) != {1}):
             raise ValueError(
                 f"YatConvBlock: a residual needs equal channels and stride 1; got {conv.in_channels} in, "

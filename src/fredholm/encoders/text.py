@@ -5,6 +5,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_count
 from fredholm.domains import Domain, Sequence
 from fredholm.encoders.encoder import Encoder
 
@@ -26,9 +27,8 @@ class Text(Encoder):
 
     def __init__(self, vocab_size: int, embed_dim: int, std: float = 0.02) -> None:
         super().__init__()
-        for name, value in (("vocab_size", vocab_size), ("embed_dim", embed_dim)):
-            if value < 1:
-                raise ValueError(f"encoders.Text: {name} must be at least 1; got {value}")
+        for what, size in (("vocab_size", vocab_size), ("embed_dim", embed_dim)):
+            check_count("encoders.Text", what, size)
         if not std > 0:
             raise ValueError(f"encoders.Text: std must be above 0; got {std}")
         self.embed_dim, self.pos_dim = embed_dim, 1

@@ -11,8 +11,7 @@ from fredholm.fields.frames.periodic import Periodic
 from fredholm.fields.frames.rotational import Rotational
 from fredholm.fields.free_sinusoidal import FreeSinusoidalField, Waves
 from fredholm.fields.jet import Jet
-from fredholm.fields.placed import FieldSamples, PlacedField
-from fredholm.fields.refine import refine
+from fredholm.fields.placed import FieldSamples, PlacedField, refine
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.fields.siren import SIREN
 

@@ -86,10 +86,3 @@ class Field(nn.Module, abc.ABC):
             raise ValueError(f"{name}: x must be (..., points, {self.pos_dim}) coordinates; got {tuple(x[0].shape)}")
         dtype = torch.promote_types(parameters.dtype, torch.float32)
         return parameters.to(dtype), tuple(part.to(dtype) for part in x)
-
-
-def check_sizes(name: str, sizes: dict[str, int]) -> None:
-    """Raises ValueError, in the name of a field, unless all sizes are integers of at least 1."""
-    for what, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"fields.{name}: {what} must be an integer >= 1; got {size!r}")

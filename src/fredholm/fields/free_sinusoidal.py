@@ -16,9 +16,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fredholm.fields.field import Field, check_sizes
+from fredholm._settings import check_count, check_positive
+from fredholm.fields.field import Field
 from fredholm.fields.jet import Jet
-from fredholm.fields.sinusoidal import check_sigma
 
 
 class Waves(NamedTuple):
@@ -48,8 +48,9 @@ class FreeSinusoidalField(Field):
 
     def __init__(self, pos_dim: int, out_dim: int = 1, *, num_terms: int = 64, sigma: float = 3.0) -> None:
         super().__init__()
-        check_sizes("FreeSinusoidalField", {"pos_dim": pos_dim, "out_dim": out_dim, "num_terms": num_terms})
-        check_sigma("FreeSinusoidalField", sigma)
+        for what, size in (("pos_dim", pos_dim), ("out_dim", out_dim), ("num_terms", num_terms)):
+            check_count("fields.FreeSinusoidalField", what, size)
+        check_positive("fields.FreeSinusoidalField", "sigma", sigma)
         self.pos_dim, self.out_dim, self.num_terms, self.sigma = pos_dim, out_dim, num_terms, sigma
         self.num_parameters = num_terms * (out_dim + pos_dim + 1)
 

@@ -11,7 +11,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.fields.field import Field, check_sizes
+from fredholm._settings import check_count, check_positive
+from fredholm.fields.field import Field
 from fredholm.fields.jet import Jet
 
 
@@ -36,8 +37,9 @@ class SinusoidalField(Field):
 
     def __init__(self, pos_dim: int, out_dim: int = 1, *, num_terms: int = 64, sigma: float = 3.0) -> None:
         super().__init__()
-        check_sizes("SinusoidalField", {"pos_dim": pos_dim, "out_dim": out_dim, "num_terms": num_terms})
-        check_sigma("SinusoidalField", sigma)
+        for what, size in (("pos_dim", pos_dim), ("out_dim", out_dim), ("num_terms", num_terms)):
+            check_count("fields.SinusoidalField", what, size)
+        check_positive("fields.SinusoidalField", "sigma", sigma)
         self.pos_dim, self.out_dim, self.num_terms = pos_dim, out_dim, num_terms
         self.num_parameters = num_terms * out_dim
         self.frequencies: Tensor
@@ -71,9 +73,3 @@ class SinusoidalField(Field):
     def extra_repr(self) -> str:
         """The sizes that `print(module)` shows."""
         return f"pos_dim={self.pos_dim}, out_dim={self.out_dim}, num_terms={self.num_terms}"
-
-
-def check_sigma(name: str, sigma: float) -> None:
-    """Raises ValueError, in the name of a field, unless sigma is positive and finite."""
-    if not 0 < sigma < math.inf:
-        raise ValueError(f"fields.{name}: sigma must be positive and finite; got {sigma!r}")

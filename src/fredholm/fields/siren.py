@@ -20,7 +20,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.fields.field import Field, check_sizes
+from fredholm._settings import check_count, check_positive
+from fredholm.fields.field import Field
 from fredholm.fields.jet import Jet
 
 
@@ -45,11 +46,11 @@ class SIREN(Field):
         self, pos_dim: int, out_dim: int = 1, *, width: int = 64, depth: int = 3, omega_0: float = 30.0
     ) -> None:
         super().__init__()
-        check_sizes("SIREN", {"pos_dim": pos_dim, "out_dim": out_dim, "width": width})
+        for what, size in (("pos_dim", pos_dim), ("out_dim", out_dim), ("width", width)):
+            check_count("fields.SIREN", what, size)
         if depth < 2:
             raise ValueError(f"fields.SIREN: depth counts linear layers and must be at least 2; got {depth}")
-        if not 0 < omega_0 < math.inf:
-            raise ValueError(f"fields.SIREN: omega_0 must be positive and finite; got {omega_0!r}")
+        check_positive("fields.SIREN", "omega_0", omega_0)
         self.pos_dim, self.out_dim, self.omega_0 = pos_dim, out_dim, omega_0
         units = [pos_dim, *(width,) * (depth - 1), out_dim]
         self.shapes = [(outputs, inputs) for inputs, outputs in itertools.pairwise(units)]

@@ -9,6 +9,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._settings import check_count
 from fredholm.evaluation.custom_op import Operator
 from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.attention.yat import response
@@ -187,10 +188,8 @@ class YatDense(YatLayer):
         learn_epsilon: bool = False,
         scale: bool = True,
     ) -> None:
-        if in_features < 1 or out_features < 1:
-            raise ValueError(
-                f"YatDense: in_features and out_features must be at least 1; got {in_features} and {out_features}"
-            )
+        for what, size in (("in_features", in_features), ("out_features", out_features)):
+            check_count("YatDense", what, size)
         shape = out_features, in_features
         super().__init__(shape, bias=bias, epsilon=epsilon, learn_epsilon=learn_epsilon, scale=scale)
         self.in_features, self.out_features = in_features, out_features

@@ -7,7 +7,8 @@ from typing import Literal, Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.blocks.yat_feed_forward import YatFeedForward
+from fredholm._settings import check_count, check_rate
+from fredholm.blocks.feed_forward import YatFeedForward
 from fredholm.domains import Sequence
 from fredholm.encoders.text import Text
 from fredholm.kernels import YatAttention
@@ -62,15 +63,13 @@ class Aether(LanguageModel):
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "num_heads", "expansion"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"models.Aether: {name} must be at least 1; got {getattr(self, name)}")
+                check_count("models.Aether", name, getattr(self, name))
+            check_rate("models.Aether", "dropout", self.dropout)
             for name, choices in (("positions", ("learned", "rotary")), ("layer_norm", ("none", "pre", "post"))):
                 if getattr(self, name) not in choices:
                     raise ValueError(
                         f"models.Aether: {name} is {' or '.join(map(repr, choices))}; got {getattr(self, name)!r}"
                     )
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"models.Aether: dropout must be in [0, 1); got {self.dropout}")
 
         @classmethod
         def small(cls) -> Self:
@@ -83,8 +82,7 @@ class Aether(LanguageModel):
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()
-        if context < 1:
-            raise ValueError(f"models.Aether: context must be at least 1; got {context}")
+        check_count("models.Aether", "context", context)
         self.vocab_size, self.context, self.config = vocab_size, context, config
         dim = config.embed_dim
         self.scale = math.sqrt(dim)

@@ -7,7 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.blocks.post_norm import BlockState, PostNormBlock
 from fredholm.domains import Domain, Sequence
 from fredholm.encoders.encoder import Encoder
@@ -71,11 +71,9 @@ class ContinuousStack(nn.Module):
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "kernel_width"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"models.CKCNN: {name} must be at least 1; got {getattr(self, name)}")
+                check_count("models.CKCNN", name, getattr(self, name))
             for name in ("dropout", "input_dropout", "weight_dropout"):
-                if not 0 <= getattr(self, name) < 1:
-                    raise ValueError(f"models.CKCNN: {name} must be in [0, 1); got {getattr(self, name)}")
+                check_rate("models.CKCNN", name, getattr(self, name))
             for name in ("omega_0", "horizon"):
                 value = getattr(self, name)
                 if value is not None and not value > 0:
@@ -182,8 +180,7 @@ class CKCNN(nn.Module):
         spacing: float = 0.01,
     ) -> None:
         super().__init__()
-        if num_outputs < 1:
-            raise ValueError(f"models.CKCNN: num_outputs must be at least 1; got {num_outputs}")
+        check_count("models.CKCNN", "num_outputs", num_outputs)
         self.config, self.encoder = config, encoder
         self.stack = ContinuousStack(encoder.embed_dim, config, pos_dim=encoder.pos_dim, extent=extent, spacing=spacing)
         self.head = nn.Linear(config.embed_dim, num_outputs)

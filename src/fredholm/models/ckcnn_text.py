@@ -6,6 +6,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from fredholm._settings import check_count, check_rate
 from fredholm.domains import Sequence
 from fredholm.encoders.text import Text
 from fredholm.models.ckcnn import ContinuousStack, StackState
@@ -40,8 +41,7 @@ class CKCNNText(LanguageModel):
         """Rate at which all of a token's vector is dropped, wherever in the batch it stands."""
 
         def __post_init__(self) -> None:
-            if not 0 <= self.embedding_dropout < 1:
-                raise ValueError(f"models.CKCNNText: embedding_dropout must be in [0, 1); got {self.embedding_dropout}")
+            check_rate("models.CKCNNText", "embedding_dropout", self.embedding_dropout)
             if self.stack.pool != "none" or not self.stack.is_causal:
                 raise ValueError(
                     "models.CKCNNText: every token is told from those before it; set stack.pool to 'none' and "
@@ -54,8 +54,7 @@ class CKCNNText(LanguageModel):
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()
-        if context < 1:
-            raise ValueError(f"models.CKCNNText: context must be at least 1; got {context}")
+        check_count("models.CKCNNText", "context", context)
         self.vocab_size, self.context, self.config = vocab_size, context, config
         dim = config.stack.embed_dim
         self.tokens = Text(vocab_size, dim, std=1.0)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._settings import check_count, check_rate
 from fredholm.kernels.attention.rotary import check_rotary, rotate
 from fredholm.models.language_model import ROTARY_BASE, LanguageModel, LanguageState, Positions
 
@@ -47,8 +48,7 @@ class GPT2(LanguageModel):
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "num_heads", "expansion"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"models.GPT2: {name} must be at least 1; got {getattr(self, name)}")
+                check_count("models.GPT2", name, getattr(self, name))
             if self.embed_dim % self.num_heads:
                 raise ValueError(
                     f"models.GPT2: num_heads must divide embed_dim; got {self.num_heads} heads for "
@@ -58,8 +58,7 @@ class GPT2(LanguageModel):
                 raise ValueError(f"models.GPT2: positions is 'learned' or 'rotary'; got {self.positions!r}")
             if self.positions == "rotary":
                 check_rotary("models.GPT2", ROTARY_BASE, self.embed_dim // self.num_heads)
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"models.GPT2: dropout must be in [0, 1); got {self.dropout}")
+            check_rate("models.GPT2", "dropout", self.dropout)
 
         @classmethod
         def small(cls) -> Self:
@@ -72,9 +71,8 @@ class GPT2(LanguageModel):
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()
-        for name, value in (("vocab_size", vocab_size), ("context", context)):
-            if value < 1:
-                raise ValueError(f"models.GPT2: {name} must be at least 1; got {value}")
+        for what, size in (("vocab_size", vocab_size), ("context", context)):
+            check_count("models.GPT2", what, size)
         self.vocab_size, self.context, self.config = vocab_size, context, config
         self.tokens = nn.Embedding(vocab_size, config.embed_dim)
         self.positions = nn.Embedding(context, config.embed_dim) if config.positions == "learned" else None

@@ -16,12 +16,12 @@ Source: Neural Fields Meet Attention, theorems 3, 14 and 16 and appendix A.5. Th
 carried by the same layer, as queries of their own, so that steps can follow each other, is not in it.
 """
 
-import math
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_count, check_positive
 from fredholm.domains import Domain, Sequence
 from fredholm.fields.frames.frame import Frame
 from fredholm.fields.frames.identity import Identity
@@ -68,11 +68,9 @@ class InContextRegressor(nn.Module):
         margin: float = 1.5,
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"{NAME}: num_layers must be at least 1; got {num_layers}")
-        for name, value in (("step_size", step_size), ("temperature", temperature), ("margin", margin)):
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{NAME}: {name} must be positive and finite; got {value!r}")
+        check_count(NAME, "num_layers", num_layers)
+        for what, value in (("step_size", step_size), ("temperature", temperature), ("margin", margin)):
+            check_positive(NAME, what, value)
         self.frame = Identity() if frame is None else frame
         self.pos_dim = field.pos_dim // self.frame.coordinates_per_axis if pos_dim is None else pos_dim
         if field.pos_dim != self.pos_dim * self.frame.coordinates_per_axis:

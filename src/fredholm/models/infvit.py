@@ -6,7 +6,7 @@ from typing import Literal, Self, final
 
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.blocks.discounted import DiscountedBlock
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
@@ -100,11 +100,9 @@ class InfViT(SignalModel):
 
         def __post_init__(self) -> None:
             for name in ("depth", "expansion"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"models.InfViT: {name} must be at least 1; got {getattr(self, name)}")
+                check_count("models.InfViT", name, getattr(self, name))
             for name in ("dropout", "drop_path"):
-                if not 0 <= getattr(self, name) < 1:
-                    raise ValueError(f"models.InfViT: {name} must be in [0, 1); got {getattr(self, name)}")
+                check_rate("models.InfViT", name, getattr(self, name))
             for name, allowed in (
                 ("attention", ("softmax", "pure", "resolvent", "factorised", "linear")),
                 ("activation", ("relu", "gelu", "abs")),

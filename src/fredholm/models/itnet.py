@@ -1,12 +1,13 @@
 """ITNet: a stack of pre-norm blocks whose operators have perceptron kernels."""
 
 import dataclasses
+import functools
 import math
 from typing import Literal, Self, final
 
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.encoders.encoder import Encoder
@@ -71,11 +72,9 @@ class ITNet(SignalModel):
 
         def __post_init__(self) -> None:
             for name in ("depth", "expansion"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"models.ITNet: {name} must be at least 1; got {getattr(self, name)}")
+                check_count("models.ITNet", name, getattr(self, name))
             for name in ("dropout", "drop_path"):
-                if not 0 <= getattr(self, name) < 1:
-                    raise ValueError(f"models.ITNet: {name} must be in [0, 1); got {getattr(self, name)}")
+                check_rate("models.ITNet", name, getattr(self, name))
             has_frequencies = self.inputs.has_frequencies
             if self.rank is not None:
                 own, exact = f"rank={self.rank}", "take the exact perceptron, rank=None"
@@ -137,29 +136,18 @@ class ITNet(SignalModel):
         )
 
     def _kernel(self) -> Kernel:
-        c, pos_dim = self.config, self.encoder.pos_dim
-        if c.rank is not None:
-            return LowRankMLP(
-                c.embed_dim,
-                c.num_heads,
-                pos_dim,
-                rank=c.rank,
-                width=c.kernel_width,
-                activation=c.activation,
-                inputs=c.point_inputs,
-                num_frequencies=c.num_frequencies,
-                sigma=c.sigma,
-                head_shared=c.head_shared,
-                epsilon=c.epsilon,
-            )
-        return MLP(
+        c = self.config
+        kind = (
+            functools.partial(MLP, depth=c.kernel_depth, inputs=c.inputs)
+            if c.rank is None
+            else functools.partial(LowRankMLP, rank=c.rank, inputs=c.point_inputs)
+        )
+        return kind(
             c.embed_dim,
             c.num_heads,
-            pos_dim,
+            self.encoder.pos_dim,
             width=c.kernel_width,
-            depth=c.kernel_depth,
             activation=c.activation,
-            inputs=c.inputs,
             num_frequencies=c.num_frequencies,
             sigma=c.sigma,
             head_shared=c.head_shared,

@@ -7,7 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.domains import Domain, Sequence
 from fredholm.fields.field import Field
@@ -88,14 +88,11 @@ class FieldOperator(nn.Module):
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "num_heads", "expansion", "num_seeds", "head_dim"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"models.FieldOperator: {name} must be at least 1; got {getattr(self, name)}")
+                check_count("models.FieldOperator", name, getattr(self, name))
             if self.num_frequencies < 0:
                 raise ValueError(f"models.FieldOperator: num_frequencies must be >= 0; got {self.num_frequencies}")
             for name in ("sigma", "epsilon", "margin", "temperature"):
-                value = getattr(self, name)
-                if value is not None and not 0 < value < math.inf:
-                    raise ValueError(f"models.FieldOperator: {name} must be positive and finite; got {value!r}")
+                check_positive("models.FieldOperator", name, getattr(self, name))
             for name, allowed in (("attention", ("softmax", "linear")), ("encoding", ("relative", "absolute"))):
                 if getattr(self, name) not in allowed:
                     raise ValueError(
@@ -118,11 +115,10 @@ class FieldOperator(nn.Module):
                 f"models.FieldOperator: the frame {frame} makes {pos_dim * frame.coordinates_per_axis} coordinates of "
                 f"pos_dim {pos_dim}; the field takes {field.pos_dim}"
             )
-        if in_dim is not None and in_dim < 1:
-            raise ValueError(f"models.FieldOperator: in_dim must be at least 1; got {in_dim}")
         c, self.config = config, config
         self.pos_dim, self.field, self.frame = pos_dim, field, frame
         self.in_dim = field.out_dim if in_dim is None else in_dim
+        check_count("models.FieldOperator", "in_dim", self.in_dim)
         places = field.pos_dim if c.encoding == "relative" else pos_dim
         self.frequencies: Tensor
         self.register_buffer("frequencies", sample_frequencies(c.num_frequencies, places, c.sigma))

@@ -9,6 +9,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_count
 from fredholm.domains import Domain, Points, Union
 from fredholm.encoders.encoder import Encoder
 
@@ -40,8 +41,7 @@ class SignalModel(nn.Module, abc.ABC):
             raise ValueError(
                 f"{name}: the encoder gives {encoder.embed_dim} channels, the model has embed_dim {embed_dim}"
             )
-        if num_outputs < 1:
-            raise ValueError(f"{name}: num_outputs must be at least 1; got {num_outputs}")
+        check_count(name, "num_outputs", num_outputs)
         self.encoder = encoder
         self.cls_token = nn.Parameter(0.02 * torch.randn(embed_dim)) if pool == "cls" else None
         self.dropout = nn.Dropout(dropout)

@@ -4,7 +4,8 @@ from .field_learning import FieldLearning
 from .image_classification import ImageClassification
 from .language_modelling import LanguageModelling
 from .series_classification import SeriesClassification
-from .task import Batch, EpochTask, Objective, Prediction, Task
+from .splits import Examples, Splits
+from .task import Batch, EpochTask, Objective, Prediction, SplitTask, Task
 
 TASKS: tuple[type[Task], ...] = (ImageClassification, LanguageModelling, SeriesClassification, FieldLearning)
 """Every task of the library; a new one is added here."""
@@ -13,11 +14,14 @@ __all__ = [
     "TASKS",
     "Batch",
     "EpochTask",
+    "Examples",
     "FieldLearning",
     "ImageClassification",
     "LanguageModelling",
     "Objective",
     "Prediction",
     "SeriesClassification",
+    "SplitTask",
+    "Splits",
     "Task",
 ]

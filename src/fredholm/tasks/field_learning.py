@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final, get_args
 
@@ -14,14 +13,14 @@ from fredholm._settings import refuse_idle
 from fredholm.domains import Points
 from fredholm.fields.field import Field
 from fredholm.fields.frames.frame import Frame
-from fredholm.fields.placed import PlacedField
-from fredholm.fields.refine import refine
+from fredholm.fields.placed import PlacedField, refine
 from fredholm.models.neural_field import FieldOperator
-from fredholm.tasks.fields import FieldSet, FieldSplits, Samples, open_fields, read_fields
+from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.fields.answer import Answer, Evaluated, answered, places
 from fredholm.tasks.fields.batches import draw_samples, joined, standardise
 from fredholm.tasks.fields.by_name import FieldName, FrameName, field_by_name, frame_by_name
-from fredholm.tasks.task import Batch, Objective, Prediction, Task
+from fredholm.tasks.splits import Splits
+from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -31,12 +30,11 @@ CHUNK = 16
 
 
 @final
-class FieldLearning(Task):
+class FieldLearning(SplitTask[FieldSet]):
     """A field operator on sampled functions, trained by the mean squared error of its fields (Neural Fields Meet
     Attention, appendices F to H).
 
-    Values are standardised by the training split's mean and deviation per channel; positions are left to the frame. The
-    test split serves as validation: nothing is chosen by it but which checkpoint is called best.
+    Values are standardised by the training split's mean and deviation per channel; positions are left to the frame.
 
     Args:
         config: the settings.
@@ -65,13 +63,11 @@ class FieldLearning(Task):
         """Whether what is wanted is of other functions, or places, than what is given."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Task.Config):
+    class Config(SplitTask.Config):
         """Sampled functions, what is shown of them, and the operator.
 
         Args:
             data: a .csv or .npz file of samples, or images, which are functions of the plane; see `open_fields`.
-            test_fraction: share of the test split where the data bring none.
-            split_seed: picks that split.
             coordinates: columns of a table that are coordinates; none: those of x, y and z that are there.
             shown: samples of each function that the operator sees, drawn anew in every training batch; None: all.
             shown_seed: picks those of test functions, once and for all; refused where all are shown.
@@ -96,8 +92,6 @@ class FieldLearning(Task):
         """
 
         data: str = ""
-        test_fraction: float = 0.2
-        split_seed: int = 0
         coordinates: tuple[str, ...] = ()
         shown: int | None = None
         shown_seed: int = 0
@@ -172,32 +166,10 @@ class FieldLearning(Task):
         """Of the training split."""
         return self._facts
 
-    @property
-    def num_train(self) -> int:
-        """Functions in the training split."""
-        return len(self.splits.train)
+    def _check(self, splits: Splits[FieldSet]) -> None:
+        splits.check_facts(self._facts, self.config.data)
 
-    @property
-    def num_test(self) -> int:
-        """Functions in the test split."""
-        return len(self.splits.test)
-
-    @cached_property
-    def splits(self) -> FieldSplits:
-        """The data, opened at first use: prediction needs none.
-
-        Raises:
-            ValueError: they cannot be opened, or changed since the facts were read.
-        """
-        splits, facts = self._opened, self._facts
-        for name in ("coordinates", "channels", "target_channels"):
-            came, expected = getattr(splits.train, name), getattr(facts, name)
-            if came != expected:
-                raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
-        return splits
-
-    @cached_property
-    def _opened(self) -> FieldSplits:
+    def _open(self) -> Splits[FieldSet]:
         config = self.config
         if not config.data:
             raise ValueError("no samples are given; pass a .csv or .npz file of them, or images")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -16,8 +15,9 @@ from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.augmentation import Augmentation
-from fredholm.tasks.images import ImageDataset, ImageSplits, open_images, read_images
-from fredholm.tasks.task import Batch, Objective, Prediction, Task
+from fredholm.tasks.images import ImageDataset, open_images, read_images
+from fredholm.tasks.splits import Splits
+from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -27,12 +27,10 @@ CHUNK = 4096
 
 
 @final
-class ImageClassification(Task):
+class ImageClassification(SplitTask[ImageDataset]):
     """A model on image patches, trained by cross-entropy against soft targets; ITNet K.1.
 
     Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
-    A test split serves as validation: the metrics of every evaluation are on it, and nothing is chosen by them but
-    which checkpoint is called best.
 
     Args:
         config: the settings.
@@ -58,15 +56,13 @@ class ImageClassification(Task):
         deviation: tuple[float, ...]
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Task.Config):
+    class Config(SplitTask.Config):
         """An image data set, how it is augmented, and the model.
 
         Args:
             data: digits (built in), an .npz file, a folder of MNIST-format idx files, or one with a subfolder a class.
             image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
                 another size, which its patches divide.
-            test_fraction: share of the test split where the data bring none.
-            split_seed: picks that split.
             patch_size: side of a square patch, or height and width; it divides the image.
             position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
                 0 keeps positions out of it.
@@ -78,8 +74,6 @@ class ImageClassification(Task):
 
         data: str = "digits"
         image_size: tuple[int, int] | None = None
-        test_fraction: float = 0.2
-        split_seed: int = 0
         patch_size: int | tuple[int, int] = 16
         position_frequencies: int = 64
         position_sigma: float = 10.0
@@ -99,7 +93,7 @@ class ImageClassification(Task):
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
-        self._facts = facts or measure(self._open().train)
+        self._facts = facts or measure(self._opened.train)
         if len(self._facts.classes) < 2:
             raise ValueError(f"{config.data} has the classes {list(self._facts.classes)}; expected at least 2")
         self._augment = Augmentation(config.augmentation, len(self._facts.classes))
@@ -112,30 +106,16 @@ class ImageClassification(Task):
         """Of the training split."""
         return self._facts
 
-    @property
-    def num_train(self) -> int:
-        """Images in the training split."""
-        return len(self.splits.train)
+    def _open(self) -> Splits[ImageDataset]:
+        config = self.config
+        return open_images(
+            config.data, image_size=config.image_size, test_fraction=config.test_fraction, split_seed=config.split_seed
+        )
 
-    @property
-    def num_test(self) -> int:
-        """Images in the test split."""
-        return len(self.splits.test)
-
-    @cached_property
-    def splits(self) -> ImageSplits:
-        """The data, opened at first use: prediction needs none.
-
-        Raises:
-            ValueError: they cannot be opened, or changed since the facts were read.
-        """
-        splits = self._open()
-        scaled = self.config.image_size is not None  # then their size is asked for, be it another than in training
-        for name in ("classes", "channels") if scaled else ("classes", "channels", "image_size"):
-            came, expected = getattr(splits.train, name), getattr(self._facts, name)
-            if came != expected:
-                raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
-        return splits
+    def _check(self, splits: Splits[ImageDataset]) -> None:
+        # where a size is asked for, it may be another than in training
+        scaled = () if self.config.image_size is None else ("image_size",)
+        splits.check_facts(self._facts, self.config.data, apart_from=scaled)
 
     def model(self) -> nn.Module:
         """The model on an image encoder, with one logit per class."""
@@ -199,12 +179,6 @@ class ImageClassification(Task):
             {"file": str(file), "class": self._facts.classes[label], "probability": probability}
             for file, label, probability in rows
         ]
-
-    def _open(self) -> ImageSplits:
-        config = self.config
-        return open_images(
-            config.data, image_size=config.image_size, test_fraction=config.test_fraction, split_seed=config.split_seed
-        )
 
     def _standardise(self, images: Tensor) -> Tensor:
         return (images - self._mean) / self._deviation

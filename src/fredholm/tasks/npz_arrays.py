@@ -2,7 +2,7 @@
 
 import contextlib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,13 @@ def array_names(path: Path) -> tuple[str, ...]:
     """The names of its arrays, which are not read; errors as for `load_arrays`."""
     with _opened(path) as opened:
         return tuple(opened.files)
+
+
+def arrays_of_split(arrays: Mapping[str, np.ndarray], split: str) -> dict[str, np.ndarray]:
+    """Those of "train" or "test" by their names without it, and those that both share."""
+    shared = {name: array for name, array in arrays.items() if not name.startswith(("train_", "test_"))}
+    own = {name.removeprefix(f"{split}_"): array for name, array in arrays.items() if name.startswith(f"{split}_")}
+    return shared | own
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final, get_args
 
@@ -20,7 +19,6 @@ from fredholm.tasks.series import (
     Fill,
     Preparation,
     SeriesSet,
-    SeriesSplits,
     average_in_bins,
     drop_samples,
     open_series,
@@ -28,7 +26,8 @@ from fredholm.tasks.series import (
     read_series,
     take_every,
 )
-from fredholm.tasks.task import Batch, Objective, Prediction, Task
+from fredholm.tasks.splits import Splits
+from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -38,12 +37,12 @@ CHUNK = 64
 
 
 @final
-class SeriesClassification(Task):
+class SeriesClassification(SplitTask[SeriesSet]):
     """A CKCNN on labelled time series of any lengths and sampling, trained by cross-entropy (CKConv, section 5).
 
     Channels are standardised by the observed training values; where values are missing in training, further channels
     say what was observed. The kernels know time in the data's unit: another rate, or irregular samples, need nothing
-    but their times. The test split serves as validation: nothing is chosen by it but which checkpoint is called best.
+    but their times. Warns once of test series that are unlike training's.
 
     Args:
         config: the settings.
@@ -71,13 +70,11 @@ class SeriesClassification(Task):
         extent: float
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Task.Config):
+    class Config(SplitTask.Config):
         """A set of series, what is left out of it, and the model.
 
         Args:
             data: a .ts, .csv or .npz file, the folder of one, or of a training and a test file.
-            test_fraction: share of the test split where the data bring none.
-            split_seed: picks that split.
             train_every: keeps every n-th sample of the training series, from the first on.
             test_every: likewise of the test series.
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
@@ -95,8 +92,6 @@ class SeriesClassification(Task):
         """
 
         data: str = ""
-        test_fraction: float = 0.2
-        split_seed: int = 0
         train_every: int = 1
         test_every: int = 1
         train_drop: float = 0.0
@@ -151,44 +146,23 @@ class SeriesClassification(Task):
         """Of the training split."""
         return self._facts
 
-    @property
-    def num_train(self) -> int:
-        """Series in the training split."""
-        return len(self.splits.train)
-
-    @property
-    def num_test(self) -> int:
-        """Series in the test split."""
-        return len(self.splits.test)
-
-    @cached_property
-    def splits(self) -> SeriesSplits:
-        """The data, opened at first use: prediction needs none. Warns once of test series that are unlike training's.
-
-        Raises:
-            ValueError: they cannot be opened, or changed since the facts were read.
-        """
-        splits, facts = self._opened, self._facts
-        for name in ("classes", "channels"):
-            came, expected = getattr(splits.train, name), getattr(facts, name)
-            if came != expected:
-                raise ValueError(f"the {name} of {self.config.data} are {came}; the run was made with {expected}")
-        if not self._is_measured and measure(splits.train, self.config.limit, self.config.fill) != facts:
-            raise ValueError(f"the training series of {self.config.data} are not those that the run was made with")
-        self._warn(splits.test)
-        return splits
-
-    @cached_property
-    def _opened(self) -> SeriesSplits:
+    def _open(self) -> Splits[SeriesSet]:
         config = self.config
         if not config.data:
             raise ValueError("no series are given; pass a .ts, .csv or .npz file or a folder of them")
         splits = open_series(config.data, test_fraction=config.test_fraction, split_seed=config.split_seed)
         longest = splits.train.values.shape[1]
-        return SeriesSplits(
+        return Splits(
             self._thinned(self._permuted(splits.train, longest), config.train_every, config.train_drop),
             self._thinned(self._permuted(splits.test, longest), config.test_every, config.test_drop),
         )
+
+    def _check(self, splits: Splits[SeriesSet]) -> None:
+        config, facts = self.config, self._facts
+        splits.check_facts(facts, config.data)
+        if not self._is_measured and measure(splits.train, config.limit, config.fill) != facts:
+            raise ValueError(f"the training series of {config.data} are not those that the run was made with")
+        self._warn(splits.test)
 
     def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
         seed = self.config.permute_seed

@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, final
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, final
 
 import torch
 from torch import Tensor, nn
+
+from fredholm.tasks.splits import Part, Splits
+from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -143,3 +147,54 @@ class EpochTask(Task):
     @abstractmethod
     def for_epoch(self, generator: torch.Generator) -> Self:
         """The task with the training examples of one epoch, drawn from ``generator`` alone; `num_train` is the same."""
+
+
+class SplitTask(Task, Generic[Part]):
+    """A task on a training and a test set of examples.
+
+    The test split serves as validation: nothing is chosen by it but which checkpoint is called best.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Task.Config):
+        """A set of examples and how it is split.
+
+        Args:
+            test_fraction: share of the test split where the data bring none.
+            split_seed: picks that split.
+        """
+
+        test_fraction: float = DEFAULT_TEST_FRACTION
+        split_seed: int = 0
+
+    @property
+    def num_train(self) -> int:
+        """Examples in the training split."""
+        return len(self.splits.train)
+
+    @property
+    def num_test(self) -> int:
+        """Examples in the test split."""
+        return len(self.splits.test)
+
+    @cached_property
+    def splits(self) -> Splits[Part]:
+        """The data, opened at first use: prediction needs none.
+
+        Raises:
+            ValueError: they cannot be opened, or changed since the facts were read.
+        """
+        self._check(self._opened)
+        return self._opened
+
+    @cached_property
+    def _opened(self) -> Splits[Part]:
+        """The data, be they those of the facts or not."""
+        return self._open()
+
+    @abstractmethod
+    def _open(self) -> Splits[Part]: ...
+
+    @abstractmethod
+    def _check(self, splits: Splits[Part]) -> None:
+        """Raises ValueError where the facts are of other data."""

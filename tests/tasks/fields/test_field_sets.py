@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.fields import FieldSet, FieldSplits, Samples, darcy, open_fields, read_csv, read_fields, read_npz
+from fredholm.tasks.fields import FieldSet, Samples, darcy, open_fields, read_csv, read_fields, read_npz
 from fredholm.tasks.fields.open import read_places
+from fredholm.tasks.splits import Splits
 
 
 def drawn(*shape: int) -> np.ndarray:
@@ -80,8 +81,8 @@ def test_a_split_is_told_by_names_or_by_an_array_and_else_is_made(tmp_path: Path
     values, pos = drawn(5, 3), drawn(3, 1)
     named = read_npz(write(tmp_path, train_values=values[:3], test_values=values[3:], pos=pos))
     flagged = read_npz(write(tmp_path, values=values, pos=pos, is_test=np.arange(5) >= 3))
-    assert isinstance(named, FieldSplits)
-    assert isinstance(flagged, FieldSplits)
+    assert isinstance(named, Splits)
+    assert isinstance(flagged, Splits)
     for found in (named, flagged):
         assert torch.equal(found.train.given.values[..., 0], torch.from_numpy(values[:3]).float())
         assert len(found.test) == 2
@@ -148,8 +149,13 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
         ({"values": drawn(2, 3), "pos": drawn(3, 1) * np.nan}, "the position of sample 1 of the samples is nan"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "channels": ["a", "b"]}, "expected 1 different names"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [1, 0]}, "is_test is int64"),
-        ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the train set is empty"),
+        ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the training set is empty"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "wanted_values": drawn(3, 4)}, "of 3 functions of 1 coordinates"),
+        (
+            {f"{split}_pos": drawn(3, dim) for split, dim in (("train", 1), ("test", 2))}
+            | {f"{split}_values": drawn(2, 3) for split in ("train", "test")},
+            r"coordinates differ: \('x',\) in training, \('x', 'y'\) in test; make them equal",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.tasks.images import ImageSplits, InMemoryImages
+from fredholm.tasks.images import InMemoryImages
+from fredholm.tasks.splits import Splits
 
 
 def in_memory(
@@ -85,13 +86,13 @@ def test_bad_image_size(image_size: tuple[int, int]) -> None:
 
 def test_splits_must_suit_one_model() -> None:
     train = in_memory()
-    ImageSplits(train, in_memory(num_images=2))
+    Splits(train, in_memory(num_images=2))
     with pytest.raises(ValueError, match="the test set is empty"):
-        ImageSplits(train, in_memory(num_images=0))
-    with pytest.raises(ValueError, match="channels differ: 1 in train, 3 in test"):
-        ImageSplits(train, in_memory(channels=3))
-    with pytest.raises(ValueError, match=r"image size differ: \(4, 5\) in train, \(5, 4\) in test"):
-        ImageSplits(train, in_memory(size=(5, 4)))
+        Splits(train, in_memory(num_images=0))
+    with pytest.raises(ValueError, match="channels differ: 1 in training, 3 in test"):
+        Splits(train, in_memory(channels=3))
+    with pytest.raises(ValueError, match=r"image size differ: \(4, 5\) in training, \(5, 4\) in test"):
+        Splits(train, in_memory(size=(5, 4)))
     other = InMemoryImages(torch.zeros(1, 1, 4, 5).byte(), torch.zeros(1).long(), ("a", "z", "c"), str)
     with pytest.raises(ValueError, match="classes differ"):
-        ImageSplits(train, other)
+        Splits(train, other)

@@ -156,7 +156,7 @@ def test_label_unknown_in_training(tmp_path: Path) -> None:
 def test_sizes_that_differ(tmp_path: Path) -> None:
     write_folder(tmp_path)
     (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(torch.zeros(3, 5, 4).byte()))
-    with pytest.raises(ValueError, match=r"image size differ: \(4, 5\) in train, \(5, 4\) in test"):
+    with pytest.raises(ValueError, match=r"image size differ: \(4, 5\) in training, \(5, 4\) in test"):
         idx_folder(tmp_path)
 
 

@@ -4,7 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredholm.tasks.series import SeriesSet, SeriesSplits, read_npz
+from fredholm.tasks.series import SeriesSet, read_npz
+from fredholm.tasks.splits import Splits
 from tests.refusals import refused
 
 JOINED: dict[str, Any] = {
@@ -50,11 +51,11 @@ def test_padded_series_with_times_and_named_labels(tmp_path: Path) -> None:
 def test_splits(tmp_path: Path) -> None:
     for name in ("is_test", "suggested_test"):
         found = read_npz(written(tmp_path, **JOINED, **{name: [True, False]}))
-        assert isinstance(found, SeriesSplits)
+        assert isinstance(found, Splits)
         assert (found.train.lengths.tolist(), found.test.lengths.tolist()) == ([2], [3])
     arrays = {f"{part}_{key}": JOINED[key] for part in ("train", "test") for key in ("values", "offsets", "label")}
     found = read_npz(written(tmp_path, **arrays, classes=["a", "b"]))
-    assert isinstance(found, SeriesSplits)
+    assert isinstance(found, Splits)
     assert (len(found.train), len(found.test), found.test.classes) == (2, 2, ("a", "b"))
 
 
@@ -102,9 +103,9 @@ def test_no_npz_and_nothing_pickled(tmp_path: Path) -> None:
 
 def test_the_shared_sets(shared_data: Path) -> None:
     letters = read_npz(shared_data / "character_trajectories" / "character_trajectories.npz")
-    assert isinstance(letters, SeriesSplits)
+    assert isinstance(letters, Splits)
     assert (len(letters.train) + len(letters.test), len(letters.train.classes)) == (1429, 20)
     assert letters.train.channels == ("x_velocity", "y_velocity", "pen_force")
     vowels = read_npz(shared_data / "uea_ucr_small" / "JapaneseVowels.npz")
-    assert isinstance(vowels, SeriesSplits)
+    assert isinstance(vowels, Splits)
     assert (len(vowels.train), len(vowels.test), len(vowels.train.channels)) == (270, 370, 12)

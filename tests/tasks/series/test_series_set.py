@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.tasks.series import SeriesSplits
+from fredholm.tasks.splits import Splits
 from tests.refusals import refused
 from tests.tasks.series.build import NAN, regular, timed
 
@@ -75,11 +75,11 @@ def test_padding_is_not_looked_at() -> None:
 
 def test_splits_fit_together_and_have_labels() -> None:
     whole = regular([[1]], [[3]], labels=[0, 1])
-    with refused(ValueError, "channels differ: ['c0'] in training, ['x'] in test"):
-        SeriesSplits(whole, dataclasses.replace(whole, channels=("x",)))
-    with refused(ValueError, "classes differ: ['a', 'b'] in training, ['a', 'b', 'c'] in test"):
-        SeriesSplits(whole, dataclasses.replace(whole, classes=("a", "b", "c")))
+    with refused(ValueError, "channels differ: ('c0',) in training, ('x',) in test"):
+        Splits(whole, dataclasses.replace(whole, channels=("x",)))
+    with refused(ValueError, "classes differ: ('a', 'b') in training, ('a', 'b', 'c') in test"):
+        Splits(whole, dataclasses.replace(whole, classes=("a", "b", "c")))
     with refused(ValueError, "the test set has no labels"):
-        SeriesSplits(whole, dataclasses.replace(whole, labels=None))
+        Splits(whole, dataclasses.replace(whole, labels=None))
     with refused(ValueError, "the training set is empty"):
-        SeriesSplits(whole.select(torch.tensor([], dtype=torch.int64)), whole)
+        Splits(whole.select(torch.tensor([], dtype=torch.int64)), whole)

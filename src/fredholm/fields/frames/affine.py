@@ -19,15 +19,14 @@ from typing import final
 import torch
 
 from fredholm.domains import Domain
-from fredholm.fields.frames.axes import AMBIGUOUS_SIGNS, principal_axes, signs_of
+from fredholm.fields.frames.axes import AMBIGUOUS_SIGNS, AxesFrame, principal_axes
 from fredholm.fields.frames.coordinates import Coordinates
-from fredholm.fields.frames.frame import Frame
 from fredholm.fields.frames.moments import moments, warn
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Affine(Frame):
+class Affine(AxesFrame):
     """Whitening with its rotation fixed: covers x -> A x + b with A invertible, or with det A > 0 if `proper`.
 
     `average` and signs: see `Rotational`.
@@ -42,10 +41,6 @@ class Affine(Frame):
         average: whether all signs are averaged over.
         tolerance: of variances and gaps as a share of their sum, and of a skewness.
     """
-
-    proper: bool = False
-    average: bool = False
-    tolerance: float = 1e-6
 
     def coordinates(self, domain: Domain) -> Coordinates:
         """See `Frame.coordinates`."""
@@ -67,14 +62,7 @@ class Affine(Frame):
             "samples in a line or plane (only their size taken)": is_flat & ~found.is_point,
             "ambiguous axes, equal fourth moments (triangular whitening taken)": axes.is_ambiguous & ~is_flat,
         }
-        signs, told[AMBIGUOUS_SIGNS] = signs_of(
-            axes,
-            whitened @ axes.vectors,
-            found.shares,
-            proper=self.proper,
-            average=self.average,
-            tolerance=self.tolerance,
-        )
+        signs, told[AMBIGUOUS_SIGNS] = self._signs(axes, whitened @ axes.vectors, found.shares)
         warn("Affine", told)
         V = axes.vectors[:, None] * signs[..., None, :]
         size, L = size[:, None], L[:, None]

@@ -1,15 +1,18 @@
-"""Axes of symmetric matrices, and the signs that these leave open.
+"""Axes of symmetric matrices, and the signs that these leave open, which a frame must choose.
 
 Legend
     T        symmetric (s, s)        V      its orthonormal eigenvectors, columns in the order of rising eigenvalues
     z        samples along V         γ_k    Σ p_i z_ik³ / (Σ p_i z_ik²)^(3/2), the skewness along axis k
 """
 
+import dataclasses
 import itertools
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
+
+from fredholm.fields.frames.frame import Frame
 
 
 class Axes(NamedTuple):
@@ -91,13 +94,28 @@ AMBIGUOUS_SIGNS = "ambiguous signs, no skewness along an axis (average=True need
 """What a frame says of sets whose axes have no signs."""
 
 
-def signs_of(axes: Axes, z: Tensor, shares: Tensor, *, proper: bool, average: bool, tolerance: float) -> Signs:
-    """The signs that a frame takes, `(B, F, s)`: all of them with `average`, else those of `skewed_signs`.
+@dataclasses.dataclass(frozen=True)
+class AxesFrame(Frame):
+    """A frame with axes, whose signs are to be chosen.
 
-    Axes that are ambiguous themselves keep the signs that they have. Arguments: see `skewed_signs`.
+    Args:
+        proper: whether det M > 0.
+        average: whether all signs are averaged over.
+        tolerance: of a skewness.
     """
-    if average:
-        return Signs(all_signs(axes.vectors, proper=proper), torch.zeros_like(axes.is_ambiguous))
-    chosen = skewed_signs(axes.vectors, z, shares, proper=proper, tolerance=tolerance)
-    fixed = torch.where(axes.is_ambiguous[:, None], 1.0, chosen.signs)
-    return Signs(fixed[:, None], chosen.is_ambiguous & ~axes.is_ambiguous)
+
+    proper: bool = False
+    average: bool = False
+    tolerance: float = 1e-6
+
+    @final
+    def _signs(self, axes: Axes, z: Tensor, shares: Tensor) -> Signs:
+        """The signs that are taken, `(B, F, s)`: all of them with `average`, else those of `skewed_signs`.
+
+        Axes that are ambiguous themselves keep the signs that they have. Arguments: see `skewed_signs`.
+        """
+        if self.average:
+            return Signs(all_signs(axes.vectors, proper=self.proper), torch.zeros_like(axes.is_ambiguous))
+        chosen = skewed_signs(axes.vectors, z, shares, proper=self.proper, tolerance=self.tolerance)
+        fixed = torch.where(axes.is_ambiguous[:, None], 1.0, chosen.signs)
+        return Signs(fixed[:, None], chosen.is_ambiguous & ~axes.is_ambiguous)

@@ -12,15 +12,14 @@ import dataclasses
 from typing import final
 
 from fredholm.domains import Domain
-from fredholm.fields.frames.axes import AMBIGUOUS_SIGNS, principal_axes, signs_of
+from fredholm.fields.frames.axes import AMBIGUOUS_SIGNS, AxesFrame, principal_axes
 from fredholm.fields.frames.coordinates import Coordinates
-from fredholm.fields.frames.frame import Frame
 from fredholm.fields.frames.moments import moments, warn
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Rotational(Frame):
+class Rotational(AxesFrame):
     """Principal axes: covers similarities, x -> a R x + b with a > 0 and R in O(n), or in SO(n) with `proper`.
 
     Skewness needs sets that are not symmetric. For those that are, `average=True` evaluates a field in every one of
@@ -38,10 +37,6 @@ class Rotational(Frame):
         tolerance: of a gap between principal variances as a share of their sum, and of a skewness.
     """
 
-    proper: bool = False
-    average: bool = False
-    tolerance: float = 1e-6
-
     def coordinates(self, domain: Domain) -> Coordinates:
         """See `Frame.coordinates`."""
         found = moments(domain)
@@ -52,14 +47,7 @@ class Rotational(Frame):
             "samples at one place (size 1 and no rotation taken)": found.is_point,
             "ambiguous axes, equal principal variances (no rotation taken)": axes.is_ambiguous & ~found.is_point,
         }
-        signs, told[AMBIGUOUS_SIGNS] = signs_of(
-            axes,
-            unit @ axes.vectors,
-            found.shares,
-            proper=self.proper,
-            average=self.average,
-            tolerance=self.tolerance,
-        )
+        signs, told[AMBIGUOUS_SIGNS] = self._signs(axes, unit @ axes.vectors, found.shares)
         warn("Rotational", told)
         R = axes.vectors[:, None] * signs[..., None, :]
         size = size[:, None]

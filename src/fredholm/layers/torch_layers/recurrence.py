@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from fredholm._settings import check_count
 from fredholm.domains import Sequence
 from fredholm.kernels import GRU, LSTM, RNN, State
 from fredholm.kernels.recurrence.cell_recurrence import CellMode, CellRecurrence
@@ -68,8 +69,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
         bidirectional: bool = False,
     ) -> None:
         super().__init__({})
-        if num_layers < 1:
-            raise ValueError(f"RecurrentLayer: num_layers must be at least 1; got {num_layers}")
+        check_count("RecurrentLayer", "num_layers", num_layers)
         if not 0 <= dropout <= 1:
             raise ValueError(f"RecurrentLayer: dropout is a probability in [0, 1]; got {dropout}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers

@@ -1,7 +1,7 @@
 """Sampled functions: .csv and .npz files, images, and Darcy flow."""
 
 from .csv_file import read_csv
-from .field_set import FieldSet, FieldSplits, Samples
+from .field_set import FieldSet, Samples
 from .image_fields import image_fields
 from .neuralop import darcy
 from .npz_file import read_npz
@@ -9,7 +9,6 @@ from .open import open_fields, read_fields
 
 __all__ = [
     "FieldSet",
-    "FieldSplits",
     "Samples",
     "darcy",
     "image_fields",

@@ -1,10 +1,12 @@
 """Samples of functions: the frozen value that every reader gives."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Self, final
+from typing import ClassVar, NamedTuple, Self, final
 
 import torch
 from torch import Tensor
+
+from fredholm.tasks.splits import Examples
 
 
 class Samples(NamedTuple):
@@ -29,7 +31,7 @@ class Samples(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FieldSet:
+class FieldSet(Examples):
     """n functions, by samples that are given and samples of what is wanted.
 
     Args:
@@ -44,6 +46,8 @@ class FieldSet:
         ValueError: shapes or types do not agree, a function has no sample, a position or value is NaN or infinite. The
             message begins with the function's name.
     """
+
+    shared: ClassVar[tuple[str, ...]] = ("coordinates", "channels", "target_channels")
 
     given: Samples
     wanted: Samples | None = None
@@ -109,24 +113,6 @@ class FieldSet:
             wanted_channels=self.wanted_channels,
             names=tuple(self.names[i] for i in indices.tolist()),
         )
-
-
-@final
-@dataclass(frozen=True)
-class FieldSplits:
-    """A training and a test set of functions that one model can serve."""
-
-    train: FieldSet
-    test: FieldSet
-
-    def __post_init__(self) -> None:
-        for fact in ("coordinates", "channels", "target_channels"):
-            train, test = getattr(self.train, fact), getattr(self.test, fact)
-            if train != test:
-                raise ValueError(f"the {fact.replace('_', ' ')} are {train} in training and {test} in the test set")
-        for split in ("train", "test"):
-            if not len(getattr(self, split)):
-                raise ValueError(f"the {split} set is empty; expected at least one function")
 
 
 def pack(pos: list[Tensor], values: list[Tensor], coordinates: int, channels: int) -> Samples:

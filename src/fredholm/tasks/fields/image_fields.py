@@ -3,18 +3,19 @@
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.images import ImageDataset, ImageSplits
+from fredholm.tasks.images import ImageDataset
+from fredholm.tasks.splits import Splits
 
-from .field_set import FieldSet, FieldSplits, Samples
+from .field_set import FieldSet, Samples
 
 COORDINATES = ("y", "x")
 """Down and to the right, from 0 to 1, as rows and columns run."""
 _CHUNK = 4096
 
 
-def image_fields(images: ImageSplits) -> FieldSplits:
+def image_fields(images: Splits[ImageDataset]) -> Splits[FieldSet]:
     """Brightness from 0 to 1 at the centres of the pixels, of images of any source; labels are left out."""
-    return FieldSplits(_fields(images.train), _fields(images.test))
+    return Splits(_fields(images.train), _fields(images.test))
 
 
 def _fields(images: ImageDataset) -> FieldSet:

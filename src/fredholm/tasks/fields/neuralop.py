@@ -8,8 +8,9 @@ import torch
 
 from fredholm.domains import Grid
 from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.splits import Splits
 
-from .field_set import FieldSet, FieldSplits, Samples
+from .field_set import FieldSet, Samples
 
 RESOLUTIONS = (16, 32)
 """Of the test set; training is at 16."""
@@ -20,7 +21,7 @@ def is_neuralop(path: Path) -> bool:
     return path.name == "neuralop_pde.npz"
 
 
-def darcy(path: str | Path, resolution: int = 16) -> FieldSplits:
+def darcy(path: str | Path, resolution: int = 16) -> Splits[FieldSet]:
     """-∇·(a ∇u) = 1 on the unit square: 1,000 and 50 pairs of a coefficient a (0 or 1) and its solution u.
 
     The solution is told from the coefficient: `given` is a, `wanted` is u, on the same grid.
@@ -36,7 +37,7 @@ def darcy(path: str | Path, resolution: int = 16) -> FieldSplits:
         raise ValueError(f"resolution is {resolution}; expected one of {RESOLUTIONS}")
     arrays = load_arrays(Path(path))
     try:
-        return FieldSplits(_fields(arrays, "train", 16), _fields(arrays, "test", resolution))
+        return Splits(_fields(arrays, "train", 16), _fields(arrays, "test", resolution))
     except (KeyError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 

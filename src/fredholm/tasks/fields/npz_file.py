@@ -7,14 +7,15 @@ import numpy as np
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.npz_arrays import arrays_of_split, load_arrays
+from fredholm.tasks.splits import Splits
 
-from .field_set import FieldSet, FieldSplits, Samples, pack
+from .field_set import FieldSet, Samples, pack
 
 _AXES = ("x", "y", "z")
 
 
-def read_npz(path: Path) -> FieldSet | FieldSplits:
+def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     """Read arrays, as one set of functions or, where they tell one, with their split.
 
     `values` are `(n, N)` or `(n, N, m)`, at the points `pos` `(N, s)` of all functions or `(n, N, s)`; with `offsets`
@@ -33,7 +34,7 @@ def read_npz(path: Path) -> FieldSet | FieldSplits:
     arrays = load_arrays(path)
     try:
         if any(name.startswith("train_") for name in arrays):
-            return FieldSplits(*(_read(path, _part(arrays, f"{split}_")) for split in ("train", "test")))
+            return Splits(*(_read(path, arrays_of_split(arrays, split)) for split in ("train", "test")))
         whole = _read(path, arrays)
         if "is_test" not in arrays:
             return whole
@@ -41,15 +42,9 @@ def read_npz(path: Path) -> FieldSet | FieldSplits:
         if is_test.dtype != np.bool_ or is_test.shape != (len(whole),):
             raise ValueError(f"is_test is {is_test.dtype} {is_test.shape}; expected bool ({len(whole)},)")
         of_test = torch.from_numpy(is_test)
-        return FieldSplits(*(whole.select(chosen.nonzero()[:, 0]) for chosen in (~of_test, of_test)))
+        return Splits(*(whole.select(chosen.nonzero()[:, 0]) for chosen in (~of_test, of_test)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The arrays of one split, and those that both share."""
-    shared = {name: array for name, array in arrays.items() if not name.startswith(("train_", "test_"))}
-    return shared | {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:

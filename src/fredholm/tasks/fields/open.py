@@ -9,10 +9,11 @@ from torch import Tensor
 from fredholm._settings import refuse_idle
 from fredholm.tasks.images import open_images
 from fredholm.tasks.npz_arrays import array_names, load_arrays
+from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
 from .csv_file import read_csv
-from .field_set import FieldSet, FieldSplits
+from .field_set import FieldSet
 from .image_fields import image_fields
 from .neuralop import darcy, is_neuralop
 from .npz_file import read_npz
@@ -26,7 +27,7 @@ def open_fields(
     coordinates: tuple[str, ...] = (),
     test_fraction: float = DEFAULT_TEST_FRACTION,
     split_seed: int = 0,
-) -> FieldSplits:
+) -> Splits[FieldSet]:
     """Open sampled functions as a training and a test set.
 
     Args:
@@ -48,7 +49,7 @@ def open_fields(
     if not path.is_file() or not path.name.endswith((*_TABLES, ".npz")) or _holds_images(path):
         return image_fields(open_images(data, test_fraction=test_fraction, split_seed=split_seed))
     found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
-    if isinstance(found, FieldSplits):
+    if isinstance(found, Splits):
         return _fixed(path, found, test_fraction, split_seed)
     if len(found) < 2:
         raise ValueError(
@@ -59,7 +60,7 @@ def open_fields(
         parts = stratified_split(found.names, [0] * len(found), test_fraction, split_seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return FieldSplits(*(found.select(torch.tensor(part, dtype=torch.int64)) for part in parts))
+    return Splits(*(found.select(torch.tensor(part, dtype=torch.int64)) for part in parts))
 
 
 def read_fields(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[str, ...] | None = None) -> FieldSet:
@@ -77,7 +78,7 @@ def read_fields(path: Path, *, coordinates: tuple[str, ...] = (), channels: tupl
     if path.suffix != ".npz":
         raise ValueError(f"{path}: is of no known kind; expected .csv, .csv.gz or .npz")
     found = read_npz(path)
-    if isinstance(found, FieldSplits):
+    if isinstance(found, Splits):
         raise ValueError(f"{path}: holds a training and a test set; pass a file with one")
     for what, came, expected in (
         ("coordinates", found.coordinates, coordinates or None),
@@ -118,7 +119,7 @@ def _holds_images(path: Path) -> bool:
     return path.suffix == ".npz" and "x_train" in array_names(path)
 
 
-def _fixed(path: Path, splits: FieldSplits, test_fraction: float, split_seed: int) -> FieldSplits:
+def _fixed(path: Path, splits: Splits[FieldSet], test_fraction: float, split_seed: int) -> Splits[FieldSet]:
     fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction, "split_seed": split_seed}
     refuse_idle("", open_fields, fixed, "pass samples without a split", **given)
     return splits

@@ -1,6 +1,6 @@
 """Labelled images: the bundled digits, MNIST-format folders, .npz files, and folders of PNG and JPEG files."""
 
-from .dataset import ImageDataset, ImageSplits
+from .dataset import ImageDataset
 from .digits import digits
 from .idx import idx_folder
 from .image_folder import ImageFolder, image_folder
@@ -12,7 +12,6 @@ from .read import read_images
 __all__ = [
     "ImageDataset",
     "ImageFolder",
-    "ImageSplits",
     "InMemoryImages",
     "digits",
     "idx_folder",

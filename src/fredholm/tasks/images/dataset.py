@@ -1,18 +1,22 @@
 """What every source of labelled images looks like, whether it lies in memory or on disk."""
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from fredholm.tasks.splits import Examples
 
-class ImageDataset(ABC):
+
+class ImageDataset(Examples):
     """Labelled images of one size and one number of channels, read by index.
 
     Everything is returned on the CPU; pixels are uint8 in 0..255, so that moving and normalising them is the caller's
     choice.
     """
+
+    shared: ClassVar[tuple[str, ...]] = ("classes", "channels", "image_size")
 
     @property
     @abstractmethod
@@ -28,10 +32,6 @@ class ImageDataset(ABC):
     @abstractmethod
     def image_size(self) -> tuple[int, int]:
         """Height and width in pixels."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """The number of images."""
 
     def images(self, indices: Tensor) -> Tensor:
         """Return the images at ``indices``.
@@ -77,20 +77,3 @@ class ImageDataset(ABC):
             low, high = int(indices.min()), int(indices.max())
             raise ValueError(f"indices run from {low} to {high}, but the data hold 0 to {len(self) - 1}")
         return indices
-
-
-@dataclass(frozen=True)
-class ImageSplits:
-    """A training and a test set that one model can serve: the same classes, channels and image size."""
-
-    train: ImageDataset
-    test: ImageDataset
-
-    def __post_init__(self) -> None:
-        for split in ("train", "test"):
-            if len(getattr(self, split)) == 0:
-                raise ValueError(f"the {split} set is empty: at least one image is needed")
-        for fact in ("classes", "channels", "image_size"):
-            train, test = getattr(self.train, fact), getattr(self.test, fact)
-            if train != test:
-                raise ValueError(f"{fact.replace('_', ' ')} differ: {train} in train, {test} in test; make them equal")

@@ -2,16 +2,17 @@
 
 import torch
 
+from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
-from .dataset import ImageSplits
+from .dataset import ImageDataset
 from .in_memory import InMemoryImages
 
 _SIZE = (8, 8)
 _LEVELS = 16  # each pixel counts the ink in a 4x4 block of the scan
 
 
-def digits(image_size: tuple[int, int] | None = None) -> ImageSplits:
+def digits(image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     """Return the digits, split once and for all into 1,437 training and 360 test images.
 
     The split is `stratified_split` with a fifth of the images and seed 0: the same on every machine. The
@@ -37,4 +38,4 @@ def digits(image_size: tuple[int, int] | None = None) -> ImageSplits:
         return InMemoryImages(images[indices], labels[indices], classes, lambda i: names[indices[i]], image_size)
 
     train, test = stratified_split(names, labels.tolist(), DEFAULT_TEST_FRACTION, seed=0)
-    return ImageSplits(subset(train), subset(test))
+    return Splits(subset(train), subset(test))

@@ -10,7 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .dataset import ImageSplits
+from fredholm.tasks.splits import Splits
+
+from .dataset import ImageDataset
 from .in_memory import InMemoryImages
 
 _FILE_NAME = re.compile(r"(train|t10k)-(images|labels)[-.]idx[13]-ubyte(\.gz)?")
@@ -23,7 +25,7 @@ def is_idx_folder(folder: Path) -> bool:
     return any(_FILE_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
-def idx_folder(folder: str | Path, image_size: tuple[int, int] | None = None) -> ImageSplits:
+def idx_folder(folder: str | Path, image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     """Read a folder of ``train-`` and ``t10k-`` ``images-idx3-ubyte`` and ``labels-idx1-ubyte`` files.
 
     Each may be gzipped (``.gz``; a plain file goes first) and may be spelt ``images.idx3-ubyte``. The classes are
@@ -59,7 +61,7 @@ def idx_folder(folder: str | Path, image_size: tuple[int, int] | None = None) ->
             )
         name = _namer(images_path.name)
         splits.append(InMemoryImages(images.unsqueeze(1), labels.to(torch.int64), classes, name, image_size))
-    return ImageSplits(*splits)
+    return Splits(*splits)
 
 
 def read_idx(path: str | Path, num_dims: int) -> Tensor:

@@ -11,9 +11,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
-from .dataset import ImageDataset, ImageSplits
+from .dataset import ImageDataset
 from .read import IMAGE_SUFFIXES, is_grey, read_images, size_of
 from .resize import check_image_size
 
@@ -99,7 +100,7 @@ def image_folder(
     image_size: tuple[int, int] | None = None,
     test_fraction: float = DEFAULT_TEST_FRACTION,
     split_seed: int = 0,
-) -> ImageSplits:
+) -> Splits[ImageDataset]:
     """Open a folder with one subfolder a class, or with ``train/`` and ``test/`` that hold such subfolders.
 
     Classes are sorted by name. ``val/`` serves as the test set where there is no ``test/``; without either,
@@ -136,7 +137,7 @@ def image_folder(
         test_files, test_labels = _files_and_labels(test_root, classes)
 
     channels, image_size = _inspect(train_files + test_files, image_size)
-    return ImageSplits(
+    return Splits(
         ImageFolder(root, train_files, train_labels, classes, channels=channels, image_size=image_size),
         ImageFolder(root, test_files, test_labels, classes, channels=channels, image_size=image_size),
     )

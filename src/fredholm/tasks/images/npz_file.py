@@ -6,14 +6,15 @@ import numpy as np
 import torch
 
 from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.splits import Splits
 
-from .dataset import ImageSplits
+from .dataset import ImageDataset
 from .in_memory import InMemoryImages
 
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
-def npz_images(path: str | Path, image_size: tuple[int, int] | None = None) -> ImageSplits:
+def npz_images(path: str | Path, image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     """Read `x_train`, `y_train`, `x_test` and `y_test`, the names that Keras gives its data sets.
 
     Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3; labels integers `(n,)` or `(n, 1)` from 0. The
@@ -36,7 +37,7 @@ def npz_images(path: str | Path, image_size: tuple[int, int] | None = None) -> I
         classes = _classes(arrays, labels["train"])
         if (largest := max(int(own.max(initial=0)) for own in labels.values())) >= len(classes):
             raise ValueError(f"a label is {largest}, but there are {len(classes)} classes")
-        return ImageSplits(*(_images(path, arrays, split, labels[split], classes, image_size) for split in labels))
+        return Splits(*(_images(path, arrays, split, labels[split], classes, image_size) for split in labels))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -4,9 +4,10 @@ import difflib
 from pathlib import Path
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION
 
-from .dataset import ImageSplits
+from .dataset import ImageDataset
 from .digits import digits
 from .idx import idx_folder, is_idx_folder
 from .image_folder import image_folder
@@ -19,7 +20,7 @@ def open_images(
     image_size: tuple[int, int] | None = None,
     test_fraction: float = DEFAULT_TEST_FRACTION,
     split_seed: int = 0,
-) -> ImageSplits:
+) -> Splits[ImageDataset]:
     """Open labelled images as a training and a test set.
 
     Args:

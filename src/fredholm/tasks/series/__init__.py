@@ -7,7 +7,7 @@ from .open import open_series, read_series
 from .permutation import permute_samples
 from .physionet_2012 import physionet_2012
 from .preparation import Fill, Preparation
-from .series_set import SeriesSet, SeriesSplits
+from .series_set import SeriesSet
 from .thinning import Dropped, average_in_bins, drop_samples, take_every
 from .ts_file import read_ts
 
@@ -16,7 +16,6 @@ __all__ = [
     "Fill",
     "Preparation",
     "SeriesSet",
-    "SeriesSplits",
     "average_in_bins",
     "drop_samples",
     "idx_pixels",

@@ -5,18 +5,19 @@ from pathlib import Path
 import torch
 
 from fredholm.tasks.images import ImageDataset, idx_folder
+from fredholm.tasks.splits import Splits
 
-from .series_set import SeriesSet, SeriesSplits
+from .series_set import SeriesSet
 
 
-def idx_pixels(folder: str | Path) -> SeriesSplits:
+def idx_pixels(folder: str | Path) -> Splits[SeriesSet]:
     """A folder in the format of MNIST as series of one channel, `pixel`: brightness from 0 to 1, a sample each.
 
     Raises:
         ValueError: what `idx_folder` refuses.
     """
     splits = idx_folder(folder)
-    return SeriesSplits(_series(splits.train), _series(splits.test))
+    return Splits(_series(splits.train), _series(splits.test))
 
 
 def _series(images: ImageDataset) -> SeriesSet:

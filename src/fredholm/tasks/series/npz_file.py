@@ -7,17 +7,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.npz_arrays import arrays_of_split, load_arrays
+from fredholm.tasks.splits import Splits
 
 from .naming import ClassNames, unnamed_channels
-from .series_set import SeriesSet, SeriesSplits
+from .series_set import SeriesSet
 
 _VALUES, _LABELS, _IS_TEST = ("values", "audio"), ("labels", "label"), ("is_test", "suggested_test")
 
 
 def read_npz(
     path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
-) -> SeriesSet | SeriesSplits:
+) -> SeriesSet | Splits[SeriesSet]:
     """Read arrays, as one set of series or, where they tell one, with their split.
 
     `values` (or `audio`) is `(steps, C)` or `(steps,)` with `offsets` `(n + 1,)`: series i is
@@ -38,23 +39,17 @@ def read_npz(
     arrays = load_arrays(path)
     try:
         if any(name.startswith("train_") for name in arrays):
-            train = _read(path, _part(arrays, "train_"), channels, classes)
-            test = _read(path, _part(arrays, "test_"), channels or train.channels, train.classes)
-            return SeriesSplits(train, test)
+            train = _read(path, arrays_of_split(arrays, "train"), channels, classes)
+            test = _read(path, arrays_of_split(arrays, "test"), channels or train.channels, train.classes)
+            return Splits(train, test)
         whole = _read(path, arrays, channels, classes)
         named = _find(arrays, _IS_TEST)
         if named is None:
             return whole
         is_test = _checked(named, arrays, (len(whole),), "bool")
-        return SeriesSplits(*(whole.select(_indices(is_test == of_test)) for of_test in (False, True)))
+        return Splits(*(whole.select(_indices(is_test == of_test)) for of_test in (False, True)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The arrays of one split, and those that both share."""
-    shared = {name: array for name, array in arrays.items() if not name.startswith(("train_", "test_"))}
-    return shared | {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _read(

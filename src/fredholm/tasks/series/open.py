@@ -7,20 +7,23 @@ import torch
 
 from fredholm._settings import refuse_idle
 from fredholm.tasks.images.idx import is_idx_folder
+from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
 from .csv_file import read_csv
 from .idx_pixels import idx_pixels
 from .npz_file import read_npz
 from .physionet_2012 import is_physionet_2012, physionet_2012
-from .series_set import SeriesSet, SeriesSplits
+from .series_set import SeriesSet
 from .ts_file import read_ts
 
 _KINDS = (".ts", ".ts.gz", ".csv", ".csv.gz", ".npz")
 _WORDS = ("train", "test")
 
 
-def open_series(data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTION, split_seed: int = 0) -> SeriesSplits:
+def open_series(
+    data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTION, split_seed: int = 0
+) -> Splits[SeriesSet]:
     """Open labelled series as a training and a test set.
 
     A split is given by two files whose names differ in the words train and test, which stand between dots, hyphens and
@@ -46,9 +49,9 @@ def open_series(data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTIO
     if len(files) == 2:
         train = read_series(files[0])
         test = read_series(files[1], channels=train.channels, classes=train.classes)
-        return _fixed(path, SeriesSplits(train, test), test_fraction, split_seed)
+        return _fixed(path, Splits(train, test), test_fraction, split_seed)
     found = read_npz(files[0]) if files[0].suffix == ".npz" else read_series(files[0])
-    if isinstance(found, SeriesSplits):
+    if isinstance(found, Splits):
         return _fixed(path, found, test_fraction, split_seed)
     if found.labels is None:
         raise ValueError(f"{files[0]}: the series have no labels; expected a class each")
@@ -56,7 +59,7 @@ def open_series(data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTIO
         parts = stratified_split(found.names, found.labels.tolist(), test_fraction, split_seed)
     except ValueError as error:
         raise ValueError(f"{files[0]}: {error}") from error
-    return SeriesSplits(*(found.select(torch.tensor(part, dtype=torch.int64)) for part in parts))
+    return Splits(*(found.select(torch.tensor(part, dtype=torch.int64)) for part in parts))
 
 
 def read_series(
@@ -75,7 +78,7 @@ def read_series(
     if not name.endswith(".npz"):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join(_KINDS)}")
     found = read_npz(path, channels=channels, classes=classes)
-    if isinstance(found, SeriesSplits):
+    if isinstance(found, Splits):
         raise ValueError(f"{path}: holds a training and a test set; pass a file with one")
     return found
 
@@ -122,7 +125,7 @@ def _stem(file: Path) -> str:
     return file.name[: len("_".join(words[:at]))]
 
 
-def _fixed(path: Path, splits: SeriesSplits, test_fraction: float, split_seed: int) -> SeriesSplits:
+def _fixed(path: Path, splits: Splits[SeriesSet], test_fraction: float, split_seed: int) -> Splits[SeriesSet]:
     fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction, "split_seed": split_seed}
     refuse_idle("", open_series, fixed, "pass series without a split", **given)
     return splits

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.splits import Splits
 
-from .series_set import SeriesSet, SeriesSplits
+from .series_set import SeriesSet
 
 _FILES = ("set-a.npz", "set-b.npz")
 _NUM_UNITS = 4  # kinds of intensive care
@@ -19,7 +20,7 @@ def is_physionet_2012(folder: Path) -> bool:
     return folder.is_dir() and all((folder / name).is_file() for name in _FILES)
 
 
-def physionet_2012(folder: str | Path) -> SeriesSplits:
+def physionet_2012(folder: str | Path) -> Splits[SeriesSet]:
     """Sets a (training) and b (test), 4,000 stays each; Silva et al., Computing in Cardiology 39, 2012.
 
     A stay is one series of its first 48 hours, with a sample at every time of any of its measurements; times are hours.
@@ -34,7 +35,7 @@ def physionet_2012(folder: str | Path) -> SeriesSplits:
     Raises:
         ValueError: a file cannot be read, or lacks an array.
     """
-    return SeriesSplits(*(_read(Path(folder) / name) for name in _FILES))
+    return Splits(*(_read(Path(folder) / name) for name in _FILES))
 
 
 def _read(path: Path) -> SeriesSet:

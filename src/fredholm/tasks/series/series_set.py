@@ -3,18 +3,20 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from fredholm.tasks.splits import Examples
 
 _SAME = 1e-6
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SeriesSet:
+class SeriesSet(Examples):
     """n series of C channels, each with samples of its own number.
 
     Args:
@@ -31,6 +33,8 @@ class SeriesSet:
         ValueError: shapes or types do not agree, a series is empty, a value or time is infinite, a time is NaN or does
             not increase, a label has no class.
     """
+
+    shared: ClassVar[tuple[str, ...]] = ("classes", "channels")
 
     values: Tensor
     lengths: Tensor
@@ -90,6 +94,12 @@ class SeriesSet:
     def __len__(self) -> int:
         """The number of series."""
         return len(self.values)
+
+    def check_split(self, name: str) -> None:
+        """See `Examples.check_split`; besides, each has a label."""
+        super().check_split(name)
+        if self.labels is None:
+            raise ValueError(f"the {name} set has no labels; give each series one")
 
     @property
     def exists(self) -> Tensor:
@@ -154,26 +164,6 @@ class SeriesSet:
             channels=channels,
             names=names,
         )
-
-
-@final
-@dataclass(frozen=True)
-class SeriesSplits:
-    """A training and a test set that one model can serve: the same classes and channels."""
-
-    train: SeriesSet
-    test: SeriesSet
-
-    def __post_init__(self) -> None:
-        for name, split in (("training", self.train), ("test", self.test)):
-            if len(split) == 0:
-                raise ValueError(f"the {name} set is empty: at least one series is needed")
-            if split.labels is None:
-                raise ValueError(f"the {name} set has no labels; give each series one")
-        for fact in ("classes", "channels"):
-            train, test = getattr(self.train, fact), getattr(self.test, fact)
-            if train != test:
-                raise ValueError(f"{fact} differ: {list(train)} in training, {list(test)} in test; make them equal")
 
 
 def _common_spacing(times: Sequence[np.ndarray]) -> float | None:

@@ -1,4 +1,4 @@
-"""Refining fields: they come nearer to their samples, each by itself, and what cannot be is refused."""
+"""Refining fields that are placed: they come nearer to their samples, each by itself, and what cannot be is refused."""
 
 import pytest
 import torch
