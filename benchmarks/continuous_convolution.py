@@ -10,6 +10,7 @@ Three cases of one causal kernel, a small network of the distance in time:
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -18,18 +19,20 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import (
-    DIRECTIONS,
     Benchmark,
     Direction,
     Instance,
     Options,
     Row,
+    Settings,
     Step,
+    both_ways,
     directed,
     growth,
-    interleave,
-    measure_alone,
     require_agreement,
+    require_same,
+    rows_alone,
+    side_by_side,
 )
 from benchmarks.peers.full_spectra import full_spectra
 from fredholm import domains
@@ -45,7 +48,7 @@ TINY = 300
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take some minutes on two cores, and 4 GB of memory."""
 
     options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=20.0))
@@ -66,13 +69,10 @@ class Config:
     tolerance: float = 2e-5
     """Relative difference, of output and every gradient, above which nothing is timed; the direct sum rounds most."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
-        if not self.options.quick:
-            return self
+    def small(self) -> "Config":
+        """See `Settings.small`."""
         return dataclasses.replace(
             self,
-            options=self.options.sized(),
             channels=3,
             batch=2,
             direct_sizes=(31,),
@@ -139,69 +139,35 @@ class Problem(Instance):
         return self.kernel.filter_weight(grid, grid).flip(-1)  # a filter's last tap is the distance 0
 
 
-@final
-@dataclass(frozen=True)
-class Build:
-    """Builds a problem by its size, in any process."""
-
-    config: Config
-    case: str
-
-    def __call__(self, n: int) -> Problem:
-        return Problem(self.config, self.case, n)
-
-
 def measure(config: Config) -> Iterator[Row]:
     """Compare, then time each case with its peers where they are affordable, and alone at other sizes."""
-    regular, irregular = Build(config, REGULAR), Build(config, IRREGULAR)
-    compare(regular, config.direct_sizes[0], (STRAIGHT, DIRECT))
-    compare(irregular, config.literal_sizes[0], (LITERAL,))
-    for build, sizes, peers in (
-        (regular, config.direct_sizes, (STRAIGHT, DIRECT)),
-        (regular, config.sizes, (STRAIGHT,)),
-        (irregular, config.literal_sizes, (LITERAL,)),
+    compare(config, REGULAR, config.direct_sizes[0], (STRAIGHT, DIRECT))
+    compare(config, IRREGULAR, config.literal_sizes[0], (LITERAL,))
+    for case, sizes, peers in (
+        (REGULAR, config.direct_sizes, (STRAIGHT, DIRECT)),
+        (REGULAR, config.sizes, (STRAIGHT,)),
+        (IRREGULAR, config.literal_sizes, (LITERAL,)),
     ):
         for n in sizes:
-            yield from against_peers(build, n, peers)
-    for build, sizes in ((irregular, config.irregular_sizes), (Build(config, LONG), config.long_sizes)):
+            yield from against_peers(config, case, n, peers)
+    for case, sizes in ((IRREGULAR, config.irregular_sizes), (LONG, config.long_sizes)):
         for n in sizes:
-            found = measure_alone(build, n, {OURS: DIRECTIONS}, config.options, rounds=config.options.rounds, tiny=TINY)
-            for direction, alone in found[OURS].items():
-                yield Row.alone(build.case, n, direction, alone)
+            yield from rows_alone(functools.partial(Problem, config, case), n, {OURS: case}, config.options, tiny=TINY)
 
 
-def compare(build: Build, n: int, peers: tuple[str, ...]) -> float:
+def compare(config: Config, case: str, n: int, peers: Sequence[str]) -> float:
     """The gate before any timing: output and all gradients against every peer."""
-    problem = build(n)
-    ours = problem.step(OURS, "forward+backward")()
-    return max(
-        require_agreement(
-            f"{problem.case} against {peer}, n={n}",
-            ours,
-            problem.step(peer, "forward+backward")(),
-            build.config.tolerance,
-        )
-        for peer in peers
-    )
+    return require_same(functools.partial(Problem, config, case), n, OURS, peers, config.tolerance, case=case)
 
 
-def against_peers(build: Build, n: int, peers: tuple[str, ...]) -> Iterator[Row]:
+def against_peers(config: Config, case: str, n: int, peers: Sequence[str]) -> Iterator[Row]:
     """All sides at one size: time interleaved, memory of each by itself, a peer's in a row of its own."""
-    options, sides = build.config.options, (OURS, *peers)
-    alone = measure_alone(build, n, dict.fromkeys(sides, DIRECTIONS), options, rounds=1, tiny=min(TINY, n))
-    problem = build(n)
-    for direction in DIRECTIONS:
-        steps = {side: problem.step(side, direction) for side in sides}
-        timed = interleave(steps, device=problem.device, options=options, label=f"{build.case}, n={n} {direction}")
-        peak_mb = alone[OURS][direction].peak_mb
+    build, wanted = functools.partial(Problem, config, case), both_ways((OURS, *peers))
+    for sides in side_by_side(build, n, wanted, config.options, tiny=min(TINY, n)):
         for peer in peers:
-            label = f"{build.case} against {peer}, n={n}"
-            error = require_agreement(label, timed[OURS].result, timed[peer].result, build.config.tolerance)
-            yield Row.against(
-                build.case, n, direction, timed, ours=OURS, peer=peer, name=peer, peak_mb=peak_mb, error=error
-            )
-            theirs = alone[peer][direction]._replace(seconds=timed[peer].median, error=error)
-            yield Row.alone(peer, n, direction, theirs)
+            error = sides.require_agreement(OURS, peer, config.tolerance, case=case)
+            yield sides.against(OURS, peer, case=case, error=error)
+            yield sides.own(peer, error=error)
 
 
 BENCHMARK = Benchmark(

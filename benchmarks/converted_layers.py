@@ -22,9 +22,10 @@ from benchmarks.harness import (
     Direction,
     Options,
     Row,
+    Settings,
+    Sides,
     Step,
     directed,
-    interleave,
     require_agreement,
 )
 from fredholm import layers
@@ -47,7 +48,7 @@ Case = Literal[
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take about a minute on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=25, budget_s=10.0))
@@ -56,9 +57,9 @@ class Config:
     tiny: tyro.conf.Suppress[bool] = False
     """Tiny layers; what ``quick`` asks for."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
-        return replace(self, options=self.options.sized(), tiny=True) if self.options.quick else self
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        return replace(self, tiny=True)
 
 
 @final
@@ -146,21 +147,11 @@ def against_torch(case: Case, config: Config) -> Iterator[Row]:
     problem = Problem(case, config)
     peer = type(problem.native).__name__
     for direction in DIRECTIONS:
-        steps = {"ours": problem.step(problem.converted, direction), "torch": problem.step(problem.native, direction)}
-        _agree(case, problem, steps["ours"](), steps["torch"]())
-        timed = interleave(steps, device=problem.device, options=config.options, label=f"{case} {direction}")
-        error = _agree(case, problem, timed["ours"].result, timed["torch"].result)
-        yield Row.against(
-            case,
-            problem.num_points,
-            direction,
-            timed,
-            ours="ours",
-            peer="torch",
-            name=peer,
-            peak_mb=None,
-            error=error,
-        )
+        steps = {"ours": problem.step(problem.converted, direction), peer: problem.step(problem.native, direction)}
+        _agree(case, problem, *(step() for step in steps.values()))
+        sides = Sides.of(steps, problem.num_points, direction, config.options)
+        error = _agree(case, problem, *(timed.result for timed in sides.timed.values()))
+        yield sides.against("ours", peer, case=case, error=error)
 
 
 def _agree(case: Case, problem: Problem, ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:

@@ -18,12 +18,13 @@ from benchmarks.harness import (
     DIRECTIONS,
     Benchmark,
     Direction,
-    Options,
     Row,
+    Settings,
+    Sides,
     growth,
-    interleave,
     measure_alone,
     require_agreement,
+    rows_alone,
 )
 from benchmarks.peers import Algorithm1, DenseEinsum, EdgeConditionedConvolution, Peer
 from benchmarks.problem import CASES, ORACLE_ROWS, TOLERANCE, Case, Problem, ProblemConfig
@@ -31,10 +32,9 @@ from benchmarks.problem import CASES, ORACLE_ROWS, TOLERANCE, Case, Problem, Pro
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take about half an hour on two cores."""
 
-    options: Options = field(default_factory=Options)
     cases: tuple[Case, ...] = CASES
     """What of the library is measured: a grid, the same points without structure, and the grid in bfloat16."""
     problem: ProblemConfig = field(default_factory=ProblemConfig)
@@ -47,14 +47,16 @@ class Config:
     peer_memory_gb: float = 6.0
     """A peer whose kernel values need more is left out."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs, checked: ``quick`` shrinks everything."""
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        small = dataclasses.replace(self.problem, embed_dim=48, num_heads=3, width=16, num_frequencies=8)
+        return dataclasses.replace(self, problem=small, peer_sizes=(36,), own_sizes=(64,))
+
+    def checked(self) -> "Config":
+        """Itself; raises `ValueError` on bfloat16 without its peer."""
         if "grid bf16" in self.cases and "grid" not in self.cases:
             raise ValueError("the case 'grid bf16' is measured against 'grid', so --cases must name that too")
-        if not self.options.quick:
-            return self
-        small = dataclasses.replace(self.problem, embed_dim=48, num_heads=3, width=16, num_frequencies=8)
-        return dataclasses.replace(self, options=self.options.sized(), problem=small, peer_sizes=(36,), own_sizes=(64,))
+        return self
 
     def instance(self, n: int) -> Problem:
         """The problem at one size."""
@@ -111,27 +113,18 @@ def against_peers(
         }
         steps = {name: problem.theirs(peer, direction) for name, peer in running.items()}
         steps |= {case: problem.step(case, direction) for case in config.cases}
-        timed = interleave(steps, device=problem.device, options=config.options, label=f"n={n} {direction}")
+        sides = Sides.of(steps, n, direction, config.options, alone)
         for name in running:
-            expected[name, direction] = timed[name].median / n**2
+            expected[name, direction] = sides.timed[name].median / n**2
         for case in config.cases:
             for other in ["grid"] if case == "grid bf16" else running:
-                label = f"{case} against {other}, n={n}"
-                error = require_agreement(label, timed[case].result, timed[other].result, TOLERANCE[case])
-                peak_mb = alone[case][direction].peak_mb
-                yield Row.against(
-                    case, n, direction, timed, ours=case, peer=other, name=other, peak_mb=peak_mb, error=error
-                )
+                yield sides.against(case, other, error=sides.require_agreement(case, other, TOLERANCE[case]))
 
 
 def without_peers(config: Config, n: int) -> Iterator[Row]:
     """All cases at one size, each by itself and checked by the formula on a few rows."""
     checked = functools.partial(Problem, config.problem, config.options, rows=ORACLE_ROWS)
-    options = config.options
-    names: dict[str, Sequence[Direction]] = dict.fromkeys(config.cases, DIRECTIONS)
-    for case, measured in measure_alone(checked, n, names, options, rounds=options.rounds).items():
-        for direction, alone in measured.items():
-            yield Row.alone(case, n, direction, alone)
+    yield from rows_alone(checked, n, {case: case for case in config.cases}, config.options)
 
 
 BENCHMARK = Benchmark(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks.harness import Benchmark, GateError, Options, Row, Step, interleave
+from benchmarks.harness import Benchmark, GateError, Options, Row, Settings, Sides, Step
 from fredholm.models.aether import Aether
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.gpt2 import GPT2
@@ -27,7 +27,7 @@ SAMPLINGS: Mapping[str, Sampling] = {"greedy": Sampling(temperature=0), "drawn":
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=30.0))
@@ -44,15 +44,17 @@ class Config:
     lengths: tuple[int, ...] = (128, 512)
     """Tokens of the whole text; the first is the prompt, and the model's context is as long."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        small = {"embed_dim": 8, "depth": 1, "num_heads": 2, "vocab_size": 20, "lengths": (9,)}
+        return dataclasses.replace(self, **small)
+
+    def checked(self) -> "Config":
+        """Itself; raises `ValueError` on a model that is none."""
         for name in self.models:
             if name not in KINDS:
                 raise ValueError(f"no language model {name!r}; expected some of {', '.join(KINDS)}")
-        if not self.options.quick:
-            return self
-        small = {"embed_dim": 8, "depth": 1, "num_heads": 2, "vocab_size": 20, "lengths": (9,)}
-        return dataclasses.replace(self, options=self.options.sized(), **small)
+        return self
 
     def model(self, name: str, length: int) -> LanguageModel:
         """A model with random weights, the same for every side."""
@@ -86,11 +88,9 @@ def measure(config: Config) -> Iterator[Row]:
     for name, length, kind in tqdm(cases, desc="cases", disable=None):
         model, label = config.model(name, length), f"{name}, {kind}"
         steps = {side: continuation(model, length, SAMPLINGS[kind], cache=side == CACHED) for side in SIDES}
-        timed = interleave(
-            steps, device=config.options.torch_device, options=config.options, label=f"{label}, n={length}"
-        )
-        require_same_tokens(f"{label}, n={length}", timed[CACHED].result[0], timed[PEER].result[0])
-        row = Row.against(label, length, "forward", timed, ours=CACHED, peer=PEER, name=PEER, peak_mb=None, error=0.0)
+        sides = Sides.of(steps, length, "forward", config.options)
+        require_same_tokens(f"{label}, n={length}", *(sides.timed[side].result[0] for side in SIDES))
+        row = sides.against(CACHED, PEER, case=label, error=0.0)
         yield dataclasses.replace(row, per_second=(length - 1) / row.ours_s)
 
 

@@ -5,6 +5,7 @@ of one hop the hop written out. PyTorch's softmax attention is another function 
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -14,18 +15,19 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.harness import (
-    DIRECTIONS,
     Benchmark,
     Direction,
     Instance,
     Options,
     Row,
+    Settings,
     Step,
+    both_ways,
     directed,
     growth,
-    interleave,
-    measure_alone,
-    require_agreement,
+    require_same,
+    rows_alone,
+    side_by_side,
 )
 from fredholm import domains
 from fredholm.evaluation import (
@@ -57,7 +59,7 @@ GATES = {"one hop": PLAIN_HOP, "causal substitution": "causal solve"} | dict.fro
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
@@ -74,13 +76,9 @@ class Config:
     tolerance: float = 2e-5
     """Relative difference, of output and every gradient, above which nothing is timed."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
-        if not self.options.quick:
-            return self
-        return dataclasses.replace(
-            self, options=self.options.sized(), channels=12, heads=2, points=32, own_points=(48,)
-        )
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        return dataclasses.replace(self, channels=12, heads=2, points=32, own_points=(48,))
 
 
 @final
@@ -162,60 +160,26 @@ class Problem(Instance):
         return scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
 
 
-@dataclass(frozen=True)
-class Build:
-    """Builds a problem by its size, in any process."""
-
-    config: Config
-
-    def __call__(self, n: int) -> Problem:
-        return Problem(self.config, n)
-
-
 def measure(config: Config) -> Iterator[Row]:
     """Compare, then time all sides at one size, then what needs no N x N memory at larger ones."""
-    build = Build(config)
-    errors = compare(build)
-    sides = (*ROUTES, PLAIN_HOP, DENSE, SOFTMAX)
-    alone = measure_alone(build, config.points, dict.fromkeys(sides, DIRECTIONS), config.options, rounds=1)
-    problem = build(config.points)
-    for direction in DIRECTIONS:
-        steps = {side: problem.step(side, direction) for side in sides}
-        timed = interleave(steps, device=problem.device, options=config.options, label=direction)
+    errors, build, others = compare(config), functools.partial(Problem, config), (PLAIN_HOP, DENSE, SOFTMAX)
+    wanted = both_ways((*ROUTES, *others))
+    for sides in side_by_side(build, config.points, wanted, config.options):
         for route in ROUTES:
             for peer in dict.fromkeys((GATES[route] if route != "causal substitution" else DENSE, "one hop", SOFTMAX)):
                 if peer != route:
-                    yield Row.against(
-                        route,
-                        config.points,
-                        direction,
-                        timed,
-                        ours=route,
-                        peer=peer,
-                        name=peer,
-                        peak_mb=alone[route][direction].peak_mb,
-                        error=errors[route] if peer == GATES[route] else None,
-                    )
-        for peer in (PLAIN_HOP, DENSE, SOFTMAX):
-            yield Row.alone(peer, config.points, direction, alone[peer][direction]._replace(seconds=timed[peer].median))
-    lean = ("one hop", "iteration", "causal substitution")
+                    yield sides.against(route, peer, error=errors[route] if peer == GATES[route] else None)
+        for peer in others:
+            yield sides.own(peer)
     for n in config.own_points:
-        found = measure_alone(build, n, dict.fromkeys(lean, DIRECTIONS), config.options, rounds=config.options.rounds)
-        for route in lean:
-            for direction, measured in found[route].items():
-                yield Row.alone(route, n, direction, measured)
+        lean = ("one hop", "iteration", "causal substitution")
+        yield from rows_alone(build, n, {route: route for route in lean}, config.options)
 
 
-def compare(build: Build) -> dict[str, float]:
+def compare(config: Config) -> dict[str, float]:
     """The gate before any timing: every route against its dense form, at a size with odd edges of tiles."""
-    problem = build(min(777, build.config.points - 1))
-    errors = {}
-    for route, gate in GATES.items():
-        ours, theirs = (problem.step(side, "forward+backward")() for side in (route, gate))
-        errors[route] = require_agreement(
-            f"{route} against {gate}, n={problem.n}", ours, theirs, build.config.tolerance
-        )
-    return errors
+    build, n = functools.partial(Problem, config), min(777, config.points - 1)
+    return {route: require_same(build, n, route, [gate], config.tolerance) for route, gate in GATES.items()}
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:

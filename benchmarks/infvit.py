@@ -18,10 +18,11 @@ from benchmarks.harness import (
     Direction,
     Options,
     Row,
+    Settings,
+    Sides,
     growth,
-    interleave,
     measure_alone,
-    require_agreement,
+    require_known,
 )
 from benchmarks.infvit_problem import LINEAR, PLAIN, SDPA, SIDES, ModelConfig, ModelProblem, compare
 
@@ -30,7 +31,7 @@ SOFTMAX = (SDPA, PLAIN)
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The largest images take long on two cores: 17 Tflop a model."""
 
     options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=20.0))
@@ -46,25 +47,18 @@ class Config:
     limit_gb: float = 20.0
     """The same of the peak memory of a step, weights and images aside."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs, checked: ``quick`` shrinks everything.
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        tiny = dataclasses.replace(self.model, embed_dim=24, depth=2, num_heads=2, patch_size=8)
+        return dataclasses.replace(self, model=tiny, sides=(32, 48), linear_sides=(64,))
 
-        Raises:
-            ValueError: on a case that is none, and on images that do not grow or that patches do not divide.
-        """
-        unknown = [case for case in self.cases if case not in SIDES]
-        if unknown:
-            raise ValueError(f"no case {unknown[0]!r}; expected some of {', '.join(SIDES)}")
-        config = self
-        if self.options.quick:
-            tiny = dataclasses.replace(self.model, embed_dim=24, depth=2, num_heads=2, patch_size=8)
-            config = dataclasses.replace(
-                self, options=self.options.sized(), model=tiny, sides=(32, 48), linear_sides=(64,)
-            )
-        pixels, patch = (*config.sides, *config.linear_sides), config.model.patch_size
+    def checked(self) -> "Config":
+        """Itself; raises `ValueError` on a case that is none, and on images that do not grow or do not fit patches."""
+        require_known(self.cases, SIDES)
+        pixels, patch = (*self.sides, *self.linear_sides), self.model.patch_size
         if list(pixels) != sorted(set(pixels)) or any(side < patch or side % patch for side in pixels):
             raise ValueError(f"images must grow and be multiples of the patches' {patch} pixels; got {pixels}")
-        return config
+        return self
 
 
 def measure(config: Config) -> Iterator[Row]:
@@ -95,30 +89,19 @@ def together(config: Config, n: int, alone: dict[str, Alone], errors: dict[str, 
     """All models in turn: each against both forms of softmax, which have rows of their own."""
     problem = ModelProblem(config.model, config.options, n)
     steps = {name: problem.step(name, "forward") for name in alone}
-    timed = interleave(steps, device=problem.device, options=config.options, label=f"n={n}")
+    by_direction: dict[str, dict[Direction, Alone]] = {name: {"forward": measured} for name, measured in alone.items()}
+    sides = Sides.of(steps, n, "forward", config.options, by_direction)
     found = {name: errors[name] for name in alone}
     if LINEAR in alone:  # written out, it takes linear time as well
-        found[LINEAR] = problem.agreement(LINEAR, timed[LINEAR].result)
+        found[LINEAR] = problem.agreement(LINEAR, sides.timed[LINEAR].result)
     if alone.keys() >= set(SOFTMAX):
-        sdpa, plain = (timed[name].result for name in SOFTMAX)
-        found[SDPA] = require_agreement(f"{SDPA} against {PLAIN}, n={n}", sdpa, plain, problem.tolerance)
-    for name, measured in alone.items():
+        found[SDPA] = sides.require_agreement(SDPA, PLAIN, problem.tolerance)
+    for name in alone:
         peers = [peer for peer in SOFTMAX if peer in alone and name not in SOFTMAX]
         for peer in peers:
-            yield Row.against(
-                name,
-                n,
-                "forward",
-                timed,
-                ours=name,
-                peer=peer,
-                name=peer,
-                peak_mb=measured.peak_mb,
-                error=found[name],
-            )
+            yield sides.against(name, peer, error=found[name])
         if not peers:
-            own = measured._replace(seconds=timed[name].median, error=found[name])
-            yield Row.alone(name, n, "forward", own)
+            yield sides.own(name, error=found[name])
 
 
 def apart(n: int, alone: dict[str, Alone], errors: dict[str, float]) -> Iterator[Row]:

@@ -7,16 +7,14 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from benchmarks.harness import Direction, Instance, Options, Step, directed, require_agreement
 from benchmarks.itnet_problem import TOLERANCE, Precision
-from benchmarks.written_weights import WrittenWeights
+from benchmarks.written_out import WrittenLinear, WrittenSoftmax, WrittenWeights
 from fredholm import encoders
 from fredholm.blocks.discounted import DiscountedBlock
 from fredholm.blocks.pre_norm import PreNormBlock
-from fredholm.evaluation import Evaluation, Integral, Queries, Route
-from fredholm.kernels import Attention, LinearInfiniteAttention
+from fredholm.evaluation import Evaluation
 from fredholm.models.infvit import AttentionKind, InfViT
 
 LINEAR, FACTORISED, PURE, RESOLVENT = "linear", "factorised", "pure", "resolvent"
@@ -48,55 +46,6 @@ class ModelConfig:
     def precision_on(self, device: torch.device) -> Precision:
         """What is computed in there."""
         return self.precision or ("bfloat16" if device.type == "cuda" else "float32")
-
-
-@final
-@dataclass(frozen=True)
-class WrittenSoftmax(Route[Attention]):
-    """Plain attention: scores, softmax and weighted sum, as many heads at a time as `max_bytes` hold scores of."""
-
-    marker = Attention
-    queries = Queries.OWN
-    max_bytes: int = 1 << 30
-
-    def refusals(self, integral: Integral[Attention]) -> list[str]:
-        """Refuses what plain attention has not; see `Route.refusals`."""
-        return [] if integral.domain.is_plain else ["plain attention knows neither masks nor weights"]
-
-    def compute(self, integral: Integral[Attention]) -> Tensor:
-        """See `Route.compute`."""
-        kernel, u = integral.kernel, integral.u
-        q, k, v, scale = kernel.dot_product_form(u, u)
-        together = max(1, self.max_bytes // max(1, 4 * len(u) * u.shape[1] ** 2))
-        groups = zip(*(part.split(together, dim=1) for part in (q, k, v)), strict=True)
-        out = [torch.softmax(scale * q @ k.mT, dim=-1) @ v for q, k, v in groups]
-        return torch.cat(out, dim=1).transpose(1, 2).flatten(2)
-
-
-@final
-@dataclass(frozen=True)
-class WrittenLinear(Route[LinearInfiniteAttention]):
-    """Eq. 16-21 of the paper, line by line, without the discount, which a block of InfViT applies."""
-
-    marker = LinearInfiniteAttention
-    queries = Queries.OWN
-
-    def refusals(self, integral: Integral[LinearInfiniteAttention]) -> list[str]:
-        """Refuses what the paper's equations have not; see `Route.refusals`."""
-        return [] if integral.domain.is_plain else ["eq. 16-21 know neither masks nor weights"]
-
-    def compute(self, integral: Integral[LinearInfiniteAttention]) -> Tensor:
-        """See `Route.compute`."""
-        kernel, u = integral.kernel, integral.u
-        q, v = (
-            linear(u, weight, bias).unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2)
-            for weight, bias in ((kernel.query_weight, kernel.query_bias), (kernel.value_weight, kernel.value_bias))
-        )
-        energy = q.norm(dim=-1, keepdim=True)
-        alpha = energy / energy.sum(2, keepdim=True)
-        score = (q @ (alpha * q).sum(2)[..., None]).relu()
-        context = (score / score.sum(2, keepdim=True) * v).sum(2, keepdim=True)
-        return context.expand_as(v).transpose(1, 2).flatten(2)
 
 
 @final

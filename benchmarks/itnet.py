@@ -21,11 +21,13 @@ from benchmarks.harness import (
     Instance,
     Options,
     Row,
+    Settings,
     Step,
     directed,
-    interleave,
+    in_turn,
     measure_alone,
     relative_error,
+    require_known,
 )
 from benchmarks.itnet_problem import PEER, ModelConfig, ModelProblem, Variant, compare, variants
 from fredholm import domains, kernels
@@ -36,7 +38,7 @@ EXACT, INTEGRAL, MATRIX_PRODUCT = "exact", "exact integral", "the same flops in 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take some minutes on a GPU, and as many a variant on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=20.0))
@@ -50,35 +52,28 @@ class Config:
     matrix_size: int | None = None
     """Rows and columns of that product; default: 8192 on a GPU, 1024 on a CPU."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs, checked: ``quick`` shrinks everything.
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        tiny = dataclasses.replace(
+            self.model,
+            image_size=32,
+            patch_size=8,
+            embed_dim=24,
+            depth=2,
+            num_heads=3,
+            kernel_width=8,
+            num_frequencies=4,
+            num_outputs=5,
+            ranks=(2,),
+            samples=5,
+        )
+        return dataclasses.replace(self, model=tiny, integral_sizes=(4,), matrix_size=64)
 
-        Raises:
-            ValueError: on a case that is none.
-        """
-        config = self
-        if self.options.quick:
-            tiny = dataclasses.replace(
-                self.model,
-                image_size=32,
-                patch_size=8,
-                embed_dim=24,
-                depth=2,
-                num_heads=3,
-                kernel_width=8,
-                num_frequencies=4,
-                num_outputs=5,
-                ranks=(2,),
-                samples=5,
-            )
-            config = dataclasses.replace(
-                self, options=self.options.sized(), model=tiny, integral_sizes=(4,), matrix_size=64
-            )
-        known = [variant.name for variant in variants(config.model)]
-        unknown = [case for case in config.cases if case not in known]
-        if unknown:
-            raise ValueError(f"no case {unknown[0]!r}; expected some of {', '.join(known)}")
-        return dataclasses.replace(config, cases=config.cases or tuple(known))
+    def checked(self) -> "Config":
+        """With all cases where none is named; raises `ValueError` on a case that is none."""
+        known = [variant.name for variant in variants(self.model)]
+        require_known(self.cases, known)
+        return dataclasses.replace(self, cases=self.cases or tuple(known))
 
 
 @final
@@ -153,28 +148,23 @@ def against_transformer(config: Config, variant: Variant, error: float, *, with_
     problem = build(images)
     if variant.sampled is not None:
         error = relative_error(problem.step(case, "forward")(), problem.step(EXACT, "forward")())
-    for direction in directions:
-        steps = {side: problem.step(side, direction) for side in (case, PEER)}
-        timed = interleave(steps, device=problem.device, options=options, label=f"{case} {direction}")
-        peak_mb = alone[case][direction].peak_mb
-        row = Row.against(case, n, direction, timed, ours=case, peer=PEER, name=PEER, peak_mb=peak_mb, error=error)
-        yield dataclasses.replace(row, per_second=images / row.ours_s)
-        if with_peer:
-            theirs = alone[PEER][direction]._replace(seconds=timed[PEER].median)
-            row = Row.alone(PEER, n, direction, theirs)
+    wanted: dict[str, Sequence[Direction]] = dict.fromkeys((case, PEER), directions)
+    for sides in in_turn(problem, n, wanted, options, alone):
+        rows = [sides.against(case, PEER, error=error), *([sides.own(PEER)] if with_peer else [])]
+        for row in rows:
             yield dataclasses.replace(row, per_second=images / row.ours_s)
 
 
 def against_matrix_product(config: Config, side: int) -> Iterator[Row]:
     """The exact integral of one layer; forward against the time in which a large product does as many flops."""
     problem = IntegralProblem(config, side)
-    for direction in config.directions:
-        steps = {name: problem.step(name, direction) for name in (INTEGRAL, MATRIX_PRODUCT)}
-        timed = interleave(steps, device=problem.device, options=config.options, label=f"{side} x {side} {direction}")
-        row = Row(case=INTEGRAL, n=problem.grid.num_points, direction=direction, ours_s=timed[INTEGRAL].median)
-        if direction == "forward":
-            product_s = problem.flops_of_matrix_products * timed[MATRIX_PRODUCT].median
-            row = dataclasses.replace(row, peer=MATRIX_PRODUCT, peer_s=product_s, ratio=product_s / row.ours_s)
+    wanted: dict[str, Sequence[Direction]] = dict.fromkeys((INTEGRAL, MATRIX_PRODUCT), config.directions)
+    for sides in in_turn(problem, side * side, wanted, config.options):
+        seconds = sides.timed[INTEGRAL].median
+        row = Row(case=INTEGRAL, n=side * side, direction=sides.direction, ours_s=seconds)
+        if sides.direction == "forward":
+            product_s = problem.flops_of_matrix_products * sides.timed[MATRIX_PRODUCT].median
+            row = dataclasses.replace(row, peer=MATRIX_PRODUCT, peer_s=product_s, ratio=product_s / seconds)
         yield row
 
 

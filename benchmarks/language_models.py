@@ -5,8 +5,9 @@ checked by itself: read in two pieces through its state, it must give the logits
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -15,15 +16,15 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.harness import (
-    DIRECTIONS,
     Benchmark,
     Direction,
     Instance,
-    Options,
     Row,
+    Settings,
     Step,
+    both_ways,
     directed,
-    interleave,
+    in_turn,
     measure_alone,
     require_agreement,
 )
@@ -36,10 +37,9 @@ CASE, PEER = SIDES = ("Aether", "GPT-2")
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take some minutes on two cores."""
 
-    options: Options = field(default_factory=Options)
     embed_dim: int = 384
     """Channels."""
     depth: int = 6
@@ -55,16 +55,10 @@ class Config:
     tolerance: float = 1e-4
     """Relative difference of a model read in two pieces from the whole, above which nothing is timed."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
-        if not self.options.quick:
-            return self
+    def small(self) -> "Config":
+        """See `Settings.small`."""
         small = {"embed_dim": 8, "depth": 1, "num_heads": 2, "vocab_size": 20, "batch": 2, "lengths": (9,)}
-        return dataclasses.replace(self, options=self.options.sized(), **small)
-
-    def instance(self, n: int) -> "Problem":
-        """Both models at one length."""
-        return Problem(self, n)
+        return dataclasses.replace(self, **small)
 
 
 @final
@@ -108,20 +102,13 @@ class Problem(Instance):
 def measure(config: Config) -> Iterator[Row]:
     """Both models at every length: time interleaved, memory of each by itself, GPT-2's in a row of its own."""
     for n in tqdm(config.lengths, desc="lengths", disable=None):
-        problem = config.instance(n)
+        build, wanted = functools.partial(Problem, config), both_ways(SIDES)
+        problem = build(n)
         errors = {side: problem.error(side, "forward", ()) for side in SIDES}
-        alone = measure_alone(config.instance, n, dict.fromkeys(SIDES, DIRECTIONS), config.options, rounds=1)
-        for direction in DIRECTIONS:
-            steps = {side: problem.step(side, direction) for side in SIDES}
-            timed = interleave(steps, device=problem.device, options=config.options, label=f"n={n} {direction}")
-            peak_mb = alone[CASE][direction].peak_mb
-            row = Row.against(
-                CASE, n, direction, timed, ours=CASE, peer=PEER, name=PEER, peak_mb=peak_mb, error=errors[CASE]
-            )
-            yield dataclasses.replace(row, per_second=config.batch * n / row.ours_s)
-            theirs = alone[PEER][direction]._replace(seconds=timed[PEER].median, error=errors[PEER])
-            row = Row.alone(PEER, n, direction, theirs)
-            yield dataclasses.replace(row, per_second=config.batch * n / row.ours_s)
+        alone = measure_alone(build, n, wanted, config.options, rounds=1)
+        for sides in in_turn(problem, n, wanted, config.options, alone):
+            for row in (sides.against(CASE, PEER, error=errors[CASE]), sides.own(PEER, error=errors[PEER])):
+                yield dataclasses.replace(row, per_second=config.batch * n / row.ours_s)
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:

@@ -21,10 +21,11 @@ from benchmarks.harness import (
     GateError,
     Options,
     Row,
+    Settings,
     growth,
-    interleave,
-    measure_alone,
     require_agreement,
+    require_known,
+    side_by_side,
 )
 from benchmarks.large_problem import (
     APPROXIMATE,
@@ -46,7 +47,7 @@ ORACLE_SIDE = 4
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take about an hour on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=20.0))
@@ -59,20 +60,16 @@ class Config:
     limit_s: float = 60.0
     """A case whose pass is expected to take longer, by the size before, is left out."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs, checked: ``quick`` shrinks everything.
-
-        Raises:
-            ValueError: on a case that is none.
-        """
-        unknown = [case for case in self.cases if case not in CASES]
-        if unknown:
-            raise ValueError(f"no case {unknown[0]!r}; expected some of {', '.join(CASES)}")
-        if not self.options.quick:
-            return self
+    def small(self) -> "Config":
+        """See `Settings.small`."""
         kernel = dataclasses.replace(self.problem.kernel, embed_dim=24, num_heads=3, width=16, num_frequencies=8)
         small = LargeConfig(kernel=kernel, nodes=12, rank=2)
-        return dataclasses.replace(self, options=self.options.sized(), problem=small, sides=(6, 8))
+        return dataclasses.replace(self, problem=small, sides=(6, 8))
+
+    def checked(self) -> "Config":
+        """Itself; raises `ValueError` on a case that is none."""
+        require_known(self.cases, CASES)
+        return self
 
 
 def measure(config: Config) -> Iterator[Row]:
@@ -122,31 +119,14 @@ def at_size(config: Config, n: int, expected: dict[tuple[str, Direction], tuple[
         name: [d for d in config.directions if _expected_s(name, n, expected.get((name, d))) <= config.limit_s]
         for name in names
     }
-    tiny = _above(2 * config.problem.nodes)
-    alone = measure_alone(build, n, fits, options, rounds=1, tiny=tiny)
-    problem = build(n)
-    for direction in config.directions:
-        running = [name for name in names if direction in fits[name]]
-        steps = {name: problem.step(name, direction) for name in running}
-        timed = interleave(steps, device=problem.device, options=options, label=f"n={n} {direction}")
-        for name in running:
-            expected[name, direction] = (n, timed[name].median)
-            measured = alone[name][direction]._replace(seconds=timed[name].median)
-            others = [other for other in (GRID, ATTENTION) if other in running and other != name != ATTENTION]
+    for sides in side_by_side(build, n, fits, options, tiny=_above(2 * config.problem.nodes)):
+        for name in sides.timed:
+            expected[name, sides.direction] = (n, sides.timed[name].median)
+            others = [other for other in (GRID, ATTENTION) if other in sides.timed and other != name != ATTENTION]
             for other in others:
-                yield Row.against(
-                    name,
-                    n,
-                    direction,
-                    timed,
-                    ours=name,
-                    peer=other,
-                    name=other,
-                    peak_mb=measured.peak_mb,
-                    error=measured.error,
-                )
+                yield sides.against(name, other, error=sides.alone[name][sides.direction].error)
             if not others:
-                yield Row.alone(name, n, direction, measured)
+                yield sides.own(name)
 
 
 def _expected_s(name: str, n: int, before: tuple[int, float] | None) -> float:

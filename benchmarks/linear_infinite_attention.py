@@ -6,6 +6,7 @@ same shape, and marks for time.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -20,15 +21,19 @@ from benchmarks.harness import (
     Instance,
     Options,
     Row,
+    Settings,
     Step,
+    both_ways,
     directed,
     growth,
-    interleave,
+    in_turn,
     measure_alone,
-    require_agreement,
+    require_same,
+    rows_alone,
 )
+from benchmarks.written_out import WrittenLinear, WrittenSoftmax
 from fredholm import domains
-from fredholm.evaluation import AUTO, Integral
+from fredholm.evaluation import AUTO, Evaluation, Integral
 from fredholm.kernels import Attention, FactorisedInfiniteAttention, Kernel, LinearAttention, LinearInfiniteAttention
 
 LINEAR, FACTORISED = "linear infinite attention", "factorised infinite attention"
@@ -39,7 +44,7 @@ GATES = {LINEAR: WRITTEN, FACTORISED: DENSE}
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
@@ -56,13 +61,9 @@ class Config:
     tolerance: float = 2e-5
     """Relative difference, of output and every gradient, above which nothing is timed."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
-        if not self.options.quick:
-            return self
-        return dataclasses.replace(
-            self, options=self.options.sized(), channels=12, heads=2, points=32, own_channels=4, own_points=(48, 64)
-        )
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        return dataclasses.replace(self, channels=12, heads=2, points=32, own_channels=4, own_points=(48, 64))
 
 
 @final
@@ -79,14 +80,16 @@ class Problem(Instance):
         self.u = torch.randn(1, n, channels).to(self.device).requires_grad_()
         self.cotangent = torch.randn(1, n, channels).to(self.device)
         self.domain = domains.Sequence(n).to(self.device)
+        # the weights of 64 heads and 4,096 points are 4.3 GB, hence eight heads at a time
+        plain = WrittenSoftmax(max_bytes=1 << 29)
         self._sides: dict[str, tuple[Kernel, Callable[[], Tensor]]] = {
-            LINEAR: (self.linear, lambda: self._selected(self.linear)),
-            FACTORISED: (self.factorised, lambda: self._selected(self.factorised)),
-            LINEAR_ATTENTION: (self.linear_attention, lambda: self._selected(self.linear_attention)),
-            SOFTMAX: (self.softmax, lambda: self._selected(self.softmax)),
-            WRITTEN: (self.linear, self._written),
+            LINEAR: (self.linear, lambda: self._by(AUTO, self.linear)),
+            FACTORISED: (self.factorised, lambda: self._by(AUTO, self.factorised)),
+            LINEAR_ATTENTION: (self.linear_attention, lambda: self._by(AUTO, self.linear_attention)),
+            SOFTMAX: (self.softmax, lambda: self._by(AUTO, self.softmax)),
+            WRITTEN: (self.linear, lambda: self._by(WrittenLinear(), self.linear)),
             DENSE: (self.factorised, self._solve),
-            PLAIN: (self.softmax, self._plain),
+            PLAIN: (self.softmax, lambda: self._by(plain, self.softmax)),
         }
 
     def step(self, name: str, direction: Direction) -> Step:
@@ -97,20 +100,8 @@ class Problem(Instance):
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
         """Checked beforehand, at a size where dense forms are small."""
 
-    def _selected(self, kernel: Kernel) -> Tensor:
-        return AUTO.integrate(Integral(kernel, self.u, self.domain))
-
-    def _written(self) -> Tensor:
-        own = self.linear
-        q, v = (
-            torch.nn.functional.linear(self.u, weight, bias).unflatten(-1, (own.num_heads, -1)).transpose(1, 2)
-            for weight, bias in ((own.query_weight, own.query_bias), (own.value_weight, own.value_bias))
-        )
-        energy = q.norm(dim=-1, keepdim=True)
-        alpha = energy / energy.sum(2, keepdim=True)
-        score = (q @ (alpha * q).sum(2)[..., None]).relu()
-        context = (score / score.sum(2, keepdim=True) * v).sum(2, keepdim=True)
-        return context.expand_as(v).transpose(1, 2).flatten(2)
+    def _by(self, route: Evaluation, kernel: Kernel) -> Tensor:
+        return route.integrate(Integral(kernel, self.u, self.domain))
 
     def _solve(self) -> Tensor:
         form = self.factorised.hop_form(self.u, None)
@@ -121,71 +112,30 @@ class Problem(Instance):
         heads = [torch.linalg.solve(systems[:, h], (step @ form.value)[:, h]) for h in range(systems.shape[1])]
         return torch.stack(heads, dim=2).flatten(2)
 
-    def _plain(self) -> Tensor:
-        q, k, v, scale = self.softmax.dot_product_form(self.u, self.u)
-        # eight heads at a time: the weights of 64 heads and 4,096 points are 4.3 GB
-        groups = zip(*(part.split(8, dim=1) for part in (q, k, v)), strict=True)
-        out = [torch.softmax(scale * q @ k.mT, dim=-1) @ v for q, k, v in groups]
-        return torch.cat(out, dim=1).transpose(1, 2).flatten(2)
-
-
-@dataclass(frozen=True)
-class Build:
-    """Builds a problem by its size, in any process."""
-
-    config: Config
-    channels: int
-    heads: int
-
-    def __call__(self, n: int) -> Problem:
-        return Problem(self.config, self.channels, self.heads, n)
-
 
 def measure(config: Config) -> Iterator[Row]:
     """Compare, then time all sides at one size, then the two by themselves, with one head, at larger ones."""
-    build = Build(config, config.channels, config.heads)
-    errors = compare(build)
-    problem, lean = build(config.points), (LINEAR, FACTORISED, LINEAR_ATTENTION, SOFTMAX)
-    names: dict[str, Sequence[Direction]] = dict.fromkeys(lean, DIRECTIONS)
-    alone = measure_alone(build, config.points, names, config.options, rounds=1)
-    for direction in DIRECTIONS:
-        sides = (*names, WRITTEN) if direction != "forward" else (*names, WRITTEN, PLAIN)
-        steps = {side: problem.step(side, direction) for side in sides}
-        timed = interleave(steps, device=problem.device, options=config.options, label=direction)
+    errors, build = compare(config), functools.partial(Problem, config, config.channels, config.heads)
+    lean = both_ways((LINEAR, FACTORISED, LINEAR_ATTENTION, SOFTMAX))
+    alone = measure_alone(build, config.points, lean, config.options, rounds=1)
+    wanted: dict[str, Sequence[Direction]] = {**lean, WRITTEN: DIRECTIONS, PLAIN: ("forward",)}
+    for sides in in_turn(build(config.points), config.points, wanted, config.options, alone):
         for ours in GATES:
-            for peer in sides:
+            for peer in sides.timed:
                 if peer != ours:
-                    peak, error = alone[ours][direction].peak_mb, errors[ours] if peer == GATES[ours] else None
-                    yield Row.against(
-                        ours,
-                        config.points,
-                        direction,
-                        timed,
-                        ours=ours,
-                        peer=peer,
-                        name=peer,
-                        peak_mb=peak,
-                        error=error,
-                    )
+                    yield sides.against(ours, peer, error=errors[ours] if peer == GATES[ours] else None)
         for peer in (LINEAR_ATTENTION, SOFTMAX):
-            yield Row.alone(peer, config.points, direction, alone[peer][direction])
-    single = Build(config, config.own_channels, 1)
+            yield Row.alone(peer, config.points, sides.direction, alone[peer][sides.direction])
+    single = functools.partial(Problem, config, config.own_channels, 1)
     for n in config.own_points:
-        wanted = dict.fromkeys(GATES, DIRECTIONS)
-        found = measure_alone(single, n, wanted, config.options, rounds=config.options.rounds)
-        for side in GATES:
-            for direction, measured in found[side].items():
-                yield Row.alone(f"{side}, one head", n, direction, measured)
+        yield from rows_alone(single, n, {side: f"{side}, one head" for side in GATES}, config.options)
 
 
-def compare(build: Build) -> dict[str, float]:
+def compare(config: Config) -> dict[str, float]:
     """The gate before any timing, at a size with odd edges of blocks."""
-    problem = build(min(301, build.config.points - 1))
-    errors = {}
-    for side, gate in GATES.items():
-        ours, theirs = (problem.step(name, "forward+backward")() for name in (side, gate))
-        errors[side] = require_agreement(f"{side} against {gate}, n={problem.n}", ours, theirs, build.config.tolerance)
-    return errors
+    build = functools.partial(Problem, config, config.channels, config.heads)
+    n = min(301, config.points - 1)
+    return {side: require_same(build, n, side, [gate], config.tolerance) for side, gate in GATES.items()}
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:

@@ -6,6 +6,7 @@ formula with all N x N products.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -18,16 +19,18 @@ from benchmarks.harness import (
     Benchmark,
     Direction,
     Instance,
-    Options,
     Row,
+    Settings,
     Step,
+    both_ways,
     directed,
     growth,
-    interleave,
+    in_turn,
     measure_alone,
-    require_agreement,
+    require_same,
+    rows_alone,
 )
-from benchmarks.written_weights import WrittenWeights
+from benchmarks.written_out import WrittenWeights
 from fredholm import IntegralOperator, domains, fields
 from fredholm.evaluation import AUTO, Evaluation, Integral
 from fredholm.kernels import UnnormalisedAttention
@@ -39,10 +42,9 @@ SUM, WRITTEN, FUSED = "BilinearSum", "q kᵀ v written out", "softmax attention,
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take a minute or two on two cores."""
 
-    options: Options = field(default_factory=Options)
     batch: int = 16
     """Functions at a time."""
     samples: int = 784
@@ -58,14 +60,11 @@ class Config:
     tolerance: float = 2e-5
     """Relative difference, of output and every gradient, above which nothing is timed."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
-        if not self.options.quick:
-            return self
+    def small(self) -> "Config":
+        """See `Settings.small`."""
         model = FieldOperator.Config(embed_dim=16, depth=1, num_heads=2, num_seeds=2, head_dim=8, num_frequencies=4)
         return dataclasses.replace(
             self,
-            options=self.options.sized(),
             batch=2,
             samples=20,
             model=model,
@@ -144,26 +143,6 @@ class SumProblem(Instance):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
 
 
-@dataclass(frozen=True)
-class FieldBuild:
-    """Builds the problem of a batch, in any process."""
-
-    config: Config
-
-    def __call__(self, n: int) -> FieldProblem:
-        return FieldProblem(self.config, n)
-
-
-@dataclass(frozen=True)
-class SumBuild:
-    """Builds the problem of so many points, in any process."""
-
-    config: Config
-
-    def __call__(self, n: int) -> SumProblem:
-        return SumProblem(self.config, n)
-
-
 def measure(config: Config) -> Iterator[Row]:
     """Compare, then time field operators, then the sum beside others and by itself."""
     fields_error, sum_error = compare(config)
@@ -173,15 +152,12 @@ def measure(config: Config) -> Iterator[Row]:
 
 def compare(config: Config) -> tuple[float, float]:
     """The gates before any timing: largest differences of the operator and of the sum."""
-    operators, sums = FieldProblem(config, 2), SumProblem(config, min(301, config.points - 1))
-    found = []
-    for label, problem, ours, gate in (
-        ("field operator", operators, SOFTMAX, ALL_WEIGHTS),
-        ("sum without a normaliser", sums, SUM, WRITTEN),
-    ):
-        actual, expected = (problem.step(side, "forward+backward")() for side in (ours, gate))
-        found.append(require_agreement(f"{label} against {gate}", actual, expected, config.tolerance))
-    return found[0], found[1]
+    operators, sums = functools.partial(FieldProblem, config), functools.partial(SumProblem, config)
+    n, tolerance = min(301, config.points - 1), config.tolerance
+    return (
+        require_same(operators, 2, SOFTMAX, [ALL_WEIGHTS], tolerance, case="field operator"),
+        require_same(sums, n, SUM, [WRITTEN], tolerance, case="sum without a normaliser"),
+    )
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
@@ -194,49 +170,22 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _measure_operators(config: Config, error: float) -> Iterator[Row]:
-    problem, sides = FieldProblem(config, config.batch), (SOFTMAX, LINEAR, ALL_WEIGHTS)
-    names: dict[str, Sequence[Direction]] = dict.fromkeys((SOFTMAX, LINEAR), DIRECTIONS)
-    alone = measure_alone(FieldBuild(config), config.batch, names, config.options, rounds=1, tiny=1)
-    for direction in DIRECTIONS:
-        steps = {side: problem.step(side, direction) for side in sides}
-        timed = interleave(steps, device=problem.device, options=config.options, label=direction)
-        for ours, peer in ((SOFTMAX, ALL_WEIGHTS), (LINEAR, SOFTMAX)):
-            row = Row.against(
-                f"field operator, {ours}",
-                config.batch,
-                direction,
-                timed,
-                ours=ours,
-                peer=peer,
-                name=peer,
-                peak_mb=alone[ours][direction].peak_mb,
-                error=error if ours == SOFTMAX else None,
-            )
+    build, own = functools.partial(FieldProblem, config), both_ways((SOFTMAX, LINEAR))
+    alone = measure_alone(build, config.batch, own, config.options, rounds=1, tiny=1)
+    wanted = {**own, ALL_WEIGHTS: DIRECTIONS}
+    for sides in in_turn(build(config.batch), config.batch, wanted, config.options, alone):
+        for ours, peer, found in ((SOFTMAX, ALL_WEIGHTS, error), (LINEAR, SOFTMAX, None)):
+            row = sides.against(ours, peer, case=f"field operator, {ours}", error=found)
             yield dataclasses.replace(row, per_second=config.batch / row.ours_s)
 
 
 def _measure_sum(config: Config, error: float) -> Iterator[Row]:
-    problem = SumProblem(config, config.points)
-    for direction in DIRECTIONS:
-        steps = {side: problem.step(side, direction) for side in (SUM, WRITTEN, FUSED)}
-        timed = interleave(steps, device=problem.device, options=config.options, label=direction)
-        for peer in (WRITTEN, FUSED):
-            yield Row.against(
-                SUM,
-                config.points,
-                direction,
-                timed,
-                ours=SUM,
-                peer=peer,
-                name=peer,
-                peak_mb=None,
-                error=error if peer == WRITTEN else None,
-            )
+    build, wanted = functools.partial(SumProblem, config), both_ways((SUM, WRITTEN, FUSED))
+    for sides in in_turn(build(config.points), config.points, wanted, config.options):
+        yield sides.against(SUM, WRITTEN, error=error)
+        yield sides.against(SUM, FUSED)
     for n in config.own_points:
-        wanted: dict[str, Sequence[Direction]] = {SUM: DIRECTIONS}
-        found = measure_alone(SumBuild(config), n, wanted, config.options, rounds=config.options.rounds)
-        for direction, measured in found[SUM].items():
-            yield Row.alone(f"{SUM}, alone", n, direction, measured)
+        yield from rows_alone(build, n, {SUM: f"{SUM}, alone"}, config.options)
 
 
 def _operator(config: Config, attention: str) -> FieldOperator:

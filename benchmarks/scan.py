@@ -5,6 +5,7 @@ autograd through the loop. Outputs and gradients are compared at a small size fi
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -14,18 +15,20 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.harness import (
-    DIRECTIONS,
     Benchmark,
     Direction,
     Instance,
     Options,
     Row,
+    Settings,
     Step,
+    both_ways,
     directed,
     growth,
-    interleave,
-    measure_alone,
     require_agreement,
+    require_same,
+    rows_alone,
+    side_by_side,
 )
 from benchmarks.peers.state_space_loop import selective_loop
 from fredholm import IntegralOperator, kernels
@@ -35,7 +38,7 @@ CASE, PEER = SIDES = ("selective scan", "plain loop")
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
@@ -52,17 +55,9 @@ class Config:
     tolerance: float = 2e-5
     """Relative difference, of output and every gradient, above which nothing is timed; sums run over all points."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
-        if not self.options.quick:
-            return self
-        return dataclasses.replace(
-            self, options=self.options.sized(), channels=8, state_dim=4, peer_sizes=(32,), own_sizes=(64,)
-        )
-
-    def instance(self, n: int) -> "Problem":
-        """The problem at one size."""
-        return Problem(self, n)
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        return dataclasses.replace(self, channels=8, state_dim=4, peer_sizes=(32,), own_sizes=(64,))
 
 
 @final
@@ -107,31 +102,21 @@ def measure(config: Config) -> Iterator[Row]:
     for n in tqdm(config.peer_sizes, desc="sizes with the peer", disable=None):
         yield from against_peer(config, n)
     for n in tqdm(config.own_sizes, desc="sizes without", disable=None):
-        alone = measure_alone(config.instance, n, {CASE: DIRECTIONS}, config.options, rounds=config.options.rounds)
-        for direction, measured in alone[CASE].items():
-            yield Row.alone(CASE, n, direction, measured)
+        yield from rows_alone(functools.partial(Problem, config), n, {CASE: CASE}, config.options)
 
 
 def compare(config: Config) -> float:
     """The gate before any timing: output and all gradients against the peer, at the first size."""
-    problem = config.instance(config.peer_sizes[0])
-    ours, theirs = (problem.step(side, "forward+backward")() for side in SIDES)
-    return require_agreement(f"{CASE} against {PEER}, n={problem.n}", ours, theirs, config.tolerance)
+    return require_same(functools.partial(Problem, config), config.peer_sizes[0], CASE, [PEER], config.tolerance)
 
 
 def against_peer(config: Config, n: int) -> Iterator[Row]:
     """Both sides at one size: time interleaved, memory of each by itself, the peer's in a row of its own."""
-    alone = measure_alone(config.instance, n, dict.fromkeys(SIDES, DIRECTIONS), config.options, rounds=1)
-    problem = config.instance(n)
-    for direction in DIRECTIONS:
-        steps = {side: problem.step(side, direction) for side in SIDES}
-        timed = interleave(steps, device=problem.device, options=config.options, label=f"n={n} {direction}")
-        label = f"{CASE} against {PEER}, n={n}"
-        error = require_agreement(label, timed[CASE].result, timed[PEER].result, config.tolerance)
-        peak_mb = alone[CASE][direction].peak_mb
-        yield Row.against(CASE, n, direction, timed, ours=CASE, peer=PEER, name=PEER, peak_mb=peak_mb, error=error)
-        theirs = alone[PEER][direction]._replace(seconds=timed[PEER].median, error=error)
-        yield Row.alone(PEER, n, direction, theirs)
+    wanted = both_ways(SIDES)
+    for sides in side_by_side(functools.partial(Problem, config), n, wanted, config.options):
+        error = sides.require_agreement(CASE, PEER, config.tolerance)
+        yield sides.against(CASE, PEER, error=error)
+        yield sides.own(PEER, error=error)
 
 
 BENCHMARK = Benchmark(

@@ -5,6 +5,7 @@ and the gate. PyTorch's softmax attention is another function of the same shape,
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -14,18 +15,19 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.harness import (
-    DIRECTIONS,
     Benchmark,
     Direction,
     Instance,
     Options,
     Row,
+    Settings,
     Step,
+    both_ways,
     directed,
     growth,
-    interleave,
-    measure_alone,
-    require_agreement,
+    require_same,
+    rows_alone,
+    side_by_side,
 )
 from fredholm import domains
 from fredholm.evaluation import AUTO, Integral
@@ -38,7 +40,7 @@ OURS, DENSE, SOFTMAX = "Yat attention", "dense form", "softmax attention"
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
@@ -53,11 +55,9 @@ class Config:
     tolerance: float = 2e-5
     """Relative difference, of output and every gradient, above which nothing is timed."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
-        if not self.options.quick:
-            return self
-        return dataclasses.replace(self, options=self.options.sized(), channels=12, points=32, own_points=(48, 64))
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        return dataclasses.replace(self, channels=12, points=32, own_points=(48, 64))
 
 
 @final
@@ -115,55 +115,26 @@ class Problem(Instance):
         return scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
 
 
-@dataclass(frozen=True)
-class Build:
-    """Builds a problem by its size, in any process."""
-
-    config: Config
-    heads: int
-
-    def __call__(self, n: int) -> Problem:
-        return Problem(self.config, self.heads, n)
-
-
 def measure(config: Config) -> Iterator[Row]:
     """Compare, then time all sides at one size, then the library alone at larger ones."""
+    wanted = both_ways((OURS, DENSE, SOFTMAX))
     for heads in config.heads:
-        build, case = Build(config, heads), f"{OURS}, {heads} head{'s' if heads > 1 else ''}"
-        compare(build)
-        sides = (OURS, DENSE, SOFTMAX)
-        alone = measure_alone(build, config.points, dict.fromkeys(sides, DIRECTIONS), config.options, rounds=1)
-        problem = build(config.points)
-        for direction in DIRECTIONS:
-            steps = {side: problem.step(side, direction) for side in sides}
-            timed = interleave(steps, device=problem.device, options=config.options, label=f"{case} {direction}")
-            error = require_agreement(case, timed[OURS].result, timed[DENSE].result, config.tolerance)
-            for peer in (SOFTMAX, DENSE):
-                yield Row.against(
-                    case,
-                    config.points,
-                    direction,
-                    timed,
-                    ours=OURS,
-                    peer=peer,
-                    name=peer,
-                    peak_mb=alone[OURS][direction].peak_mb,
-                    error=error if peer == DENSE else None,
-                )
-                theirs = alone[peer][direction]._replace(seconds=timed[peer].median)
-                yield Row.alone(f"{peer}, {heads}", config.points, direction, theirs)
+        compare(config, heads)
+        build, case = functools.partial(Problem, config, heads), f"{OURS}, {heads} head{'s' if heads > 1 else ''}"
+        for sides in side_by_side(build, config.points, wanted, config.options):
+            error = sides.require_agreement(OURS, DENSE, config.tolerance, case=case)
+            for peer, found in ((SOFTMAX, None), (DENSE, error)):
+                yield sides.against(OURS, peer, case=case, error=found)
+                yield sides.own(peer, case=f"{peer}, {heads}")
+    build, case = functools.partial(Problem, config, config.heads[0]), f"{OURS}, {config.heads[0]} heads"
     for n in config.own_points:
-        build = Build(config, config.heads[0])
-        found = measure_alone(build, n, {OURS: DIRECTIONS}, config.options, rounds=config.options.rounds)
-        for direction, measured in found[OURS].items():
-            yield Row.alone(f"{OURS}, {config.heads[0]} heads", n, direction, measured)
+        yield from rows_alone(build, n, {OURS: case}, config.options)
 
 
-def compare(build: Build) -> float:
+def compare(config: Config, heads: int) -> float:
     """The gate before any timing: output and gradients against the dense form, at a size with odd edges of tiles."""
-    problem = build(min(777, build.config.points - 1))
-    ours, theirs = (problem.step(side, "forward+backward")() for side in (OURS, DENSE))
-    return require_agreement(f"{OURS} against {DENSE}, n={problem.n}", ours, theirs, build.config.tolerance)
+    build, n = functools.partial(Problem, config, heads), min(777, config.points - 1)
+    return require_same(build, n, OURS, [DENSE], config.tolerance)
 
 
 BENCHMARK = Benchmark(

@@ -5,6 +5,7 @@ weights; the memory that lives between forward and backward with LayerNorm, line
 and the package are compared first, output and every gradient, as is every timed result with the package's.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,17 +16,18 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from benchmarks.harness import (
-    DIRECTIONS,
     Benchmark,
     Direction,
     Instance,
     Options,
     Row,
+    Settings,
     Step,
+    both_ways,
     directed,
-    interleave,
+    in_turn,
     measure_alone,
-    require_agreement,
+    require_same,
 )
 from benchmarks.peers.nmn_dense import nmn_dense
 from fredholm.kernels import yat
@@ -37,7 +39,7 @@ LINEAR, NORMED, PACKAGE, FORMULA = PEERS = ("Linear+GELU", "LayerNorm+Linear+GEL
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What is measured. The defaults take a minute or two on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=9, budget_s=8.0))
@@ -52,11 +54,9 @@ class Config:
     tolerance: float = 2e-5
     """Relative difference, of output and every gradient, above which nothing is timed; sums run over all points."""
 
-    def sized(self) -> "Config":
-        """The configuration that runs: ``quick`` shrinks everything."""
-        if not self.options.quick:
-            return self
-        return replace(self, options=self.options.sized(), batch=32, in_features=12, out_features=20)
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        return replace(self, batch=32, in_features=12, out_features=20)
 
 
 @final
@@ -136,53 +136,31 @@ class Problem(Instance):
         return converted
 
 
-@final
-@dataclass(frozen=True)
-class _Builder:
-    """Builds the problem at one size in whatever process it is called."""
-
-    case: Case
-    config: Config
-
-    def __call__(self, n: int) -> Problem:
-        return Problem(self.case, self.config, n)
-
-
 def measure(config: Config) -> Iterator[Row]:
     """Compare, then time and weigh, case by case."""
     for case in tqdm(config.cases, desc="layers", disable=None):
-        yield from against_peers(_Builder(case, config), config)
+        compare(config, case, min(config.batch, 64))
+        yield from against_peers(config, case)
 
 
-def compare(problem: Problem, tolerance: float) -> None:
+def compare(config: Config, case: Case, n: int) -> float:
     """The gate before any timing: output and all gradients against the formula and the package."""
-    ours = problem.step(problem.case, "forward+backward")()
-    for peer in (FORMULA, PACKAGE):
-        theirs = problem.step(peer, "forward+backward")()
-        require_agreement(f"{problem.case} against {peer}", ours, theirs, tolerance)
+    return require_same(functools.partial(Problem, case, config), n, case, (FORMULA, PACKAGE), config.tolerance)
 
 
-def against_peers(build: _Builder, config: Config) -> Iterator[Row]:
+def against_peers(config: Config, case: Case) -> Iterator[Row]:
     """One case: time interleaved with the peers', memory of each by itself, the peers' in rows of their own."""
-    case, n = build.case, config.batch
-    compare(build(min(n, 64)), config.tolerance)
-    sides = (case, LINEAR, NORMED, PACKAGE)
-    alone = measure_alone(build, n, dict.fromkeys(sides, DIRECTIONS), config.options, rounds=1)
+    build, peers = functools.partial(Problem, case, config), (LINEAR, NORMED, PACKAGE)
+    n, wanted = config.batch, both_ways((case, *peers))
+    alone = measure_alone(build, n, wanted, config.options, rounds=1)
     problem = build(n)
-    stored = {side: problem.stored_mb(side) for side in sides}
-    for direction in DIRECTIONS:
-        steps = {side: problem.step(side, direction) for side in sides}
-        timed = interleave(steps, device=problem.device, options=config.options, label=f"{case} {direction}")
-        label = f"{case} against {PACKAGE}"
-        error = require_agreement(label, timed[case].result, timed[PACKAGE].result, config.tolerance)
-        for peer in sides[1:]:
-            same = error if peer == PACKAGE else None
-            peak_mb = alone[case][direction].peak_mb
-            row = Row.against(case, n, direction, timed, ours=case, peer=peer, name=peer, peak_mb=peak_mb, error=same)
-            yield _weighed(row, stored[case])
-        for peer in sides[1:]:
-            theirs = alone[peer][direction]._replace(seconds=timed[peer].median)
-            yield _weighed(Row.alone(f"{peer} beside {case}", n, direction, theirs), stored[peer])
+    stored = {side: problem.stored_mb(side) for side in wanted}
+    for sides in in_turn(problem, n, wanted, config.options, alone):
+        error = sides.require_agreement(case, PACKAGE, config.tolerance)
+        for peer in peers:
+            yield _weighed(sides.against(case, peer, error=error if peer == PACKAGE else None), stored[case])
+        for peer in peers:
+            yield _weighed(sides.own(peer, case=f"{peer} beside {case}"), stored[peer])
 
 
 def _weighed(row: Row, stored_mb: float) -> Row:

@@ -32,6 +32,14 @@ def poisoned_memory() -> Iterator[None]:
     torch.use_deterministic_algorithms(before)
 
 
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """What was compiled before is forgotten, as is afterwards what this test compiles."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data sets beside the checkout; the test is skipped where there is none."""

@@ -16,6 +16,7 @@ from PIL import Image as Picture
 from fredholm import cli
 from fredholm._version import __version__
 from fredholm.tasks.images import open_images
+from tests.command_line import call, check_refused
 
 # A run of a second: one block on four patches.
 TINY = [
@@ -46,12 +47,6 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=300)
     assert "Traceback" not in err
     return process.returncode, out, err
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    code = cli.main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")
@@ -304,11 +299,7 @@ def test_bad_input_is_one_line_and_code_2(
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.png").write_text("not an image")
     (tmp_path / "RUN").symlink_to(trained[0])
-    code, _, err = call(capsys, *arguments)
-    assert code == 2
-    assert err.startswith(f"error: {message}"), err
-    assert err.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["RUN", "empty", "text.png"]
+    check_refused(capsys, tmp_path, message, *arguments)
 
 
 def test_a_corrupt_checkpoint_is_one_line(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fredholm import cli
+from tests.command_line import call
 from tests.tasks.test_field_learning import write
 
 TINY = [
@@ -14,12 +15,6 @@ TINY = [
     *("--task.model.num-heads", "2", "--task.model.num-seeds", "2", "--task.model.head-dim", "8"),
     *("--training.epochs", "1", "--training.batch-size", "10", "--training.no-tensorboard"),
 ]
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = cli.main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,13 @@ from pathlib import Path
 import pytest
 
 from fredholm import cli
+from tests.command_line import call, check_refused
 from tests.tasks.test_series_classification import write_npz
 
 TINY = [
     *("--task.model.embed-dim", "6", "--task.model.depth", "1", "--task.model.kernel-width", "8"),
     *("--training.epochs", "2", "--training.batch-size", "10", "--training.no-tensorboard"),
 ]
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = cli.main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +81,4 @@ def test_bad_input_is_one_line_and_code_2(
     for name in ("run", "waves.npz"):
         (tmp_path / name).symlink_to(folder / name)
     monkeypatch.chdir(tmp_path)
-    code, _, err = call(capsys, *arguments)
-    assert code == 2
-    assert err.startswith(f"error: {message}"), err
-    assert err.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["less.csv", "run", "text.csv", "waves.npz"]
+    check_refused(capsys, tmp_path, message, *arguments)

@@ -11,6 +11,7 @@ from fredholm import cli
 from fredholm.models.generation import Sampling
 from fredholm.tasks import language_modelling
 from fredholm.tasks.text import Piece
+from tests.command_line import call, check_refused
 from tests.test_cli import TINY as TINY_IMAGES
 
 TEXT = "".join(f"{i}: the cat sat on the mat, and {i % 7} mice watched it für den Käse.\n" for i in range(60))
@@ -18,12 +19,6 @@ TINY = [
     *("--task.context", "16", "--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
     *("--training.epochs", "2", "--training.batch-size", "8", "--training.no-tensorboard"),
 ]
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = cli.main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def generated(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
@@ -149,8 +144,4 @@ def test_bad_input_is_one_line_and_code_2(
     for name in ("run", "images", "cats.txt"):
         (tmp_path / name).symlink_to(folder / name)
     monkeypatch.chdir(tmp_path)
-    code, _, err = call(capsys, *arguments)
-    assert code == 2
-    assert err.startswith(f"error: {message}"), err
-    assert err.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cats.txt", "images", "latin.txt", "run"]
+    check_refused(capsys, tmp_path, message, *arguments)

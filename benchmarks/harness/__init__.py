@@ -1,13 +1,14 @@
 """What every benchmark shares: its frame, its gate, its clock, its memory measurement and the form of its report."""
 
-from benchmarks.harness.benchmark import Benchmark
+from benchmarks.harness.benchmark import Benchmark, Settings, require_known
 from benchmarks.harness.gate import GateError, relative_error, require_agreement
 from benchmarks.harness.growth import growth, growth_exponent
 from benchmarks.harness.instance import Alone, Instance, measure_alone
 from benchmarks.harness.options import Flag, Options
 from benchmarks.harness.process import in_fresh_process
 from benchmarks.harness.report import Report, Row
-from benchmarks.harness.step import DIRECTIONS, Direction, Step, directed
+from benchmarks.harness.sides import Sides, in_turn, require_same, rows_alone, side_by_side
+from benchmarks.harness.step import DIRECTIONS, Direction, Step, both_ways, directed
 from benchmarks.harness.timing import Timed, interleave
 
 __all__ = [
@@ -21,14 +22,22 @@ __all__ = [
     "Options",
     "Report",
     "Row",
+    "Settings",
+    "Sides",
     "Step",
     "Timed",
+    "both_ways",
     "directed",
     "growth",
     "growth_exponent",
     "in_fresh_process",
+    "in_turn",
     "interleave",
     "measure_alone",
     "relative_error",
     "require_agreement",
+    "require_known",
+    "require_same",
+    "rows_alone",
+    "side_by_side",
 ]

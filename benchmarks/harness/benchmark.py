@@ -1,8 +1,10 @@
 """The frame of every benchmark: its name, its settings, and the run that turns rows into a report."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar, final
+import abc
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Self, TypeVar, final
 
 import torch
 
@@ -10,17 +12,31 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.report import Report, Row, report_of
 
 
-class Settings(Protocol):
-    """What a benchmark's configuration offers: options, and itself as it will run."""
+@dataclass(frozen=True, kw_only=True)
+class Settings(abc.ABC):
+    """What a benchmark lets its user choose: how it runs, and in its own fields what is measured."""
 
-    @property
-    def options(self) -> Options:
-        """How it runs."""
-        ...
+    options: Options = field(default_factory=Options)
+
+    @abc.abstractmethod
+    def small(self) -> Self:
+        """Itself with everything shrunk but the options, which ``options.quick`` asks for."""
+
+    def checked(self) -> Self:
+        """Itself, complete; raises `ValueError` on what cannot be measured."""
+        return self
 
     def sized(self) -> Self:
         """The configuration that runs, checked; ``options.quick`` shrinks everything."""
-        ...
+        config = dataclasses.replace(self.small(), options=self.options.sized()) if self.options.quick else self
+        return config.checked()
+
+
+def require_known(cases: Sequence[str], known: Collection[str]) -> None:
+    """Raises `ValueError` on a case that is none of those known."""
+    unknown = [case for case in cases if case not in known]
+    if unknown:
+        raise ValueError(f"no case {unknown[0]!r}; expected some of {', '.join(known)}")
 
 
 Config = TypeVar("Config", bound=Settings)

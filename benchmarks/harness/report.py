@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
@@ -16,7 +16,6 @@ import torch
 from benchmarks.harness.instance import Alone
 from benchmarks.harness.options import Options
 from benchmarks.harness.step import Direction
-from benchmarks.harness.timing import Timed
 
 
 @final
@@ -41,34 +40,6 @@ class Row:
     max_rel_error: float | None = None
     per_second: float | None = None
     stored_mb: float | None = None
-
-    @classmethod
-    def against(
-        cls,
-        case: str,
-        n: int,
-        direction: Direction,
-        timed: Mapping[str, Timed],
-        *,
-        ours: str,
-        peer: str,
-        name: str,
-        peak_mb: float | None,
-        error: float | None,
-    ) -> "Row":
-        """The steps ``ours`` and ``peer`` of one interleaved measurement; the report calls the latter ``name``."""
-        ours_s, peer_s = timed[ours].median, timed[peer].median
-        return cls(
-            case=case,
-            n=n,
-            direction=direction,
-            ours_s=ours_s,
-            peer=name,
-            peer_s=peer_s,
-            ratio=peer_s / ours_s,
-            peak_mb=peak_mb,
-            max_rel_error=error,
-        )
 
     @classmethod
     def alone(cls, case: str, n: int, direction: Direction, measured: Alone) -> "Row":

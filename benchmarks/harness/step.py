@@ -11,6 +11,11 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 Step = Callable[[], Sequence[Tensor]]
 
 
+def both_ways(names: Iterable[str]) -> dict[str, Sequence[Direction]]:
+    """Every step forward, and forward and backward."""
+    return dict.fromkeys(names, DIRECTIONS)
+
+
 def directed(
     apply: Callable[[], Tensor], direction: Direction, leaves: Iterable[Tensor], cotangent: Tensor | None
 ) -> Step:

@@ -37,13 +37,13 @@ class Timed:
         self.seconds.append(time.perf_counter() - start)
 
 
-def interleave(steps: Mapping[str, Step], *, device: torch.device, options: Options, label: str) -> dict[str, Timed]:
+def interleave(steps: Mapping[str, Step], *, options: Options, label: str) -> dict[str, Timed]:
     """Run the steps in turn, ``options.rounds`` times; a step that used ``budget_s`` seconds sits out further rounds.
 
     The first round is a warm-up and not counted, save on a CPU for a step that does not fit the budget twice over. A
     GPU's first round compiles kernels and is never counted.
     """
-    timed = {name: Timed() for name in steps}
+    device, timed = options.torch_device, {name: Timed() for name in steps}
     turns = [(turn, name) for turn in range(options.rounds + 1) for name in steps]
     for turn, name in tqdm(turns, desc=label, leave=False, disable=None):
         record = timed[name]

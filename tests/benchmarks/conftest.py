@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.harness import instance
+from benchmarks.harness import instance, sides
 
 
 @pytest.fixture
@@ -25,3 +25,9 @@ def in_one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails where sides are timed in spite of their gate."""
+    monkeypatch.setattr(sides, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))

@@ -44,7 +44,7 @@ def test_a_wrong_sum_is_not_timed(monkeypatch, case, peer, route):
         benchmark.Problem, "_ours", lambda self: 1.001 * right(route(), Integral(self.kernel, self.u, self.domain))
     )
     with pytest.raises(GateError, match=f"{case} against {peer}"):
-        benchmark.compare(benchmark.Build(QUICK, case), 17, (peer,))
+        benchmark.compare(QUICK, case, 17, [peer])
     problem = benchmark.Problem(QUICK, case, 17)
     with pytest.raises(GateError, match="against its formula"):
         problem.error("ours", "forward", problem.step("ours", "forward")())

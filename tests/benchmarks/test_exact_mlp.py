@@ -65,9 +65,9 @@ def test_grid_and_points_take_different_routes():
     assert routes == {"grid": "Toeplitz", "points": "Tiled", "grid bf16": "Toeplitz"}
 
 
+@pytest.mark.usefixtures("nothing_is_timed")
 def test_nothing_is_timed_once_the_gate_has_refused(monkeypatch):
     monkeypatch.setattr(exact_mlp, "DenseEinsum", Wrong)
-    monkeypatch.setattr(exact_mlp, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))
     monkeypatch.setattr(exact_mlp, "measure_alone", lambda *_, **__: pytest.fail("measured in spite of the gate"))
     with pytest.raises(GateError, match="grid against wrong"):
         BENCHMARK.run(Config(problem=TINY, peer_sizes=(9,), own_sizes=()))

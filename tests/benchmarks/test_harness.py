@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import pytest
@@ -18,6 +19,8 @@ from benchmarks.harness import (
     Options,
     Report,
     Row,
+    Settings,
+    Sides,
     Step,
     directed,
     growth,
@@ -31,8 +34,6 @@ from benchmarks.harness import (
 )
 from benchmarks.harness.report import report_of
 from tests.refusals import refused
-
-CPU = torch.device("cpu")
 
 
 def fail() -> None:
@@ -88,7 +89,7 @@ def test_interleave_takes_turns_drops_the_warm_up_and_retires_slow_steps(clock):
         return (torch.tensor(2.0),)
 
     options = Options(rounds=3, budget_s=20.0)
-    timed = interleave({"quick": quick, "slow": slow}, device=CPU, options=options, label="test")
+    timed = interleave({"quick": quick, "slow": slow}, options=options, label="test")
     assert order == ["quick", "slow", "quick", "quick", "quick"]
     assert timed["quick"].seconds == [1.0, 5.0, 2.0]
     assert timed["quick"].median == 2.0
@@ -176,8 +177,10 @@ def test_quick_leaves_two_short_rounds():
 @pytest.fixture
 def rows() -> list[Row]:
     alone = Row.alone("grid", 4, "forward", Alone(0.5, 3.0, 0.0))
-    timed = {"a": timing.Timed(seconds=[0.5]), "b": timing.Timed(seconds=[9.0, 1.0, 2.0])}
-    against = Row.against("grid", 4, "forward", timed, ours="a", peer="b", name="x", peak_mb=3.0, error=1e-6)
+    timed = {"a": timing.Timed(seconds=[0.5]), "x": timing.Timed(seconds=[9.0, 1.0, 2.0])}
+    by_itself: dict[str, dict[Direction, Alone]] = {"a": {"forward": Alone(0.7, 3.0, None)}}
+    sides = Sides(n=4, direction="forward", timed=timed, alone=by_itself)
+    against = sides.against("a", "x", case="grid", error=1e-6)
     return [alone, against]
 
 
@@ -210,13 +213,11 @@ def test_table_leaves_absent_peers_blank_and_columns_that_say_nothing_out(rows):
 
 
 @final
-class Pair:
+@dataclass(frozen=True, kw_only=True)
+class Pair(Settings):
     """Settings of a benchmark that measures two rows."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def sized(self) -> "Pair":
+    def small(self) -> "Pair":
         return self
 
 
@@ -231,7 +232,7 @@ def test_the_report_is_kept_after_every_row_and_threads_are_restored(rows, tmp_p
 
     before = torch.get_num_threads()
     benchmark = Benchmark(name="pair", purpose="", config=Pair, measure=measure, notes=growth)
-    report = benchmark.run(Pair(Options(json=path, threads=before + 1)))
+    report = benchmark.run(Pair(options=Options(json=path, threads=before + 1)))
     assert [part.rows for part in kept] == [rows[:1], rows]
     assert report.rows == rows
     assert report.threads == before + 1

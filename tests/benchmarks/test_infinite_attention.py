@@ -34,7 +34,7 @@ def test_a_wrong_series_is_not_timed(monkeypatch):
 
     monkeypatch.setattr(HopSeries, "compute", off)
     with pytest.raises(GateError, match=r"iteration against torch\.linalg\.solve"):
-        infinite_attention.compare(infinite_attention.Build(QUICK))
+        infinite_attention.compare(QUICK)
 
 
 def test_the_peers_are_the_formula():

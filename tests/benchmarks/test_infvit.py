@@ -8,7 +8,8 @@ import torch
 from benchmarks import infvit
 from benchmarks.harness import Alone, GateError, Options, Row
 from benchmarks.infvit import BENCHMARK, Config, notes
-from benchmarks.infvit_problem import LINEAR, PLAIN, SDPA, SIDES, ModelConfig, ModelProblem, WrittenSoftmax, compare
+from benchmarks.infvit_problem import LINEAR, PLAIN, SDPA, SIDES, ModelConfig, ModelProblem, compare
+from benchmarks.written_out import WrittenSoftmax
 from fredholm import IntegralOperator, evaluation
 from fredholm.evaluation import AUTO
 from fredholm.models.infvit import InfViT
@@ -43,10 +44,10 @@ ROUTES = {
 
 
 @pytest.mark.parametrize("name", SIDES)
+@pytest.mark.usefixtures("nothing_is_timed")
 def test_a_route_that_is_off_by_little_is_not_timed(monkeypatch, name):
     right = ROUTES[name].compute
     monkeypatch.setattr(ROUTES[name], "compute", lambda *given: 1.05 * right(*given))
-    monkeypatch.setattr(infvit, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))
     with pytest.raises(GateError, match=f"{name} against Written"):
         BENCHMARK.run(dataclasses.replace(SHORT, cases=(name,)))
 

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from benchmarks import language_models
 from benchmarks.harness import DIRECTIONS, GateError, Options
-from benchmarks.language_models import BENCHMARK, CASE, PEER, SIDES, Config
+from benchmarks.language_models import BENCHMARK, CASE, PEER, SIDES, Config, Problem
 from fredholm.models.aether import Aether
 
 SHORT = dataclasses.replace(Config(options=Options(quick=True)).sized(), options=Options(rounds=1, budget_s=0.1))
@@ -25,6 +24,7 @@ def test_every_length_and_direction_has_a_row_a_side():
     assert all(note.startswith("n = 9, forward") for note in report.notes)
 
 
+@pytest.mark.usefixtures("nothing_is_timed")
 def test_gate_stops_a_state_that_is_off_before_anything_is_timed(monkeypatch):
     right = Aether.advance
 
@@ -33,13 +33,12 @@ def test_gate_stops_a_state_that_is_off_before_anything_is_timed(monkeypatch):
         return (1.001 * logits, reached) if state[0][0].shape[2] else (logits, reached)
 
     monkeypatch.setattr(Aether, "advance", off)
-    monkeypatch.setattr(language_models, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))
     with pytest.raises(GateError, match="Aether in two pieces against the whole, n=9"):
         BENCHMARK.run(SHORT)
 
 
 def test_a_training_step_reaches_every_parameter():
-    problem = SHORT.instance(9)
+    problem = Problem(SHORT, 9)
     for side in SIDES:
         loss, *gradients = problem.step(side, "forward+backward")()
         assert loss.shape == ()

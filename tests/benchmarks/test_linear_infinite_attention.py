@@ -28,7 +28,7 @@ def test_a_wrong_sum_is_not_timed(monkeypatch, route, named):
     right = route.compute
     monkeypatch.setattr(route, "compute", lambda *given: 1.001 * right(*given))
     with pytest.raises(GateError, match=named):
-        benchmark.compare(benchmark.Build(QUICK, 12, 2))
+        benchmark.compare(QUICK)
 
 
 def test_plain_attention_is_the_formula():

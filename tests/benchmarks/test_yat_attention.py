@@ -28,7 +28,7 @@ def test_a_wrong_sum_is_not_timed(monkeypatch):
     right = ScoreTiled.compute
     monkeypatch.setattr(ScoreTiled, "compute", lambda *given: 1.001 * right(*given))
     with pytest.raises(GateError, match="Yat attention against dense form"):
-        yat_attention.compare(yat_attention.Build(QUICK, 2))
+        yat_attention.compare(QUICK, 2)
 
 
 def test_the_dense_form_is_the_formula():

@@ -1,12 +1,13 @@
 """The contract of an evaluation: the dense oracle's number, forward and in every gradient."""
 
+import functools
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from fredholm.domains import Points
-from fredholm.evaluation import Dense, Evaluation, Integral
+from fredholm.domains import Points, Sequence
+from fredholm.evaluation import Dense, Evaluation, Integral, StatefulEvaluation, StepLoop
 from fredholm.kernels import Kernel
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
@@ -59,6 +60,40 @@ def check_route(route: Evaluation, problem: Integral[Any], tolerance: float | No
     expected, got = results(Dense(), problem), results(route, problem)
     tolerance = TOLERANCE[problem.u.dtype] if tolerance is None else tolerance
     compare(got, expected, tolerance)
+
+
+def check_chunks(
+    route: StatefulEvaluation, kernel: Kernel, u: Tensor, tolerance: float, times: Tensor | None = None
+) -> None:
+    """Asserts that two chunks, cut anywhere, and single steps give the whole, and all the same state at its end."""
+
+    def part(start: int, stop: int) -> Integral[Kernel]:
+        domain = Sequence(stop - start) if times is None else Sequence(times=times[start:stop])
+        return Integral(kernel, u[:, start:stop], domain)
+
+    n, assert_close = u.shape[1], functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
+    whole, end = route.run(part(0, n))
+    assert_close(whole, route.integrate(part(0, n)))
+    stepped, stepped_end = StepLoop().run(part(0, n))
+    assert_close(stepped, whole)
+    for split in range(n + 1):
+        first, state = route.run(part(0, split))
+        second, last = route.run(part(split, n), state)
+        assert_close(torch.cat([first, second], 1), whole)
+        for one, other, third in zip(last, end, stepped_end, strict=True):
+            assert_close(one, other)
+            assert_close(one, third)
+
+
+def check_autocast(route: Evaluation, kernel: Kernel) -> None:
+    """Asserts that under autocast signals of either precision give bfloat16 near the dense oracle in float32."""
+    where, u = Sequence(5, weights=torch.rand(5)), torch.randn(2, 5, 8)
+    exact = Dense().integrate(Integral(kernel, u, where))
+    with torch.autocast("cpu", torch.bfloat16):
+        for signal in (u, u.bfloat16()):
+            out = route.integrate(Integral(kernel, signal, where))
+            assert out.dtype == torch.bfloat16
+            torch.testing.assert_close(out.float(), exact, atol=3e-2, rtol=3e-2)
 
 
 def compare(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:

@@ -256,6 +256,11 @@ ATTENTIONS: dict[str, tuple[Any, ...]] = {
     "is_causal": SWITCH,
 }
 DISCOUNTED: dict[str, tuple[Any, ...]] = {"gamma": (0.3, (0.2, 0.4)), "learn_gamma": SWITCH}
+NOWHERE: dict[str, Any] = {
+    "inputs": off(KernelInputs, "query_position", "key_position", "relative_position"),
+    "num_frequencies": 64,
+    "sigma": 10.0,
+}
 PERCEPTRON: dict[str, Any] = {
     "embed_dim": 4,
     "num_heads": 2,
@@ -292,11 +297,7 @@ KERNELS = [
         modes={
             "causal": {"is_causal": True},
             "raw coordinates": RAW,
-            "no positions": {
-                "inputs": off(KernelInputs, "query_position", "key_position", "relative_position"),
-                "num_frequencies": 64,
-                "sigma": 10.0,
-            },
+            "no positions": NOWHERE,
         },
     ),
     *(
@@ -307,11 +308,7 @@ KERNELS = [
             kernel,
             modes={
                 "raw coordinates": RAW,
-                "no positions": {
-                    "inputs": off(PointInputs, "query_position", "key_position"),
-                    "num_frequencies": 64,
-                    "sigma": 10.0,
-                },
+                "no positions": NOWHERE | {"inputs": off(PointInputs, "query_position", "key_position")},
             },
         )
         for of, more, others in (
@@ -726,11 +723,7 @@ MODELS = [
         modes={
             "low rank": {"rank": 3},
             "raw coordinates": RAW,
-            "no positions": {
-                "inputs": off(KernelInputs, "query_position", "key_position", "relative_position"),
-                "num_frequencies": 64,
-                "sigma": 10.0,
-            },
+            "no positions": NOWHERE,
         },
     ),
     Subject(

@@ -11,6 +11,7 @@ from fredholm.evaluation import Dense, Evaluation, Integral, Tiled, Toeplitz
 from fredholm.kernels import MLP, KernelInputs
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
+from tests.contracts.weighed_domains import keep, uniform
 
 GROUPS = tuple(KernelInputs.__dataclass_fields__)
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
@@ -23,16 +24,6 @@ def make(domain: Domain, batch: int = 2, dtype: torch.dtype = torch.float64, **o
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
     return Integral(kernel, u, domain)
-
-
-def points(*shape: int) -> torch.Tensor:
-    return torch.rand(*shape, dtype=torch.float64)
-
-
-def keep(*shape: int) -> torch.Tensor:
-    mask = torch.rand(*shape) > 0.4
-    mask[..., 0] = True
-    return mask
 
 
 def token() -> Points:
@@ -48,22 +39,22 @@ GRIDS: dict[str, Domain] = {
     "torus": Grid(4, 5, periodic=True),
     "masked": Grid(3, 5, mask=keep(15)),
     "masked per entry": Grid(3, 5, mask=keep(2, 15)),
-    "weighted": Grid(3, 4, weights=points(12)),
-    "weighted per entry": Grid(3, 4, weights=points(2, 12)),
+    "weighted": Grid(3, 4, weights=uniform(12)),
+    "weighted per entry": Grid(3, 4, weights=uniform(2, 12)),
     "token and grid": Union(token(), Grid(3, 4)),
-    "grid between points": Union(Union(Points(points(2, 2)), Grid(2, 3)), Points(points(1, 2)), mass=(0.7, 0.3)),
-    "grid beside moving points": Union(Points(points(2, 3, 2)), Grid(2, 3)),
+    "grid between points": Union(Union(Points(uniform(2, 2)), Grid(2, 3)), Points(uniform(1, 2)), mass=(0.7, 0.3)),
+    "grid beside moving points": Union(Points(uniform(2, 3, 2)), Grid(2, 3)),
     "sequence": Sequence(7),
 }
 SCATTERED: dict[str, Domain] = {
-    "points": Points(points(6, 2)),
-    "points per entry": Points(points(2, 6, 3)),
-    "points, weights and mask": Points(points(6, 2), weights=points(6), mask=keep(6)),
-    "points, weights and mask per entry": Points(points(2, 6, 2), weights=points(2, 6), mask=keep(2, 6)),
-    "coinciding points": Points(points(3, 2).repeat(2, 1)),
-    "one point": Points(points(1, 2)),
-    "times": Sequence(times=points(7).sort().values),
-    "times per entry": Sequence(times=points(2, 7).sort().values, mask=keep(2, 7)),
+    "points": Points(uniform(6, 2)),
+    "points per entry": Points(uniform(2, 6, 3)),
+    "points, weights and mask": Points(uniform(6, 2), weights=uniform(6), mask=keep(6)),
+    "points, weights and mask per entry": Points(uniform(2, 6, 2), weights=uniform(2, 6), mask=keep(2, 6)),
+    "coinciding points": Points(uniform(3, 2).repeat(2, 1)),
+    "one point": Points(uniform(1, 2)),
+    "times": Sequence(times=uniform(7).sort().values),
+    "times per entry": Sequence(times=uniform(2, 7).sort().values, mask=keep(2, 7)),
 }
 BOTH = {**GRIDS, **SCATTERED}
 SMALL_TILES = 60
@@ -105,7 +96,7 @@ def test_every_form_of_the_kernel(route, activation, depth, head_shared):
 def test_every_subset_of_the_inputs(num_frequencies):
     for bits in itertools.product((False, True), repeat=len(GROUPS)):
         inputs = KernelInputs(**dict(zip(GROUPS, bits, strict=True)))
-        for route, domain in ((Tiled(), Points(points(2, 3, 2))), (Toeplitz(), Grid(2, 2)), (Tiled(), Grid(2, 2))):
+        for route, domain in ((Tiled(), Points(uniform(2, 3, 2))), (Toeplitz(), Grid(2, 2)), (Tiled(), Grid(2, 2))):
             problem = make(domain, inputs=inputs, num_frequencies=num_frequencies, width=3, heads=1)
             if not route.unsupported_reasons(Integral(problem.kernel, problem.u, domain)):
                 check_route(route, problem)
@@ -114,12 +105,12 @@ def test_every_subset_of_the_inputs(num_frequencies):
 @pytest.mark.parametrize(
     ("query_domain", "domain"),
     [
-        (Points(points(4, 2)), Grid(3, 3)),
-        (Points(points(2, 4, 2)), Grid(3, 3)),
-        (Grid(3, 3), Points(points(2, 5, 2))),
-        (Points(points(1, 2)), Points(points(5, 2))),
-        (Points(points(0, 2)), Points(points(5, 2))),
-        (Points(points(5, 2)), Points(points(0, 2))),
+        (Points(uniform(4, 2)), Grid(3, 3)),
+        (Points(uniform(2, 4, 2)), Grid(3, 3)),
+        (Grid(3, 3), Points(uniform(2, 5, 2))),
+        (Points(uniform(1, 2)), Points(uniform(5, 2))),
+        (Points(uniform(0, 2)), Points(uniform(5, 2))),
+        (Points(uniform(5, 2)), Points(uniform(0, 2))),
     ],
     ids=["grid to points", "grid to points per entry", "points to grid", "one query", "no query", "no key"],
 )
@@ -129,7 +120,7 @@ def test_queries_on_another_domain(query_domain, domain, is_causal):
 
 
 def test_queries_on_another_domain_than_points_of_which_some_are_missing():
-    check_elsewhere(Grid(3, 3), make(Points(points(2, 5, 2), mask=keep(2, 5))))
+    check_elsewhere(Grid(3, 3), make(Points(uniform(2, 5, 2), mask=keep(2, 5))))
 
 
 def check_elsewhere(query_domain, problem):
@@ -176,7 +167,7 @@ def test_any_tiling_of_any_grid(shape, batch, elements, is_causal, periodic, wit
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("route", "domain"), [(Tiled(), Points(points(331, 2))), (Toeplitz(), Grid(13, 17))])
+@pytest.mark.parametrize(("route", "domain"), [(Tiled(), Points(uniform(331, 2))), (Toeplitz(), Grid(13, 17))])
 def test_low_precision_stays_near_the_float64_oracle(route, domain, dtype):
     problem = make(domain, width=16, num_frequencies=8)
     expected = results(Dense(), problem)
@@ -188,7 +179,7 @@ def test_low_precision_stays_near_the_float64_oracle(route, domain, dtype):
         compare({name: got[name]}, {name: expected[name]}, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize(("route", "domain"), [(Tiled(), Points(points(7, 2))), (Toeplitz(), Grid(2, 3))])
+@pytest.mark.parametrize(("route", "domain"), [(Tiled(), Points(uniform(7, 2))), (Toeplitz(), Grid(2, 3))])
 def test_a_module_in_bfloat16_works(route, domain):
     problem = make(domain, dtype=torch.bfloat16)
     out = results(route, problem)
@@ -204,7 +195,7 @@ def test_nothing_to_integrate_gives_exactly_zero(route: Evaluation):
 
 
 @pytest.mark.parametrize(
-    ("route", "domain"), [(Tiled(40), Points(points(3, 2), weights=points(3))), (Toeplitz(40), Grid(2, 2))]
+    ("route", "domain"), [(Tiled(40), Points(uniform(3, 2), weights=uniform(3))), (Toeplitz(40), Grid(2, 2))]
 )
 @pytest.mark.parametrize("depth", [2, 3])
 def test_gradcheck(route, domain, depth):
@@ -218,7 +209,7 @@ def test_gradcheck(route, domain, depth):
 @pytest.mark.parametrize(("route", "size"), [(Tiled(), 1), (Toeplitz(), 2)])
 def test_saves_no_more_than_the_inputs(route, size):
     def saved(n: int) -> int:
-        domain = Points(points(n * n, 2)) if size == 1 else Grid(n, n)
+        domain = Points(uniform(n * n, 2)) if size == 1 else Grid(n, n)
         problem = make(domain, batch=1, width=32)
         own = {p.untyped_storage().data_ptr() for p in problem.kernel.parameters()}
         total = 0
@@ -236,7 +227,7 @@ def test_saves_no_more_than_the_inputs(route, size):
     assert saved(32) < 4.5 * saved(16)
 
 
-@pytest.mark.parametrize(("route", "domain"), [(Tiled(100), Points(points(9, 2))), (Toeplitz(100), Grid(3, 3))])
+@pytest.mark.parametrize(("route", "domain"), [(Tiled(100), Points(uniform(9, 2))), (Toeplitz(100), Grid(3, 3))])
 def test_two_runs_are_identical(route, domain):
     problem = make(domain, dtype=torch.float32)
     first, second = results(route, problem), results(route, problem)

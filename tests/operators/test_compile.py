@@ -1,6 +1,5 @@
 """`torch.compile(fullgraph=True)`: one graph, the same numbers, forward and backward."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,16 +10,10 @@ from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from tests.operators.build import gradients, operator, signal
 
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 POS = torch.rand(2, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 MASK = torch.tensor([[True, True, False, True, True, False], [True] * 5 + [False]])
 NONE = torch.zeros(2, 6, dtype=torch.bool)
-
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
 
 
 def run(op: IntegralOperator, call: Any, u: Tensor, domain: Domain | None, **more: Any) -> dict[str, Tensor]:

@@ -1,6 +1,5 @@
 import copy
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -16,14 +15,8 @@ from fredholm.quadrature.proposal import KeyProposal, PairProposal
 from fredholm.quadrature.quadrature import Full, Quadrature
 from tests.operators.build import gradients, operator, signal
 
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 GRID = Grid(3, 4)
-
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
 
 
 def sampled() -> dict[str, Quadrature]:

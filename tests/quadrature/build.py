@@ -1,5 +1,6 @@
 """Small sampled integrals for tests, and the literal sums that they must equal."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -59,3 +60,11 @@ def scattered(n: int, batch: int | None = None, dims: int = 2, seed: int = 0, **
 def signal(n: int, batch: int = 2, seed: int = 0, channels: int = 6) -> Tensor:
     """`(batch, n, channels)` of noise."""
     return torch.randn(batch, n, channels, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def check_gradients(got: Tensor, expected: Tensor, leaves: Sequence[Tensor]) -> None:
+    """Asserts that two integrals agree, and so their gradients against one cotangent."""
+    torch.testing.assert_close(got, expected)
+    cotangent = signal(got.shape[1], seed=5)
+    ours, theirs = (torch.autograd.grad(out, leaves, cotangent) for out in (got, expected))
+    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-9)

@@ -9,7 +9,7 @@ from fredholm import kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.quadrature.anchors import Anchors, clusters
 from tests.contracts.routes import randomise
-from tests.quadrature.build import mlp, plain, scattered, signal
+from tests.quadrature.build import check_gradients, mlp, plain, scattered, signal
 
 MASK = torch.tensor([[True] * 9 + [False] * 4, [False, True] * 6 + [True]])
 WEIGHTS = torch.tensor([0.0, 1.0, 0.2, 3.0, 0.5, 0.5, 0.1, 2.0, 1.0, 0.0, 0.7, 0.3, 1.0], dtype=torch.float64)
@@ -58,12 +58,7 @@ def test_the_sum_is_the_one_over_means_with_their_gradients(where: str, others: 
     leaves = [u, *(p for p in kernel.parameters() if p.numel())]
     got = plain(kernel, quadrature)(u, domain, **queries)
     expected = literal(quadrature, u, domain, kernel, **queries)
-    torch.testing.assert_close(got, expected)
-    cotangent = signal(got.shape[1], seed=5)
-    for one, other in zip(
-        torch.autograd.grad(got, leaves, cotangent), torch.autograd.grad(expected, leaves, cotangent), strict=True
-    ):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-9)
+    check_gradients(got, expected, leaves)
 
 
 def test_gradients_reach_positions_and_masses() -> None:

@@ -12,7 +12,7 @@ from fredholm.quadrature import neighbourhood as module
 from fredholm.quadrature.neighbourhood import Neighbourhood
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from tests.contracts.routes import randomise
-from tests.quadrature.build import mlp, plain, scattered, signal
+from tests.quadrature.build import check_gradients, mlp, plain, scattered, signal
 
 N = 11
 MASK = torch.tensor([[True] * 7 + [False] * 4, [False, True] * 5 + [True]])
@@ -72,12 +72,7 @@ def compare(quadrature: Neighbourhood, kernel: Kernel, where: tuple[Domain, Doma
     leaves += [queries["query"]] if queries else []
     got = plain(kernel, quadrature)(u, domain, **queries)
     expected = oracle(quadrature, kernel, u, domain, **queries)
-    torch.testing.assert_close(got, expected)
-    cotangent = signal(got.shape[1], seed=5)
-    for one, other in zip(
-        torch.autograd.grad(got, leaves, cotangent), torch.autograd.grad(expected, leaves, cotangent), strict=True
-    ):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-9)
+    check_gradients(got, expected, leaves)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,7 +1,5 @@
 """Routes of normalised kernels equal the dense oracle, whatever hides or weighs pairs."""
 
-import functools
-
 import pytest
 import torch
 
@@ -13,11 +11,19 @@ from fredholm.evaluation import (
     FusedAttention,
     Integral,
     StatefulEvaluation,
-    StepLoop,
     Weighted,
 )
 from fredholm.kernels import Attention, Kernel, LinearAttention
-from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.routes import (
+    TOLERANCE,
+    changed,
+    check_autocast,
+    check_chunks,
+    check_route,
+    compare,
+    randomise,
+    results,
+)
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
@@ -92,15 +98,7 @@ def test_low_precision(kernel_class, dtype, name):
 
 @pytest.mark.parametrize("kernel_class", ROUTES)
 def test_autocast_takes_signals_of_either_precision(kernel_class):
-    kernel = randomise(kernel_class(8, 4, is_causal=True))
-    where = Sequence(5, weights=torch.rand(5))
-    u = torch.randn(2, 5, 8)
-    exact = Dense().integrate(Integral(kernel, u, where))
-    with torch.autocast("cpu", torch.bfloat16):
-        for signal in (u, u.bfloat16()):
-            out = ROUTES[kernel_class].integrate(Integral(kernel, signal, where))
-            assert out.dtype == torch.bfloat16
-            torch.testing.assert_close(out.float(), exact, atol=3e-2, rtol=3e-2)
+    check_autocast(ROUTES[kernel_class], randomise(kernel_class(8, 4, is_causal=True)))
 
 
 @pytest.mark.parametrize("kernel_class", ROUTES)
@@ -109,18 +107,7 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(kernel_class, dtype):
     kernel = randomise(kernel_class(8, 4, num_kv_heads=2, is_causal=True).to(dtype))
     u, route = torch.randn(2, 7, 8, dtype=dtype), ROUTES[kernel_class]
     tolerance = 1e-6 if dtype == torch.float32 else 1e-12
-    assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
-    whole, end = route.run(Integral(kernel, u, Sequence(7)))
-    assert_close(whole, route.integrate(Integral(kernel, u, Sequence(7))))
-    stepped, stepped_end = StepLoop().run(Integral(kernel, u, Sequence(7)))
-    assert_close(stepped, whole)
-    for split in range(8):
-        first, state = route.run(Integral(kernel, u[:, :split], Sequence(split)))
-        second, last = route.run(Integral(kernel, u[:, split:], Sequence(7 - split)), state)
-        assert_close(torch.cat([first, second], 1), whole)
-        for one, other, third in zip(last, end, stepped_end, strict=True):
-            assert_close(one, other)
-            assert_close(one, third)
+    check_chunks(route, kernel, u, tolerance)
 
 
 def test_a_state_hands_gradients_on():

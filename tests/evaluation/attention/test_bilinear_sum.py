@@ -5,9 +5,9 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Sequence
-from fredholm.evaluation import AUTO, BilinearSum, Dense, Integral, StepLoop, Weighted
+from fredholm.evaluation import AUTO, BilinearSum, Dense, Integral, Weighted
 from fredholm.kernels import UnnormalisedAttention
-from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, changed, check_chunks, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
@@ -72,15 +72,7 @@ def test_low_precision(dtype):
 def test_step_by_step_and_chunk_by_chunk_equal_the_whole():
     kernel = randomise(UnnormalisedAttention(8, 4, is_causal=True, value_head_dim=3).double())
     u, route = torch.randn(2, 7, 8, dtype=torch.float64), BilinearSum(chunk=3)
-    whole, (end,) = route.run(Integral(kernel, u, Sequence(7)))
-    stepped, (stepped_end,) = StepLoop().run(Integral(kernel, u, Sequence(7)))
-    torch.testing.assert_close(stepped, whole, atol=1e-12, rtol=1e-12)
-    for split in range(8):
-        first, state = route.run(Integral(kernel, u[:, :split], Sequence(split)))
-        second, (last,) = route.run(Integral(kernel, u[:, split:], Sequence(7 - split)), state)
-        torch.testing.assert_close(torch.cat([first, second], 1), whole, atol=1e-12, rtol=1e-12)
-        for other in (end, stepped_end):
-            torch.testing.assert_close(last, other, atol=1e-12, rtol=1e-12)
+    check_chunks(route, kernel, u, 1e-12)
     with refused(ValueError, "no reset"):
         route.run(Integral(kernel, u, Sequence(7)), reset=torch.ones(2, 7, dtype=torch.bool))
 

@@ -1,7 +1,6 @@
 """The tiled sum over Yat scores equals the dense oracle, whatever hides, weighs or normalises pairs."""
 
 import dataclasses
-import functools
 
 import pytest
 import torch
@@ -11,7 +10,16 @@ from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Dense, Integral, ScoreTiled, StepLoop, Weighted
 from fredholm.kernels import Kernel, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised, Yat, YatAttention
 from fredholm.kernels.attention.scored import Elementwise
-from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.routes import (
+    TOLERANCE,
+    changed,
+    check_autocast,
+    check_chunks,
+    check_route,
+    compare,
+    randomise,
+    results,
+)
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
@@ -135,14 +143,7 @@ def test_low_precision(dtype, name):
 
 
 def test_autocast_computes_scores_in_float32():
-    kernel, where = randomise(YatAttention(8, 4)), Sequence(5, weights=torch.rand(5))
-    u = torch.randn(2, 5, 8)
-    exact = Dense().integrate(Integral(kernel, u, where))
-    with torch.autocast("cpu", torch.bfloat16):
-        for signal in (u, u.bfloat16()):
-            out = SMALL.integrate(Integral(kernel, signal, where))
-            assert out.dtype == torch.bfloat16
-            torch.testing.assert_close(out.float(), exact, atol=3e-2, rtol=3e-2)
+    check_autocast(SMALL, randomise(YatAttention(8, 4)))
 
 
 @pytest.mark.parametrize("options", [{}, {"rotary_base": 50.0}, {"normaliser": Softermax(2.0)}], ids=str)
@@ -150,29 +151,13 @@ def test_autocast_computes_scores_in_float32():
 def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
     kernel = randomise(YatAttention(8, 4, num_kv_heads=2, is_causal=True, **options).to(dtype))
     u = torch.randn(2, 7, 8, dtype=dtype)
-    tolerance = 2e-6 if dtype == torch.float32 else 1e-12
-    assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
-    whole, end = SMALL.run(Integral(kernel, u, Sequence(7)))
-    assert_close(whole, SMALL.integrate(Integral(kernel, u, Sequence(7))))
-    stepped, stepped_end = StepLoop().run(Integral(kernel, u, Sequence(7)))
-    assert_close(stepped, whole)
-    for split in range(8):
-        first, state = SMALL.run(Integral(kernel, u[:, :split], Sequence(split)))
-        second, last = SMALL.run(Integral(kernel, u[:, split:], Sequence(7 - split)), state)
-        assert_close(torch.cat([first, second], 1), whole)
-        for one, other, third in zip(last, end, stepped_end, strict=True):
-            assert_close(one, other)
-            assert_close(one, third)
+    check_chunks(SMALL, kernel, u, 2e-6 if dtype == torch.float32 else 1e-12)
 
 
 def test_chunks_at_their_times_equal_the_whole():
     kernel = randomise(YatAttention(8, 2, rotary_base=50.0, is_causal=True).double())
     u, times = torch.randn(2, 7, 8, dtype=torch.float64), uniform(7).sort().values
-    whole = SMALL.integrate(Integral(kernel, u, Sequence(times=times)))
-    for split in range(1, 7):
-        first, state = SMALL.run(Integral(kernel, u[:, :split], Sequence(times=times[:split])))
-        second, _ = SMALL.run(Integral(kernel, u[:, split:], Sequence(times=times[split:])), state)
-        torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    check_chunks(SMALL, kernel, u, 1e-12, times)
 
 
 def test_autocast_keeps_the_cache_in_its_dtype():

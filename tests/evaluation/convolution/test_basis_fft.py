@@ -15,6 +15,7 @@ from fredholm.evaluation.convolution.filtering import Filtering, as_filtering
 from fredholm.evaluation.convolution.spectra import FilterInputs, basis_convolution
 from fredholm.kernels import ContinuousConvolution, Convolution
 from tests.contracts.routes import changed, check_route, compare, randomise, results
+from tests.contracts.weighed_domains import keep, uniform
 from tests.evaluation.convolution.basis_kernels import Waves
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
@@ -27,16 +28,6 @@ def make(domain: Domain, in_dim: int = 4, batch: int = 2, **options) -> Integral
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
     return Integral(kernel, u, domain)
-
-
-def keep(*shape: int) -> torch.Tensor:
-    mask = torch.rand(*shape) > 0.4
-    mask[..., 0] = True
-    return mask
-
-
-def mass(*shape: int) -> torch.Tensor:
-    return torch.rand(*shape, dtype=torch.float64)
 
 
 def spaced(n: int, **more) -> Sequence:
@@ -52,8 +43,8 @@ DOMAINS = {
     "of one's own": Grid(4, 5, spacing=(3.0, 0.1), origin=(-1.0, 7.0)),
     "masked": spaced(31, mask=keep(31)),
     "masked per entry": Grid(4, 5, mask=keep(2, 20)),
-    "weighted": Grid(4, 5, weights=mass(20)),
-    "weighted and masked per entry": spaced(31, weights=mass(2, 31), mask=keep(2, 31)),
+    "weighted": Grid(4, 5, weights=uniform(20)),
+    "weighted and masked per entry": spaced(31, weights=uniform(2, 31), mask=keep(2, 31)),
 }
 OPTIONS = {
     "full": {},

@@ -13,6 +13,7 @@ from fredholm.evaluation import AUTO, FFT, Dense, Evaluation, Integral, NativeCo
 from fredholm.kernels import MLP, ContinuousConvolution, Convolution, Stationary
 from fredholm.kernels.convolution.stationary import FilterGeometry
 from tests.contracts.routes import changed, check_route, compare, randomise, results
+from tests.contracts.weighed_domains import keep, uniform
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 ROUTES = [NativeConvolution(), FFT()]
@@ -29,16 +30,6 @@ def make(domain: Domain, *, natural: bool = True, **options) -> Integral:
     return Integral(kernel, u, domain, None, None if query_domain is domain else query_domain)
 
 
-def keep(*shape: int) -> torch.Tensor:
-    mask = torch.rand(*shape) > 0.4
-    mask[..., 0] = True
-    return mask
-
-
-def mass(*shape: int) -> torch.Tensor:
-    return torch.rand(*shape, dtype=torch.float64)
-
-
 DOMAINS = {
     "sequence": Sequence(7),
     "one point": Sequence(1),
@@ -47,8 +38,8 @@ DOMAINS = {
     "of one's own": Grid(4, 5, spacing=(3.0, 0.1), origin=(-1.0, 7.0)),
     "masked": Grid(4, 5, mask=keep(20)),
     "masked per entry": Grid(4, 5, mask=keep(2, 20)),
-    "weighted": Grid(4, 5, weights=mass(20)),
-    "weighted and masked per entry": Grid(4, 5, weights=mass(2, 20), mask=keep(2, 20)),
+    "weighted": Grid(4, 5, weights=uniform(20)),
+    "weighted and masked per entry": Grid(4, 5, weights=uniform(2, 20), mask=keep(2, 20)),
 }
 OPTIONS = {
     "same": {"padding": "same"},
@@ -146,7 +137,7 @@ def test_a_drawn_filter_of_few_channels(route, shape, out_dim):
 
 @each_route
 def test_the_gradient_of_given_weights(route):
-    problem = make(Grid(4, 5, weights=mass(20)), padding=1)
+    problem = make(Grid(4, 5, weights=uniform(20)), padding=1)
     weights = problem.domain.weights.requires_grad_()
     cotangent = torch.randn(2, 20, 6, dtype=torch.float64)
     expected, found = (torch.autograd.grad(way.integrate(problem), weights, cotangent) for way in (Dense(), route))
@@ -155,7 +146,7 @@ def test_the_gradient_of_given_weights(route):
 
 def test_a_batch_without_signals():
     for options in OPTIONS.values():
-        problem = make(Grid(4, 5, weights=mass(20)), **options)
+        problem = make(Grid(4, 5, weights=uniform(20)), **options)
         problem = changed(problem, u=problem.u[:0].detach())
         check_route(NativeConvolution(), problem)
         (reason,) = FFT().unsupported_reasons(problem)
@@ -217,7 +208,7 @@ class Everywhere(Stationary):
 
 
 @each_route
-@pytest.mark.parametrize("domain", [Sequence(7), Sequence(7, mask=keep(7)), Sequence(7, weights=mass(7))])
+@pytest.mark.parametrize("domain", [Sequence(7), Sequence(7, mask=keep(7)), Sequence(7, weights=uniform(7))])
 def test_routes_ask_for_the_marker_only(route, domain):
     u = torch.randn(2, 7, 4, dtype=torch.float64)
     check_route(route, Integral(Everywhere(), u if domain.mask is None else u * domain.mask[:, None], domain))

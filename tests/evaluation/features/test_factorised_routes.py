@@ -1,11 +1,9 @@
 """Routes of kernels that factor through features of one point equal the dense oracle."""
 
-import functools
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import (
@@ -22,8 +20,9 @@ from fredholm.evaluation import (
 from fredholm.evaluation.features.feature_sum import feature_sums, feature_tables
 from fredholm.evaluation.features.low_rank_scan import feature_maps
 from fredholm.kernels import Kernel, LowRankMLP, PointInputs, SeparableMLP
-from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, changed, check_chunks, check_route, compare, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
+from tests.contracts.weighed_domains import keep, uniform
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
@@ -42,16 +41,6 @@ KERNELS = {
     "separable, content of the query": (SeparableMLP, {"inputs": PointInputs(key_content=False, query_position=False)}),
 }
 SCANS: dict[type[Kernel], StatefulEvaluation] = {LowRankMLP: LowRankScan(40), SeparableMLP: SeparableScan(3)}
-
-
-def uniform(*shape: int) -> Tensor:
-    return torch.rand(*shape, dtype=torch.float64)
-
-
-def keep(*shape: int) -> Tensor:
-    mask = torch.rand(*shape) > 0.4
-    mask[..., 0] = True
-    return mask
 
 
 def domain(name: str) -> Domain:
@@ -193,23 +182,7 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(name, dtype):
     kernel = kernel_named(name, is_causal=True, dtype=dtype)
     u, route, times = torch.randn(2, 9, 8, dtype=dtype), SCANS[type(kernel)], torch.rand(9).sort().values.double()
 
-    def part(start: int, stop: int) -> Sequence:
-        return Sequence(times=times[start:stop])
-
-    tolerance = 1e-6 if dtype == torch.float32 else 1e-12
-    assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
-    whole, end = route.run(Integral(kernel, u, part(0, 9)))
-    assert_close(whole, route.integrate(Integral(kernel, u, part(0, 9))))
-    stepped, stepped_end = StepLoop().run(Integral(kernel, u, part(0, 9)))
-    assert_close(stepped, whole)
-    for split in range(10):
-        first, state = route.run(Integral(kernel, u[:, :split], part(0, split)))
-        second, last = route.run(Integral(kernel, u[:, split:], part(split, 9)), state)
-        assert_close(torch.cat([first, second], 1), whole)
-        for one, other, third in zip(last, end, stepped_end, strict=True):
-            assert one.shape == third.shape
-            assert_close(one, other)
-            assert_close(one, third)
+    check_chunks(route, kernel, u, 1e-6 if dtype == torch.float32 else 1e-12, times)
 
 
 def test_a_long_sequence_step_by_step():

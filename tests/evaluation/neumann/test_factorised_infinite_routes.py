@@ -1,7 +1,5 @@
 """Linear-time routes of infinite attention equal κ in full, whatever hides or weighs points."""
 
-import functools
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Auto, CentralPooling, Dense, Evaluation, Integral, NeumannScan, StepLoop, Woodbury
 from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
 from fredholm.kernels import FactorisedInfiniteAttention, Kernel, LinearInfiniteAttention
-from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, changed, check_chunks, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
@@ -140,19 +138,8 @@ def test_autocast_takes_signals_of_either_precision(kind):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
     kernel = randomise(FactorisedInfiniteAttention(8, 4, is_causal=True, **options).to(dtype))
-    u, route = torch.randn(2, 7, 8, dtype=dtype), NeumannScan(chunk=2)
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
-    assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
-    whole, end = route.run(Integral(kernel, u, Sequence(7)))
-    stepped, stepped_end = StepLoop().run(Integral(kernel, u, Sequence(7)))
-    assert_close(stepped, whole)
-    for split in range(8):
-        first, state = route.run(Integral(kernel, u[:, :split], Sequence(split)))
-        second, last = route.run(Integral(kernel, u[:, split:], Sequence(7 - split)), state)
-        assert_close(torch.cat([first, second], 1), whole)
-        for one, other, third in zip(last, end, stepped_end, strict=True):
-            assert_close(one, other)
-            assert_close(one, third)
+    u = torch.randn(2, 7, 8, dtype=dtype)
+    check_chunks(NeumannScan(chunk=2), kernel, u, 1e-5 if dtype == torch.float32 else 1e-12)
 
 
 @pytest.mark.parametrize("normaliser", ["frobenius", "rows"])

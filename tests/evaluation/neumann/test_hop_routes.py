@@ -1,6 +1,5 @@
 """Routes of hops and of series of hops equal the dense oracle, whatever hides, weighs or orders points."""
 
-import functools
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from fredholm.evaluation import (
     Integral,
     Iteration,
     Solver,
-    StepLoop,
     Substitution,
     Truncation,
 )
@@ -26,7 +24,16 @@ from fredholm.evaluation.neumann.hop_problem import reciprocal
 from fredholm.evaluation.pair_tiles import PairTiles, TileInputs
 from fredholm.kernels import FactorisedInfiniteAttention, InfiniteAttention
 from fredholm.kernels.attention.scored import Dot
-from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
+from tests.contracts.routes import (
+    TOLERANCE,
+    changed,
+    check_autocast,
+    check_chunks,
+    check_route,
+    compare,
+    randomise,
+    results,
+)
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused
 
@@ -167,36 +174,16 @@ def test_low_precision(options, name, dtype):
     ids=lambda route: route.name,
 )
 def test_autocast_solves_in_float32(route):
-    kernel, where = randomise(InfiniteAttention(8, 4)), Sequence(5, weights=torch.rand(5))
-    u = torch.randn(2, 5, 8)
-    exact = Dense().integrate(Integral(kernel, u, where))
-    with torch.autocast("cpu", torch.bfloat16):
-        for signal in (u, u.bfloat16()):
-            out = route.integrate(Integral(kernel, signal, where))
-            assert out.dtype == torch.bfloat16
-            torch.testing.assert_close(out.float(), exact, atol=3e-2, rtol=3e-2)
+    check_autocast(route, randomise(InfiniteAttention(8, 4)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("options", [v for v in EVERY.values() if v.get("is_causal")], ids=str)
 def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
     made = problem(options, Sequence(7), dtype)
-    kernel, u, route = made.kernel, made.u, routes_for(options)[-1]
+    route = routes_for(options)[-1]
     assert isinstance(route, HopTiled | HopSeries)
-    assert isinstance(kernel, InfiniteAttention)
-    tolerance = 2e-6 if dtype == torch.float32 else 1e-12
-    assert_close = functools.partial(torch.testing.assert_close, atol=tolerance, rtol=tolerance)
-    whole, end = route.run(Integral(kernel, u, Sequence(7)))
-    assert_close(whole, route.integrate(Integral(kernel, u, Sequence(7))))
-    stepped, stepped_end = StepLoop().run(Integral(kernel, u, Sequence(7)))
-    assert_close(stepped, whole)
-    for split in range(8):
-        first, state = route.run(Integral(kernel, u[:, :split], Sequence(split)))
-        second, last = route.run(Integral(kernel, u[:, split:], Sequence(7 - split)), state)
-        assert_close(torch.cat([first, second], 1), whole)
-        for one, other, third in zip(last, end, stepped_end, strict=True):
-            assert_close(one, other)
-            assert_close(one, third)
+    check_chunks(route, made.kernel, made.u, 2e-6 if dtype == torch.float32 else 1e-12)
 
 
 @pytest.mark.parametrize("options", [v for v in EVERY.values() if v.get("is_causal")], ids=str)

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -203,14 +202,7 @@ def test_refusals(route: Evaluation):
     assert not route.unsupported_reasons(Integral(kernel, u, Sequence(6), 2 * u, Sequence(6)))  # equal, and u(x) unread
 
 
-@pytest.fixture
-def _fresh_compiler() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
-
-
-@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("name", ["lstm", "relu"])
 def test_compiles_to_one_graph_for_every_length(name):
     kernel, _ = pair(name)
@@ -226,7 +218,7 @@ def test_compiles_to_one_graph_for_every_length(name):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.usefixtures("fresh_compiler")
 def test_with_code_generation():
     kernel, _ = pair("gru")
     op, u = operator(kernel), torch.randn(2, 6, 3, dtype=torch.float64).requires_grad_()

@@ -330,14 +330,7 @@ def test_bad_calls():
             up(torch.randn(2, 4, 5), size)
 
 
-@pytest.fixture
-def _fresh_compiler() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
-
-
-@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize(
     ("makers", "options"),
     [(CONVOLUTIONS, {"stride": 2, "padding": 1, "padding_mode": "circular"}), (TRANSPOSED, {"stride": 2})],
@@ -355,7 +348,7 @@ def test_one_graph(makers, options, route):
         torch.testing.assert_close(got[name], value)
 
 
-@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.usefixtures("fresh_compiler")
 def test_one_graph_for_sizes_that_vary():
     native = make(1, {"padding": 1})
     compiled = torch.compile(ConvolutionLayer.from_torch(native), fullgraph=True, backend="eager")

@@ -1,0 +1,318 @@
+"""Which kernel the operators of a model have, as a value: what its channels, heads and domain do not decide.
+
+A model that takes a `KernelConfig` is the same model with any of these: exact, low-rank and separable perceptrons,
+attention of several kinds, convolutions, recurrences, and sums of them.
+"""
+
+import abc
+import dataclasses
+from typing import Any, Literal, final
+
+from fredholm._settings import check_count, refuse_idle
+from fredholm.kernels import (
+    GRU,
+    LSTM,
+    MLP,
+    Attention,
+    ContinuousConvolution,
+    Convolution,
+    FactorisedInfiniteAttention,
+    InfiniteAttention,
+    Kernel,
+    KernelInputs,
+    LinearAttention,
+    LinearInfiniteAttention,
+    LowRankMLP,
+    PointInputs,
+    SelectiveStateSpace,
+    SeparableMLP,
+    YatAttention,
+)
+from fredholm.kernels.perceptron.mlp import Activation, check_frequencies
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KernelConfig(abc.ABC):
+    """A kernel from as many channels to as many."""
+
+    @abc.abstractmethod
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """A new kernel, from the global torch seed.
+
+        Args:
+            embed_dim: channels in and out.
+            num_heads: heads, where the kernel has some.
+            pos_dim: coordinates of a position.
+            is_causal: whether κ = 0 where y comes after x. Recurrences are causal in any case.
+
+        Raises:
+            ValueError: where there is no such kernel.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerceptronConfig(KernelConfig):
+    """What the three kinds of perceptrons share; see `kernels.MLP`."""
+
+    width: int = 128
+    """Hidden units of each kernel's perceptron."""
+    activation: Activation = "gelu"
+    num_frequencies: int = 64
+    """Fourier frequencies of each kernel; 0 reads raw coordinates."""
+    sigma: float = 10.0
+    """Standard deviation of the frequencies, in cycles per unit length; refused where there are none."""
+    head_shared: bool = False
+    """One kernel for all heads of a layer instead of one a head."""
+    epsilon: float = 1e-3
+    """Scale of the kernels' initial output weights."""
+    inputs: KernelInputs | PointInputs = dataclasses.field(default_factory=PointInputs)
+    """Which of the input groups the kernels read."""
+
+    def __post_init__(self) -> None:
+        check_frequencies(
+            f"models.{type(self).__name__}", type(self), self.inputs.has_frequencies, self.num_frequencies, self.sigma
+        )
+
+    @final
+    def _settings(self, is_causal: bool) -> dict[str, Any]:
+        names = [field.name for field in dataclasses.fields(self)]
+        return {"is_causal": is_causal, **{name: getattr(self, name) for name in names}}
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MLPConfig(PerceptronConfig):
+    """The exact perceptron of ITNet, of quadratic cost in the points; see `kernels.MLP`."""
+
+    depth: int = 2
+    """Linear layers of each kernel's perceptron."""
+    inputs: KernelInputs = dataclasses.field(default_factory=KernelInputs)
+    """Which of the seven input groups the kernels read."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        return MLP(embed_dim, num_heads, pos_dim, **self._settings(is_causal))
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LowRankConfig(PerceptronConfig):
+    """Low-rank perceptrons (ITNet, 3.3), of linear cost in the points; see `kernels.LowRankMLP`."""
+
+    rank: int = 16
+    """Rank a head."""
+    inputs: PointInputs = dataclasses.field(default_factory=PointInputs)
+    """Which of the four input groups of one point the kernels read."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        return LowRankMLP(embed_dim, num_heads, pos_dim, **self._settings(is_causal))
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeparableConfig(PerceptronConfig):
+    """Separable perceptrons, of linear cost in the points; see `kernels.SeparableMLP`."""
+
+    inputs: PointInputs = dataclasses.field(default_factory=PointInputs)
+    """Which of the four input groups of one point the kernels read."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        return SeparableMLP(embed_dim, num_heads, pos_dim, **self._settings(is_causal))
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionConfig(KernelConfig):
+    """Softmax attention; see `kernels.Attention`."""
+
+    num_kv_heads: int | None = None
+    """Heads of keys and values, a divisor of the heads; None: as many."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        return Attention(embed_dim, num_heads, num_kv_heads=self.num_kv_heads, is_causal=is_causal)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearAttentionConfig(KernelConfig):
+    """Attention by a feature map, of linear cost in the points; see `kernels.LinearAttention`."""
+
+    num_kv_heads: int | None = None
+    """Heads of keys and values, a divisor of the heads; None: as many."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        return LinearAttention(embed_dim, num_heads, num_kv_heads=self.num_kv_heads, is_causal=is_causal)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class YatConfig(KernelConfig):
+    """Yat attention under softmax; see `kernels.YatAttention`."""
+
+    epsilon: float = 4.0
+    """Softening of scores, a channel of a head: ε is this times the channels that are compared."""
+    learn_epsilon: bool = False
+    """Whether each layer learns its own, starting there."""
+    score_gain: float = 1 / 16
+    """Variance of queries and keys at the start, for a signal of variance 1."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        return YatAttention(
+            embed_dim,
+            num_heads,
+            epsilon=self.epsilon * embed_dim / num_heads,
+            learn_epsilon=self.learn_epsilon,
+            score_gain=self.score_gain,
+            is_causal=is_causal,
+        )
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InfiniteConfig(KernelConfig):
+    """Attention along all chains of points (InfSA); see `kernels.InfiniteAttention` and its two relatives."""
+
+    kind: Literal["exact", "factorised", "linear"] = "exact"
+    """All hops of full attention, of quadratic cost; of attention by a feature map; or one pooling at the central
+    points, which is not causal."""
+    gamma: float = 0.7
+    """Discount of a hop, in (0, 1)."""
+    learn_gamma: bool = False
+    """Whether each head learns its own, starting there."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("exact", "factorised", "linear"):
+            raise ValueError(f"models.InfiniteConfig: kind is 'exact', 'factorised' or 'linear'; got {self.kind!r}")
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        settings = {"gamma": self.gamma, "learn_gamma": self.learn_gamma, "is_causal": is_causal}
+        if self.kind == "linear":
+            if is_causal:
+                raise ValueError(
+                    "models.InfiniteConfig: kind='linear' pools all points once, so it cannot be causal; take "
+                    "'factorised' or 'exact'"
+                )
+            return LinearInfiniteAttention(embed_dim, num_heads, gamma=self.gamma, learn_gamma=self.learn_gamma)
+        kind = InfiniteAttention if self.kind == "exact" else FactorisedInfiniteAttention
+        return kind(embed_dim, num_heads, **settings)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvolutionConfig(KernelConfig):
+    """A stencil on a grid or a sequence, the same size along each axis; see `kernels.Convolution`."""
+
+    kernel_size: int = 3
+    """Points of the stencil along an axis, odd."""
+    depthwise: bool = False
+    """Whether each channel has a stencil of its own; else all mix."""
+
+    def __post_init__(self) -> None:
+        check_count("models.ConvolutionConfig", "kernel_size", self.kernel_size)
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"models.ConvolutionConfig: kernel_size must be odd; got {self.kernel_size}")
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        if is_causal:
+            raise ValueError(
+                "models.ConvolutionConfig: a centred stencil looks ahead, so it cannot be causal; take "
+                "ContinuousConvolutionConfig with a horizon"
+            )
+        groups = embed_dim if self.depthwise else 1
+        return Convolution(embed_dim, embed_dim, self.kernel_size, pos_dim, padding="same", groups=groups)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContinuousConvolutionConfig(KernelConfig):
+    """A filter that is a small network of the displacement (CKConv); see `kernels.ContinuousConvolution`."""
+
+    width: int = 32
+    """Hidden units of the network."""
+    omega_0: float = 30.0
+    """Frequency scale of its sines."""
+    horizon: float | None = None
+    """Where the filter ends, in the unit of positions; None: it is as long as the input."""
+    depthwise: bool = True
+    """Whether each channel has a filter of its own; else all mix."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        return ContinuousConvolution(
+            embed_dim,
+            embed_dim,
+            pos_dim,
+            groups=embed_dim if self.depthwise else 1,
+            is_causal=is_causal,
+            horizon=self.horizon,
+            width=self.width,
+            omega_0=self.omega_0,
+        )
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecurrenceConfig(KernelConfig):
+    """A recurrence along a sequence, from the left whatever the model; see `kernels.SelectiveStateSpace`."""
+
+    kind: Literal["selective", "lstm", "gru"] = "selective"
+    """The selective state space of Mamba, without the block round it, or a cell."""
+    state_dim: int | None = None
+    """State variables: a channel of the selective one (None: 16); of a cell the channels, which need no other number."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("selective", "lstm", "gru"):
+            raise ValueError(f"models.RecurrenceConfig: kind is 'selective', 'lstm' or 'gru'; got {self.kind!r}")
+        if self.kind != "selective":
+            refuse_idle(
+                "models.RecurrenceConfig",
+                RecurrenceConfig,
+                f"kind={self.kind!r}, whose state has as many numbers as the signal channels",
+                "leave it out",
+                state_dim=self.state_dim,
+            )
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        if self.kind == "selective":
+            return SelectiveStateSpace(embed_dim, 16 if self.state_dim is None else self.state_dim)
+        return (LSTM if self.kind == "lstm" else GRU)(embed_dim, embed_dim)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SumConfig(KernelConfig):
+    """The sum of two kernels; a term may be a sum again. See `kernels.Sum`."""
+
+    first: KernelConfig = dataclasses.field(default_factory=MLPConfig)
+    second: KernelConfig = dataclasses.field(default_factory=AttentionConfig)
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        """See `KernelConfig.build`."""
+        first, second = (
+            term.build(embed_dim, num_heads, pos_dim, is_causal=is_causal) for term in (self.first, self.second)
+        )
+        return first + second
+
+
+KERNELS: tuple[type[KernelConfig], ...] = (
+    MLPConfig,
+    LowRankConfig,
+    SeparableConfig,
+    AttentionConfig,
+    LinearAttentionConfig,
+    YatConfig,
+    InfiniteConfig,
+    ConvolutionConfig,
+    ContinuousConvolutionConfig,
+    RecurrenceConfig,
+    SumConfig,
+)
+"""Every kind of kernel; a new one is added here."""
