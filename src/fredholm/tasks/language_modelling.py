@@ -24,10 +24,10 @@ from fredholm.tasks.text import (
     IGNORED,
     BytePairs,
     Bytes,
+    ByteTokenizer,
     Piece,
     Separator,
     TextSplits,
-    Tokenizer,
     TokenStream,
     continue_text,
     open_text,
@@ -117,7 +117,7 @@ class LanguageModelling(EpochTask):
             self.tokenizer = Bytes() if facts.tokenizer is None else BytePairs(facts.tokenizer)
             return
         train = self.splits.train
-        self.tokenizer: Tokenizer
+        self.tokenizer: ByteTokenizer
         if config.vocab_size is None:
             self.tokenizer, learnt = Bytes(), None
         else:
