@@ -11,6 +11,7 @@ from fredholm.domains import GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.perceptron.sums import mlp_integral
 from fredholm.evaluation.perceptron.tiles import PerceptronInputs, choose_tiling
+from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import PairwiseMLP
 from fredholm.kernels.perceptron.mlp import PairwiseForm
 
@@ -34,18 +35,11 @@ class Tiled(Route[PairwiseMLP]):
 
     def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
         """Refuses pair weights for other heads than the kernel's; see `Route.refusals`."""
-        return _pair_refusals(integral)
+        return pair_refusals(integral)
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
         return integrate_pairwise(integral, in_tiles(self.tile_elements))
-
-
-def _pair_refusals(integral: Integral[PairwiseMLP]) -> list[str]:
-    bias, heads = integral.domain.pair_bias, integral.kernel.num_heads
-    if bias is None or bias.shape[1] in (1, heads):
-        return []
-    return [f"pairs are weighed for {bias.shape[1]} heads, and the kernel has {heads}"]
 
 
 PairIntegral = Callable[[PerceptronInputs, list[int], str], Tensor]
@@ -186,7 +180,7 @@ class Toeplitz(Route[PairwiseMLP]):
             return ["nothing in this kernel depends on the displacement beyond what splits over the two points"]
         if integral.once(common_grid) is None:
             return ["queries and keys do not hold the same regular grid"]
-        return _pair_refusals(integral)
+        return pair_refusals(integral)
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""

@@ -80,11 +80,6 @@ class SeparableMLP(Separable):
         """See `Separable.separable_form`."""
         return SeparableForm(self.score_weight, self.value_weight)
 
-    def join(self, query: Tensor, key: Tensor) -> Tensor:
-        """(φ · ψ) V; see `FeatureFactorised.join`."""
-        scores = query @ self.score_weight @ key.mT
-        return scores[..., None, None] * self.value_weight[:, None, None]
-
     def mix(self, sums: Tensor) -> Tensor:
         """T = m S Vᵀ; see `FeatureFactorised.mix`."""
         return self.score_weight.to(sums.dtype) @ sums @ self.value_weight.mT.to(sums.dtype)
