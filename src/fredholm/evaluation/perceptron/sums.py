@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.perceptron.tiles import Block, FirstLayer, PerceptronInputs, Tiling, length, split_at_block
 from fredholm.evaluation.tiling import Workspace, ranges
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.arithmetic import divided, wide_dtype
 
 
 class PerceptronOutputs(NamedTuple):
@@ -47,7 +47,7 @@ class PerceptronSums:
         self.block = Block(block[0], block[1], tuple(block[2:]))
         self.activation = activation
         self.tiling = Tiling(*tiling)
-        self.accumulator = torch.promote_types(self.t.query.dtype, torch.float32)
+        self.accumulator = wide_dtype(self.t.query)
         self.workspace = Workspace(self.t.query)
         self.sums_workspace = Workspace(self.t.query.new_empty(0, dtype=self.accumulator))
         self.first = FirstLayer(self.t, self.block, self.workspace, window_elements=2 * self.tiling.elements)

@@ -13,6 +13,7 @@ from fredholm.evaluation.perceptron.sums import mlp_integral
 from fredholm.evaluation.perceptron.tiles import PerceptronInputs, choose_tiling
 from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import PairwiseMLP
+from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.perceptron.mlp import PairwiseForm
 
 
@@ -99,7 +100,7 @@ def integrate_pairwise(
 
 def _constant_part(bias: Tensor, inputs: PerceptronInputs, order: Tensor | None) -> Tensor:
     """b Σ_j ω_j m_ij u_j, over the keys a query may see: `(B, G, Nq or 1, d_out)`."""
-    accumulator = torch.promote_types(inputs.key.dtype, torch.float32)
+    accumulator = wide_dtype(inputs.key)
     values = inputs.key.to(accumulator) * inputs.weights.to(accumulator)[:, None, :, None]
     seen = None if inputs.seen is None else _permuted(inputs.seen, order, -1)[:, None, :, None]
     if inputs.pairs is not None:
