@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.domains import GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.perceptron.sums import mlp_integral
-from fredholm.evaluation.perceptron.tiles import PerceptronInputs, choose_tiling
+from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, choose_tiling
 from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import PairwiseMLP
 from fredholm.kernels.arithmetic import wide_dtype
@@ -43,19 +43,19 @@ class Tiled(Route[PairwiseMLP]):
         return integrate_pairwise(integral, in_tiles(self.tile_elements))
 
 
-PairIntegral = Callable[[PerceptronInputs, list[int], str], Tensor]
-"""From all tensors, the fields of `Block` and the activation: the integral `(B, G, Nq, d_out)`, constant part aside."""
+PairIntegral = Callable[[PerceptronInputs, Block, str], Tensor]
+"""From all tensors, where the grid lies, and the activation: the integral `(B, G, Nq, d_out)`, constant part aside."""
 
 
 def in_tiles(tile_elements: int | None) -> PairIntegral:
     """Tile after tile by torch's own operations; see `Tiled` for the size of a tile."""
 
-    def integral(inputs: PerceptronInputs, block: list[int], activation: str) -> Tensor:
+    def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
         elements = tile_elements or (1 << 20 if inputs.query.device.type == "cpu" else 1 << 26)
         batch, _, num_queries, dim = inputs.query.shape
         num_keys, width = inputs.key.shape[2], inputs.output_weight.shape[1]
         tiling = choose_tiling(batch, num_queries, num_keys, width, dim, elements)
-        return mlp_integral(inputs, block, activation, list(tiling)).out
+        return mlp_integral(inputs, block.numbers, activation, list(tiling)).out
 
     return integral
 
@@ -68,9 +68,9 @@ def integrate_pairwise(
     form, pairs = kernel.pairwise_form(domain, query_domain), domain.pair_weights
     dtype = integral.working_dtype
     folds = kernel.num_heads if kernel.head_shared else 1
-    block, order = [0, 0], None
+    block, order = Block(), None
     if blocks is not None:
-        block = [blocks[0].start, blocks[1].start, *blocks[1].shape]
+        block = Block(blocks[0].start, blocks[1].start, blocks[1].shape)
         order = _reversed_within(query_domain.num_points, blocks[0], u.device)
     if pairs is not None:
         pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, len(u), folds), order, -2)
