@@ -1,7 +1,7 @@
 """Low-rank kernels where every query has a sum of its own, of a few numbers a point. Legend: `features.py`."""
 
 import dataclasses
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from fredholm.evaluation.features.features import (
     by_head,
     by_point,
     chunk_elements,
-    chunks,
     feature_inputs,
     plain_features,
 )
@@ -28,6 +27,18 @@ from fredholm.evaluation.tiling import pair_refusals, ranges
 from fredholm.kernels import State
 from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.perceptron.factorised import LowRank
+
+
+class MapInputs(NamedTuple):
+    """What A_j v_j reads: `FeatureInputs`, v and A."""
+
+    lifted: Tensor
+    content: Tensor
+    position_weight: Tensor
+    content_weight: Tensor
+    bias: Tensor
+    value: Tensor  # v: (B, N, H, m), which may be more precise than the features
+    matrices: Tensor  # A_a: (G, w + 1, n, m), in the dtype of the features
 
 
 @final
@@ -98,7 +109,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         mass = torch.atleast_2d(kernel.measure(integral.domain)).to(torch.promote_types(dtype, torch.float32))
         value = u.unflatten(-1, (kernel.num_heads, -1)).to(mass.dtype) * mass[..., None, None]
         side, matrices = feature_inputs(own, own.key, u, lifted, dtype), form.key.transpose(1, 2).to(dtype)
-        read = self._mapped(side._replace(matrices=matrices, value=value), own.key.activation)
+        read = self._mapped(MapInputs(*side, value, matrices), own.key.activation)
         return read if form.constant is None else torch.cat([read, value], dim=-1), mass
 
     def _read(self, integral: Integral[LowRank], lifted: Tensor, mean: Tensor) -> Tensor:
@@ -107,15 +118,14 @@ class LowRankScan(StatefulRoute[LowRank]):
         own, form, query = integral.kernel.features, integral.kernel.low_rank_form(), integral.query
         rank, dtype = form.query.shape[1], integral.working_dtype
         side, matrices = feature_inputs(own, own.query, query, lifted, dtype), form.query.permute(0, 2, 3, 1).to(dtype)
-        inputs = side._replace(matrices=matrices, value=mean[..., :rank].contiguous())
-        out = self._mapped(inputs, own.query.activation)
+        out = self._mapped(MapInputs(*side, mean[..., :rank].contiguous(), matrices), own.query.activation)
         if form.constant is not None:
             with torch.autocast(query.device.type, enabled=False):
                 through = mean[..., rank:].transpose(1, 2) @ form.constant.mT.to(mean.dtype)
                 out = out + through.transpose(1, 2)
         return out.to(dtype).flatten(2)
 
-    def _mapped(self, inputs: FeatureInputs, activation: str) -> Tensor:
+    def _mapped(self, inputs: MapInputs, activation: str) -> Tensor:
         return feature_maps(inputs, activation, self.chunk_elements or chunk_elements(inputs.content)).out
 
 
@@ -149,13 +159,10 @@ class Maps:
         elements: entries of A_j in a chunk, or of p where that has more.
     """
 
-    def __init__(self, inputs: FeatureInputs, activation: str, elements: int) -> None:
-        assert inputs.matrices is not None
-        assert inputs.value is not None
+    def __init__(self, inputs: MapInputs, activation: str, elements: int) -> None:
         self.matrices, self.value = inputs.matrices, inputs.value
-        self.features = Features(inputs, activation)
-        own, size = self.features, self.matrices.shape[2] * self.matrices.shape[3]
-        self.chunks = chunks(own.batch, own.num_points, own.heads * max(own.width, size), elements)
+        self.features = Features(FeatureInputs(*inputs[:5]), activation)
+        self.chunks = self.features.chunks(elements, self.matrices.shape[2] * self.matrices.shape[3])
         self.dtype = wide_dtype(self.value)
 
     def forward(self) -> Tensor:
@@ -201,23 +208,19 @@ class Maps:
         return a.view(*h.shape[:3], *self.matrices.shape[2:])
 
 
-def _forward(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+def _forward(inputs: MapInputs, activation: str, elements: int) -> FeatureOutputs:
     return FeatureOutputs(Maps(inputs, activation, elements).forward())
 
 
-def _like(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
-    assert inputs.matrices is not None
-    assert inputs.value is not None
+def _like(inputs: MapInputs, activation: str, elements: int) -> FeatureOutputs:
     shape = *inputs.content.shape[:3], inputs.matrices.shape[2]
     return FeatureOutputs(inputs.value.new_empty(shape, dtype=wide_dtype(inputs.value)))
 
 
-def _plain(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+def _plain(inputs: MapInputs, activation: str, elements: int) -> FeatureOutputs:
     """With the matrices of all points at one time."""
-    assert inputs.matrices is not None
-    assert inputs.value is not None
     by_kernel, dtype = (len(inputs.matrices), -1), wide_dtype(inputs.value)
-    h = plain_features(inputs, activation).to(dtype).unflatten(2, by_kernel)
+    h = plain_features(FeatureInputs(*inputs[:5]), activation).to(dtype).unflatten(2, by_kernel)
     each = torch.einsum("bngkw,gwij->bngkij", h, inputs.matrices.to(dtype))
     value = inputs.value.to(dtype).unflatten(2, by_kernel)
     return FeatureOutputs(torch.einsum("bngkij,bngkj->bngki", each, value).flatten(2, 3))
@@ -225,7 +228,7 @@ def _plain(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutp
 
 feature_maps = Operator(
     "feature_maps",
-    FeatureInputs,
+    MapInputs,
     FeatureOutputs,
     _forward,
     _like,
