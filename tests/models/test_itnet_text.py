@@ -74,7 +74,7 @@ def with_gradients(model: nn.Module, out: Tensor) -> Iterator[Tensor]:
 
 def same(one: Iterator[Tensor], other: Iterator[Tensor]) -> None:
     for a, b in zip(one, other, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9 * max(1.0, float(b.abs().max())))
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9 * max(1.0, float(b.detach().abs().max())))
 
 
 @pytest.mark.parametrize("name", BY_KIND)
