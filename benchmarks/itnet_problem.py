@@ -4,7 +4,7 @@ import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -139,14 +139,14 @@ class ModelProblem(Instance):
             )
         images = encoders.Image.Config(image_size=(c.image_size, c.image_size), patch_size=c.patch_size)
         variant = next(variant for variant in variants(c) if variant.name == name)
+        sizes: dict[str, Any] = {"width": c.kernel_width, "num_frequencies": c.num_frequencies, "epsilon": 1.0}
+        low_rank = None if variant.rank is None else models.LowRankConfig(rank=variant.rank, **sizes)
+        kernel = models.MLPConfig(**sizes) if low_rank is None else low_rank
         stack = models.ITNet.Config(
-            rank=variant.rank,
             embed_dim=c.embed_dim,
             depth=c.depth,
             num_heads=c.num_heads,
-            kernel_width=c.kernel_width,
-            num_frequencies=c.num_frequencies,
-            epsilon=1.0,
+            kernel=kernel,
             dropout=0.0,
             drop_path=0.0,
         )

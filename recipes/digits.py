@@ -6,7 +6,7 @@ Time:      122 seconds for the three seeds
 Score:     98.70 % mean test accuracy (99.17, 98.61, 98.33)
 """
 
-from fredholm.models.itnet import ITNet
+from fredholm.models import ITNet, MLPConfig
 from fredholm.tasks import ImageClassification
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
@@ -23,10 +23,7 @@ def digits() -> Run.Config:
                 embed_dim=32,
                 depth=2,
                 num_heads=2,
-                kernel_width=16,
-                num_frequencies=32,
-                sigma=2.0,
-                epsilon=1.0,
+                kernel=MLPConfig(width=16, num_frequencies=32, sigma=2.0, epsilon=1.0),
                 dropout=0.0,
                 drop_path=0.0,
                 pool="mean",

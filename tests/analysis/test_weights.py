@@ -143,7 +143,7 @@ def test_compiled_models_are_refused() -> None:
 
 
 def test_a_vision_model_gives_maps_over_its_patches() -> None:
-    config = models.ITNet.Config(embed_dim=8, depth=1, num_heads=2, num_frequencies=2)
+    config = models.ITNet.Config(embed_dim=8, depth=1, num_heads=2)
     image = encoders.Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2)
     net = models.ITNet(encoders.Image(image, 8), 3, config).eval()
     net.blocks[0].operator = fredholm.IntegralOperator(Attention(8, 2))  # pyright: ignore[reportAttributeAccessIssue]

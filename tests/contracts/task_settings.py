@@ -14,9 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from fredholm.kernels import KernelInputs
+from fredholm.models import ITNet, MLPConfig
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.gpt2 import GPT2
-from fredholm.models.itnet import ITNet
 from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks import FieldLearning, ImageClassification, LanguageModelling, SeriesClassification, Task
 from fredholm.tasks.augmentation import Augmentation
@@ -94,7 +94,8 @@ def _images(folder: Path) -> Subject:
                 Image.fromarray(pixels[label, index]).save(path / f"{index}.png")
     own, labels = folder / "own.npz", np.array([0, 1] * 5)
     np.savez(own, x_train=pixels[0, :10], y_train=labels, x_test=pixels[1, :10], y_test=labels)
-    model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel_width=3, num_frequencies=2, sigma=1.0)
+    kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
+    model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=kernel)
     return Subject(
         ImageClassification.Config,
         {
@@ -109,7 +110,7 @@ def _images(folder: Path) -> Subject:
         | {
             "model": (
                 dataclasses.replace(model, depth=2),
-                dataclasses.replace(model, inputs=KernelInputs(product=False)),
+                dataclasses.replace(model, kernel=dataclasses.replace(kernel, inputs=KernelInputs(product=False))),
             )
         }
         | {"augmentation": (Augmentation.Config(label_smoothing=0.1),)},

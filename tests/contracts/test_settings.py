@@ -60,6 +60,22 @@ def kernel(built: kernels.Kernel) -> Iterator[object]:
         yield from state
 
 
+def kernel_of(config: models.KernelConfig) -> Iterator[object]:
+    """The kernel that it builds, causal and not, or why there is none."""
+    for is_causal in (False, True):
+        torch.manual_seed(3)
+        try:
+            built = config.build(4, 2, 1, is_causal=is_causal)
+            yield [tuple(parameter.shape) for parameter in built.parameters()]
+            yield from kernel(built)
+        except ValueError as error:
+            yield str(error)
+
+
+def tokens(built: models.ITNetLanguageModel | models.ITNetMaskedModel) -> Iterator[object]:
+    yield built(torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 5]]))
+
+
 def perceptron(built: kernels.MLP) -> Iterator[object]:
     """Its integral too, since what it is integrated against is no part of κ."""
     yield from kernel(built)
@@ -156,7 +172,8 @@ def series_encoder(built: encoders.Series) -> Iterator[object]:
 
 
 def text_encoder(built: encoders.Text) -> Iterator[object]:
-    yield built(torch.arange(4)[None])[0]
+    u, domain = built(torch.arange(5)[None])
+    yield from (u, domain.pos, domain.mask, built.has_class_token)
 
 
 def on_signal(built: Any) -> Iterator[object]:
@@ -565,8 +582,10 @@ ENCODERS = [
     Subject(
         encoders.Text,
         {"vocab_size": 5, "embed_dim": 3},
-        {"vocab_size": (6,), "embed_dim": (2,), "std": (1.0,)},
+        {"vocab_size": (6,), "embed_dim": (2,), "std": (1.0,), "context": (8,), "num_frequencies": (2,)}
+        | {"sigma": (2.0,), "pad": (3,), "separator": (1,), "has_class_token": SWITCH},
         text_encoder,
+        modes={"positions": {"context": 5, "num_frequencies": 3}},
     ),
 ]
 
@@ -708,23 +727,82 @@ VISION: dict[str, tuple[Any, ...]] = {
     "drop_path": (0.5,),
     "pool": ("cls", "mean"),
 }
+SMALL_MLP = models.MLPConfig(width=3, num_frequencies=2, sigma=1.0)
+SOME_PERCEPTRON: dict[str, Any] = {"width": 3, "num_frequencies": 2, "sigma": 1.0, "epsilon": 1.0}
+OTHER_PERCEPTRON: dict[str, tuple[Any, ...]] = {
+    name: PERCEPTRONS[name] for name in ("width", "activation", "num_frequencies", "sigma", "head_shared", "epsilon")
+}
+OF_PAIRS = tuple(off(KernelInputs, field.name) for field in dataclasses.fields(KernelInputs))
+KERNEL_CONFIGS = [
+    Subject(
+        models.MLPConfig,
+        SOME_PERCEPTRON,
+        OTHER_PERCEPTRON | {"depth": (3,), "inputs": OF_PAIRS},
+        kernel_of,
+        modes={"raw coordinates": RAW, "no positions": NOWHERE},
+    ),
+    Subject(
+        models.LowRankConfig,
+        SOME_PERCEPTRON | {"rank": 2},
+        OTHER_PERCEPTRON | {"rank": (3,), "inputs": OF_POINTS},
+        kernel_of,
+    ),
+    Subject(models.SeparableConfig, SOME_PERCEPTRON, OTHER_PERCEPTRON | {"inputs": OF_POINTS}, kernel_of),
+    Subject(models.AttentionConfig, {}, {"num_kv_heads": (1,)}, kernel_of),
+    Subject(models.LinearAttentionConfig, {}, {"num_kv_heads": (1,)}, kernel_of),
+    Subject(models.YatConfig, {}, {"epsilon": (1.0,), "learn_epsilon": SWITCH, "score_gain": (1.0,)}, kernel_of),
+    Subject(
+        models.InfiniteConfig,
+        {},
+        {"kind": ("factorised", "linear"), "gamma": (0.3,), "learn_gamma": SWITCH},
+        kernel_of,
+    ),
+    Subject(models.ConvolutionConfig, {}, {"kernel_size": (5,), "depthwise": SWITCH}, kernel_of),
+    Subject(
+        models.ContinuousConvolutionConfig,
+        {},
+        {"width": (8,), "omega_0": (10.0,), "horizon": (0.5,), "depthwise": SWITCH},
+        kernel_of,
+    ),
+    Subject(models.RecurrenceConfig, {}, {"kind": ("lstm", "gru"), "state_dim": (3,)}, kernel_of),
+    Subject(
+        models.SumConfig,
+        {"first": SMALL_MLP},
+        {"first": (models.AttentionConfig(),), "second": (models.LinearAttentionConfig(),)},
+        kernel_of,
+    ),
+]
+TOKEN_STACK = models.ITNet.Config(embed_dim=4, depth=1, num_heads=2, kernel=models.LowRankConfig(rank=2), dropout=0.0)
+OTHER_TOKEN_STACK: dict[str, tuple[Any, ...]] = {
+    "stack": (dataclasses.replace(TOKEN_STACK, depth=2),),
+    "position_frequencies": (3,),
+    "position_sigma": (2.0,),
+}
 SOME_STACK = models.ContinuousStack.Config(embed_dim=3, depth=1, kernel_width=3, pool="none")
 MODELS = [
     Subject(
         models.ITNet.Config,
-        {"embed_dim": 4, "depth": 2, "num_heads": 2, "kernel_width": 3, "num_frequencies": 2, "sigma": 1.0}
-        | {"dropout": 0.0, "drop_path": 0.0},
-        VISION
-        | {"kernel_width": (4,), "kernel_depth": (3,), "num_frequencies": (3,), "sigma": (2.0,), "head_shared": SWITCH}
-        | {"activation": ("gelu_tanh", "relu"), "rank": (2, None), "num_samples": (2,), "epsilon": (0.5,)}
-        | {"inputs": tuple(off(KernelInputs, field.name) for field in dataclasses.fields(KernelInputs))},
+        {"embed_dim": 4, "depth": 2, "num_heads": 2, "kernel": SMALL_MLP, "dropout": 0.0, "drop_path": 0.0},
+        VISION | {"kernel": (models.LowRankConfig(rank=2), models.AttentionConfig()), "num_samples": (2,)},
         on_image,
         make=itnet,
-        modes={
-            "low rank": {"rank": 3},
-            "raw coordinates": RAW,
-            "no positions": NOWHERE,
-        },
+    ),
+    *KERNEL_CONFIGS,
+    Subject(
+        models.ITNetLanguageModel.Config,
+        {"stack": TOKEN_STACK},
+        OTHER_TOKEN_STACK,
+        tokens,
+        make=lambda **settings: models.ITNetLanguageModel.Config(**settings).build(7, 8).eval(),
+        modes={"no positions": {"position_frequencies": 0, "position_sigma": 10.0}},
+    ),
+    Subject(
+        models.ITNetMaskedModel.Config,
+        {"stack": TOKEN_STACK},
+        OTHER_TOKEN_STACK,
+        tokens,
+        make=lambda **settings: models.ITNetMaskedModel.Config(**settings).build(7, 8, pad=0, separator=1).eval(),
+        modes={"no positions": {"position_frequencies": 0, "position_sigma": 10.0}},
     ),
     Subject(
         models.InfViT.Config,
@@ -827,6 +905,8 @@ NO_SETTINGS = {
     "models.FieldOperator": "takes a field, a frame and its Config",
     "models.GPT2": "takes the size of a text and its Config",
     "models.ITNet": "takes an encoder and its Config",
+    "models.ITNetLanguageModel": "takes the size of a text and its Config",
+    "models.ITNetMaskedModel": "takes the size of a text and its Config",
     "models.InfViT": "takes an encoder and its Config",
 }
 """Public classes that are not walked over, and why."""

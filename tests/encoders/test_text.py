@@ -23,7 +23,7 @@ def test_every_token_has_its_vector_on_a_sequence() -> None:
 
 @pytest.mark.parametrize("std", [0.02, 0.5])
 def test_vectors_start_normal(std: float) -> None:
-    assert Text(500, 40, std).weight.std().item() == pytest.approx(std, rel=0.03)
+    assert Text(500, 40, std=std).weight.std().item() == pytest.approx(std, rel=0.03)
 
 
 def test_no_tokens() -> None:
@@ -37,7 +37,7 @@ def test_bad_input() -> None:
         Text(0, 3)
     with refused(ValueError, "embed_dim must be at least 1", "got 0"):
         Text(3, 0)
-    with refused(ValueError, "std must be above 0", "got 0.0"):
-        Text(3, 3, 0.0)
+    with refused(ValueError, "std must be positive", "got 0.0"):
+        Text(3, 3, std=0.0)
     with refused(ValueError, "int64 tokens of shape (batch, length)", "(2, 3), torch.float32"):
         Text(3, 3)(torch.zeros(2, 3))

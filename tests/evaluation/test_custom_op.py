@@ -11,7 +11,7 @@ from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.features.features import FeatureInputs
+from fredholm.evaluation.features.feature_sum import SumInputs
 from fredholm.evaluation.perceptron.tiles import PerceptronInputs
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
@@ -240,7 +240,7 @@ def test_a_fused_operator_refuses_tangents_before_it_looks_for_a_gpu(operator, i
 
 def test_a_fused_operator_with_a_plain_form_needs_no_gpu_for_tangents() -> None:
     shapes = [(1, 4, 3), (2, 4, 2, 2), (2, 3, 3), (2, 3, 2), (2, 3), (2, 4, 2, 2), (1, 4)]
-    inputs = FeatureInputs(*(torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes))
+    inputs = SumInputs(*(torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes))
     found = jvp(lambda v: feature_sums_triton(inputs._replace(value=v), "gelu").out, (inputs.value,), (inputs.value,))
     torch.testing.assert_close(found[1], found[0])  # it is linear in v
 

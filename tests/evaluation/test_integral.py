@@ -8,7 +8,19 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import AUTO, ROUTES, Auto, Dense, Evaluation, Integral, StepLoop, TermByTerm, Tiled
+from fredholm.evaluation import (
+    AUTO,
+    ROUTES,
+    Auto,
+    Dense,
+    Evaluation,
+    FeatureSum,
+    Integral,
+    StepLoop,
+    TermByTerm,
+    Tiled,
+    TritonFeatureSum,
+)
 from fredholm.kernels import (
     MLP,
     Attention,
@@ -125,7 +137,7 @@ def test_the_plainest_route_says_first_what_it_lacks() -> None:
     u = torch.empty(1, 1, 1).expand(1, 40_000, 4)
     weighed = Grid(200, 200).weigh_pairs(torch.ones(1, 40_000, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"\(Dense: κ would need .*; FeatureSum: .*; TritonFeatureSum: ") as caught:
-        AUTO.choose(Integral(SeparableMLP(4, pos_dim=2), u, weighed))
+        Auto((TritonFeatureSum(), FeatureSum(), Dense())).choose(Integral(SeparableMLP(4, pos_dim=2), u, weighed))
     assert "\n" not in str(caught.value)
 
 

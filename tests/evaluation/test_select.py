@@ -3,7 +3,7 @@ import torch
 
 from fredholm.domains import Grid, Points, Sequence, Union
 from fredholm.evaluation import AUTO, Dense, Integral, TermByTerm, Tiled, Toeplitz
-from fredholm.kernels import MLP, KernelInputs, SeparableMLP
+from fredholm.kernels import MLP, KernelInputs
 from fredholm.kernels.kernel import Kernel
 
 
@@ -57,13 +57,6 @@ def test_refuses_when_no_route_fits_and_says_why():
     u = torch.empty(1, 40_000, 4, device="meta")
     with pytest.raises(ValueError, match=r"no route can integrate Mean on .*Dense: κ would need 95\.4 GiB"):
         AUTO.choose(Integral(Mean(4), u, Grid(200, 200)))
-
-
-def test_the_reason_that_does_not_hang_on_the_machine_comes_first():
-    u, weighed = torch.empty(1, 1, 1).expand(1, 40_000, 4), Grid(200, 200).weigh_pairs(torch.ones(1, 40_000) > 0)
-    told = r"no route can integrate SeparableMLP on [^;]*\(Dense: κ would need .*TritonFeatureSum: "
-    with pytest.raises(ValueError, match=told):
-        AUTO.choose(Integral(SeparableMLP(4, pos_dim=2), u, weighed))
 
 
 def test_tells_only_of_routes_that_are_made_for_the_kernel():

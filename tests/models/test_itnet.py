@@ -9,11 +9,13 @@ from torch import Tensor, nn
 from fredholm import encoders, kernels
 from fredholm.domains import Domain, Grid, Points, Union
 from fredholm.evaluation import Dense, Tiled, Toeplitz
-from fredholm.models.itnet import ITNet
+from fredholm.models import ITNet, LowRankConfig, MLPConfig
 from fredholm.operators import collect_auxiliary_losses
 from tests.refusals import refused
 
-SMALL = {"embed_dim": 8, "depth": 2, "num_heads": 2, "kernel_width": 5, "num_frequencies": 3, "sigma": 1.0}
+KERNEL = MLPConfig(width=5, num_frequencies=3, sigma=1.0)
+LOW_RANK = LowRankConfig(rank=3, width=5, num_frequencies=3, sigma=1.0)
+SMALL = {"embed_dim": 8, "depth": 2, "num_heads": 2, "kernel": KERNEL}
 
 
 def model(image_size: tuple[int, int] = (4, 6), num_outputs: int = 3, **settings: Any) -> ITNet:
@@ -59,7 +61,7 @@ def test_is_its_formula(pool: str, image_size: tuple[int, int], patches: int) ->
 
 def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
     x = images()
-    low = model(rank=3)
+    low = model(kernel=LOW_RANK)
     assert sum(isinstance(module, kernels.LowRankMLP) for module in low.modules()) == len(low.blocks)
     low(x).sum().backward()
     sampled = model(num_samples=2)
@@ -70,22 +72,8 @@ def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
     with collect_auxiliary_losses() as losses:
         sampled.train()(x)
     assert len(losses) == len(sampled.blocks)
-    both = model(rank=3, num_samples=2)
+    both = model(kernel=LOW_RANK, num_samples=2)
     both(x)
-
-
-def test_low_rank_kernels_read_the_inputs_of_one_point_and_refuse_the_others() -> None:
-    inputs = kernels.KernelInputs(query_position=False, key_content=False)
-    kernel = next(part for part in model(rank=3, inputs=inputs).modules() if isinstance(part, kernels.LowRankMLP))
-    assert not kernel.features.query.reads_position
-    assert not kernel.features.key.reads_content
-    assert kernel.features.key.reads_position
-    assert kernel.features.query.reads_content
-    with refused(ValueError, "models.ITNet: kernel_depth=3 has no effect with rank=3; leave it at 2, or take"):
-        model(rank=3, kernel_depth=3)
-    for name in ("relative_position", "distance", "product"):
-        with refused(ValueError, f"models.ITNet: inputs: {name}=False has no effect with rank=3; leave it at True"):
-            model(rank=3, inputs=kernels.KernelInputs(**{name: False}))
 
 
 def test_pooling_weighs_by_the_measure() -> None:
@@ -109,7 +97,9 @@ def test_pooling_weighs_by_the_measure() -> None:
     torch.testing.assert_close(out, net.head(0.7 * seen[0][:, 0] + 0.3 * seen[0][:, 1]))
 
 
-@pytest.mark.parametrize("settings", [{}, {"pool": "mean", "kernel_depth": 3, "head_shared": True}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"pool": "mean", "kernel": dataclasses.replace(KERNEL, depth=3, head_shared=True)}]
+)
 def test_every_parameter_receives_a_gradient(settings: dict[str, Any]) -> None:
     net = model(**settings, dropout=0.0, drop_path=0.0)
     nn.functional.cross_entropy(net(images(4)), torch.tensor([0, 1, 2, 0])).backward()
@@ -189,16 +179,10 @@ def test_the_kernels_output_biases_are_exempt_from_decay() -> None:
 
 def test_the_configuration_reaches_the_kernels() -> None:
     inputs = kernels.KernelInputs(distance=False, product=False)
-    net = model(
-        kernel_depth=3,
-        head_shared=True,
-        activation="relu",
-        inputs=inputs,
-        epsilon=0.0,
-        expansion=3,
-        num_frequencies=0,
-        sigma=10.0,
+    kernel = MLPConfig(
+        width=5, depth=3, head_shared=True, activation="relu", inputs=inputs, epsilon=0.0, num_frequencies=0
     )
+    net = model(kernel=kernel, expansion=3)
     for block in net.blocks:
         kernel = block.operator.kernel  # pyright: ignore[reportAttributeAccessIssue]
         assert isinstance(kernel, kernels.MLP)
@@ -212,7 +196,11 @@ def test_the_configuration_reaches_the_kernels() -> None:
         assert not kernel.is_causal
         assert not kernel.output_weight.any()
         assert block.feed_forward.expand.out_features == 24  # pyright: ignore[reportAttributeAccessIssue]
-    wide = [b for name, b in model(num_frequencies=500, sigma=7.0).named_buffers() if name.startswith("blocks")]
+    wide = [
+        b
+        for name, b in model(kernel=MLPConfig(num_frequencies=500, sigma=7.0)).named_buffers()
+        if name.startswith("blocks")
+    ]
     assert [b.std().item() for b in wide] == pytest.approx([7.0] * 2, rel=0.1)
 
 
@@ -231,7 +219,7 @@ def test_a_class_token_leaves_the_grid_its_fast_route(monkeypatch: pytest.Monkey
 
 
 def test_any_encoder() -> None:
-    config = dataclasses.replace(ITNet.Config.point_cloud(), kernel_width=4, embed_dim=16, depth=2, num_frequencies=2)
+    config = dataclasses.replace(ITNet.Config.point_cloud(), kernel=KERNEL, embed_dim=16, depth=2)
     net, clouds = ITNet(CloudEncoder(16), 5, config).eval(), torch.randn(3, 7, 3)
     out = net(clouds)
     assert out.shape == (3, 5)
@@ -264,7 +252,7 @@ def test_one_graph() -> None:
 
 
 def test_golden_parameter_shapes() -> None:
-    net = model(depth=1, kernel_depth=3)
+    net = model(depth=1, kernel=dataclasses.replace(KERNEL, depth=3))
     shapes = {name: tuple(p.shape) for name, p in net.named_parameters() if not name.startswith("encoder")}
     block = {
         "operator_norm.weight": (8,),
@@ -292,11 +280,12 @@ def test_golden_parameter_shapes() -> None:
 
 def counted(config: ITNet.Config) -> int:
     """Parameters of the stack without its encoder, from the layers as the paper lists them."""
-    d, heads, w, lifted = config.embed_dim, config.num_heads, config.kernel_width, 2 * config.num_frequencies
+    assert isinstance(config.kernel, MLPConfig)
+    d, heads, w, lifted = config.embed_dim, config.num_heads, config.kernel.width, 2 * config.kernel.num_frequencies
     per_head = d // heads
     inputs = 3 * lifted + 1 + 3 * per_head
     kernel = (w * inputs + w) + (w * per_head**2 + per_head**2)
-    kernels_ = kernel * (1 if config.head_shared else heads)
+    kernels_ = kernel * (1 if config.kernel.head_shared else heads)
     operator = kernels_ + d * d + d * d + d
     feed_forward = (4 * d * d + 4 * d) + (4 * d * d + d)
     norm = 2 * d
@@ -310,7 +299,7 @@ def counted(config: ITNet.Config) -> int:
         (ITNet.Config.base(), 159_662_824),
         (ITNet.Config.large(), 486_209_512),
         (ITNet.Config.point_cloud(), 5_902_440),
-        (dataclasses.replace(ITNet.Config.base(), head_shared=True), 80_150_248),
+        (dataclasses.replace(ITNet.Config.base(), kernel=MLPConfig(head_shared=True)), 80_150_248),
     ],
     ids=["small", "base", "large", "point cloud", "base, head-shared"],
 )
@@ -334,9 +323,11 @@ def test_the_configurations_are_the_papers() -> None:
     assert sizes(ITNet.Config.large()) == (24, 1024, 16, 0.1, 0.3)
     assert sizes(ITNet.Config.point_cloud()) == (6, 128, 4, 0.0, 0.1)
     for config in (ITNet.Config.small(), ITNet.Config.base(), ITNet.Config.large(), ITNet.Config.point_cloud()):
-        assert (config.kernel_width, config.kernel_depth, config.num_frequencies, config.sigma) == (128, 2, 64, 10.0)
-        assert (config.activation, config.pool, config.expansion, config.epsilon) == ("gelu", "cls", 4, 1e-3)
-        assert config.inputs == kernels.KernelInputs()
+        kernel = config.kernel
+        assert isinstance(kernel, MLPConfig)
+        assert (kernel.width, kernel.depth, kernel.num_frequencies, kernel.sigma) == (128, 2, 64, 10.0)
+        assert (kernel.activation, config.pool, config.expansion, kernel.epsilon) == ("gelu", "cls", 4, 1e-3)
+        assert kernel.inputs == kernels.KernelInputs()
     assert ITNet.Config() == ITNet.Config.small()
 
 
@@ -346,10 +337,6 @@ def test_the_configurations_are_the_papers() -> None:
         ({"depth": 0}, ["depth must be at least 1", "got 0"]),
         ({"pool": "max"}, ["pool is 'cls' or 'mean'", "got 'max'"]),
         ({"num_heads": 3}, ["num_heads must divide embed_dim", "3 heads for 8 channels"]),
-        ({"kernel_depth": 1}, ["depth", "at least 2", "got 1"]),
-        ({"kernel_width": 0}, ["width must be at least 1", "got 0"]),
-        ({"num_frequencies": -1}, ["num_frequencies must be >= 0", "got -1"]),
-        ({"activation": "swish"}, ["'gelu', 'gelu_tanh' or 'relu'", "got 'swish'"]),
         ({"expansion": 0}, ["expansion must be at least 1", "got 0"]),
         ({"dropout": 1.0}, ["dropout must be in [0, 1)", "got 1.0"]),
         ({"dropout": -0.1}, ["dropout must be in [0, 1)", "got -0.1"]),

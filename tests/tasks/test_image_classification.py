@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from PIL import Image as Picture
 from torch import Tensor, nn
 
+from fredholm.models import ITNet, MLPConfig
 from fredholm.models.infvit import InfViT
-from fredholm.models.itnet import ITNet
 from fredholm.tasks import ImageClassification, Task
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.image_classification import measure
 from fredholm.tasks.images import InMemoryImages, open_images
 from fredholm.training.config_json import from_json, to_json
 
-SMALL = ITNet.Config(embed_dim=8, depth=1, num_heads=2, kernel_width=4, num_frequencies=2, sigma=1.0)
+SMALL = ITNet.Config(embed_dim=8, depth=1, num_heads=2, kernel=MLPConfig(width=4, num_frequencies=2, sigma=1.0))
 CONFIG = ImageClassification.Config(data="digits", patch_size=4, model=SMALL)
 
 

@@ -14,8 +14,11 @@ def names(model: nn.Module) -> tuple[set[str], set[str]]:
     return {name for name, _ in decayed["params"]}, {name for name, _ in exempt["params"]}
 
 
+KERNEL = models.MLPConfig(width=4, num_frequencies=2)
+
+
 def itnet(**settings: Any) -> models.ITNet:
-    config = models.ITNet.Config(embed_dim=8, depth=2, num_heads=2, kernel_width=4, num_frequencies=2, **settings)
+    config = models.ITNet.Config(embed_dim=8, depth=2, num_heads=2, kernel=KERNEL, **settings)
     image = encoders.Image.Config(image_size=(4, 4), patch_size=2, channels=1, num_frequencies=2)
     return models.ITNet(encoders.Image(image, 8), 3, config)
 

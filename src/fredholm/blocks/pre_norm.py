@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.stochastic_depth import StochasticDepth
 from fredholm.domains import Domain
+from fredholm.kernels import State
 from fredholm.operators import IntegralOperator
 
 
@@ -48,6 +49,13 @@ class PreNormBlock(nn.Module):
 
     def forward(self, u: Tensor, domain: Domain, key_padding_mask: Tensor | None = None) -> Tensor:
         """`(B, N, embed_dim)` on `domain` to the same shape; `key_padding_mask` as in `IntegralOperator`."""
-        integral = self.operator(self.operator_norm(u), domain, key_padding_mask=key_padding_mask)
+        return self._join(u, self.operator(self.operator_norm(u), domain, key_padding_mask=key_padding_mask))
+
+    def scan(self, u: Tensor, domain: Domain, state: State) -> tuple[Tensor, State]:
+        """The next points `(B, N, embed_dim)` of a sequence, and the operator's state after them."""
+        integral, state = self.operator.scan(self.operator_norm(u), domain, state=state)
+        return self._join(u, integral), state
+
+    def _join(self, u: Tensor, integral: Tensor) -> Tensor:
         z = u + self.drop_path(self.dropout(integral))
         return z + self.drop_path(self.feed_forward(self.feed_forward_norm(z)))

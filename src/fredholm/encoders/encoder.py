@@ -13,10 +13,12 @@ class Encoder(nn.Module, abc.ABC):
     Attributes:
         embed_dim: channels of the signal.
         pos_dim: coordinates of the domain's positions.
+        has_class_token: whether the first point is a class token of its own, for a model to read its output from.
     """
 
     embed_dim: int
     pos_dim: int
+    has_class_token: bool = False
 
     @abc.abstractmethod
     def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:

@@ -1,15 +1,28 @@
-"""What every room that works in tiles needs: runs of indices, and memory that tiles share."""
+"""What every room that works in tiles needs: runs of indices, memory that tiles share, and who may weigh pairs."""
 
 from collections.abc import Iterator
-from typing import final
+from typing import Any, final
 
 from torch import Tensor
+
+from fredholm.evaluation.evaluation import Integral
 
 
 def ranges(total: int, step: int) -> Iterator[slice]:
     """Runs of at most `step` that cover `total`."""
     for first in range(0, total, step):
         yield slice(first, min(first + step, total))
+
+
+def pair_refusals(integral: Integral[Any]) -> list[str]:
+    """Why pair weights do not fit the heads of a kernel that has `num_heads`; empty where they do, or where none are.
+
+    `Dense` also takes what weighs shares of the channels that are no heads.
+    """
+    bias, heads = integral.domain.pair_bias, integral.kernel.num_heads
+    if bias is None or bias.shape[1] in (1, heads):
+        return []
+    return [f"pairs are weighed for {bias.shape[1]} heads, and the kernel has {heads}"]
 
 
 @final

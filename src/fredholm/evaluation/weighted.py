@@ -6,9 +6,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Points, order_times
+from fredholm.domains import Points, order_times, past_mass
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import recomputed
+from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import ValueMixing
 
 
@@ -29,10 +30,10 @@ class Weighted(Route[ValueMixing]):
     tile_elements: int | None = None
 
     def refusals(self, integral: Integral[ValueMixing]) -> list[str]:
-        """Refuses kernels whose rows are not made one by one; see `Route.refusals`."""
+        """Refuses kernels whose rows are not made one by one, and pair weights for other heads than the kernel's."""
         if integral.kernel.holds_pair_weights:
             return ["κ is a sum over chains of pairs, of which no row is made alone"]
-        return []
+        return pair_refusals(integral)
 
     def compute(self, integral: Integral[ValueMixing]) -> Tensor:
         """See `Route.compute`."""
@@ -53,7 +54,8 @@ class Weighted(Route[ValueMixing]):
         ordered = all(d.times is not None or d.has_index_order for d in (domain, asked))
         at, times = order_times(asked, domain) if ordered or integral.kernel.is_causal else (None, None)
         pos = (asked.pos if asked.pos.ndim == 3 else asked.pos[None])[:, rows]
-        asked = Points.derived(asked, pos, pos.new_ones(pos.shape[:2]), None if at is None else at[:, rows])
+        past = past_mass(asked, domain)[:, rows] if integral.kernel.averages_past else None
+        asked = Points.derived(asked, pos, pos.new_ones(pos.shape[:2]), None if at is None else at[:, rows], past)
         domain = domain.as_met_by(rows, times)
         coefficients = integral.kernel.coefficients(integral.u, domain, integral.query[:, rows], asked)
         return (coefficients @ value.to(coefficients.dtype)).transpose(1, 2).flatten(2)

@@ -8,23 +8,55 @@ from fredholm.models.gpt2 import GPT2
 from fredholm.models.in_context_regressor import InContextRegressor
 from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
-from fredholm.models.language_model import LanguageModel, LanguageState
+from fredholm.models.itnet_text import ITNetLanguageModel, ITNetMaskedModel
+from fredholm.models.kernel_configs import (
+    KERNELS,
+    AttentionConfig,
+    ContinuousConvolutionConfig,
+    ConvolutionConfig,
+    InfiniteConfig,
+    KernelConfig,
+    LinearAttentionConfig,
+    LowRankConfig,
+    MLPConfig,
+    RecurrenceConfig,
+    SeparableConfig,
+    SumConfig,
+    YatConfig,
+)
+from fredholm.models.language_model import LanguageModel, LanguageState, MaskedModel
 from fredholm.models.neural_field import FieldOperator
 from fredholm.models.signal_model import SignalModel
 
 __all__ = [
     "CKCNN",
     "GPT2",
+    "KERNELS",
     "Aether",
+    "AttentionConfig",
     "CKCNNText",
+    "ContinuousConvolutionConfig",
     "ContinuousStack",
+    "ConvolutionConfig",
     "FieldOperator",
     "ITNet",
+    "ITNetLanguageModel",
+    "ITNetMaskedModel",
     "InContextRegressor",
     "InfViT",
+    "InfiniteConfig",
+    "KernelConfig",
     "LanguageModel",
     "LanguageState",
+    "LinearAttentionConfig",
+    "LowRankConfig",
+    "MLPConfig",
+    "MaskedModel",
+    "RecurrenceConfig",
     "Sampling",
+    "SeparableConfig",
     "SignalModel",
+    "SumConfig",
+    "YatConfig",
     "generate",
 ]

@@ -1,18 +1,17 @@
-"""ITNet: a stack of pre-norm blocks whose operators have perceptron kernels."""
+"""ITNet: a stack of pre-norm blocks round integral operators, whatever their kernel."""
 
 import dataclasses
-import functools
 import math
 from typing import Literal, Self, final
 
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_rate, refuse_idle
+from fredholm._settings import check_count, check_rate
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.encoders.encoder import Encoder
-from fredholm.kernels import MLP, Kernel, KernelInputs, LowRankMLP, PointInputs
-from fredholm.kernels.perceptron.mlp import Activation, check_frequencies
+from fredholm.kernels import Kernel, MultiHead
+from fredholm.models.kernel_configs import KernelConfig, MLPConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
 from fredholm.quadrature.monte_carlo import MonteCarlo
@@ -41,26 +40,11 @@ class ITNet(SignalModel):
         depth: int = 12
         """Number of blocks L."""
         num_heads: int = 6
-        kernel_width: int = 128
-        """Hidden units of each kernel's perceptron."""
-        kernel_depth: int = 2
-        """Linear layers of each kernel's perceptron."""
-        num_frequencies: int = 64
-        """Fourier frequencies of each kernel; 0 reads raw coordinates."""
-        sigma: float = 10.0
-        """Standard deviation of the frequencies, in cycles per unit length; refused where there are none."""
-        head_shared: bool = False
-        """One kernel for all heads of a layer instead of one a head."""
-        activation: Activation = "gelu"
-        inputs: KernelInputs = dataclasses.field(default_factory=KernelInputs)
-        """Which of the seven input groups the kernels read; low-rank ones have but the four of one point."""
-        rank: int | None = None
-        """Rank a head of low-rank kernels (ITNet, 3.3), of linear cost in the points; None: the exact perceptron."""
+        kernel: KernelConfig = dataclasses.field(default_factory=MLPConfig)
+        """The kernel of every layer; the paper's are the exact perceptron and the low-rank one."""
         num_samples: int | None = None
         """Points that each integral draws in training from a learned proposal, and anchors in evaluation (ITNet, 3.2);
         None: all points."""
-        epsilon: float = 1e-3
-        """Scale of the kernels' initial output weights."""
         expansion: int = 4
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         dropout: float = 0.1
@@ -75,14 +59,6 @@ class ITNet(SignalModel):
                 check_count("models.ITNet", name, getattr(self, name))
             for name in ("dropout", "drop_path"):
                 check_rate("models.ITNet", name, getattr(self, name))
-            has_frequencies = self.inputs.has_frequencies
-            if self.rank is not None:
-                own, exact = f"rank={self.rank}", "take the exact perceptron, rank=None"
-                refuse_idle("models.ITNet", type(self), own, exact, kernel_depth=self.kernel_depth)
-                pairs = {name: getattr(self.inputs, name) for name in ("relative_position", "distance", "product")}
-                refuse_idle("models.ITNet: inputs", KernelInputs, own, exact, **pairs)
-                has_frequencies = self.point_inputs.has_frequencies
-            check_frequencies("models.ITNet", type(self), has_frequencies, self.num_frequencies, self.sigma)
             if self.pool not in ("cls", "mean"):
                 raise ValueError(f"models.ITNet: pool is 'cls' or 'mean'; got {self.pool!r}")
 
@@ -106,11 +82,28 @@ class ITNet(SignalModel):
             """ITNet-PC: 6 layers, 128 channels, 4 heads, no dropout. Stochastic depth is not stated; S's is used."""
             return cls(embed_dim=128, depth=6, num_heads=4, dropout=0.0)
 
-        @property
-        def point_inputs(self) -> PointInputs:
-            """What low-rank kernels read of each point."""
-            names = [field.name for field in dataclasses.fields(PointInputs)]
-            return PointInputs(**{name: getattr(self.inputs, name) for name in names})
+        def blocks(self, pos_dim: int, *, is_causal: bool = False) -> nn.ModuleList:
+            """The stack, on positions of so many coordinates."""
+            return nn.ModuleList(self._block(layer, pos_dim, is_causal=is_causal) for layer in range(1, self.depth + 1))
+
+        def _block(self, layer: int, pos_dim: int, *, is_causal: bool) -> PreNormBlock:
+            # keeps the variance of the residual stream independent of depth (ITNet, H.3.1)
+            gain = 1 / math.sqrt(2 * self.depth)
+            kernel = self.kernel.build(self.embed_dim, self.num_heads, pos_dim, is_causal=is_causal)
+            return PreNormBlock(
+                IntegralOperator(kernel, quadrature=self._quadrature(kernel, pos_dim), output_gain=gain),
+                self.embed_dim,
+                expansion=self.expansion,
+                dropout=self.dropout,
+                drop_path=linear_schedule(layer, self.depth, self.drop_path),
+                output_gain=gain,
+            )
+
+        def _quadrature(self, kernel: Kernel, pos_dim: int) -> Quadrature | None:
+            if self.num_samples is None:
+                return None
+            heads = kernel.num_heads if isinstance(kernel, MultiHead) else 1
+            return MonteCarlo(self.num_samples, KeyProposal(self.embed_dim, pos_dim, heads))
 
         def build(self, encoder: Encoder, num_outputs: int) -> "ITNet":
             """See `SignalModel.Config.build`."""
@@ -119,47 +112,8 @@ class ITNet(SignalModel):
     def __init__(self, encoder: Encoder, num_outputs: int, config: Config) -> None:
         super().__init__(encoder, num_outputs, embed_dim=config.embed_dim, pool=config.pool, dropout=config.dropout)
         self.config = config
-        self.blocks = nn.ModuleList(self._block(layer) for layer in range(1, config.depth + 1))
+        self.blocks = config.blocks(encoder.pos_dim)
         self._add_head(config.embed_dim, num_outputs)
-
-    def _block(self, layer: int) -> PreNormBlock:
-        c = self.config
-        # keeps the variance of the residual stream independent of depth (ITNet, H.3.1)
-        gain = 1 / math.sqrt(2 * c.depth)
-        return PreNormBlock(
-            IntegralOperator(self._kernel(), quadrature=self._quadrature(), output_gain=gain),
-            c.embed_dim,
-            expansion=c.expansion,
-            dropout=c.dropout,
-            drop_path=linear_schedule(layer, c.depth, c.drop_path),
-            output_gain=gain,
-        )
-
-    def _kernel(self) -> Kernel:
-        c = self.config
-        kind = (
-            functools.partial(MLP, depth=c.kernel_depth, inputs=c.inputs)
-            if c.rank is None
-            else functools.partial(LowRankMLP, rank=c.rank, inputs=c.point_inputs)
-        )
-        return kind(
-            c.embed_dim,
-            c.num_heads,
-            self.encoder.pos_dim,
-            width=c.kernel_width,
-            activation=c.activation,
-            num_frequencies=c.num_frequencies,
-            sigma=c.sigma,
-            head_shared=c.head_shared,
-            epsilon=c.epsilon,
-        )
-
-    def _quadrature(self) -> Quadrature | None:
-        c = self.config
-        if c.num_samples is None:
-            return None
-        heads = c.num_heads if c.rank is None else 1
-        return MonteCarlo(c.num_samples, KeyProposal(c.embed_dim, self.encoder.pos_dim, heads))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """One batch of what the encoder takes, to `(B, num_outputs)`."""

@@ -17,7 +17,7 @@ from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.encoders.text import Text
 from fredholm.kernels import Stateful
 from fredholm.models.itnet import ITNet
-from fredholm.models.language_model import LanguageModel, LanguageState, TokenModel
+from fredholm.models.language_model import LanguageModel, LanguageState, MaskedModel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,11 @@ class TokenStack:
     """Their standard deviation, in cycles a context; refused where there are none."""
 
     def __post_init__(self) -> None:
-        refuse_idle("models.ITNet", ITNet.Config, "tokens, which are all read", "leave it out", pool=self.stack.pool)
+        name = "models.TokenStack"
+        refuse_idle(name, ITNet.Config, "tokens, which are all read", "pool elsewhere", pool=self.stack.pool)
+        if self.position_frequencies == 0:
+            none = "position_frequencies=0"
+            refuse_idle(name, TokenStack, none, "give position_frequencies", position_sigma=self.position_sigma)
 
     def encoder(self, vocab_size: int, context: int, **tokens: Any) -> Text:
         """From tokens to the stack's signal."""
@@ -67,7 +71,7 @@ class ITNetLanguageModel(LanguageModel):
         """The stack, and how positions enter its signal."""
 
         def build(self, vocab_size: int, context: int) -> "ITNetLanguageModel":
-            """See `TokenModel.Config.build`."""
+            """See `LanguageModel.Config.build`."""
             return ITNetLanguageModel(vocab_size, context, self)
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
@@ -119,7 +123,7 @@ class ITNetLanguageModel(LanguageModel):
 
 
 @final
-class ITNetMaskedModel(TokenModel):
+class ITNetMaskedModel(MaskedModel):
     """An ITNet that reads both sides of a token and tells what stands in its place, with any kernel.
 
     Padding changes nothing: its points do not exist. Recurrences read from the left alone.
@@ -133,11 +137,11 @@ class ITNetMaskedModel(TokenModel):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(TokenStack, TokenModel.Config):
+    class Config(TokenStack, MaskedModel.Config):
         """The stack, and how positions enter its signal."""
 
         def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> "ITNetMaskedModel":
-            """See `TokenModel.Config.build` and `ITNetMaskedModel`."""
+            """See `MaskedModel.Config.build`."""
             return ITNetMaskedModel(vocab_size, context, self, pad=pad, separator=separator)
 
     def __init__(self, vocab_size: int, context: int, config: Config, *, pad: int, separator: int) -> None:

@@ -265,7 +265,7 @@ class RecurrenceConfig(KernelConfig):
     kind: Literal["selective", "lstm", "gru"] = "selective"
     """The selective state space of Mamba, without the block round it, or a cell."""
     state_dim: int | None = None
-    """State variables: a channel of the selective one (None: 16); of a cell the channels, which need no other number."""
+    """State variables a channel of the selective one (None: 16); a cell has as many as the signal has channels."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("selective", "lstm", "gru"):

@@ -1,4 +1,4 @@
-"""What every language model offers: logits of the next token, for whole sequences and token by token."""
+"""Models of tokens: logits of the token at every place, and language models, which tell the next one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ LanguageState = tuple[tuple[Tensor, ...], ...]
 """What a model keeps of the tokens that it has read: some tensors a layer. Values; `advance` never changes one."""
 
 
-class LanguageModel(nn.Module, abc.ABC):
-    """A distribution of the next token after each token of a sequence: p(t_{i+1} | t_1 ... t_i) = softmax(logits_i).
-
-    No logit depends on a later token. Reading a sequence in pieces through `advance` gives the logits of the whole.
+class TokenModel(nn.Module, abc.ABC):
+    """Scores of every token of a vocabulary at each place of a sequence.
 
     Attributes:
         vocab_size: number of tokens V; tokens are 0 to V - 1.
@@ -30,6 +28,30 @@ class LanguageModel(nn.Module, abc.ABC):
     vocab_size: int
     context: int
 
+    @abc.abstractmethod
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits `(B, T, V)` from `tokens`, int64 `(B, T)`, T up to `context`."""
+
+    def check_tokens(self, tokens: Tensor, num_read: int = 0) -> None:
+        """Raises a TypeError or ValueError unless `tokens` is int64 `(B, T)` and fits after `num_read` others."""
+        name = type(self).__name__
+        if tokens.dtype != torch.int64:
+            raise TypeError(f"models.{name}: tokens are {tokens.dtype}; pass torch.int64")
+        if tokens.ndim != 2:
+            raise ValueError(f"models.{name}: tokens have shape {tuple(tokens.shape)}; pass (batch, length)")
+        if num_read + tokens.shape[1] > self.context:
+            after = f" after {num_read} others" if num_read else ""
+            raise ValueError(
+                f"models.{name}: {tokens.shape[1]} tokens{after} exceed the context of {self.context}; pass fewer"
+            )
+
+
+class LanguageModel(TokenModel):
+    """A distribution of the next token after each token of a sequence: p(t_{i+1} | t_1 ... t_i) = softmax(logits_i).
+
+    No logit depends on a later token. Reading a sequence in pieces through `advance` gives the logits of the whole.
+    """
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(abc.ABC):
         """The sizes of a model that its text does not decide."""
@@ -37,10 +59,6 @@ class LanguageModel(nn.Module, abc.ABC):
         @abc.abstractmethod
         def build(self, vocab_size: int, context: int) -> LanguageModel:
             """A new model for sequences of up to `context` of `vocab_size` tokens, from the global torch seed."""
-
-    @abc.abstractmethod
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)` of the token after each of `tokens`, int64 `(B, T)`, T up to `context`."""
 
     @abc.abstractmethod
     def initial_state(self, batch_size: int) -> LanguageState:
@@ -61,15 +79,21 @@ class LanguageModel(nn.Module, abc.ABC):
             ValueError: the tokens read would exceed `context`.
         """
 
-    def check_tokens(self, tokens: Tensor, num_read: int = 0) -> None:
-        """Raises a TypeError or ValueError unless `tokens` is int64 `(B, T)` and fits after `num_read` others."""
-        name = type(self).__name__
-        if tokens.dtype != torch.int64:
-            raise TypeError(f"models.{name}: tokens are {tokens.dtype}; pass torch.int64")
-        if tokens.ndim != 2:
-            raise ValueError(f"models.{name}: tokens have shape {tuple(tokens.shape)}; pass (batch, length)")
-        if num_read + tokens.shape[1] > self.context:
-            after = f" after {num_read} others" if num_read else ""
-            raise ValueError(
-                f"models.{name}: {tokens.shape[1]} tokens{after} exceed the context of {self.context}; pass fewer"
-            )
+
+class MaskedModel(TokenModel):
+    """What stands at each place of a sequence, read from both sides; tokens that fill sequences up change nothing."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(abc.ABC):
+        """The sizes of a model that its text does not decide."""
+
+        @abc.abstractmethod
+        def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> MaskedModel:
+            """A new model, from the global torch seed.
+
+            Args:
+                vocab_size: number of tokens.
+                context: longest sequence.
+                pad: the token that fills sequences up.
+                separator: the token that ends a sentence.
+            """

@@ -14,7 +14,8 @@ from fredholm.domains import Domain, Points, Union
 from fredholm.encoders.encoder import Encoder
 
 Pool = Literal["cls", "mean"]
-"""What the head reads: a learned token at the centre of the unit box, or the integral mean of the signal."""
+"""What the head reads: a class token, or the integral mean of the signal. The token is the encoder's, or a learned one
+at the centre of the unit box."""
 
 
 class SignalModel(nn.Module, abc.ABC):
@@ -43,7 +44,9 @@ class SignalModel(nn.Module, abc.ABC):
             )
         check_count(name, "num_outputs", num_outputs)
         self.encoder = encoder
-        self.cls_token = nn.Parameter(0.02 * torch.randn(embed_dim)) if pool == "cls" else None
+        self.pool = pool
+        adds_token = pool == "cls" and not encoder.has_class_token
+        self.cls_token = nn.Parameter(0.02 * torch.randn(embed_dim)) if adds_token else None
         self.dropout = nn.Dropout(dropout)
 
     @final
@@ -68,7 +71,7 @@ class SignalModel(nn.Module, abc.ABC):
     def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
         """What the head makes of the last block's signal, `(B, num_outputs)`."""
         u = self.norm(u)
-        pooled = u[:, 0] if self.cls_token is not None else (u * domain.weights.to(u.dtype)[..., None]).sum(-2)
+        pooled = u[:, 0] if self.pool == "cls" else (u * domain.weights.to(u.dtype)[..., None]).sum(-2)
         return self.head(pooled)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from fredholm.evaluation import (
     SeparableScan,
     StatefulEvaluation,
     StepLoop,
+    Weighted,
 )
 from fredholm.evaluation.features.feature_sum import feature_sums, feature_tables
 from fredholm.evaluation.features.low_rank_scan import feature_maps
@@ -40,6 +41,7 @@ KERNELS = {
     "separable, shared": (SeparableMLP, {"head_shared": True, "num_frequencies": 0}),
     "separable, content of the query": (SeparableMLP, {"inputs": PointInputs(key_content=False, query_position=False)}),
 }
+WEIGHING: dict[type[Kernel], Evaluation] = {LowRankMLP: LowRankScan(50), SeparableMLP: Weighted(50)}
 SCANS: dict[type[Kernel], StatefulEvaluation] = {LowRankMLP: LowRankScan(40), SeparableMLP: SeparableScan(3)}
 
 
@@ -110,9 +112,9 @@ def test_the_scan_equals_dense(name, where):
     route = SCANS[type(made.kernel)]
     times = made.domain.times
     if isinstance(route, SeparableScan) and times is not None and bool((times.diff(dim=-1) == 0).any()):
-        assert isinstance(AUTO.choose(made).route, Dense)
-    else:
-        check_route(route, made)
+        assert isinstance(AUTO.choose(made).route, Weighted)
+        route = Weighted(50)
+    check_route(route, made)
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -128,8 +130,8 @@ def test_queries_elsewhere(name, is_causal, batched):
     route: Evaluation = SCANS[type(made.kernel)] if is_causal else FeatureSum(50)
     if isinstance(route, SeparableScan):
         assert route.unsupported_reasons(made)
-    else:
-        check_route(route, made)
+        route = Weighted(50)
+    check_route(route, made)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -251,10 +253,112 @@ def test_the_route_is_chosen(name):
     assert "looks ahead" in SCANS[type(causal)].unsupported_reasons(Integral(kernel_named(name), u, Sequence(3)))[0]
 
 
-def test_pair_weights_are_refused():
-    kernel, u = kernel_named("low rank"), torch.randn(1, 3, 8, dtype=torch.float64)
-    weighed = Sequence(3).weigh_pairs(torch.randn(3, 3))
-    assert isinstance(AUTO.choose(Integral(kernel, u, weighed)).route, Dense)
+PAIRS: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+    "kept per entry": ((2, 1), torch.bool),
+    "weighed": ((1,), torch.float64),
+    "weighed per head": ((1, 4), torch.float64),
+    "weighed per entry and head": ((2, 4), torch.float64),
+}
+
+
+def pair_bias(pairs: str, queries: int, keys: int) -> Tensor:
+    """Pairs that are kept, or the logarithm of what they weigh; some are hidden, and all of the last query."""
+    leading, dtype = PAIRS[pairs]
+    torch.manual_seed(2)
+    keep = torch.rand(*leading, queries, keys) > 0.3
+    keep[..., -1:, :] = False
+    bias = torch.randn(*leading, queries, keys, dtype=torch.float64)
+    whole = keep if dtype == torch.bool else bias.masked_fill(~keep, -torch.inf)
+    return whole[0] if len(leading) == 1 else whole
+
+
+def with_gradient_of_pairs(route: Evaluation, made: Integral) -> dict[str, Tensor]:
+    """`results`, and the gradient of the pair weights."""
+    found, bias = results(route, made), made.domain.pair_bias
+    assert bias is not None
+    if bias.dtype == torch.bool or bias.numel() == 0:
+        return found
+    out = route.integrate(changed(made, domain=made.domain.weigh_pairs(leaf := bias.clone().requires_grad_())))
+    cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(out)
+    return {**found, "d/d pairs": torch.autograd.grad(out, leaf, cotangent)[0]}
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_pair_weights(name, is_causal, pairs):
+    for where in ("points", "one point", "no point", "masked", "weights per entry, some 0", "times that coincide"):
+        made = problem(name, domain(where), is_causal=is_causal)
+        n = made.domain.num_points
+        made = changed(made, domain=made.domain.weigh_pairs(pair_bias(pairs, n, n)))
+        route = WEIGHING[type(made.kernel)]
+        assert type(AUTO.choose(made).route) is type(route)
+        compare(with_gradient_of_pairs(route, made), with_gradient_of_pairs(Dense(), made), TOLERANCE[torch.float64])
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_pair_weights_of_queries_elsewhere(name, is_causal, pairs):
+    made = problem(name, Sequence(times=uniform(6).sort().values), is_causal=is_causal)
+    made = changed(
+        made,
+        domain=made.domain.weigh_pairs(pair_bias(pairs, 5, 6)),
+        query=torch.randn(2, 5, 8, dtype=torch.float64),
+        query_domain=Sequence(times=uniform(2, 5).sort().values),
+    )
+    route = WEIGHING[type(made.kernel)]
+    compare(with_gradient_of_pairs(route, made), with_gradient_of_pairs(Dense(), made), TOLERANCE[torch.float64])
+
+
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_queries_that_stand_for_others_keep_the_mass_of_their_past(name):
+    made = problem(name, Sequence(times=uniform(6).sort().values), is_causal=True)
+    times = uniform(2, 4).sort().values
+    asked = Points.derived(made.domain, times[..., None], torch.ones_like(times), times, uniform(2, 4))
+    weighed = made.domain.weigh_pairs(pair_bias("weighed", 4, 6))
+    made = changed(made, domain=weighed, query=torch.randn(2, 4, 8, dtype=torch.float64), query_domain=asked)
+    check_route(WEIGHING[type(made.kernel)], made)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_pair_weights_in_low_precision(name, is_causal, dtype):
+    where = domain("weights").weigh_pairs(pair_bias("weighed per head", 7, 7))
+    exact, rough = (problem(name, where, is_causal=is_causal, dtype=kind) for kind in (torch.float64, dtype))
+    exact.kernel.load_state_dict(rough.kernel.state_dict())
+    exact, route = changed(exact, u=rough.u.double()), WEIGHING[type(rough.kernel)]
+    compare(results(route, rough), results(Dense(), exact), 3 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_pair_weights_for_shares_that_are_no_heads_go_to_dense(name):
+    kernel, u = kernel_named(name), torch.randn(1, 3, 8, dtype=torch.float64)
+    weighed = Integral(kernel, u, Sequence(3).weigh_pairs(torch.randn(1, 2, 3, 3)))
+    choice = AUTO.choose(weighed)
+    assert isinstance(choice.route, Dense)
+    told = ["pairs are weighed for 2 heads, and the kernel has 4"]
+    assert choice.refusals[type(WEIGHING[type(kernel)]).__name__] == told
+
+
+@pytest.mark.parametrize("name", ["low rank", "separable"])
+def test_pair_weights_leave_no_other_numbers_of_pairs_for_the_backward_pass(name):
+    n, kernel = 400, kernel_named(name, is_causal=True, dtype=torch.float32)
+    bias = torch.randn(n, n, requires_grad=True)
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        memory = tensor.untyped_storage()
+        kept[memory.data_ptr()] = memory.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        where = Sequence(n).weigh_pairs(bias)
+        route: Evaluation = LowRankScan(2**12) if isinstance(kernel, LowRankMLP) else Weighted(2**12)
+        route.integrate(Integral(kernel, torch.randn(1, n, 8), where))
+    kept.pop(bias.untyped_storage().data_ptr(), None)
+    assert sum(kept.values()) < bias.nbytes
 
 
 OPERATORS = [feature_sums, feature_tables, feature_maps]
@@ -265,11 +369,11 @@ def _leaves(operator, shared) -> Any:
     value, table, matrices = (2, n, h, d), (2, h, w + 1, 5), (h, w + 1, 5, d)
     features = [(1 if shared else 2, n, 3), (2, n, h, d), (h, w, 3), (h, w, d), (h, w)]
     more = {
-        feature_sums: [value, (1, n), None, None],
-        feature_tables: [None, None, table, None],
-        feature_maps: [value, None, None, matrices],
+        feature_sums: [value, (1, n)],
+        feature_tables: [table],
+        feature_maps: [value, matrices],
     }[operator]
-    return [s if s is None else torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in features + more]
+    return [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in features + more]
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)

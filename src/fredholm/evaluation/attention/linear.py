@@ -1,21 +1,62 @@
 """Scores that are products of features: the sum over keys first, then the query; causally, by chunks."""
 
+import abc
 import dataclasses
-from typing import final
+from typing import TypeVar, final
 
 import torch
 from torch import Tensor
 
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, stateful
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals
-from fredholm.kernels import FeatureMapped, State
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels import FeatureMapped, State, ValueMixing
+from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.attention.unnormalised_attention import Bilinear
+
+Mixing = TypeVar("Mixing", bound=ValueMixing, covariant=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProductSum(StatefulRoute[Mixing]):
+    """For a_ij = φ_i·ψ_j: Σ_j ω_j ψ_j ⊗ v_j first. A subclass gives `whole`, and `advance` for causal kernels.
+
+    Args:
+        chunk: points that a causal kernel treats pair by pair at a time.
+    """
+
+    chunk: int = 64
+
+    @abc.abstractmethod
+    def whole(self, integral: Integral[Mixing]) -> Tensor:
+        """`Route.compute` of a kernel that is not causal."""
+
+    @final
+    def refusals(self, integral: Integral[Mixing]) -> list[str]:
+        """Refuses causal kernels whose i-th query does not see just the first i points."""
+        return order_refusals(integral) if integral.kernel.is_causal else []
+
+    @final
+    def compute(self, integral: Integral[Mixing]) -> Tensor:
+        """See `Route.compute`."""
+        return self.advance(integral)[0] if integral.kernel.is_causal else self.whole(integral)
+
+    @final
+    def run_refusals(self, integral: Integral[Mixing], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses a reset, which a sum by chunks does not see."""
+        return reset_refusals(reset)
+
+
+def _weighed(integral: Integral[ValueMixing], psi: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """ψ `(B, H', N, r)`, 0 where a point has no mass and so is hidden, and ω v, `(B, H', N, d)`."""
+    mass, domain = integral.kernel.mass(integral.domain).to(psi.dtype).mT, integral.domain
+    if domain.mask is not None or domain.uniform_parts is None:
+        psi = torch.where(mass > 0, psi, 0.0)
+    return psi, value * mass
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class FeatureMapSum(StatefulRoute[FeatureMapped]):
+class FeatureMapSum(ProductSum[FeatureMapped]):
     """For `FeatureMapped` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ [v_j, 1] being formed once, or chunk by chunk.
 
     Sums are kept in at least float32.
@@ -25,60 +66,40 @@ class FeatureMapSum(StatefulRoute[FeatureMapped]):
     """
 
     marker = FeatureMapped
-    chunk: int = 64
 
-    def refusals(self, integral: Integral[FeatureMapped]) -> list[str]:
-        """Refuses causal kernels whose i-th query does not see just the first i points."""
-        return order_refusals(integral) if integral.kernel.is_causal else []
-
-    def compute(self, integral: Integral[FeatureMapped]) -> Tensor:
-        """See `Route.compute`."""
-        if integral.kernel.is_causal:
-            return self.advance(integral)[0]
-        phi, psi, weighed, dtype = _normalised_pieces(integral)
+    def whole(self, integral: Integral[FeatureMapped]) -> Tensor:
+        """See `ProductSum.whole`."""
+        phi, psi, weighed, dtype = self._pieces(integral)
         with torch.autocast(phi.device.type, enabled=False):
-            return _mean(phi @ (psi.mT @ weighed)[:, :, None]).to(dtype)
-
-    def run_refusals(self, integral: Integral[FeatureMapped], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses a reset, which a sum by chunks does not see."""
-        return reset_refusals(reset)
+            return self._mean(phi @ (psi.mT @ weighed)[:, :, None]).to(dtype)
 
     def advance(
         self, integral: Integral[FeatureMapped], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`."""
-        phi, psi, weighed, dtype = _normalised_pieces(integral)
+        phi, psi, weighed, dtype = self._pieces(integral)
         with torch.autocast(phi.device.type, enabled=False):
             before = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
             out, total = causal_sums(phi, psi, weighed, before, self.chunk)
             kept = stateful(integral.kernel).initial_state(0)[0].dtype
-            return _mean(out).to(dtype), (total[..., :-1].to(kept), total[..., -1].to(kept))
+            return self._mean(out).to(dtype), (total[..., :-1].to(kept), total[..., -1].to(kept))
 
+    def _pieces(self, integral: Integral[FeatureMapped]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+        """φ by shared head `(B, H', H / H', Nq, r)`, ψ, ω [v, 1] `(B, H', N, d + 1)`, and the dtype of the result."""
+        form = integral.kernel.feature_map_form(integral.u, integral.query)
+        dtype = wide_dtype(form.value, form.key)
+        phi, psi, value = (part.to(dtype) for part in form)
+        psi, weighed = _weighed(integral, psi, torch.cat([value, torch.ones_like(value[..., :1])], dim=-1))
+        return phi.unflatten(1, (psi.shape[1], -1)), psi, weighed, form.value.dtype
 
-def _normalised_pieces(integral: Integral[FeatureMapped]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
-    """φ by shared head `(B, H', H / H', Nq, r)`, ψ `(B, H', N, r)`, ω [v, 1] `(B, H', N, d + 1)`, the dtype."""
-    kernel, domain = integral.kernel, integral.domain
-    form = kernel.feature_map_form(integral.u, integral.query)
-    dtype = torch.promote_types(torch.promote_types(form.value.dtype, torch.float32), form.key.dtype)
-    phi, psi, value = (part.to(dtype) for part in form)
-    mass = kernel.measure(domain).to(dtype)
-    mass = (mass if mass.ndim == 2 else mass[None])[:, None, :, None]
-    if domain.mask is not None or domain.uniform_parts is None:
-        psi = torch.where(mass > 0, psi, 0.0)
-    weighed = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1) * mass
-    return phi.unflatten(1, (psi.shape[1], -1)), psi, weighed, form.value.dtype
-
-
-def _mean(sums: Tensor) -> Tensor:
-    """`(B, H', H / H', Nq, d + 1)` to `(B, Nq, H·d)`; 0 where the partition function is."""
-    numerator, partition = sums[..., :-1], sums[..., -1:]
-    out = divided(numerator, partition)
-    return out.flatten(1, 2).transpose(1, 2).flatten(2)
+    def _mean(self, sums: Tensor) -> Tensor:
+        """`(B, H', H / H', Nq, d + 1)` to `(B, Nq, H·d)`; 0 where the partition function is."""
+        return _by_channel(divided(sums[..., :-1], sums[..., -1:]).flatten(1, 2))
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class BilinearSum(StatefulRoute[Bilinear]):
+class BilinearSum(ProductSum[Bilinear]):
     """For `Bilinear` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ v_j being formed once, or chunk by chunk.
 
     Sums are kept in at least float32.
@@ -88,45 +109,29 @@ class BilinearSum(StatefulRoute[Bilinear]):
     """
 
     marker = Bilinear
-    chunk: int = 64
 
-    def refusals(self, integral: Integral[Bilinear]) -> list[str]:
-        """Refuses causal kernels whose i-th query does not see just the first i points."""
-        return order_refusals(integral) if integral.kernel.is_causal else []
-
-    def compute(self, integral: Integral[Bilinear]) -> Tensor:
-        """See `Route.compute`."""
-        if integral.kernel.is_causal:
-            return self.advance(integral)[0]
-        phi, psi, weighed, dtype = _plain_pieces(integral)
+    def whole(self, integral: Integral[Bilinear]) -> Tensor:
+        """See `ProductSum.whole`."""
+        phi, psi, weighed, dtype = self._pieces(integral)
         with torch.autocast(phi.device.type, enabled=False):
             return _by_channel(phi @ (psi.mT @ weighed)).to(dtype)
-
-    def run_refusals(self, integral: Integral[Bilinear], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses a reset, which a sum by chunks does not see."""
-        return reset_refusals(reset)
 
     def advance(
         self, integral: Integral[Bilinear], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`."""
-        phi, psi, weighed, dtype = _plain_pieces(integral)
+        phi, psi, weighed, dtype = self._pieces(integral)
         with torch.autocast(phi.device.type, enabled=False):
             before = None if state is None else state[0].to(psi.dtype)
             out, total = causal_sums(phi[:, :, None], psi, weighed, before, self.chunk)
             return _by_channel(out[:, :, 0]).to(dtype), (total,)
 
-
-def _plain_pieces(integral: Integral[Bilinear]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
-    """φ `(B, H, Nq, r)`, ψ `(B, H, N, r)`, ω v `(B, H, N, d)`, in the dtype of sums; and the dtype of the result."""
-    kernel = integral.kernel
-    form = kernel.bilinear_form(integral.u, integral.query)
-    dtype = torch.promote_types(form.value.dtype, torch.float32)
-    phi, psi, value = (part.to(dtype) for part in form)
-    mass, domain = kernel.mass(integral.domain).to(dtype).mT, integral.domain
-    if domain.mask is not None or domain.uniform_parts is None:
-        psi = torch.where(mass > 0, psi, 0.0)  # a point without mass is hidden
-    return phi, psi, value * mass, form.value.dtype
+    def _pieces(self, integral: Integral[Bilinear]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+        """φ `(B, H, Nq, r)`, ψ, ω v, and the dtype of the result."""
+        form = integral.kernel.bilinear_form(integral.u, integral.query)
+        dtype = wide_dtype(form.value)
+        phi, psi, value = (part.to(dtype) for part in form)
+        return phi, *_weighed(integral, psi, value), form.value.dtype
 
 
 def _by_channel(heads: Tensor) -> Tensor:

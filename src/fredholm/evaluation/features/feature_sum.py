@@ -5,7 +5,7 @@ Legend: `features.py`.
 
 import dataclasses
 from collections.abc import Callable
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from fredholm.evaluation.features.features import (
     by_head,
     by_point,
     chunk_elements,
-    chunks,
     feature_inputs,
     plain_features,
     stacked,
@@ -58,16 +57,40 @@ class FeatureSum(Route[FeatureFactorised]):
         )
 
 
-Computation = Callable[[FeatureInputs, str], Tensor]
-"""S or h_i T, from its tensors and the activation."""
+class SumInputs(NamedTuple):
+    """What S reads: `FeatureInputs`, v and ω."""
+
+    lifted: Tensor
+    content: Tensor
+    position_weight: Tensor
+    content_weight: Tensor
+    bias: Tensor
+    value: Tensor  # v: (B, N, H, d), in the dtype of the features
+    weights: Tensor  # ω: (B', N), in the dtype of S
 
 
-def integrate_features(integral: Integral[FeatureFactorised], sums_of: Computation, tables_of: Computation) -> Tensor:
-    """The integral by S at the keys and h_i T at the queries."""
+class TableInputs(NamedTuple):
+    """What h_i T reads: `FeatureInputs` and T."""
+
+    lifted: Tensor
+    content: Tensor
+    position_weight: Tensor
+    content_weight: Tensor
+    bias: Tensor
+    table: Tensor  # T: (B, H, w + 1, n), which may be more precise than the features
+
+
+def integrate_features(
+    integral: Integral[FeatureFactorised],
+    sums_of: Callable[[SumInputs, str], Tensor],
+    tables_of: Callable[[TableInputs, str], Tensor],
+) -> Tensor:
+    """The integral by S at the keys and h_i T at the queries, both from their tensors and the activation."""
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     own, dtype = kernel.features, integral.working_dtype
     lifted = own.lift(domain)
-    keys = feature_inputs(own, own.key, u, lifted, dtype)._replace(
+    keys = SumInputs(
+        *feature_inputs(own, own.key, u, lifted, dtype),
         value=u.unflatten(-1, (kernel.num_heads, -1)).to(dtype),
         weights=torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32)),
     )
@@ -75,7 +98,7 @@ def integrate_features(integral: Integral[FeatureFactorised], sums_of: Computati
     with torch.autocast(u.device.type, enabled=False):
         table = kernel.mix(sums)
     lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
-    queries = feature_inputs(own, own.query, integral.query, lifted, dtype)._replace(table=table)
+    queries = TableInputs(*feature_inputs(own, own.query, integral.query, lifted, dtype), table)
     return tables_of(queries, own.key.activation).flatten(2)
 
 
@@ -89,13 +112,10 @@ class Sums:
         elements: entries of p in a chunk.
     """
 
-    def __init__(self, inputs: FeatureInputs, activation: str, elements: int) -> None:
-        assert inputs.value is not None
-        assert inputs.weights is not None
+    def __init__(self, inputs: SumInputs, activation: str, elements: int) -> None:
         self.value, self.weights = inputs.value, inputs.weights
-        self.features = Features(inputs, activation)
-        own = self.features
-        self.chunks = chunks(own.batch, own.num_points, own.heads * own.width, elements)
+        self.features = Features(FeatureInputs(*inputs[:5]), activation)
+        self.chunks = self.features.chunks(elements)
         self.dtype = wide_dtype(self.value)
 
     def forward(self) -> Tensor:
@@ -152,13 +172,11 @@ class Tables:
         elements: entries of p in a chunk.
     """
 
-    def __init__(self, inputs: FeatureInputs, activation: str, elements: int) -> None:
-        assert inputs.table is not None
+    def __init__(self, inputs: TableInputs, activation: str, elements: int) -> None:
         self.table = inputs.table
-        self.features = Features(inputs, activation)
-        own = self.features
-        self.chunks = chunks(own.batch, own.num_points, own.heads * own.width, elements)
-        self.rounded = self.table.transpose(0, 1).to(own.t.content.dtype)  # (H, B, w + 1, n)
+        self.features = Features(FeatureInputs(*inputs[:5]), activation)
+        self.chunks = self.features.chunks(elements)
+        self.rounded = self.table.transpose(0, 1).to(inputs.content.dtype)  # (H, B, w + 1, n)
 
     def forward(self) -> Tensor:
         """h_i T, `(B, N, H, n)`, in the dtype of the features."""
@@ -188,46 +206,41 @@ class Tables:
         return {**own.results(), "table": to_table.transpose(0, 1)}
 
 
-def plain_sums(inputs: FeatureInputs, activation: str, *_: int) -> FeatureOutputs:
+def plain_sums(inputs: SumInputs, activation: str, *_: int) -> FeatureOutputs:
     """S in differentiable operations, with the features of all points at one time."""
-    assert inputs.value is not None
-    assert inputs.weights is not None
-    h = plain_features(inputs, activation).to(wide_dtype(inputs.value))
+    h = plain_features(FeatureInputs(*inputs[:5]), activation).to(wide_dtype(inputs.value))
     value = inputs.value.to(h.dtype) * inputs.weights[..., None, None]
     return FeatureOutputs(torch.einsum("bnhw,bnhd->bhwd", h, value))
 
 
-def plain_tables(inputs: FeatureInputs, activation: str, *_: int) -> FeatureOutputs:
+def plain_tables(inputs: TableInputs, activation: str, *_: int) -> FeatureOutputs:
     """h_i T in differentiable operations, with the features of all points at one time."""
-    assert inputs.table is not None
-    h = plain_features(inputs, activation)
+    h = plain_features(FeatureInputs(*inputs[:5]), activation)
     return FeatureOutputs(torch.einsum("bnhw,bhwd->bnhd", h, inputs.table.to(h.dtype)))
 
 
-def sums_like(inputs: FeatureInputs, *_: str | int) -> FeatureOutputs:
+def sums_like(inputs: SumInputs, *_: str | int) -> FeatureOutputs:
     """S with nothing in it."""
-    assert inputs.value is not None
     shape = inputs.content.shape[0], inputs.content.shape[2], inputs.bias.shape[1] + 1, inputs.value.shape[-1]
     return FeatureOutputs(inputs.value.new_empty(shape, dtype=wide_dtype(inputs.value)))
 
 
-def tables_like(inputs: FeatureInputs, *_: str | int) -> FeatureOutputs:
+def tables_like(inputs: TableInputs, *_: str | int) -> FeatureOutputs:
     """h_i T with nothing in it."""
-    assert inputs.table is not None
     return FeatureOutputs(inputs.content.new_empty(*inputs.content.shape[:3], inputs.table.shape[-1]))
 
 
-def _sums(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+def _sums(inputs: SumInputs, activation: str, elements: int) -> FeatureOutputs:
     return FeatureOutputs(Sums(inputs, activation, elements).forward())
 
 
-def _tables(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+def _tables(inputs: TableInputs, activation: str, elements: int) -> FeatureOutputs:
     return FeatureOutputs(Tables(inputs, activation, elements).forward())
 
 
 feature_sums = Operator(
     "feature_sums",
-    FeatureInputs,
+    SumInputs,
     FeatureOutputs,
     _sums,
     sums_like,
@@ -238,7 +251,7 @@ feature_sums = Operator(
 
 feature_tables = Operator(
     "feature_tables",
-    FeatureInputs,
+    TableInputs,
     FeatureOutputs,
     _tables,
     tables_like,

@@ -23,18 +23,16 @@ from fredholm.kernels.perceptron.mlp import activate
 
 
 class FeatureInputs(NamedTuple):
-    """All tensors of the features of one side, in one dtype, and what they meet: S reads v and ω, h_i T reads T, and
-    A_j v_j reads A and v. An input of the features that is not read has no entries. B' is 1 or B."""
+    """All tensors of the features of one side, in one dtype; one that is not read has no entries. B' is 1 or B.
+
+    They come first among the inputs of every operator, which go on with what the features meet.
+    """
 
     lifted: Tensor  # γ: (B', N, f)
     content: Tensor  # u: (B, N, H, e)
     position_weight: Tensor  # P: (G, w, f)
     content_weight: Tensor  # R: (G, w, e)
     bias: Tensor  # c: (G, w)
-    value: Tensor | None = None  # v: (B, N, H, d) in that dtype, or of A_j v_j (B, N, H, m), which may be more precise
-    weights: Tensor | None = None  # ω: (B', N), in the dtype of S
-    table: Tensor | None = None  # T: (B, H, w + 1, n), which may be more precise
-    matrices: Tensor | None = None  # A_a: (G, w + 1, n, m), in the dtype of the features
 
 
 class FeatureOutputs(NamedTuple):
@@ -63,13 +61,6 @@ class Chunk(NamedTuple):
 
     batch: slice
     points: slice
-
-
-def chunks(batch: int, num_points: int, numbers: int, elements: int) -> list[Chunk]:
-    """Chunks of at most `elements` entries where a point has `numbers`, the batch innermost; at least a point each."""
-    size = max(1, elements // numbers)
-    entries = max(1, size // max(1, num_points))
-    return [Chunk(b, points) for points in ranges(num_points, size) for b in ranges(batch, entries)]
 
 
 def by_head(value: Tensor, at: Chunk) -> Tensor:
@@ -114,6 +105,15 @@ class Features:
         # [P, c] goes with [γ; 1]: the constant and its gradient join the product with γ
         self.position_weight = torch.cat([inputs.position_weight, inputs.bias[..., None]], dim=-1)
         self._last: tuple[slice, Tensor] | None = None
+
+    def chunks(self, elements: int, numbers: int = 0) -> list[Chunk]:
+        """Chunks of at most `elements` entries of p, or of something with `numbers` a point and head if these are more.
+
+        The batch is innermost; a chunk has at least a point.
+        """
+        size = max(1, elements // (self.heads * max(self.width, numbers)))
+        entries = max(1, size // max(1, self.num_points))
+        return [Chunk(b, points) for points in ranges(self.num_points, size) for b in ranges(self.batch, entries)]
 
     def pre_activation(self, at: Chunk) -> Tensor:
         """p, `(H, b, c, w)`, in memory of its own."""

@@ -1,7 +1,7 @@
-"""Causal low-rank kernels: running sums of a few numbers a point. Legend: `features.py`."""
+"""Low-rank kernels where every query has a sum of its own, of a few numbers a point. Legend: `features.py`."""
 
 import dataclasses
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -18,39 +18,56 @@ from fredholm.evaluation.features.features import (
     by_head,
     by_point,
     chunk_elements,
-    chunks,
     feature_inputs,
     plain_features,
 )
+from fredholm.evaluation.recomputed import recomputed
 from fredholm.evaluation.running_sums import reset_refusals, state_refusals
+from fredholm.evaluation.tiling import pair_refusals, ranges
 from fredholm.kernels import State
 from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.perceptron.factorised import LowRank
 
 
+class MapInputs(NamedTuple):
+    """What A_j v_j reads: `FeatureInputs`, v and A."""
+
+    lifted: Tensor
+    content: Tensor
+    position_weight: Tensor
+    content_weight: Tensor
+    bias: Tensor
+    value: Tensor  # v: (B, N, H, m), which may be more precise than the features
+    matrices: Tensor  # A_a: (G, w + 1, n, m), in the dtype of the features
+
+
 @final
 @dataclasses.dataclass(frozen=True)
 class LowRankScan(StatefulRoute[LowRank]):
-    """For causal `LowRank` kernels: the running sums of Ψ_j u_j and u_j, then Φ_iᵀ and B at every query.
+    """For `LowRank` kernels, causal or with pair weights: sums of Ψ_j u_j and u_j, then Φ_iᵀ and B at every query.
 
     O(N·r·w·d) time, r the rank: every query has a sum of its own, so that Φ and Ψ are needed point by point; they are
     computed chunk by chunk, and again in the backward pass, so that memory is O(N·(r·H + C)). Sums and the mass of the
-    past are kept in at least float32. Queries may lie anywhere.
+    past are kept in at least float32. Queries may lie anywhere. The sums of a causal kernel run; under pair weights
+    they are products with some queries' m at a time, r + d numbers a head and pair.
 
     Args:
-        chunk_elements: entries of Φ or Ψ that exist at one time; None: 2^19 on a CPU, 2^26 elsewhere.
+        chunk_elements: entries of Φ, Ψ or m that exist at one time; None: 2^19 on a CPU, 2^26 elsewhere.
     """
 
     marker = LowRank
+    weighs_pairs = True
     chunk_elements: int | None = None
 
     def refusals(self, integral: Integral[LowRank]) -> list[str]:
-        """Refuses kernels that look ahead; see `Route.refusals`."""
+        """Refuses kernels that look ahead where pairs weigh the same, and pair weights for other heads."""
+        if integral.domain.pair_bias is not None:
+            return pair_refusals(integral)
         return [] if integral.kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
 
     def compute(self, integral: Integral[LowRank]) -> Tensor:
         """See `Route.compute`."""
-        return self.advance(integral)[0]
+        return self.advance(integral)[0] if integral.domain.pair_bias is None else self._weighed(integral)
 
     def run_refusals(self, integral: Integral[LowRank], state: State | None, reset: Tensor | None) -> list[str]:
         """Refuses a reset, and a state with positions that start anew with every chunk."""
@@ -62,7 +79,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         """See `StatefulRoute.advance`."""
         kernel, domain, query_domain = integral.kernel, integral.domain, integral.query_domain
         lifted = kernel.features.lift(domain)
-        sums, mass = self._sums(integral, lifted)
+        sums, mass = (pad(part.cumsum(1), (0, 0) * (part.ndim - 2) + (1, 0)) for part in self._terms(integral, lifted))
         if state is not None:
             sums, mass = sums + state[0][:, None].to(sums.dtype), mass + state[1][:, None].to(mass.dtype)
         end = sums[:, -1], mass[:, -1].expand(len(integral.u))
@@ -71,37 +88,57 @@ class LowRankScan(StatefulRoute[LowRank]):
         else:
             counts = preceding_counts(query_domain, domain)
             sums, mass = _at(sums, counts), _at(mass, counts)
-        lifted = lifted if integral.own_positions else kernel.features.lift(query_domain)
         if query_domain.given_past_mass is not None and (share := kernel.past_share(domain, query_domain)) is not None:
             return self._read(integral, lifted, sums * share[..., None, None].to(sums.dtype)), end
         return self._read(integral, lifted, divided(sums, mass[..., None, None])), end
 
-    def _sums(self, integral: Integral[LowRank], lifted: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ_{l < j} ω_l [Ψ_l u_l; u_l] `(B, N + 1, H, r + d)`, without B only r, and Σ_{l < j} ω_l `(B', N + 1)`."""
+    def _weighed(self, integral: Integral[LowRank]) -> Tensor:
+        """The integral under pair weights; of a causal kernel, also where some points share a time."""
+        kernel, domain = integral.kernel, integral.domain
+        lifted = kernel.features.lift(domain)
+        terms, _ = self._terms(integral, lifted)
+        size = (self.chunk_elements or chunk_elements(integral.u)) // max(1, terms[..., 0].numel())
+        rows = ranges(integral.num_queries, max(1, size))
+        sums = torch.cat([recomputed(None, _pair_sums, integral, terms, run) for run in rows], dim=1)
+        return self._read(integral, lifted, sums)
+
+    def _terms(self, integral: Integral[LowRank], lifted: Tensor) -> tuple[Tensor, Tensor]:
+        """ω_j [Ψ_j u_j; u_j] `(B, N, H, r + d)`, without B only r, and ω_j `(B', N)`."""
         kernel, u, dtype = integral.kernel, integral.u, integral.working_dtype
         own, form = kernel.features, kernel.low_rank_form()
         mass = torch.atleast_2d(kernel.measure(integral.domain)).to(torch.promote_types(dtype, torch.float32))
         value = u.unflatten(-1, (kernel.num_heads, -1)).to(mass.dtype) * mass[..., None, None]
         side, matrices = feature_inputs(own, own.key, u, lifted, dtype), form.key.transpose(1, 2).to(dtype)
-        read = self._mapped(side._replace(matrices=matrices, value=value), own.key.activation)
-        carried = read if form.constant is None else torch.cat([read, value], dim=-1)
-        return pad(carried.cumsum(1), (0, 0, 0, 0, 1, 0)), pad(mass.cumsum(1), (1, 0))
+        read = self._mapped(MapInputs(*side, value, matrices), own.key.activation)
+        return read if form.constant is None else torch.cat([read, value], dim=-1), mass
 
     def _read(self, integral: Integral[LowRank], lifted: Tensor, mean: Tensor) -> Tensor:
-        """Φᵀ and B at the mean that each query sees."""
+        """Φᵀ and B at what each query sees, its sums or their mean; `lifted` belongs to the points."""
+        lifted = lifted if integral.own_positions else integral.kernel.features.lift(integral.query_domain)
         own, form, query = integral.kernel.features, integral.kernel.low_rank_form(), integral.query
         rank, dtype = form.query.shape[1], integral.working_dtype
         side, matrices = feature_inputs(own, own.query, query, lifted, dtype), form.query.permute(0, 2, 3, 1).to(dtype)
-        inputs = side._replace(matrices=matrices, value=mean[..., :rank].contiguous())
-        out = self._mapped(inputs, own.query.activation)
+        out = self._mapped(MapInputs(*side, mean[..., :rank].contiguous(), matrices), own.query.activation)
         if form.constant is not None:
             with torch.autocast(query.device.type, enabled=False):
                 through = mean[..., rank:].transpose(1, 2) @ form.constant.mT.to(mean.dtype)
                 out = out + through.transpose(1, 2)
         return out.to(dtype).flatten(2)
 
-    def _mapped(self, inputs: FeatureInputs, activation: str) -> Tensor:
+    def _mapped(self, inputs: MapInputs, activation: str) -> Tensor:
         return feature_maps(inputs, activation, self.chunk_elements or chunk_elements(inputs.content)).out
+
+
+def _pair_sums(integral: Integral[LowRank], terms: Tensor, rows: slice) -> Tensor:
+    """Σ_j m_ij t_j of the terms t at some queries, over the mass of the past where causal: `(B, rows, H, r + d)`."""
+    weights = integral.domain.as_met_by(rows, None).pair_weights
+    assert weights is not None
+    weights = weights.to(terms.dtype)
+    share = integral.kernel.share_of_past(integral.domain, integral.query_domain, rows)
+    if share is not None:
+        weights = weights * share.to(terms.dtype)
+    with torch.autocast(terms.device.type, enabled=False):
+        return torch.einsum("bhqn,bnhc->bqhc", weights, terms)
 
 
 def _at(running: Tensor, counts: Tensor) -> Tensor:
@@ -122,13 +159,10 @@ class Maps:
         elements: entries of A_j in a chunk, or of p where that has more.
     """
 
-    def __init__(self, inputs: FeatureInputs, activation: str, elements: int) -> None:
-        assert inputs.matrices is not None
-        assert inputs.value is not None
+    def __init__(self, inputs: MapInputs, activation: str, elements: int) -> None:
         self.matrices, self.value = inputs.matrices, inputs.value
-        self.features = Features(inputs, activation)
-        own, size = self.features, self.matrices.shape[2] * self.matrices.shape[3]
-        self.chunks = chunks(own.batch, own.num_points, own.heads * max(own.width, size), elements)
+        self.features = Features(FeatureInputs(*inputs[:5]), activation)
+        self.chunks = self.features.chunks(elements, self.matrices.shape[2] * self.matrices.shape[3])
         self.dtype = wide_dtype(self.value)
 
     def forward(self) -> Tensor:
@@ -174,23 +208,19 @@ class Maps:
         return a.view(*h.shape[:3], *self.matrices.shape[2:])
 
 
-def _forward(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+def _forward(inputs: MapInputs, activation: str, elements: int) -> FeatureOutputs:
     return FeatureOutputs(Maps(inputs, activation, elements).forward())
 
 
-def _like(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
-    assert inputs.matrices is not None
-    assert inputs.value is not None
+def _like(inputs: MapInputs, activation: str, elements: int) -> FeatureOutputs:
     shape = *inputs.content.shape[:3], inputs.matrices.shape[2]
     return FeatureOutputs(inputs.value.new_empty(shape, dtype=wide_dtype(inputs.value)))
 
 
-def _plain(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutputs:
+def _plain(inputs: MapInputs, activation: str, elements: int) -> FeatureOutputs:
     """With the matrices of all points at one time."""
-    assert inputs.matrices is not None
-    assert inputs.value is not None
     by_kernel, dtype = (len(inputs.matrices), -1), wide_dtype(inputs.value)
-    h = plain_features(inputs, activation).to(dtype).unflatten(2, by_kernel)
+    h = plain_features(FeatureInputs(*inputs[:5]), activation).to(dtype).unflatten(2, by_kernel)
     each = torch.einsum("bngkw,gwij->bngkij", h, inputs.matrices.to(dtype))
     value = inputs.value.to(dtype).unflatten(2, by_kernel)
     return FeatureOutputs(torch.einsum("bngkij,bngkj->bngki", each, value).flatten(2, 3))
@@ -198,7 +228,7 @@ def _plain(inputs: FeatureInputs, activation: str, elements: int) -> FeatureOutp
 
 feature_maps = Operator(
     "feature_maps",
-    FeatureInputs,
+    MapInputs,
     FeatureOutputs,
     _forward,
     _like,

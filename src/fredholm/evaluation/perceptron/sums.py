@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.perceptron.tiles import Block, FirstLayer, PerceptronInputs, Tiling, length, split_at_block
 from fredholm.evaluation.tiling import Workspace, ranges
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.arithmetic import divided, wide_dtype
 
 
 class PerceptronOutputs(NamedTuple):
@@ -42,12 +42,9 @@ class Tile(NamedTuple):
 class PerceptronSums:
     """One integral: its tensors by name, the order of its tiles, and the layers after the first."""
 
-    def __init__(self, inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> None:
-        self.t = inputs
-        self.block = Block(block[0], block[1], tuple(block[2:]))
-        self.activation = activation
-        self.tiling = Tiling(*tiling)
-        self.accumulator = torch.promote_types(self.t.query.dtype, torch.float32)
+    def __init__(self, inputs: PerceptronInputs, block: Block, activation: str, tiling: Tiling) -> None:
+        self.t, self.block, self.activation, self.tiling = inputs, block, activation, tiling
+        self.accumulator = wide_dtype(self.t.query)
         self.workspace = Workspace(self.t.query)
         self.sums_workspace = Workspace(self.t.query.new_empty(0, dtype=self.accumulator))
         self.first = FirstLayer(self.t, self.block, self.workspace, window_elements=2 * self.tiling.elements)
@@ -375,8 +372,12 @@ def _like(inputs: PerceptronInputs, block: list[int], activation: str, tiling: l
     return PerceptronOutputs(inputs.query.new_empty(*inputs.query.shape[:3], inputs.output_weight.shape[-1]))
 
 
+def _told(inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> PerceptronSums:
+    return PerceptronSums(inputs, Block.of(block), activation, Tiling(*tiling))
+
+
 def _forward(inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> PerceptronOutputs:
-    return PerceptronOutputs(PerceptronSums(inputs, block, activation, tiling).forward())
+    return PerceptronOutputs(_told(inputs, block, activation, tiling).forward())
 
 
 mlp_integral = Operator(
@@ -385,10 +386,9 @@ mlp_integral = Operator(
     PerceptronOutputs,
     _forward,
     _like,
-    lambda inputs, _, grads, wanted, *options: Gradients(PerceptronSums(inputs, *options), wanted).run(grads.out),
+    lambda inputs, _, grads, wanted, *options: Gradients(_told(inputs, *options), wanted).run(grads.out),
 )
 """The integral, of tensors in one dtype but for positions, frequencies and `seen`.
 
-Its options: the fields of `Block`, its shape last, where no shape means no grid; "gelu", "gelu_tanh" or "relu"; and the
-fields of `Tiling`.
+Its options: `Block.numbers`; "gelu", "gelu_tanh" or "relu"; and the fields of `Tiling`.
 """

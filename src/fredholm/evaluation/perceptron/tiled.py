@@ -10,8 +10,10 @@ from torch import Tensor
 from fredholm.domains import GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.perceptron.sums import mlp_integral
-from fredholm.evaluation.perceptron.tiles import PerceptronInputs, choose_tiling
+from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, choose_tiling
+from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import PairwiseMLP
+from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.perceptron.mlp import PairwiseForm
 
 
@@ -34,33 +36,26 @@ class Tiled(Route[PairwiseMLP]):
 
     def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
         """Refuses pair weights for other heads than the kernel's; see `Route.refusals`."""
-        return _pair_refusals(integral)
+        return pair_refusals(integral)
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
         return integrate_pairwise(integral, in_tiles(self.tile_elements))
 
 
-def _pair_refusals(integral: Integral[PairwiseMLP]) -> list[str]:
-    bias, heads = integral.domain.pair_bias, integral.kernel.num_heads
-    if bias is None or bias.shape[1] in (1, heads):
-        return []
-    return [f"pairs are weighed for {bias.shape[1]} heads, and the kernel has {heads}"]
-
-
-PairIntegral = Callable[[PerceptronInputs, list[int], str], Tensor]
-"""From all tensors, the fields of `Block` and the activation: the integral `(B, G, Nq, d_out)`, constant part aside."""
+PairIntegral = Callable[[PerceptronInputs, Block, str], Tensor]
+"""From all tensors, where the grid lies, and the activation: the integral `(B, G, Nq, d_out)`, constant part aside."""
 
 
 def in_tiles(tile_elements: int | None) -> PairIntegral:
     """Tile after tile by torch's own operations; see `Tiled` for the size of a tile."""
 
-    def integral(inputs: PerceptronInputs, block: list[int], activation: str) -> Tensor:
+    def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
         elements = tile_elements or (1 << 20 if inputs.query.device.type == "cpu" else 1 << 26)
         batch, _, num_queries, dim = inputs.query.shape
         num_keys, width = inputs.key.shape[2], inputs.output_weight.shape[1]
         tiling = choose_tiling(batch, num_queries, num_keys, width, dim, elements)
-        return mlp_integral(inputs, block, activation, list(tiling)).out
+        return mlp_integral(inputs, block.numbers, activation, list(tiling)).out
 
     return integral
 
@@ -73,9 +68,9 @@ def integrate_pairwise(
     form, pairs = kernel.pairwise_form(domain, query_domain), domain.pair_weights
     dtype = integral.working_dtype
     folds = kernel.num_heads if kernel.head_shared else 1
-    block, order = [0, 0], None
+    block, order = Block(), None
     if blocks is not None:
-        block = [blocks[0].start, blocks[1].start, *blocks[1].shape]
+        block = Block(blocks[0].start, blocks[1].start, blocks[1].shape)
         order = _reversed_within(query_domain.num_points, blocks[0], u.device)
     if pairs is not None:
         pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, len(u), folds), order, -2)
@@ -105,7 +100,7 @@ def integrate_pairwise(
 
 def _constant_part(bias: Tensor, inputs: PerceptronInputs, order: Tensor | None) -> Tensor:
     """b Σ_j ω_j m_ij u_j, over the keys a query may see: `(B, G, Nq or 1, d_out)`."""
-    accumulator = torch.promote_types(inputs.key.dtype, torch.float32)
+    accumulator = wide_dtype(inputs.key)
     values = inputs.key.to(accumulator) * inputs.weights.to(accumulator)[:, None, :, None]
     seen = None if inputs.seen is None else _permuted(inputs.seen, order, -1)[:, None, :, None]
     if inputs.pairs is not None:
@@ -186,7 +181,7 @@ class Toeplitz(Route[PairwiseMLP]):
             return ["nothing in this kernel depends on the displacement beyond what splits over the two points"]
         if integral.once(common_grid) is None:
             return ["queries and keys do not hold the same regular grid"]
-        return _pair_refusals(integral)
+        return pair_refusals(integral)
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""

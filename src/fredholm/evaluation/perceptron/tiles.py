@@ -12,7 +12,7 @@ and the backward pass rebuilds each tile from the inputs alone.
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, final
+from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor
@@ -50,11 +50,24 @@ class PerceptronInputs(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Where the grid lies: its queries, in reversed order, from `query_start`, its keys from `key_start`."""
+    """Where the grid lies: its queries, in reversed order, from `query_start`, its keys from `key_start`.
 
-    query_start: int
-    key_start: int
-    shape: tuple[int, ...]
+    Without a shape there is no grid. An operator of PyTorch, whose options are numbers and lists, is told `numbers`.
+    """
+
+    query_start: int = 0
+    key_start: int = 0
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, numbers: list[int]) -> Self:
+        """The block with these `numbers`."""
+        return cls(numbers[0], numbers[1], tuple(numbers[2:]))
+
+    @property
+    def numbers(self) -> list[int]:
+        """Both starts, and then the shape."""
+        return [self.query_start, self.key_start, *self.shape]
 
     @property
     def size(self) -> int:

@@ -9,6 +9,8 @@ from torch import Tensor
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral
 from fredholm.evaluation.features.feature_sum import (
+    SumInputs,
+    TableInputs,
     integrate_features,
     plain_sums,
     plain_tables,
@@ -54,16 +56,14 @@ class TritonFeatureSum(FusedRoute[FeatureFactorised]):
         )
 
 
-def _sums(inputs: FeatureInputs, activation: str) -> FeatureOutputs:
+def _sums(inputs: SumInputs, activation: str) -> FeatureOutputs:
     with torch.cuda.device_of(inputs.bias):
         return FeatureOutputs(_fused(inputs, activation).sums(_weighted(inputs.value, inputs)))
 
 
 def _sums_backward(
-    inputs: FeatureInputs, _: FeatureOutputs, grads: FeatureOutputs, wanted: frozenset[str], activation: str
+    inputs: SumInputs, _: FeatureOutputs, grads: FeatureOutputs, wanted: frozenset[str], activation: str
 ) -> dict[str, Tensor]:
-    assert inputs.value is not None
-    assert inputs.weights is not None
     with torch.cuda.device_of(grads.out):
         own = _fused(inputs, activation)
         found, read = own.gradients(_weighted(inputs.value, inputs), grads.out, wanted), own.tables(grads.out)
@@ -71,40 +71,36 @@ def _sums_backward(
         return {**found, "value": _weighted(read, inputs), "weights": to_weights}
 
 
-def _tables(inputs: FeatureInputs, activation: str) -> FeatureOutputs:
-    assert inputs.table is not None
+def _tables(inputs: TableInputs, activation: str) -> FeatureOutputs:
     with torch.cuda.device_of(inputs.bias):
         return FeatureOutputs(_fused(inputs, activation).tables(inputs.table))
 
 
 def _tables_backward(
-    inputs: FeatureInputs, _: FeatureOutputs, grads: FeatureOutputs, wanted: frozenset[str], activation: str
+    inputs: TableInputs, _: FeatureOutputs, grads: FeatureOutputs, wanted: frozenset[str], activation: str
 ) -> dict[str, Tensor]:
-    assert inputs.table is not None
     with torch.cuda.device_of(grads.out):
         own = _fused(inputs, activation)
         return {**own.gradients(grads.out, inputs.table, wanted), "table": own.sums(grads.out)}
 
 
-def _fused(inputs: FeatureInputs, activation: str) -> "FusedFeatures":
+def _fused(inputs: SumInputs | TableInputs, activation: str) -> "FusedFeatures":
     # the library can be imported without triton
     from fredholm.evaluation.triton.features import FusedFeatures
 
-    return FusedFeatures(inputs, activation)
+    return FusedFeatures(FeatureInputs(*inputs[:5]), activation)
 
 
-def _weighted(value: Tensor | None, inputs: FeatureInputs) -> Tensor:
-    assert value is not None
-    assert inputs.weights is not None
+def _weighted(value: Tensor, inputs: SumInputs) -> Tensor:
     return (value * inputs.weights[:, :, None, None]).to(value.dtype)
 
 
 feature_sums_triton = Operator(
-    "feature_sums_triton", FeatureInputs, FeatureOutputs, _sums, sums_like, _sums_backward, plain=plain_sums
+    "feature_sums_triton", SumInputs, FeatureOutputs, _sums, sums_like, _sums_backward, plain=plain_sums
 )
 """As `feature_sums`, all tensors in float32 or all in bfloat16."""
 
 feature_tables_triton = Operator(
-    "feature_tables_triton", FeatureInputs, FeatureOutputs, _tables, tables_like, _tables_backward, plain=plain_tables
+    "feature_tables_triton", TableInputs, FeatureOutputs, _tables, tables_like, _tables_backward, plain=plain_tables
 )
 """As `feature_tables`, all tensors in float32 or all in bfloat16."""

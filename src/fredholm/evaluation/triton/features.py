@@ -176,7 +176,7 @@ class FusedFeatures:
     """
 
     def __init__(self, inputs: FeatureInputs, activation: str) -> None:
-        own = {name: tensor.contiguous() for name, tensor in zip(inputs._fields, inputs[:5], strict=False)}
+        own = {name: tensor.contiguous() for name, tensor in inputs._asdict().items()}
         self.t = t = FeatureInputs(**own)
         self.batch, self.num_points, self.heads, self.content = t.content.shape
         self.kernels, self.width = t.bias.shape

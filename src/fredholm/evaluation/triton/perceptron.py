@@ -50,11 +50,11 @@ WEIGHTS = ("product_weight", "sin_weight", "cos_weight", "distance_weight")
 class Problem:
     """One integral's tensors, contiguous and by role, and what its kernels are compiled for."""
 
-    def __init__(self, inputs: PerceptronInputs, block: list[int], activation: str) -> None:
+    def __init__(self, inputs: PerceptronInputs, block: Block, activation: str) -> None:
         nothing = inputs.query.new_empty(0)
         self.t = t = {name: nothing if x is None else x.contiguous() for name, x in inputs._asdict().items()}
         self.has = frozenset(name for name, x in inputs._asdict().items() if x is not None)
-        self.block = Block(block[0], block[1], tuple(block[2:]))
+        self.block = block
         self.batch, self.kernels, self.num_queries, self.dim = inputs.query.shape
         self.num_keys, self.width, self.out_dim = inputs.key.shape[2], *inputs.output_weight.shape[1::2]
         self.dtype, self.activation = inputs.query.dtype, activation
@@ -149,7 +149,7 @@ def entries_of(shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Te
     return entry, cell
 
 
-def integral(inputs: PerceptronInputs, block: list[int], activation: str) -> Tensor:
+def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
     """The integral, `(B, G, Nq, d_out)`; arguments as in `mlp_integral_triton`."""
     problem = Problem(inputs, block, activation)
     kernels, width, dim = problem.kernels, problem.width, problem.dim

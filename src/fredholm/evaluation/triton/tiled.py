@@ -11,7 +11,7 @@ from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral
 from fredholm.evaluation.perceptron.sums import PerceptronOutputs
 from fredholm.evaluation.perceptron.tiled import common_grid, integrate_pairwise
-from fredholm.evaluation.perceptron.tiles import PerceptronInputs
+from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
 from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.kernels import PairwiseMLP
 
@@ -58,8 +58,8 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
         return integral.once(common_grid)
 
 
-def _fused(inputs: PerceptronInputs, block: list[int], activation: str) -> Tensor:
-    return mlp_integral_triton(inputs, block, activation).out
+def _fused(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
+    return mlp_integral_triton(inputs, block.numbers, activation).out
 
 
 def _forward(inputs: PerceptronInputs, block: list[int], activation: str) -> PerceptronOutputs:
@@ -68,7 +68,7 @@ def _forward(inputs: PerceptronInputs, block: list[int], activation: str) -> Per
 
     # kernels are launched on the current device
     with torch.cuda.device_of(inputs.query):
-        return PerceptronOutputs(integral(inputs, block, activation))
+        return PerceptronOutputs(integral(inputs, Block.of(block), activation))
 
 
 def _like(inputs: PerceptronInputs, block: list[int], activation: str) -> PerceptronOutputs:
@@ -89,7 +89,7 @@ def _backward(
     from fredholm.evaluation.triton.perceptron import Gradients, Problem
 
     with torch.cuda.device_of(inputs.query):
-        return Gradients(Problem(inputs, block, activation), grads.out, wanted).run()
+        return Gradients(Problem(inputs, Block.of(block), activation), grads.out, wanted).run()
 
 
 mlp_integral_triton = Operator("mlp_integral_triton", PerceptronInputs, PerceptronOutputs, _forward, _like, _backward)

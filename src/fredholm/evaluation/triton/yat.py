@@ -66,6 +66,16 @@ def _slope(score, reference, share, POWER: tl.constexpr):
 
 
 @triton.jit
+def _program(mass, seen, num_queries, num_keys, heads, mass_batch, seen_batch, UNITS: tl.constexpr):
+    """The rows of this program, the head of the batch, and mass and order of the batch entry."""
+    group = tl.program_id(1).to(tl.int64)
+    batch = group // heads
+    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
+    seen += tl.where(seen_batch > 1, batch, 0) * num_queries
+    return tl.program_id(0) * UNITS + tl.arange(0, UNITS).to(tl.int64), group, mass, seen
+
+
+@triton.jit
 def _pair_mass(mass, seen, queries, query_exist, keys, key_exist, MASS: tl.constexpr, SEEN: tl.constexpr):
     """ω_j where query i sees key j, else 0: queries `(r, 1)` or `(1, r)`, keys the other way."""
     weight = (query_exist & key_exist).to(tl.float32)
@@ -84,12 +94,8 @@ def yat_forward_kernel(
     DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """O, σ and Z of UNITS queries."""
-    rows = tl.program_id(0) * UNITS + tl.arange(0, UNITS).to(tl.int64)
-    group = tl.program_id(1).to(tl.int64)
+    rows, group, mass, seen = _program(mass, seen, num_queries, num_keys, heads, mass_batch, seen_batch, UNITS)
     exist = rows < num_queries
-    batch = group // heads
-    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
-    seen += tl.where(seen_batch > 1, batch, 0) * num_queries
     q = point_rows(query + group * num_queries * DIM, rows, exist, DIM, DIM, D)
     key += group * num_keys * DIM
     value += group * num_keys * VALUE
@@ -127,18 +133,16 @@ def yat_forward_kernel(
 
 
 @triton.jit
-def _by_score(
+def _by_pair(
     dot, distance, weight, by_density, reference, share_of_total, delta, POWER: tl.constexpr
 ):  # fmt: skip
-    """The density a, and G; see the legend of `attention/sums/backward.py`."""
+    """The density a; G r and G r², r = q·k / D; and what P receives. Legend: `attention/score_tiled.py`."""
     score = tl.where(weight > 0, dot * dot / distance, 0.0)
     numerator = _numerator(score, reference, POWER)
     by_share = (by_density - delta) * share_of_total
-    return (
-        numerator * share_of_total,
-        by_share * _slope(score, reference, numerator, POWER) * weight,
-        by_share * numerator,
-    )
+    ratio = dot / distance
+    by_dot = by_share * _slope(score, reference, numerator, POWER) * weight * ratio
+    return numerator * share_of_total, by_dot, by_dot * ratio, by_share * numerator
 
 
 # two kernels, because sums that a program does not keep would cost registers
@@ -152,12 +156,8 @@ def yat_query_kernel(
     DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """The gradient of UNITS queries, and Σ_j G r², which is that of -‖q‖²."""
-    rows = tl.program_id(0) * UNITS + tl.arange(0, UNITS).to(tl.int64)
-    group = tl.program_id(1).to(tl.int64)
+    rows, group, mass, seen = _program(mass, seen, num_queries, num_keys, heads, mass_batch, seen_batch, UNITS)
     exist = rows < num_queries
-    batch = group // heads
-    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
-    seen += tl.where(seen_batch > 1, batch, 0) * num_queries
     q = point_rows(query + group * num_queries * DIM, rows, exist, DIM, DIM, D)
     g = point_rows(grad + group * num_queries * VALUE, rows, exist, VALUE, VALUE, V)
     at = group * num_queries + rows
@@ -181,10 +181,7 @@ def yat_query_kernel(
         weight = _pair_mass(mass, seen, rows[:, None], exist[:, None], columns[None, :], there[None, :], MASS, SEEN)
         v = point_rows(value, columns, there, VALUE, VALUE, V)
         by_density = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-        _, by_score, _ = _by_score(dot, distance, weight, by_density, sigma, over_z, drop, POWER)
-        ratio = dot / distance
-        by_dot = by_score * ratio
-        by_distance = by_dot * ratio
+        _, by_dot, by_distance, _ = _by_pair(dot, distance, weight, by_density, sigma, over_z, drop, POWER)
         squares += tl.sum(by_distance, 1)
         sums = tl.dot((by_dot + by_distance).to(dtype), k, sums, input_precision=PRECISION)
     found = 2 * (sums - q.to(tl.float32) * squares[:, None])
@@ -202,12 +199,8 @@ def yat_key_kernel(
     DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """The gradients of UNITS keys, their values and, with MASS, their masses in this head."""
-    rows = tl.program_id(0) * UNITS + tl.arange(0, UNITS).to(tl.int64)
-    group = tl.program_id(1).to(tl.int64)
+    rows, group, mass, seen = _program(mass, seen, num_queries, num_keys, heads, mass_batch, seen_batch, UNITS)
     exist = rows < num_keys
-    batch = group // heads
-    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
-    seen += tl.where(seen_batch > 1, batch, 0) * num_queries
     k = point_rows(key + group * num_keys * DIM, rows, exist, DIM, DIM, D)
     v = point_rows(value + group * num_keys * VALUE, rows, exist, VALUE, VALUE, V)
     query += group * num_queries * DIM
@@ -231,13 +224,12 @@ def yat_key_kernel(
             g = point_rows(grad, columns, there, VALUE, VALUE, V)
             dot, distance = _products(k, q, soft, PRECISION)
             by_density = tl.dot(v, tl.trans(g), input_precision=PRECISION)
-            density, by_score, by_weight = _by_score(dot, distance, weight, by_density, sigma, over_z, drop, POWER)
+            density, by_dot, by_distance, by_weight = _by_pair(
+                dot, distance, weight, by_density, sigma, over_z, drop, POWER
+            )
             if MASS:
                 masses += tl.sum(tl.where(weight > 0, by_weight, 0.0), 1)
             values = tl.dot((density * weight).to(dtype), g, values, input_precision=PRECISION)
-            ratio = dot / distance
-            by_dot = by_score * ratio
-            by_distance = by_dot * ratio
             squares += tl.sum(by_distance, 1)
             keys = tl.dot((by_dot + by_distance).to(dtype), q, keys, input_precision=PRECISION)
     at = group * num_keys + rows

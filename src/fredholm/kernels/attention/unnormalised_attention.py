@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
+from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.attention.scored import ValueMixing
 from fredholm.kernels.kernel import State, Stateful, check_heads
 
@@ -139,7 +140,7 @@ class UnnormalisedAttention(Bilinear, Stateful):
     def initial_state(self, batch_size: int) -> State:
         """Zeros: Σ k ⊗ v, `(B, H, d, e)`; see `Stateful`."""
         H, like = self.num_heads, self.key_weight
-        dtype = torch.promote_types(like.dtype, torch.float32)
+        dtype = wide_dtype(like)
         shape = (batch_size, H, len(like) // H, self.out_dim // H)
         return (torch.zeros(shape, dtype=dtype, device=like.device),)
 

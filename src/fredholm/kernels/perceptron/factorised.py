@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, preceding_counts
+from fredholm.kernels.attention.scored import ValueMixing
 from fredholm.kernels.kernel import Stateful, block_diagonal, split_heads
 from fredholm.kernels.perceptron.mlp import (
     Activation,
@@ -237,16 +238,31 @@ class FeatureFactorised(Stateful):
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
         """κ head by head, `(B, H, Nq, N, d, d)`."""
+        kappa = self.join(*self.both_sides(u, domain, query, query_domain))
+        share = self.share_of_past(domain, query_domain)
+        return kappa if share is None else kappa * share[..., None, None].to(kappa.dtype)
+
+    @final
+    def both_sides(
+        self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> tuple[Tensor, Tensor]:
+        """h at the queries `(B, H, Nq, w + 1)` and h' at the points `(B, H, N, w + 1)`; arguments as in `matrix`."""
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
         own = self.features
         h = own.query(*own.inputs(own.query, query, own.lift(query_domain)))
-        kappa = self.join(h, own.key(*own.inputs(own.key, u, own.lift(domain))))
-        if not self.is_causal:
-            return kappa
-        seen = torch.arange(domain.num_points, device=u.device) < preceding_counts(query_domain, domain)[..., None]
+        return h, own.key(*own.inputs(own.key, u, own.lift(domain)))
+
+    @final
+    def share_of_past(
+        self, domain: Domain, query_domain: Domain | None = None, rows: slice = slice(None)
+    ) -> Tensor | None:
+        """1[j ≤ i] / μ{l ≤ i} at some queries i, `(B', 1, rows, N)`; None unless `is_causal`."""
         share = self.past_share(domain, query_domain)
-        assert share is not None
-        return kappa * (seen * share[..., None])[:, None, :, :, None, None].to(kappa.dtype)
+        if share is None:
+            return None
+        counts = preceding_counts(domain if query_domain is None else query_domain, domain)[:, rows, None]
+        seen = torch.arange(domain.num_points, device=counts.device) < counts
+        return (seen * share[:, rows, None])[:, None]
 
     @final
     def matrix(
@@ -296,9 +312,34 @@ class SeparableForm(NamedTuple):
     value: Tensor  # V: (G, d, d)
 
 
-class Separable(FeatureFactorised):
+class Separable(FeatureFactorised, ValueMixing):
     """Marker: κ_ij = (h_iᵀ m h'_j) V, one number a pair; what a query needs of the past is S."""
 
     @abc.abstractmethod
     def separable_form(self) -> SeparableForm:
         """m and V."""
+
+    @final
+    def join(self, query: Tensor, key: Tensor) -> Tensor:
+        """(h · m h') V; see `FeatureFactorised.join`."""
+        m, value = self.separable_form()
+        return (query @ m @ key.mT)[..., None, None] * value[:, None, None]
+
+    @final
+    def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
+        """h · m h', over the mass of the past where `is_causal`; see `ValueMixing.density`.
+
+        Where a point has no mass it is not 0, so that the gradient of the mass is that of any other point's.
+        """
+        h, key = self.both_sides(u, domain, query, query_domain)
+        scores = h @ self.separable_form().scores @ key.mT
+        share = self.share_of_past(domain, query_domain)
+        return scores if share is None else scores * share.to(scores.dtype)
+
+    @final
+    def value_matrices(self) -> Tensor:
+        """V of each head, which reads that head's channels alone, `(H, d, H·d)`; see `ValueMixing.value_matrices`."""
+        value, heads = self.separable_form().value, self.num_heads
+        # (H, d, d, H): the last one is the head that is read
+        apart = torch.diag_embed(value.expand(heads, -1, -1).movedim(0, -1)).movedim(-2, 0)
+        return apart.transpose(-1, -2).flatten(-2)

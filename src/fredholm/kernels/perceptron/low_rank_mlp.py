@@ -17,6 +17,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.kernel import State
 from fredholm.kernels.perceptron.factorised import LowRank, LowRankForm, PointInputs
 from fredholm.kernels.perceptron.mlp import Activation
@@ -115,7 +116,7 @@ class LowRankMLP(LowRank):
         """Zeros: Σ Ψ u `(B, H, r)`, with B also Σ u, `(B, H, r + d)`, and the number of points `(B,)`."""
         like = self.query_weight
         carried = self.rank + (0 if self.constant is None else like.shape[-1])
-        dtype = torch.promote_types(like.dtype, torch.float32)
+        dtype = wide_dtype(like)
         total = torch.zeros(batch_size, self.num_heads, carried, dtype=dtype, device=like.device)
         return total, total.new_zeros(batch_size)
 

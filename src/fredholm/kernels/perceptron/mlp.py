@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, GridBlock, preceding_counts
 from fredholm.domains.domain import wrapped
+from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.kernel import Kernel, MultiHead, block_diagonal, split_heads
 
 
@@ -37,7 +38,7 @@ def phases(pos: Tensor, frequencies: Tensor) -> Tensor:
     Computed in the precision of the positions and never under autocast: a phase of hundreds of radians has no digits
     left in bfloat16.
     """
-    dtype = torch.promote_types(pos.dtype, torch.float32)
+    dtype = wide_dtype(pos)
     coordinates, waves = pos.to(dtype)[..., None].unbind(-2), frequencies.to(dtype).unbind(-1)
     # products and sums, because autocast would take a matrix product to low precision
     theta = coordinates[0] * waves[0]

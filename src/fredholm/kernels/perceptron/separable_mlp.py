@@ -18,6 +18,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.kernel import State
 from fredholm.kernels.perceptron.factorised import PointInputs, Separable, SeparableForm
 from fredholm.kernels.perceptron.mlp import Activation
@@ -80,11 +81,6 @@ class SeparableMLP(Separable):
         """See `Separable.separable_form`."""
         return SeparableForm(self.score_weight, self.value_weight)
 
-    def join(self, query: Tensor, key: Tensor) -> Tensor:
-        """(φ · ψ) V; see `FeatureFactorised.join`."""
-        scores = query @ self.score_weight @ key.mT
-        return scores[..., None, None] * self.value_weight[:, None, None]
-
     def mix(self, sums: Tensor) -> Tensor:
         """T = m S Vᵀ; see `FeatureFactorised.mix`."""
         return self.score_weight.to(sums.dtype) @ sums @ self.value_weight.mT.to(sums.dtype)
@@ -92,7 +88,7 @@ class SeparableMLP(Separable):
     def initial_state(self, batch_size: int) -> State:
         """Zeros: Σ ψ ⊗ u `(B, H, w + 1, d)`, and the number of points `(B,)`."""
         like = self.score_weight
-        dtype = torch.promote_types(like.dtype, torch.float32)
+        dtype = wide_dtype(like)
         shape = (batch_size, self.num_heads, like.shape[-1], self.value_weight.shape[-1])
         total = torch.zeros(shape, dtype=dtype, device=like.device)
         return total, total.new_zeros(batch_size)
