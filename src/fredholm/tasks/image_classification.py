@@ -42,7 +42,7 @@ class ImageClassification(SplitTask[ImageDataset]):
     """
 
     command: ClassVar[str] = "images"
-    objective: ClassVar[Objective] = Objective(metric="accuracy", percent=True)
+    objective = Objective(metric="accuracy", percent=True)
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config)
 
     @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ class LanguageModelling(EpochTask):
     """
 
     command: ClassVar[str] = "text"
-    objective: ClassVar[Objective] = Objective(metric="perplexity", maximise=False)
+    objective = Objective(metric="perplexity", maximise=False)
     parts: ClassVar[tuple[type, ...]] = (Aether.Config, CKCNNText.Config, GPT2.Config)
 
     @dataclass(frozen=True, kw_only=True)
