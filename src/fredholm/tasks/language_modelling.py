@@ -140,6 +140,11 @@ class LanguageModelling(EpochTask):
         """Windows in the evaluated split."""
         return self.test_stream.num_blocks(self._stride)
 
+    @property
+    def measured(self) -> str:
+        """The evaluated split."""
+        return self.config.evaluated
+
     @cached_property
     def splits(self) -> TextSplits:
         """The documents, read at first use: a prediction needs none.

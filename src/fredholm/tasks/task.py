@@ -108,6 +108,11 @@ class Task(ABC):
         """Examples in the test split."""
 
     @property
+    def measured(self) -> str:
+        """What the test split is called: another name where a task measures on its validation split."""
+        return "test"
+
+    @property
     def train_lengths(self) -> Tensor | None:
         """How long each training example is (num_train,), where a batch is padded to its longest; None: all are alike.
 
