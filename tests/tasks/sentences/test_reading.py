@@ -185,3 +185,8 @@ def test_numbers_are_finite() -> None:
 def test_a_digest_tells_sets_apart() -> None:
     digests = {SentenceSet.of_classes(sentences(*labels), "label", None).digest for labels in ("ab", "ba", "aba")}
     assert len(digests) == 3
+
+
+def test_a_header_beside_names_of_columns_is_told(tmp_path: Path) -> None:
+    with refused(ValueError, "t.csv, line 1: has 'text' in the column 'text': a header; leave columns= out"):
+        read_table(write(tmp_path / "t.csv", "text,kind\na,b\n"), ("text", "label"))

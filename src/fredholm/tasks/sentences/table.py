@@ -72,8 +72,8 @@ def _cells(path: Path, text: str, columns: tuple[str, ...], *, is_csv: bool) -> 
     names, line = columns, 1
     try:
         for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                pass
+            if len(cells) < 2 and not "".join(cells).strip():
+                pass  # an empty line
             elif not names:
                 names = _header(cells)
             elif len(cells) != len(names):
@@ -81,6 +81,8 @@ def _cells(path: Path, text: str, columns: tuple[str, ...], *, is_csv: bool) -> 
                     f"has {len(cells)} cells; expected {len(names)}: {', '.join(names)}"
                     + (" (quote a cell that has a comma)" if is_csv else "")
                 )
+            elif columns and not rows and (named := [n for n, cell in zip(names, cells, strict=True) if n == cell]):
+                raise ValueError(f"has {named[0]!r} in the column {named[0]!r}: a header; leave columns= out")
             else:
                 rows.append(Row(line, dict(zip(names, cells, strict=True))))
             line = reader.line_num + 1
