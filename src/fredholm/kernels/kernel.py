@@ -1,4 +1,4 @@
-"""The abstract kernel; kernels with a state; kernels with heads, and channels by head; sums and multiples of kernels.
+"""The abstract kernel, with a state, with heads; sums and multiples of kernels; what kernels are computed with.
 
     κ = Σ_m κ_m,   κ = g κ_1 with a scalar gate g
 
@@ -6,6 +6,7 @@ A pretrained layer plus a kernel behind a gate at 0 starts as that layer, and le
 """
 
 import abc
+import functools
 import math
 from collections.abc import Sequence
 from typing import final
@@ -15,7 +16,6 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain, past_mass, whole_grid
 from fredholm.domains.checks import values_can_be_read
-from fredholm.kernels.arithmetic import divided
 
 
 class Kernel(nn.Module, abc.ABC):
@@ -164,6 +164,22 @@ class MultiHead(Kernel):
     @abc.abstractmethod
     def head(self, index: int) -> Kernel:
         """κ of one head, on d channels, with the parameters of this kernel."""
+
+
+def wide_dtype(*tensors: Tensor) -> torch.dtype:
+    """What is accumulated in: the dtype that the tensors promote to, float32 at least."""
+    return functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in `wide_dtype`."""
+    return tensor.to(wide_dtype(tensor))
+
+
+def divided(numerator: Tensor | float, denominator: Tensor) -> Tensor:
+    """Their quotient; 0, with gradient 0, where the denominator is 0."""
+    # not `denominator > 0`: NaN stays NaN
+    return torch.where(denominator == 0, 0.0, numerator / torch.where(denominator == 0, 1.0, denominator))
 
 
 def split_heads(u: Tensor, num_heads: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fredholm.kernels.arithmetic import at_least_float32
+from fredholm.kernels.kernel import at_least_float32
 from fredholm.layers.yat_layer import YatLayer, backward_may_come
 from fredholm.layers.yat_response import ResponseInputs, squares, yat_response
 

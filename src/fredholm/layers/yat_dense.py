@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fredholm._settings import check_count
 from fredholm.evaluation.custom_op import Operator
-from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.attention.yat import response
+from fredholm.kernels.kernel import wide_dtype
 from fredholm.layers.yat_layer import YatLayer, backward_may_come
 from fredholm.layers.yat_response import (
     BLOCK_ELEMENTS,

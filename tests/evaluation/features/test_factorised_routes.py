@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import (

@@ -21,9 +21,8 @@ from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, measured
 from fredholm.kernels import Normaliser, Scored, State
-from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.attention.scored import CachedScored, Competitive, Score, ScoreForm
-from fredholm.kernels.kernel import each_query_head
+from fredholm.kernels.kernel import divided, each_query_head, wide_dtype
 
 LARGEST, SMALLEST = 1e12, 1e-12
 """Between these a row's sum is taken without a reference: its terms, times values and gradients, stay float32."""

@@ -27,7 +27,7 @@ from fredholm.evaluation.convolution.filtering import (
 )
 from fredholm.evaluation.convolution.spectra import FilterInputs, basis_convolution
 from fredholm.kernels import BasisFilter
-from fredholm.kernels.arithmetic import at_least_float32
+from fredholm.kernels.kernel import at_least_float32
 
 LEAST_LENGTH = 256
 """Points below which a block along an axis does not pay for its own handling."""

@@ -21,7 +21,7 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.kernels import BasisFilter
-from fredholm.kernels.arithmetic import at_least_float32
+from fredholm.kernels.kernel import at_least_float32
 
 SLACK = 1e-3
 """Share of all points' extent by which a reach is widened, for the kernel's own rounding at its ends."""

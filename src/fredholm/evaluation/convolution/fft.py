@@ -16,7 +16,7 @@ from fredholm.evaluation.convolution.filtering import (
     with_constant,
 )
 from fredholm.kernels import Stationary
-from fredholm.kernels.arithmetic import at_least_float32
+from fredholm.kernels.kernel import at_least_float32
 
 
 @final

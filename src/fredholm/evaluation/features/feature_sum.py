@@ -25,7 +25,7 @@ from fredholm.evaluation.features.features import (
     stacked,
 )
 from fredholm.kernels import FeatureFactorised
-from fredholm.kernels.arithmetic import wide_dtype
+from fredholm.kernels.kernel import wide_dtype
 
 
 @final

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from fredholm.evaluation.perceptron.sums import activate_into, activation_gradient_into
 from fredholm.evaluation.tiling import ranges
-from fredholm.kernels.arithmetic import wide_dtype
+from fredholm.kernels.kernel import wide_dtype
 from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 from fredholm.kernels.perceptron.mlp import activate
 

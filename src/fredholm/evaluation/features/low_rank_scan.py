@@ -25,7 +25,7 @@ from fredholm.evaluation.recomputed import recomputed
 from fredholm.evaluation.running_sums import reset_refusals, state_refusals
 from fredholm.evaluation.tiling import pair_refusals, ranges
 from fredholm.kernels import State
-from fredholm.kernels.arithmetic import divided, wide_dtype
+from fredholm.kernels.kernel import divided, wide_dtype
 from fredholm.kernels.perceptron.factorised import LowRank
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from fredholm.evaluation.evaluation import Integral, StatefulRoute
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals, state_refusals
 from fredholm.kernels import State
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.kernel import divided
 from fredholm.kernels.perceptron.factorised import Separable
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import blocks_of
-from fredholm.kernels.arithmetic import divided
+from fredholm.kernels.kernel import divided
 from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, CentralQueries, measured_energies
 
 

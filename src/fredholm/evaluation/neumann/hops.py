@@ -13,8 +13,7 @@ from fredholm.evaluation.neumann.hop_problem import HopInputs, HopOutputs, HopPr
 from fredholm.evaluation.neumann.solvers import Solver, Substitution
 from fredholm.evaluation.pair_tiles import measured
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, State, Stateful
-from fredholm.kernels.arithmetic import wide_dtype
-from fredholm.kernels.kernel import each_query_head
+from fredholm.kernels.kernel import each_query_head, wide_dtype
 from fredholm.kernels.neumann.neumann import HopForm
 
 

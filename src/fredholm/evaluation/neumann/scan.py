@@ -22,8 +22,7 @@ from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute, sta
 from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
 from fredholm.evaluation.running_sums import reset_refusals
 from fredholm.kernels import RowNorm, State
-from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.kernel import each_query_head
+from fredholm.kernels.kernel import divided, each_query_head
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann
 
 

@@ -20,8 +20,8 @@ from fredholm.domains import is_ordered_by_index
 from fredholm.evaluation.evaluation import Integral
 from fredholm.evaluation.pair_tiles import PairTiles, Rows
 from fredholm.kernels import FrobeniusNorm, Neumann
-from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.scored import Numbered
+from fredholm.kernels.kernel import divided
 
 
 def weigh(scores: Tensor, mass: Tensor) -> Tensor:

@@ -11,8 +11,7 @@ from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
-from fredholm.kernels.arithmetic import divided
-from fredholm.kernels.kernel import each_query_head
+from fredholm.kernels.kernel import divided, each_query_head
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann
 from fredholm.kernels.solve_each import solve
 

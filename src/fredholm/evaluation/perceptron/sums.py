@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.perceptron.tiles import Block, FirstLayer, PerceptronInputs, Tiling, length, split_at_block
 from fredholm.evaluation.tiling import Workspace, ranges
-from fredholm.kernels.arithmetic import divided, wide_dtype
+from fredholm.kernels.kernel import divided, wide_dtype
 
 
 class PerceptronOutputs(NamedTuple):

@@ -13,7 +13,7 @@ from fredholm.evaluation.perceptron.sums import mlp_integral
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, choose_tiling
 from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import PairwiseMLP
-from fredholm.kernels.arithmetic import wide_dtype
+from fredholm.kernels.kernel import wide_dtype
 from fredholm.kernels.perceptron.mlp import PairwiseForm
 
 

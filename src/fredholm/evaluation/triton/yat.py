@@ -24,8 +24,8 @@ from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.triton.machine import Tile, launch, padded, precision
 from fredholm.evaluation.triton.tile import point_rows
 from fredholm.kernels import Softermax
-from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.scored import TINY
+from fredholm.kernels.kernel import divided
 
 
 @triton.jit

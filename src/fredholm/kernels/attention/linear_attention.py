@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
-from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.scored import Normalised
-from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads
+from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, divided
 
 
 class FeatureMapForm(NamedTuple):

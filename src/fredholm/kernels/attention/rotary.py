@@ -13,7 +13,7 @@ Source: Su et al. 2021 (RoFormer), eq. 34; channels are paired by halves, not as
 import torch
 from torch import Tensor
 
-from fredholm.kernels.arithmetic import wide_dtype
+from fredholm.kernels.kernel import wide_dtype
 
 
 def rotate(x: Tensor, place: Tensor, base: float) -> Tensor:

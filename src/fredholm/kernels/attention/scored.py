@@ -32,8 +32,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
-from fredholm.kernels.arithmetic import divided, wide_dtype
-from fredholm.kernels.kernel import Kernel, State, Stateful, each_query_head
+from fredholm.kernels.kernel import Kernel, State, Stateful, divided, each_query_head, wide_dtype
 
 
 class ValueMixing(Kernel):

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
-from fredholm.kernels.arithmetic import wide_dtype
 from fredholm.kernels.attention.scored import ValueMixing
-from fredholm.kernels.kernel import State, Stateful, check_heads
+from fredholm.kernels.kernel import State, Stateful, check_heads, wide_dtype
 
 
 class BilinearForm(NamedTuple):

@@ -30,11 +30,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, order_times
-from fredholm.kernels.arithmetic import at_least_float32, wide_dtype
 from fredholm.kernels.attention.normalisers import Unnormalised
 from fredholm.kernels.attention.rotary import check_rotary, rotate
 from fredholm.kernels.attention.scored import CachedScored, Normaliser, Score, Scored, ScoreForm, Softmax, appended
-from fredholm.kernels.kernel import HeadProjections, State, check_heads
+from fredholm.kernels.kernel import HeadProjections, State, at_least_float32, check_heads, wide_dtype
 
 
 def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor = 1e-3) -> Tensor:

@@ -34,11 +34,10 @@ from fredholm._settings import is_count
 from fredholm.domains import Domain, GridBlock
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.sequence import SPACING
-from fredholm.kernels.arithmetic import at_least_float32, wide_dtype
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.kernel_network import KernelActivation, KernelNetwork, WeightNormalised
 from fredholm.kernels.convolution.stationary import check_channels
-from fredholm.kernels.kernel import State, Stateful
+from fredholm.kernels.kernel import State, Stateful, at_least_float32, wide_dtype
 
 SIGMA = 0.5
 RATE_TOLERANCE = 1e-3

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import is_count, refuse_idle
-from fredholm.kernels.arithmetic import at_least_float32
+from fredholm.kernels.kernel import at_least_float32
 
 
 @final

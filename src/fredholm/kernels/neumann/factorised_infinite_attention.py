@@ -26,10 +26,9 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.attention.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
 from fredholm.kernels.attention.scored import Dot
-from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, each_query_head
+from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, divided, each_query_head, wide_dtype
 from fredholm.kernels.neumann.neumann import Discount, FrobeniusNorm, HopForm, HopNorm, Neumann, RowNorm
 
 

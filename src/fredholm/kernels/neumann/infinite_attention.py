@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.attention.scored import Score
-from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, each_query_head
+from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, divided, each_query_head, wide_dtype
 from fredholm.kernels.neumann.neumann import (
     Absolute,
     Discount,

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
-from fredholm.kernels.arithmetic import divided, wide_dtype
 from fredholm.kernels.attention.scored import ValueMixing
-from fredholm.kernels.kernel import check_heads
+from fredholm.kernels.kernel import check_heads, divided, wide_dtype
 from fredholm.kernels.neumann.neumann import Discount
 
 

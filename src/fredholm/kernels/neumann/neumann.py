@@ -30,9 +30,8 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
-from fredholm.kernels.arithmetic import at_least_float32, divided, wide_dtype
 from fredholm.kernels.attention.scored import Score, ValueMixing
-from fredholm.kernels.kernel import each_query_head
+from fredholm.kernels.kernel import at_least_float32, divided, each_query_head, wide_dtype
 from fredholm.kernels.solve_each import solve_each
 
 CLOSEST = 1e-6

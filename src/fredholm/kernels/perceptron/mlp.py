@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, GridBlock, preceding_counts
 from fredholm.domains.domain import wrapped
-from fredholm.kernels.arithmetic import wide_dtype
-from fredholm.kernels.kernel import Kernel, MultiHead, block_diagonal, split_heads
+from fredholm.kernels.kernel import Kernel, MultiHead, block_diagonal, split_heads, wide_dtype
 
 
 def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tensor:

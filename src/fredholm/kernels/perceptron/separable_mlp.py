@@ -18,8 +18,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.arithmetic import wide_dtype
-from fredholm.kernels.kernel import State
+from fredholm.kernels.kernel import State, wide_dtype
 from fredholm.kernels.perceptron.factorised import PointInputs, Separable, SeparableForm
 from fredholm.kernels.perceptron.mlp import Activation
 

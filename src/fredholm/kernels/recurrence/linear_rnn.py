@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
-from fredholm.kernels.arithmetic import wide_dtype
-from fredholm.kernels.kernel import State
+from fredholm.kernels.kernel import State, wide_dtype
 from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurrence
 
 

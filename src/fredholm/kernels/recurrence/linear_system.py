@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
-from fredholm.kernels.arithmetic import wide_dtype
-from fredholm.kernels.kernel import State
+from fredholm.kernels.kernel import State, wide_dtype
 from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurrence
 from fredholm.kernels.solve_each import solve
 

@@ -17,7 +17,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.arithmetic import at_least_float32, wide_dtype
+from fredholm.kernels.kernel import at_least_float32, wide_dtype
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 InputRule = Literal["euler", "zoh"]

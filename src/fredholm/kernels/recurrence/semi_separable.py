@@ -27,8 +27,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Sequence
-from fredholm.kernels.arithmetic import at_least_float32
-from fredholm.kernels.kernel import State, Stateful
+from fredholm.kernels.kernel import State, Stateful, at_least_float32
 
 
 class StateSpace(NamedTuple):
