@@ -21,8 +21,8 @@ def test_buckets_hold_examples_of_about_one_length() -> None:
     assert {frozenset(a.tolist()) for a in batches}.isdisjoint(frozenset(a.tolist()) for a in other)
     places = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
     assert places < 1.15 * int(lengths.sum())
-    means = torch.tensor([lengths[batch].double().mean() for batch in batches])
-    assert abs(float(torch.corrcoef(torch.stack([means, torch.arange(251.0).double()]))[0, 1])) < 0.15
+    longest = torch.tensor([int(lengths[batch].max()) for batch in batches])
+    assert 0.4 < (longest.diff() > 0).double().mean() < 0.6  # neither a pool nor the epoch goes from short to long
 
 
 def test_batches_cover_the_epoch_once() -> None:

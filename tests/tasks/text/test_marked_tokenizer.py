@@ -33,6 +33,7 @@ def test_marks_are_tokens_that_no_text_spells(tokenizer: MarkedTokenizer) -> Non
     assert ids == {0, 1, 2, 3, 4}
     for mark in MARKS:
         assert not (ids - {marks.unknown}) & set(tokenizer.encode(f"the {mark} cat{mark}").tolist())
+        assert len(tokenizer.encode(mark)) > 2
 
 
 def test_a_sentence_and_a_pair_stand_between_marks(tokenizer: MarkedTokenizer) -> None:
@@ -119,11 +120,15 @@ def brought(**changes: Any) -> Any:
 
 
 def test_a_brought_one_lays_out_as_all_do(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    brought().save(str(path))
+    from tokenizers import AddedToken
+
+    path, own = tmp_path / "tokenizer.json", brought()
+    own.add_tokens([AddedToken("[SEP]", special=False)])
+    own.save(str(path))
     tokenizer = MarkedTokenizer.load(path)
     assert tokenizer.vocab_size == 8
     assert tokenizer.encode("the the cat").tolist() == [1, 1, 0]
+    assert tokenizer.encode("cat[SEP] cat").tolist() == [6, 0]
     assert tokenizer.lay_out("the the cat", "dog [PAD]", 20).tokens.tolist() == [5, 1, 1, 0, 3, 6, 6, 3]
 
 
