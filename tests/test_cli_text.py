@@ -154,7 +154,7 @@ def test_a_model_and_its_kernel_are_chosen_by_name(tmp_path: Path, capsys: pytes
     run = tmp_path / "run"
     code, _, err = call(capsys, "train", "text", tmp_path / "cats.txt", "--run-dir", run, *chosen, *sizes)
     assert (code, err) == (0, "")
-    model = json.loads((run / "config.json").read_text())["task"]["model"]
+    model = json.loads((run / "config.json").read_text())["run"]["task"]["model"]
     assert model["type"] == "ITNetLanguageModel.Config"
     assert (model["stack"]["kernel"]["type"], model["stack"]["kernel"]["rank"]) == ("LowRankConfig", 3)
     (text,) = generated(capsys, run, "--prompt", "the", "--max-tokens", 5, "--stop", "zzz")
