@@ -285,7 +285,7 @@ class ObjectImages(Task):
     """
 
     command: ClassVar[str] = "object-images"
-    objective: ClassVar[Objective] = Objective(metric="accuracy", percent=True)
+    objective = Objective(metric="accuracy", percent=True)
     parts: ClassVar[tuple[type, ...]] = (InfViT.Config,)
 
     @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,18 @@ from fredholm.models import ITNet, MLPConfig
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.neural_field import FieldOperator
-from fredholm.tasks import FieldLearning, ImageClassification, LanguageModelling, SeriesClassification, Task
+from fredholm.tasks import (
+    FieldLearning,
+    ImageClassification,
+    LanguageModelling,
+    SentenceLearning,
+    SeriesClassification,
+    Task,
+)
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.fields.answer import Answer
 from fredholm.tasks.series.thinning import Dropped
+from fredholm.tasks.text import MarkedTokenizer, Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.checkpoint import Checkpoints
 from tests.contracts.settings import Subject
@@ -35,7 +43,9 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     ImageClassification.Config,
     LanguageModelling.Config,
     Run.Config,
+    SentenceLearning.Config,
     SeriesClassification.Config,
+    Tokens,
     TrainingConfig,
 )
 
@@ -46,6 +56,8 @@ def task_subjects(folder: Path) -> list[Subject]:
         _augmentation(),
         _images(folder / "images"),
         _text(folder / "text"),
+        _sentences(folder / "sentences"),
+        _tokens(folder / "tokens"),
         _series(folder / "series"),
         _fields(folder / "fields"),
         *_runs(),
@@ -151,6 +163,66 @@ def _text(folder: Path) -> Subject:
         task,
         make=lambda **settings: LanguageModelling.Config(**settings).build(),
         modes={"splits of its own": {"data": str(own), "valid_fraction": 0.0}},
+    )
+
+
+def _sentences(folder: Path) -> Subject:
+    folder.mkdir()
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "very", "good"]
+    rows = [f"{' '.join(words[i % 4 : 4 + i % 6])},{words[i % 9]} {i},{i % 2},{i * i % 3}" for i in range(40)]
+    for name, shift in (("one", 0), ("two", 1)):
+        (folder / f"{name}.csv").write_text("\n".join(["text,other,label,score", *rows[shift:]]))
+    (folder / "bare.csv").write_text("\n".join(rows))
+    own = folder / "own"
+    own.mkdir()
+    for split in ("train", "valid", "test"):
+        (own / f"{split}.csv").write_text("\n".join(["text,other,label,score", *rows[len(split) :]]))
+    model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0))
+    tokens = Tokens(vocab_size=50)
+
+    def task(built: SentenceLearning) -> Iterator[object]:
+        yield from _task(built)
+        yield built.objective.metric
+
+    return Subject(
+        SentenceLearning.Config,
+        {"data": str(folder / "one.csv"), "context": 12, "position_frequencies": 2, "position_sigma": 1.0}
+        | {"tokens": tokens, "model": model},
+        {"data": (str(folder / "two.csv"),), "text_column": ("other",), "second_column": ("other",)}
+        | {"label_column": ("score",), "columns": (("label", "text", "other", "score"),), "target": ("number",)}
+        | {"objective": ("matthews", "spearman"), "test_fraction": (0.5,), "valid_fraction": (0.3,), "split_seed": (1,)}
+        | {"evaluated": ("test",), "tokens": (Tokens(kind="bytes"),), "context": (6,), "position_frequencies": (3,)}
+        | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),)},
+        task,
+        make=lambda **settings: SentenceLearning.Config(**settings).build(),
+        modes={
+            "numbers": {"target": "number", "label_column": "score"},
+            "no header": {"data": str(folder / "bare.csv"), "columns": ("text", "other", "label", "score")},
+            "no positions": {"position_frequencies": 0, "position_sigma": 10.0},
+            "splits of its own": {"data": str(own)},
+        },
+    )
+
+
+def _tokens(folder: Path) -> Subject:
+    folder.mkdir()
+    texts = ["The cat sat on the mat.", "the other Cat ate it"]
+    (folder / "tokenizer.json").write_text(MarkedTokenizer.word_pieces(texts, 50).state)
+
+    def learnt(tokens: Tokens) -> Iterator[object]:
+        yield tokens.learn(texts).state
+
+    return Subject(
+        Tokens,
+        {"vocab_size": 34},
+        {"kind": ("bytes", "byte_pairs"), "vocab_size": (36,), "lowercase": SWITCH}
+        | {"file": (str(folder / "tokenizer.json"),)},
+        learnt,
+        modes={
+            "bytes": {"kind": "bytes", "vocab_size": 8000},
+            "byte pairs": {"kind": "byte_pairs", "vocab_size": 270},
+            "from a file": {"file": str(folder / "tokenizer.json"), "vocab_size": 8000},
+        },
     )
 
 

@@ -24,7 +24,7 @@ class ToyTask(Task):
     """Vectors whose class is the largest of three fixed projections."""
 
     command: ClassVar[str] = "toy"
-    objective: ClassVar[Objective] = Objective(metric="accuracy", percent=True)
+    objective = Objective(metric="accuracy", percent=True)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):

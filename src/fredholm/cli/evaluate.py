@@ -42,9 +42,9 @@ def _evaluate(argv: list[str]) -> None:
         print(json.dumps({"run": str(arguments.run), "step": step, "examples": run.task.num_test, **metrics}))
         return
     objective = run.task.objective
-    print(f"test {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
+    print(f"{run.task.measured} {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
     for name, value in metrics.items():
-        print(f"test {name}: {value:.4f}")
+        print(f"{run.task.measured} {name}: {value:.4f}")
     print(f"{run.task.num_test} examples, averaged weights of step {step}")
 
 

@@ -3,11 +3,18 @@
 from .field_learning import FieldLearning
 from .image_classification import ImageClassification
 from .language_modelling import LanguageModelling
+from .sentence_learning import SentenceLearning
 from .series_classification import SeriesClassification
 from .splits import Examples, Splits
 from .task import Batch, EpochTask, Objective, Prediction, SplitTask, Task
 
-TASKS: tuple[type[Task], ...] = (ImageClassification, LanguageModelling, SeriesClassification, FieldLearning)
+TASKS: tuple[type[Task], ...] = (
+    ImageClassification,
+    LanguageModelling,
+    SentenceLearning,
+    SeriesClassification,
+    FieldLearning,
+)
 """Every task of the library; a new one is added here."""
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "LanguageModelling",
     "Objective",
     "Prediction",
+    "SentenceLearning",
     "SeriesClassification",
     "SplitTask",
     "Splits",

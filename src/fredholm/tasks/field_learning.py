@@ -46,7 +46,7 @@ class FieldLearning(SplitTask[FieldSet]):
     """
 
     command: ClassVar[str] = "field"
-    objective: ClassVar[Objective] = Objective(metric="relative_error", maximise=False)
+    objective = Objective(metric="relative_error", maximise=False)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):

@@ -43,7 +43,7 @@ class ImageClassification(SplitTask[ImageDataset]):
     """
 
     command: ClassVar[str] = "images"
-    objective: ClassVar[Objective] = Objective(metric="accuracy", percent=True)
+    objective = Objective(metric="accuracy", percent=True)
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)

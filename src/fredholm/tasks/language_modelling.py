@@ -26,10 +26,10 @@ from fredholm.tasks.text import (
     IGNORED,
     BytePairs,
     Bytes,
+    ByteTokenizer,
     Piece,
     Separator,
     TextSplits,
-    Tokenizer,
     TokenStream,
     continue_text,
     open_text,
@@ -62,7 +62,7 @@ class LanguageModelling(EpochTask):
     """
 
     command: ClassVar[str] = "text"
-    objective: ClassVar[Objective] = Objective(metric="perplexity", maximise=False)
+    objective = Objective(metric="perplexity", maximise=False)
     parts: ClassVar[tuple[type, ...]] = (
         Aether.Config,
         CKCNNText.Config,
@@ -125,7 +125,7 @@ class LanguageModelling(EpochTask):
             self.tokenizer = Bytes() if facts.tokenizer is None else BytePairs(facts.tokenizer)
             return
         train = self.splits.train
-        self.tokenizer: Tokenizer
+        self.tokenizer: ByteTokenizer
         if config.vocab_size is None:
             self.tokenizer, learnt = Bytes(), None
         else:
@@ -147,6 +147,11 @@ class LanguageModelling(EpochTask):
     def num_test(self) -> int:
         """Windows in the evaluated split."""
         return self.test_stream.num_blocks(self._stride)
+
+    @property
+    def measured(self) -> str:
+        """The evaluated split."""
+        return self.config.evaluated
 
     @cached_property
     def splits(self) -> TextSplits:

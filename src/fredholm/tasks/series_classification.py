@@ -53,7 +53,7 @@ class SeriesClassification(SplitTask[SeriesSet]):
     """
 
     command: ClassVar[str] = "series"
-    objective: ClassVar[Objective] = Objective(metric="accuracy", percent=True)
+    objective = Objective(metric="accuracy", percent=True)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):

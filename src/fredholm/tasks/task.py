@@ -60,7 +60,8 @@ class Task(ABC):
     command: ClassVar[str]
     """The task's word on the command line."""
 
-    objective: ClassVar[Objective]
+    objective: Objective
+    """The metric by which runs are compared: one for all, or as the config says."""
 
     parts: ClassVar[tuple[type, ...]] = ()
     """The dataclasses that a field of ``Config`` may hold where it names their base class."""
@@ -71,6 +72,11 @@ class Task(ABC):
 
         Kept in the run folder, so that a prediction needs no training data. Fields are plain values or tuples.
         """
+
+        @property
+        def files(self) -> dict[str, str]:
+            """What of it other programs read, as further files of the run folder: their texts by name."""
+            return {}
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ABC):
@@ -100,6 +106,19 @@ class Task(ABC):
     @abstractmethod
     def num_test(self) -> int:
         """Examples in the test split."""
+
+    @property
+    def measured(self) -> str:
+        """What the test split is called: another name where a task measures on its validation split."""
+        return "test"
+
+    @property
+    def train_lengths(self) -> Tensor | None:
+        """How long each training example is (num_train,), where a batch is padded to its longest; None: all are alike.
+
+        Batches are then made of examples of about one length.
+        """
+        return None
 
     @abstractmethod
     def model(self) -> nn.Module:

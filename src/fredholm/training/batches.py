@@ -11,15 +11,33 @@ from torch.utils.data import DataLoader, Dataset
 from fredholm.tasks.task import Batch, EpochTask, Task
 from fredholm.training.random_state import derived_generator
 
+POOL = 16
+"""Batches whose examples are sorted by length together: more leave less padding, and less chance to who meets whom."""
 
-def epoch_order(num_examples: int, seed: int, epoch: int) -> Tensor:
-    """A permutation (num_examples,) of the training examples."""
-    return torch.randperm(num_examples, generator=derived_generator(seed, epoch))
+
+def epoch_batches(num_examples: int, batch_size: int, seed: int, epoch: int) -> list[Tensor]:
+    """The training examples of each batch: a permutation of all, cut; the last batch may be smaller."""
+    return list(torch.randperm(num_examples, generator=derived_generator(seed, epoch)).split(batch_size))
+
+
+def bucketed_batches(lengths: Tensor, batch_size: int, seed: int, epoch: int) -> list[Tensor]:
+    """Likewise, but batches are of about one length each.
+
+    The permutation is cut into pools of `POOL` batches; each is sorted by length, examples of one length staying in
+    their order, and cut. The batches of all pools then come in an order of chance, so any one may be the smaller one.
+
+    Args:
+        lengths: of each example.
+    """
+    generator = derived_generator(seed, epoch)
+    pools = torch.randperm(len(lengths), generator=generator).split(POOL * batch_size)
+    batches = [batch for pool in pools for batch in pool[lengths[pool].argsort(stable=True)].split(batch_size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 @final
 class EpochBatches(Dataset[Batch]):
-    """One epoch's batches by number; the last may be smaller.
+    """One epoch's batches by number.
 
     Args:
         task: gives the examples.
@@ -33,7 +51,12 @@ class EpochBatches(Dataset[Batch]):
         is_cut_anew = isinstance(task, EpochTask)
         self._task = task.for_epoch(derived_generator(seed, epoch, 0, 0)) if is_cut_anew else task
         self._key = (seed, epoch)
-        self.indices = epoch_order(task.num_train, seed, epoch).split(batch_size)
+        lengths = self._task.train_lengths
+        self.indices = (
+            epoch_batches(task.num_train, batch_size, seed, epoch)
+            if lengths is None
+            else bucketed_batches(lengths, batch_size, seed, epoch)
+        )
         """The examples of each batch."""
 
     def __len__(self) -> int:

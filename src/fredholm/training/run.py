@@ -96,6 +96,8 @@ class Result(NamedTuple):
 
     metrics: dict[str, float]
     objective: Objective
+    measured: str
+    """The split, as its task calls it."""
 
 
 def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequence[type[Task]] = TASKS) -> Result:
@@ -130,7 +132,7 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
     trainer = Trainer(task, config.training, config.seed, folder)
     if trainer.progress.step:
         print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
-    return Result(trainer.fit(), task.objective)
+    return Result(trainer.fit(), task.objective, task.measured)
 
 
 def facts_of_same(config: Run.Config, path: Path, tasks: Sequence[type[Task]] = TASKS) -> Task.Facts:

@@ -16,7 +16,7 @@ SCHEMA = 1
 
 @final
 class RunFolder:
-    """config.json, metrics.jsonl, tensorboard/, checkpoints/ under one path.
+    """config.json, files of the facts, metrics.jsonl, tensorboard/, checkpoints/ under one path.
 
     Args:
         path: the folder; it need not exist.
@@ -49,6 +49,8 @@ class RunFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         content = {"schema": SCHEMA, "version": __version__, "run": to_json(config), "facts": to_json(facts)}
+        for name, text in facts.files.items():
+            write_file(self.path / name, text.encode())
         write_file(self.config_file, (json.dumps(content, indent=2) + "\n").encode())
 
     def read(self, expected: type, tasks: Sequence[type[Task]]) -> tuple[Any, Task.Facts]:

@@ -158,7 +158,7 @@ class Trainer:
         if objective.is_better(value, progress.best_value):
             progress.best_step, progress.best_value = progress.step, value
         epochs = f"epoch {progress.epoch}/{config.epochs}"
-        print_line(f"{epochs}  step {progress.step}  test {objective.metric} {objective.format(value)}")
+        print_line(f"{epochs}  step {progress.step}  {task.measured} {objective.metric} {objective.format(value)}")
         self._save()
 
     def _save_between(self, interruption: Interruption, *, is_last: bool) -> None:

@@ -27,15 +27,15 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
     (tmp_path / "latin.txt.gz").write_bytes(gzip.compress(b"na\xefve"))
-    (tmp_path / "cut.txt").write_bytes("für".encode()[:2])
+    (tmp_path / "cut.txt").write_bytes(b"a\n" + "für".encode()[:2])
     (tmp_path / "empty.txt").touch()
     (tmp_path / "mark.txt").write_bytes(b"\xef\xbb\xbf")
     (tmp_path / "plain.txt.gz").write_bytes(b"not packed")
     (tmp_path / "half.txt.gz").write_bytes(gzip.compress(b"packed" * 100)[:20])
     for name, *told in (
-        ("latin.txt", "is no UTF-8 text: byte 0xe9 at offset 3;"),
-        ("latin.txt.gz", "byte 0xef at offset 2, unpacked"),
-        ("cut.txt", "byte 0xc3 at offset 1"),
+        ("latin.txt", "is no UTF-8 text: byte 0xe9 at offset 3, in line 1;"),
+        ("latin.txt.gz", "byte 0xef at offset 2, unpacked, in line 1"),
+        ("cut.txt", "byte 0xc3 at offset 3, in line 2"),
         ("empty.txt", "is empty"),
         ("mark.txt", "is empty"),
         ("plain.txt.gz", "is no whole gzip file"),

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from fredholm.tasks.text import BytePairs, Bytes, Tokenizer, byte_pairs
+from fredholm.tasks.text import BytePairs, Bytes, ByteTokenizer, byte_pairs
 from tests.refusals import refused
 
 CORPUS = [
@@ -16,12 +16,12 @@ STRANGE = ["", "\x00\x7f\x80\xff", "\ufeff<|endoftext|>", "日本語 العرب�
 
 
 @pytest.fixture(scope="module", params=["bytes", "byte pairs"])
-def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+def tokenizer(request: pytest.FixtureRequest) -> ByteTokenizer:
     return Bytes() if request.param == "bytes" else BytePairs.learn(CORPUS, 320)
 
 
 @pytest.mark.parametrize("text", [*CORPUS, *STRANGE])
-def test_every_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+def test_every_text_comes_back(tokenizer: ByteTokenizer, text: str) -> None:
     tokens = tokenizer.encode(text)
     assert tokens.dtype == torch.int32
     assert tokens.ndim == 1
@@ -30,7 +30,7 @@ def test_every_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
     assert not len(tokens) or 0 <= int(tokens.min()) <= int(tokens.max()) < tokenizer.vocab_size
 
 
-def test_any_tokens_are_bytes(tokenizer: Tokenizer) -> None:
+def test_any_tokens_are_bytes(tokenizer: ByteTokenizer) -> None:
     numbers = [random.Random(0).randrange(tokenizer.vocab_size) for _ in range(500)]
     assert tokenizer.decode(numbers) == b"".join(map(tokenizer.token_bytes, numbers))
     assert {tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)} >= {bytes([b]) for b in range(256)}
@@ -40,20 +40,20 @@ def test_any_tokens_are_bytes(tokenizer: Tokenizer) -> None:
             tokenizer.token_bytes(token)
 
 
-def test_sizes_in_bytes(tokenizer: Tokenizer) -> None:
+def test_sizes_in_bytes(tokenizer: ByteTokenizer) -> None:
     tokens = tokenizer.join(CORPUS).long()
     whole = sum(len(text.encode()) for text in CORPUS)
     assert int(tokenizer.num_bytes[tokens].sum()) == whole + len(CORPUS)
     assert len(tokenizer.num_bytes) == tokenizer.vocab_size
 
 
-def test_end_of_text_stands_before_every_document(tokenizer: Tokenizer) -> None:
+def test_end_of_text_stands_before_every_document(tokenizer: ByteTokenizer) -> None:
     tokens = tokenizer.join(["ab", "c"]).tolist()
     end, first, second = tokenizer.end_of_text, tokenizer.encode("ab").tolist(), tokenizer.encode("c").tolist()
     assert tokens == [end, *first, end, *second]
 
 
-def test_half_a_surrogate_pair_is_told(tokenizer: Tokenizer) -> None:
+def test_half_a_surrogate_pair_is_told(tokenizer: ByteTokenizer) -> None:
     with refused(ValueError, "no UTF-8 at character 2"):
         tokenizer.encode("ab\udce9")
 
@@ -88,7 +88,7 @@ def test_a_long_text_in_pieces_has_the_tokens_of_the_whole(monkeypatch: pytest.M
     whole = learnt.encode(text)
     for size in (1, 7, 60):
         monkeypatch.setattr(byte_pairs, "PIECE", size)
-        assert len(list(byte_pairs._pieces(text))) > 3
+        assert len(list(byte_pairs.pieces(text))) > 3
         assert torch.equal(learnt.encode(text), whole)
 
 

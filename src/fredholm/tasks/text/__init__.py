@@ -4,19 +4,27 @@ from .blocks import IGNORED, TokenStream
 from .byte_pairs import BytePairs
 from .continuation import Piece, continue_text
 from .documents import Separator, cut_documents, split_documents
+from .marked_tokenizer import MARKS, Layout, MarkedTokenizer, Marks
 from .open import TextSplits, open_text
 from .read import read_text
-from .tokenizer import Bytes, Tokenizer
+from .tokenizer import Bytes, ByteTokenizer, Tokenizer
+from .tokens import Tokens
 
 __all__ = [
     "IGNORED",
+    "MARKS",
     "BytePairs",
+    "ByteTokenizer",
     "Bytes",
+    "Layout",
+    "MarkedTokenizer",
+    "Marks",
     "Piece",
     "Separator",
     "TextSplits",
     "TokenStream",
     "Tokenizer",
+    "Tokens",
     "continue_text",
     "cut_documents",
     "open_text",

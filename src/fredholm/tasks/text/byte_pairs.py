@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Self, final
 
 import torch
 from torch import Tensor
 
-from .tokenizer import Tokenizer, utf8
+from .library import library_tokenizer, tokenizers_library
+from .tokenizer import ByteTokenizer, utf8
 
 SMALLEST_VOCABULARY = 257
 PIECE = 1 << 16
@@ -16,7 +16,7 @@ PIECE = 1 << 16
 
 
 @final
-class BytePairs(Tokenizer):
+class BytePairs(ByteTokenizer):
     """Byte-pair tokens over bytes, learnt by the `tokenizers` library; all 256 bytes are tokens, so nothing is unknown.
 
     R. Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016), on bytes, within the words
@@ -31,18 +31,15 @@ class BytePairs(Tokenizer):
     """
 
     def __init__(self, state: str) -> None:
-        library = _library()
-        try:
-            self._library = library.Tokenizer.from_str(state)
-        except Exception as error:  # the library raises a bare Exception
-            raise ValueError(f"this is no tokenizer of the tokenizers library: {error}") from error
+        self._library = library_tokenizer(state)
         self.state = state
         """All there is to know, as JSON."""
-        letters = {letter: byte for byte, letter in enumerate(_letters())}
-        spelt = [self._library.id_to_token(token) for token in range(self._library.get_vocab_size())]
+        letters = {letter: byte for byte, letter in enumerate(byte_letters())}
+        # a number without a token is spelt as what is no letter
+        spelt = [self._library.id_to_token(token) or " " for token in range(self._library.get_vocab_size())]
         try:
             self._bytes = [bytes(letters[letter] for letter in token) for token in spelt]
-        except (KeyError, TypeError) as error:
+        except KeyError as error:
             raise ValueError("this tokenizer is not over bytes; expected one that BytePairs learnt") from error
 
     @classmethod
@@ -58,18 +55,18 @@ class BytePairs(Tokenizer):
             raise ValueError(
                 f"vocab_size is {vocab_size}; expected at least {SMALLEST_VOCABULARY}, the bytes and end-of-text"
             )
-        library = _library()
+        library = tokenizers_library()
         from tokenizers import models, pre_tokenizers, trainers
 
         tokenizer = library.Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size - 1,
-            initial_alphabet=_letters(),
+            initial_alphabet=byte_letters(),
             show_progress=False,
             special_tokens=[],
         )
-        tokenizer.train_from_iterator((piece for text in documents for piece in _pieces(text)), trainer)
+        tokenizer.train_from_iterator((piece for text in documents for piece in pieces(text)), trainer)
         return cls(json.dumps(json.loads(tokenizer.to_str())))
 
     @property
@@ -78,7 +75,7 @@ class BytePairs(Tokenizer):
 
     def encode(self, text: str) -> Tensor:
         utf8(text)
-        parts = [self._library.encode(piece).ids for piece in _pieces(text)]
+        parts = [self._library.encode(piece).ids for piece in pieces(text)]
         return torch.cat([torch.tensor(part, dtype=torch.int32) for part in parts] or [torch.empty(0).int()])
 
     def token_bytes(self, token: int) -> bytes:
@@ -87,7 +84,7 @@ class BytePairs(Tokenizer):
         return b"" if token == self.end_of_text else self._bytes[token]
 
 
-def _pieces(text: str) -> Iterator[str]:
+def pieces(text: str) -> Iterator[str]:
     """The text cut at starts of lines, where the pattern of words cuts it too."""
     start = 0
     while start < len(text):
@@ -99,16 +96,8 @@ def _pieces(text: str) -> Iterator[str]:
         start = end
 
 
-def _letters() -> list[str]:
+def byte_letters() -> list[str]:
     """The letter that the library writes for each byte: printable Latin-1 for itself, then letters from 256 on."""
     own = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = iter(range(256, 512))
     return [chr(byte if byte in own else next(others)) for byte in range(256)]
-
-
-def _library() -> ModuleType:
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise ImportError('byte pairs need tokenizers; get it with: pip install "fredholm[data]"') from error
-    return tokenizers

@@ -9,7 +9,7 @@ import torch
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.language_model import LanguageModel
 
-from .tokenizer import Tokenizer
+from .tokenizer import ByteTokenizer
 
 
 class Piece(NamedTuple):
@@ -21,7 +21,7 @@ class Piece(NamedTuple):
 
 def continue_text(
     model: LanguageModel,
-    tokenizer: Tokenizer,
+    tokenizer: ByteTokenizer,
     prompt: str,
     *,
     max_tokens: int,
@@ -57,7 +57,7 @@ def continue_text(
 
 
 def _pieces(
-    drawn: Iterator[torch.Tensor], tokenizer: Tokenizer, max_tokens: int, stop: tuple[str, ...]
+    drawn: Iterator[torch.Tensor], tokenizer: ByteTokenizer, max_tokens: int, stop: tuple[str, ...]
 ) -> Iterator[Piece]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     held = ""

@@ -11,7 +11,8 @@ def read_text(path: Path) -> str:
     """The text of a UTF-8 file, gzipped if its name ends in .gz; a byte order mark at its start is dropped.
 
     Raises:
-        ValueError: the file is absent, may not be read, is empty, no UTF-8 (the message says at which byte) or no gzip.
+        ValueError: the file is absent, may not be read, is empty, no gzip, or no UTF-8 (the message says at which byte
+            and line).
     """
     try:
         data = path.read_bytes()
@@ -26,8 +27,10 @@ def read_text(path: Path) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         byte, unpacked = data[error.start], ", unpacked" if path.suffix == ".gz" else ""
+        line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{path}: is no UTF-8 text: byte 0x{byte:02x} at offset {error.start}{unpacked}; convert the file"
+            f"{path}: is no UTF-8 text: byte 0x{byte:02x} at offset {error.start}{unpacked}, in line {line}; convert "
+            "the file"
         ) from error
     text = text.removeprefix("\ufeff")
     if not text:

@@ -1,4 +1,4 @@
-"""Tokens of text: the contract, and the plainest one, a token a byte."""
+"""Tokens of text: the contract, that of tokens which stand for bytes, and the plainest ones, a token a byte."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -11,25 +11,29 @@ from torch import Tensor
 
 
 class Tokenizer(ABC):
-    """Text as numbers 0 to V - 1 and back. Every token but the last, end-of-text, stands for some bytes of UTF-8."""
+    """Text as numbers 0 to V - 1."""
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """The number of tokens V, end-of-text included."""
+        """The number of tokens V, those included that stand for no text."""
+
+    @abstractmethod
+    def encode(self, text: str) -> Tensor:
+        """The tokens of a text, int32 `(n,)`; those that stand for no text are never among them.
+
+        Raises:
+            ValueError: half a surrogate pair, which no UTF-8 can hold.
+        """
+
+
+class ByteTokenizer(Tokenizer):
+    """Text as numbers and back: every token but the last, end-of-text, stands for some bytes of UTF-8."""
 
     @property
     def end_of_text(self) -> int:
         """The token between documents; no text encodes to it."""
         return self.vocab_size - 1
-
-    @abstractmethod
-    def encode(self, text: str) -> Tensor:
-        """The tokens of a text, int32 `(n,)`. Every text has some.
-
-        Raises:
-            ValueError: half a surrogate pair, which no UTF-8 can hold.
-        """
 
     @abstractmethod
     def token_bytes(self, token: int) -> bytes:
@@ -56,7 +60,7 @@ class Tokenizer(ABC):
 
 
 @final
-class Bytes(Tokenizer):
+class Bytes(ByteTokenizer):
     """A token a byte, and 256 for end-of-text: nothing to learn, nothing unknown."""
 
     @property

@@ -1,0 +1,66 @@
+"""Which columns of a table are sentences and labels."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+TEXTS = ("text", "sentence", "review", "comment", "content", "question", "title")
+PAIRS = (
+    ("text", "second"),
+    ("sentence1", "sentence2"),
+    ("text1", "text2"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+)
+LABELS = ("label", "class", "category", "target", "sentiment", "score", "rating")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The names of the columns that are read; `second` is None where sentences are no pairs."""
+
+    text: str
+    second: str | None
+    label: str
+
+
+def choose_columns(names: Sequence[str], *, text: str | None, second: str | None, label: str | None) -> Columns:
+    """The columns that are asked for, and for None the first of the usual names that there is, in any case.
+
+    Where neither sentence is asked for, both columns of a usual pair are a pair.
+
+    Raises:
+        ValueError: there is no such column, or one is to be two things; the message offers the nearest names.
+    """
+    by_word = {name.lower(): name for name in reversed(names)}
+    pairs = [(by_word[one], by_word[two]) for one, two in PAIRS if one in by_word and two in by_word]
+    if text is None and second is None and pairs:
+        text, second = pairs[0]
+    found = Columns(
+        text=_column(names, text, TEXTS, "text"),
+        second=None if second is None else _column(names, second, (), "second sentence"),
+        label=_column(names, label, LABELS, "label"),
+    )
+    used = [name for name in (found.text, found.second, found.label) if name is not None]
+    if twice := [name for i, name in enumerate(used) if name in used[:i]]:
+        raise ValueError(f"column {twice[0]!r} would be read as two things; name text, second and label columns apart")
+    return found
+
+
+def _column(names: Sequence[str], wanted: str | None, usual: Sequence[str], what: str) -> str:
+    if wanted is None:
+        by_word = {name.lower(): name for name in reversed(names)}
+        if found := [by_word[word] for word in usual if word in by_word]:
+            return found[0]
+        raise ValueError(
+            f"no column has a usual name of the {what} ({', '.join(usual)}); the columns are {', '.join(names)}: name "
+            f"one ({what}_column=), or all where the file has no header (columns=)"
+        )
+    if wanted in names:
+        return wanted
+    close = difflib.get_close_matches(wanted, names, n=3)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"the columns are {', '.join(names)}"
+    raise ValueError(f"no column {wanted!r} for the {what}; {hint}")

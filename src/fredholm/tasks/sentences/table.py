@@ -1,0 +1,116 @@
+"""Rows of a CSV, TSV or JSONL file, each cell with the name of its column."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from fredholm.tasks.text import read_text
+
+TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+
+
+class Row(NamedTuple):
+    """The line on which a row starts, counted from 1, and its cells by column."""
+
+    line: int
+    cells: dict[str, str]
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """What a file holds.
+
+    Args:
+        path: the file.
+        names: the columns'; of JSONL those of the first row.
+        rows: at least one; one of JSONL may lack columns.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    rows: list[Row]
+
+
+def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
+    """Read a table, UTF-8; gzipped if its name ends in .gz.
+
+    In .csv cells have commas between them and may be quoted; in .tsv they have tabs between them, and a quotation mark
+    is one. Empty lines are left out. In .jsonl every line is an object; its texts, numbers and truth values are cells.
+
+    Args:
+        path: the file.
+        columns: their names, where the file has no header; (): its first line has them.
+
+    Raises:
+        ValueError: the file is of no known kind, cannot be read, is no UTF-8, has no rows or no names of columns, a
+            line does not parse, or a row has not as many cells as there are columns. The message names file and line.
+    """
+    if not path.name.endswith(TABLE_SUFFIXES):
+        raise ValueError(f"{path}: is of no known kind; expected {', '.join(TABLE_SUFFIXES)}")
+    text, kind = read_text(path), Path(path.name.removesuffix(".gz")).suffix
+    if kind == ".jsonl":
+        if columns:
+            raise ValueError(f"{path}: columns={columns} has no effect on JSONL, whose rows name theirs; leave it out")
+        rows = list(_objects(path, text))
+        names = tuple(rows[0].cells) if rows else ()
+    else:
+        names, rows = _cells(path, text, columns, is_csv=kind == ".csv")
+    if not rows:
+        raise ValueError(f"{path}: has no rows{'' if columns else ' below its header'}; expected one a sentence")
+    return Table(path, names, rows)
+
+
+def _cells(path: Path, text: str, columns: tuple[str, ...], *, is_csv: bool) -> tuple[tuple[str, ...], list[Row]]:
+    quoting = csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="," if is_csv else "\t", quoting=quoting, strict=True)
+    rows: list[Row] = []
+    names, line = columns, 1
+    try:
+        for cells in reader:
+            if len(cells) < 2 and not "".join(cells).strip():
+                pass  # an empty line
+            elif not names:
+                names = _header(cells)
+            elif len(cells) != len(names):
+                raise ValueError(
+                    f"has {len(cells)} cells; expected {len(names)}: {', '.join(names)}"
+                    + (" (quote a cell that has a comma)" if is_csv else "")
+                )
+            elif columns and not rows and (named := [n for n, cell in zip(names, cells, strict=True) if n == cell]):
+                raise ValueError(f"has {named[0]!r} in the column {named[0]!r}: a header; leave columns= out")
+            else:
+                rows.append(Row(line, dict(zip(names, cells, strict=True))))
+            line = reader.line_num + 1
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path}, line {line}: {error}") from error
+    return names, rows
+
+
+def _header(cells: list[str]) -> tuple[str, ...]:
+    names = tuple(cell.strip() for cell in cells)
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ValueError(f"column {twice[0]!r} is there twice; where this is no header, name the columns (columns=)")
+    return names
+
+
+def _objects(path: Path, text: str) -> Iterator[Row]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            found: Any = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: does not parse as JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"{path}, line {number}: is a {type(found).__name__}; expected an object")
+        cells = {name: _cell(value) for name, value in found.items() if isinstance(value, str | int | float)}
+        yield Row(number, cells)
+
+
+def _cell(value: str | float) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

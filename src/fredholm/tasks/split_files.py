@@ -1,0 +1,109 @@
+"""Which file belongs to which split, as its name says."""
+
+import difflib
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, final
+
+Split = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+_WORDS: dict[str, Split] = {
+    "train": "train",
+    "valid": "valid",
+    "validation": "valid",
+    "val": "valid",
+    "dev": "valid",
+    "test": "test",
+}
+
+
+@final
+@dataclass(frozen=True)
+class SplitFiles:
+    """Files by name, either those of each split or, where names tell none, all.
+
+    `by_split` is empty where names tell none; else it has a training split and at least one other.
+    """
+
+    by_split: dict[Split, tuple[Path, ...]]
+    unsplit: tuple[Path, ...]
+
+
+def find_split_files(path: Path, suffixes: tuple[str, ...], *, what: str, example: str) -> SplitFiles:
+    """The files that a path stands for.
+
+    A split is a word of a name: train; valid, validation, val or dev; test. The words are what stands between dots,
+    hyphens and underscores. Warns of files that are left out, since theirs has none where others' have.
+
+    Args:
+        path: a file, which is taken whole; a folder; or a path to which the names of files with splits are longer
+            (``folder/ptb`` for ``folder/ptb.train.txt.gz``).
+        suffixes: how names may end.
+        what: what is looked for, in messages.
+        example: a suffix for the names in messages.
+
+    Raises:
+        ValueError: there is nothing of that name, there are splits of several data, none to train on, or no other.
+    """
+    given = _files(path, suffixes, what)
+    named: dict[Path, Split] = {file: split for file in given if (split := _split_of(file, suffixes)) is not None}
+    if not named or path.is_file():
+        return SplitFiles({}, tuple(given))
+    series = sorted({_series(file, suffixes) for file in named})
+    if len(series) > 1:
+        raise ValueError(f"{path} has splits of several {what}s, {', '.join(series)}; pass {path / series[-1]}, say")
+    if others := [file.name for file in given if file not in named]:
+        warnings.warn(f"left out, since the name has no split in it: {', '.join(others)}", stacklevel=4)
+    by_split: dict[Split, tuple[Path, ...]] = {
+        split: tuple(file for file in given if named.get(file) == split) for split in SPLITS if split in named.values()
+    }
+    if "train" not in by_split:
+        raise ValueError(f"{path} has no training {what}; expected a file such as train{example}")
+    if len(by_split) == 1:
+        raise ValueError(
+            f"{path} has no validation and no test {what}; expected files such as valid{example} and test{example}"
+        )
+    return SplitFiles(by_split, ())
+
+
+def _files(path: Path, suffixes: tuple[str, ...], what: str) -> list[Path]:
+    """The files that a path stands for, by name."""
+    if path.is_file():
+        return [path]
+    folder, start = (path, "") if path.is_dir() else (path.parent, path.name)
+    if not folder.is_dir():
+        raise ValueError(f"no {what} at {str(path)!r}: {str(folder)!r} is no folder; pass a {what} file or a folder")
+    try:
+        listed = sorted(file for file in folder.iterdir() if file.name.endswith(suffixes) and file.is_file())
+    except PermissionError as error:
+        raise ValueError(f"{folder}: may not be read; change its permissions") from error
+    if path.is_dir():
+        if not listed:
+            kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+            raise ValueError(f"{path} holds no {kinds} file; pass a folder that does, or one file")
+        return listed
+    found = [file for file in listed if _split_of(file, suffixes) is not None and _series(file, suffixes) == start]
+    if not found:
+        known = {file.name for file in listed} | {_series(file, suffixes) for file in listed}
+        close = difflib.get_close_matches(start, known, n=1)
+        hint = f"did you mean {str(folder / close[0])!r}? Otherwise " if close and close[0] else ""
+        raise ValueError(f"no {what} at {str(path)!r}: {hint}pass a {what} file or a folder of such files")
+    return found
+
+
+def _name(file: Path, suffixes: tuple[str, ...]) -> str:
+    return next((file.name.removesuffix(end) for end in suffixes if file.name.endswith(end)), file.name)
+
+
+def _split_of(file: Path, suffixes: tuple[str, ...]) -> Split | None:
+    words = re.split(r"[._-]", _name(file, suffixes).lower())
+    return next((_WORDS[word] for word in words if word in _WORDS), None)
+
+
+def _series(file: Path, suffixes: tuple[str, ...]) -> str:
+    """The part of the name before the word of its split: `ptb` of `ptb.train.txt`."""
+    words = re.split(r"([._-])", _name(file, suffixes))
+    at = next((i for i, word in enumerate(words) if word.lower() in _WORDS), len(words))
+    return "".join(words[:at]).rstrip("._-")

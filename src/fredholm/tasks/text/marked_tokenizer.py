@@ -1,0 +1,208 @@
+"""Tokens with marks, which lay out sentences and pairs of them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self, final
+
+import torch
+from torch import Tensor
+
+from .byte_pairs import byte_letters, pieces
+from .library import library_tokenizer, tokenizers_library
+from .read import read_text
+from .tokenizer import Tokenizer, utf8
+
+if TYPE_CHECKING:
+    import tokenizers
+
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+"""Padding, what is no other token, the class token, the end of a sentence, a hidden token; BERT's names."""
+CONTINUED = "##"
+"""What word pieces that go on with a word begin with."""
+SHORTEST_CONTEXT = 5
+"""Tokens of a pair of sentences with a token each: [CLS] a [SEP] b [SEP]."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """The tokens of `MARKS`, which no text encodes to but `unknown`."""
+
+    pad: int
+    unknown: int
+    class_token: int
+    separator: int
+    mask: int
+
+
+class Layout(NamedTuple):
+    """The tokens of a sentence or pair between its marks, int32 `(n,)`, and whether it had more than fit."""
+
+    tokens: Tensor
+    is_cut: bool
+
+
+@final
+class MarkedTokenizer(Tokenizer):
+    """Bytes, byte pairs, word pieces or a tokenizer from elsewhere, with marks; all by the `tokenizers` library.
+
+    Marks that are spelt in a text are text: nobody can write a class token.
+
+    Args:
+        state: the library's JSON. How it cuts, pads and lays out is left to `lay_out`.
+
+    Raises:
+        ValueError: something else, or without some of the `MARKS`.
+        ImportError: the library is not installed.
+    """
+
+    def __init__(self, state: str) -> None:
+        self._library = library_tokenizer(state)
+        vocabulary = self._library.get_vocab()
+        if absent := [mark for mark in MARKS if mark not in vocabulary]:
+            raise ValueError(
+                f"this tokenizer has no {', '.join(absent)}; expected the marks {', '.join(MARKS)}: add them to it"
+            )
+        from tokenizers.processors import TemplateProcessing
+
+        self._library.post_processor = TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[(mark, vocabulary[mark]) for mark in ("[CLS]", "[SEP]")],
+        )
+        self._library.no_truncation()
+        self._library.no_padding()
+        self._library.add_special_tokens(list(MARKS))
+        self._library.encode_special_tokens = True  # that is, as the text that they are
+        self.marks = Marks(
+            pad=vocabulary["[PAD]"],
+            unknown=vocabulary["[UNK]"],
+            class_token=vocabulary["[CLS]"],
+            separator=vocabulary["[SEP]"],
+            mask=vocabulary["[MASK]"],
+        )
+        """The tokens that stand for no text."""
+        self.state = json.dumps(json.loads(self._library.to_str()))
+        """All there is to know, as JSON."""
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The tokenizer of a `tokenizer.json`.
+
+        Raises:
+            ValueError: the file cannot be read, is none, or lacks marks.
+        """
+        try:
+            return cls(read_text(path))
+        except ValueError as error:
+            raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+    @classmethod
+    def byte_pairs(cls, texts: Iterable[str], vocab_size: int) -> Self:
+        """Byte pairs as those of `BytePairs`: the marks, all bytes, then pairs that are learnt from the texts.
+
+        Args:
+            texts: what is learnt from.
+            vocab_size: tokens wanted, marks included, at least 261, which is a token a byte.
+        """
+        library = tokenizers_library()
+        from tokenizers import models, pre_tokenizers, trainers
+
+        smallest = len(MARKS) + 256
+        _check_size(vocab_size, smallest, "the marks and the bytes")
+        tokenizer = library.Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size, initial_alphabet=byte_letters(), show_progress=False, special_tokens=list(MARKS)
+        )
+        tokenizer.train_from_iterator((piece for text in texts for piece in pieces(text)), trainer)
+        return cls(tokenizer.to_str())
+
+    @classmethod
+    def bytes(cls) -> Self:
+        """The marks and a token a byte."""
+        return cls.byte_pairs((), len(MARKS) + 256)
+
+    @classmethod
+    def word_pieces(cls, texts: Sequence[str], vocab_size: int, *, lowercase: bool = True) -> Self:
+        """BERT's word pieces (Devlin et al., 2019): words and punctuation, words in the longest pieces there are.
+
+        The library alone would number letters within words in the order of a random hash, and break ties by it; they
+        are handed to it sorted.
+
+        Args:
+            texts: what is learnt from.
+            vocab_size: tokens wanted, marks and the texts' letters included.
+            lowercase: make letters small and drop accents.
+        """
+        library = tokenizers_library()
+        from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+        normalizer, pre_tokenizer = normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer()
+        words = {
+            word
+            for text in texts
+            for piece in pieces(text)
+            for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(piece))
+        }
+        within = sorted({CONTINUED + letter for word in words for letter in word[1:]})
+        num_letters = len({letter for word in words for letter in word})
+        _check_size(vocab_size, len(MARKS) + len(within) + num_letters, "the marks and the letters of the texts")
+        learning = library.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        learning.normalizer, learning.pre_tokenizer = normalizer, pre_tokenizer
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size, show_progress=False, special_tokens=[*MARKS, *within]
+        )
+        learning.train_from_iterator((piece for text in texts for piece in pieces(text)), trainer)
+        tokenizer = library.Tokenizer(learning.model)  # without the letters as special tokens
+        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
+        tokenizer.add_special_tokens(list(MARKS))
+        return cls(tokenizer.to_str())
+
+    @property
+    def vocab_size(self) -> int:
+        return max(self._library.get_vocab().values()) + 1
+
+    def encode(self, text: str) -> Tensor:
+        return self._tokens(self._encoded(text, None, add_marks=False))
+
+    def lay_out(self, first: str, second: str | None, context: int) -> Layout:
+        """`[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`.
+
+        What has more than `context` tokens, marks included, is cut at its end; of a pair the longer sentence first,
+        until both have one length.
+
+        Raises:
+            ValueError: a context below 5, or no UTF-8.
+        """
+        if context < SHORTEST_CONTEXT:
+            raise ValueError(f"context is {context}; expected at least {SHORTEST_CONTEXT}")
+        self._library.enable_truncation(context, strategy="longest_first")
+        try:
+            found = self._encoded(first, second, add_marks=True)
+        finally:
+            self._library.no_truncation()
+        return Layout(self._tokens(found), bool(found.overflowing))
+
+    def _encoded(self, first: str, second: str | None, *, add_marks: bool) -> "tokenizers.Encoding":
+        for text in (first, second or ""):
+            utf8(text)
+        try:
+            return self._library.encode(first, second, add_special_tokens=add_marks)
+        except Exception as error:  # the library raises a bare Exception
+            raise ValueError(f"the tokenizer cannot encode {first[:40]!r}: {error}") from error
+
+    def _tokens(self, encoding: "tokenizers.Encoding") -> Tensor:
+        """Tokens int32 `(n,)`. A word of the text that a brought vocabulary takes for a mark is unknown."""
+        marks = self.marks
+        reserved = {marks.pad, marks.class_token, marks.separator, marks.mask}
+        flagged = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+        found = [token if is_mark or token not in reserved else marks.unknown for token, is_mark in flagged]
+        return torch.tensor(found, dtype=torch.int32)
+
+
+def _check_size(vocab_size: int, smallest: int, which: str) -> None:
+    if vocab_size < smallest:
+        raise ValueError(f"vocab_size is {vocab_size}; expected at least {smallest}, {which}")

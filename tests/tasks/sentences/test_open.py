@@ -1,0 +1,123 @@
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fredholm.tasks.sentences import Columns, Sentence, open_sentences
+from tests.refusals import refused
+
+
+def write(path: Path, count: int, *, start: int = 0) -> Path:
+    """Rows of which every third is of class b."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [f"sentence {i},{'aab'[i % 3]}" for i in range(start, start + count)]
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    return path
+
+
+def texts(part: tuple[Sentence, ...] | None) -> list[str]:
+    return [sentence.first for sentence in part or ()]
+
+
+def test_one_file_is_split_by_label_and_seed(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", 60)
+    splits = open_sentences(path)
+    assert splits.columns == Columns(text="text", second=None, label="label")
+    assert splits.test is not None
+    parts = (splits.train, splits.valid, splits.test)
+    assert [Counter(s.label for s in part) for part in parts] == [
+        {"a": 28, "b": 14},
+        {"a": 4, "b": 2},
+        {"a": 8, "b": 4},
+    ]
+    assert sorted(text for part in parts for text in texts(part)) == sorted(f"sentence {i}" for i in range(60))
+    assert open_sentences(path) == splits
+    assert texts(open_sentences(path, split_seed=1).test) != texts(splits.test)
+    wider = open_sentences(path, test_fraction=0.5, valid_fraction=0.25)
+    assert list(map(len, (wider.train, wider.valid, wider.test or ()))) == [15, 15, 30]
+
+
+def test_a_split_depends_on_the_sentences_and_not_on_their_order(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", 60)
+    lines = path.read_text().splitlines()
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join([lines[0], *reversed(lines[1:]), ""]))
+    assert sorted(texts(open_sentences(other).test)) == sorted(texts(open_sentences(path).test))
+
+
+def test_numbers_are_split_without_regard_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["text,score", *(f"sentence {i},{i / 7}" for i in range(20))]))
+    splits = open_sentences(path, by_label=False)
+    assert list(map(len, (splits.train, splits.valid, splits.test or ()))) == [14, 2, 4]
+    with refused(ValueError, f"{path}: 20 examples in 20 classes leave none to test on"):
+        open_sentences(path)
+
+
+def test_the_names_of_files_tell_their_splits(tmp_path: Path) -> None:
+    for split, start in (("train", 0), ("dev", 30), ("test", 40)):
+        write(tmp_path / "own" / f"my.set.{split}.csv", 10, start=start)
+    for data in (tmp_path / "own", str(tmp_path / "own" / "my.set")):
+        splits = open_sentences(data)
+        assert [texts(part)[0] for part in (splits.train, splits.valid, splits.test)] == [
+            "sentence 0",
+            "sentence 30",
+            "sentence 40",
+        ]
+    (tmp_path / "own" / "my.set.test.csv").unlink()
+    assert open_sentences(tmp_path / "own").test is None
+
+
+def test_a_validation_set_is_split_off_where_there_is_none(tmp_path: Path) -> None:
+    write(tmp_path / "train.csv", 40)
+    write(tmp_path / "test.csv", 7, start=50)
+    splits = open_sentences(tmp_path, valid_fraction=0.25, split_seed=3)
+    assert (len(splits.train), len(splits.valid)) == (30, 10)
+    assert texts(splits.test) == [f"sentence {i}" for i in range(50, 57)]
+
+
+def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", 30)
+    write(tmp_path / "b.csv", 30, start=30)
+    splits = open_sentences(tmp_path)
+    assert list(map(len, (splits.train, splits.valid, splits.test or ()))) == [42, 6, 12]
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "told"),
+    [
+        (["train", "test"], {"test_fraction": 0.3}, "test_fraction=0.3 has no effect with"),
+        (["train", "valid"], {"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with"),
+        (["train", "valid", "test"], {"split_seed": 1}, "split_seed=1 has no effect with"),
+        (["a"], {"test_fraction": 0.6, "valid_fraction": 0.4}, "leave some sentences to train on"),
+        (["a"], {"valid_fraction": 0.0}, "valid_fraction 0.0; pass numbers above 0"),
+        (["a"], {"text_column": "txt"}, "a.csv: no column 'txt' for the text; did you mean 'text'?"),
+        (["train"], {}, "has no validation and no test table; expected files such as valid.csv and test.csv"),
+        (["x.train", "y.train", "y.test"], {}, "has splits of several tables, x, y; pass"),
+        ([], {}, "holds no .csv, .csv.gz, .tsv, .tsv.gz, .jsonl or .jsonl.gz file"),
+    ],
+)
+def test_what_cannot_be_split_is_told(tmp_path: Path, files: list[str], settings: dict[str, Any], told: str) -> None:
+    for name in files:
+        write(tmp_path / f"{name}.csv", 30)
+    with refused(ValueError, told):
+        open_sentences(tmp_path, **settings)
+
+
+def test_another_split_needs_the_columns_of_training(tmp_path: Path) -> None:
+    write(tmp_path / "train.csv", 20)
+    (tmp_path / "valid.csv").write_text("text,class\nx,a\n")
+    with refused(ValueError, "valid.csv: has no column 'label'; the columns are text, class"):
+        open_sentences(tmp_path)
+
+
+def test_the_shared_sets(shared_data: Path) -> None:
+    folder = shared_data / "sentence_classification"
+    splits = open_sentences(folder / "stsa.binary", columns=("label", "text"))
+    assert list(map(len, (splits.train, splits.valid, splits.test or ()))) == [6920, 872, 1821]
+    pairs = open_sentences(folder / "RTE", columns=("label", "premise", "hypothesis"))
+    assert (pairs.columns.second, pairs.test) == ("hypothesis", None)
+    assert list(map(len, (pairs.train, pairs.valid))) == [2490, 277]
+    reviews = open_sentences(folder / "rt-polarity.tsv.gz", columns=("label", "text"))
+    assert list(map(len, (reviews.train, reviews.valid, reviews.test or ()))) == [7462, 1067, 2133]

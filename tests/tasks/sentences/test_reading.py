@@ -1,0 +1,192 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from fredholm.tasks.sentences import (
+    Columns,
+    Sentence,
+    SentenceSet,
+    Table,
+    choose_columns,
+    read_sentences,
+    read_table,
+)
+from tests.refusals import refused
+
+COLUMNS = Columns(text="text", second=None, label="label")
+
+
+def write(path: Path, text: str) -> Path:
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def rows(table: Table) -> list[tuple[int, list[str]]]:
+    return [(row.line, list(row.cells.values())) for row in table.rows]
+
+
+def test_csv_has_quotes_and_rows_of_several_lines(tmp_path: Path) -> None:
+    text = '\ufeff text ,label\r\n"a, ""b""\r\nc",1\r\n\r\nd,0\r\n'
+    for name in ("t.csv", "t.csv.gz"):
+        table = read_table(write(tmp_path / name, text))
+        assert table.names == ("text", "label")
+        assert rows(table) == [(2, ['a, "b"\r\nc', "1"]), (5, ["d", "0"])]
+
+
+def test_in_tsv_a_quotation_mark_is_one(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / "a.csv.tsv.gz", '1\t"so he said\n0\tno, "never" \n'), ("label", "text"))
+    assert table.names == ("label", "text")
+    assert rows(table) == [(1, ["1", '"so he said']), (2, ["0", 'no, "never" '])]
+
+
+def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
+    objects = [
+        {"text": "für\n\u2028 a", "label": 1, "tags": ["x"]},
+        {"label": True, "text": "b", "more": None},
+        {"label": 0.5, "text": "c"},
+    ]
+    table = read_table(write(tmp_path / "t.jsonl", "\n\n".join(map(json.dumps, objects)) + "\n"))
+    assert table.names == ("text", "label")
+    assert [(row.line, row.cells) for row in table.rows] == [
+        (1, {"text": "für\n\u2028 a", "label": "1"}),
+        (3, {"label": "true", "text": "b"}),
+        (5, {"label": "0.5", "text": "c"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("t.txt", "a", "t.txt: is of no known kind; expected .csv, .csv.gz, .tsv"),
+        ("t.csv", "", "t.csv: is empty"),
+        ("t.csv", "text,label\n\n", "t.csv: has no rows below its header"),
+        ("t.csv", "text,label\na,1\nb,c,0\n", "t.csv, line 3: has 3 cells; expected 2: text, label (quote a cell"),
+        ("t.tsv", "text\tlabel\na\n", "t.tsv, line 2: has 1 cells; expected 2: text, label"),
+        ("t.csv", "text,label,text\na,b,c\n", "t.csv, line 1: column 'text' is there twice"),
+        ("t.csv", 'text,label\nx,1\n"a,1\nb,2\n', "t.csv, line 3: unexpected end of data"),
+        ("t.jsonl", '{"text": "a"}\n{"text": "b"\n', "t.jsonl, line 2: does not parse as JSON: Expecting"),
+        ("t.jsonl", '{"text": "a"}\n["b"]\n', "t.jsonl, line 2: is a list; expected an object"),
+        ("t.jsonl", "\n \n", "t.jsonl: has no rows"),
+        ("absent.csv", None, "absent.csv: cannot be read"),
+    ],
+)
+def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str | None, told: str) -> None:
+    if text is not None:
+        write(tmp_path / name, text)
+    with refused(ValueError, f"{tmp_path}/{told}"):
+        read_table(tmp_path / name)
+
+
+def test_other_bytes_are_told_with_their_line(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"text,label\ncaf\xe9,1\n")
+    with refused(ValueError, "t.csv: is no UTF-8 text: byte 0xe9 at offset 14, in line 2; convert the file"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_names_of_columns_have_no_effect_on_jsonl(tmp_path: Path) -> None:
+    with refused(ValueError, "columns=('text',) has no effect on JSONL"):
+        read_table(write(tmp_path / "t.jsonl", '{"text": "a"}'), ("text",))
+
+
+@pytest.mark.parametrize(
+    ("names", "text", "second", "label"),
+    [
+        (["id", "Text", "Label"], "Text", None, "Label"),
+        (["label", "sentence1", "sentence2"], "sentence1", "sentence2", "label"),
+        (["question", "sentence", "score"], "question", "sentence", "score"),
+        (["rating", "class", "review"], "review", None, "class"),
+        (["second", "text", "label"], "text", "second", "label"),
+    ],
+)
+def test_usual_names_are_found(names: list[str], text: str, second: str | None, label: str) -> None:
+    expected = Columns(text=text, second=second, label=label)
+    assert choose_columns(names, text=None, second=None, label=None) == expected
+
+
+def test_columns_that_are_asked_for_come_first() -> None:
+    names = ["text", "second", "label", "kind"]
+    for given, expected in (
+        ({"text": "second"}, Columns(text="second", second=None, label="label")),
+        ({"second": "kind"}, Columns(text="text", second="kind", label="label")),
+        ({"label": "kind"}, Columns(text="text", second="second", label="kind")),
+    ):
+        assert choose_columns(names, **({"text": None, "second": None, "label": None} | given)) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"text": "sentense"}, "no column 'sentense' for the text; did you mean 'sentence'?"),
+        ({"second": "xyzzy"}, "no column 'xyzzy' for the second sentence; the columns are phrase, sentence, truth"),
+        ({"text": "sentence"}, "no column has a usual name of the label (label, class"),
+        ({"label": "truth", "text": "truth"}, "column 'truth' would be read as two things"),
+    ],
+)
+def test_columns_that_are_not_there_are_told(given: dict[str, str], told: str) -> None:
+    with refused(ValueError, told):
+        choose_columns(["phrase", "sentence", "truth"], **({"text": None, "second": None, "label": None} | given))
+
+
+def test_the_lack_of_a_text_says_what_to_name() -> None:
+    with refused(ValueError, "the columns are 1, a fine film: name one (text_column=), or all", "(columns=)"):
+        choose_columns(["1", "a fine film"], text=None, second=None, label=None)
+
+
+def test_sentences_stand_where_their_rows_start(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "label,text\n 1 ,a b\n0,c\n")
+    assert read_sentences(path, COLUMNS) == [Sentence("a b", None, "1", path, 2), Sentence("c", None, "0", path, 3)]
+    path = write(tmp_path / "u.csv", "other,text\nx,a\n")
+    assert read_sentences(path, Columns(text="text", second="other", label="label")) == [
+        Sentence("a", "x", None, path, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("t.csv", "text,label\na,1\n ,0\n", "t.csv, line 3: column 'text': the text is empty; leave the row out"),
+        ("t.csv", "phrase,label\na,1\n", "t.csv: has no column 'text'; the columns are phrase, label"),
+        ("t.jsonl", '{"text": "a"}\n{"label": 1}', "t.jsonl, line 2: has no text or number 'text'"),
+    ],
+)
+def test_what_is_no_sentence_is_told(tmp_path: Path, name: str, text: str, told: str) -> None:
+    with refused(ValueError, f"{tmp_path}/{told}"):
+        read_sentences(write(tmp_path / name, text), COLUMNS)
+
+
+def sentences(*labels: str) -> list[Sentence]:
+    return [Sentence(f"text {i}", None, label, Path("t.csv"), i + 2) for i, label in enumerate(labels)]
+
+
+def test_classes_are_numbered_in_order() -> None:
+    found = SentenceSet.of_classes(sentences("10", "9", "a", "9"), "label", None)
+    assert found.classes == ("9", "10", "a")
+    assert torch.equal(found.targets, torch.tensor([1, 0, 2, 0]))
+    known = SentenceSet.of_classes(sentences("a"), "label", found.classes)
+    assert (known.classes, known.targets.tolist()) == (found.classes, [2])
+    with refused(ValueError, "t.csv, line 3: column 'label': class 'b' is none of 9, 10, a, those of the training"):
+        SentenceSet.of_classes(sentences("a", "b"), "label", found.classes)
+    with refused(ValueError, "t.csv, line 2: column 'label': is empty; expected a class"):
+        SentenceSet.of_classes(sentences(""), "label", None)
+
+
+def test_numbers_are_finite() -> None:
+    found = SentenceSet.of_numbers(sentences("1", "-2.5e1"), "score")
+    assert torch.equal(found.targets, torch.tensor([1.0, -25.0], dtype=torch.float64))
+    for word in ("abc", "nan", "inf", "", "1_0"):
+        with refused(ValueError, f"t.csv, line 3: column 'score': {word!r} is no finite number"):
+            SentenceSet.of_numbers(sentences("1", word), "score")
+
+
+def test_a_digest_tells_sets_apart() -> None:
+    digests = {SentenceSet.of_classes(sentences(*labels), "label", None).digest for labels in ("ab", "ba", "aba")}
+    assert len(digests) == 3
+
+
+def test_a_header_beside_names_of_columns_is_told(tmp_path: Path) -> None:
+    with refused(ValueError, "t.csv, line 1: has 'text' in the column 'text': a header; leave columns= out"):
+        read_table(write(tmp_path / "t.csv", "text,kind\na,b\n"), ("text", "label"))

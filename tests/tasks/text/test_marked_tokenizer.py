@@ -1,0 +1,172 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm.tasks.text import MARKS, MarkedTokenizer, Tokens
+from tests.refusals import refused
+
+TEXTS = [
+    "The cat sat on the mat.",
+    "Der Kater saß auf der Matte, was die Katze ärgerte!",
+    "the other cat\tate it: 12.5 % of the catalogue\n\nand the mat",
+] * 4
+KINDS = {
+    "bytes": Tokens(kind="bytes"),
+    "byte pairs": Tokens(kind="byte_pairs", vocab_size=290),
+    "word pieces": Tokens(vocab_size=90),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: pytest.FixtureRequest) -> MarkedTokenizer:
+    return KINDS[request.param].learn(TEXTS)
+
+
+def test_marks_are_tokens_that_no_text_spells(tokenizer: MarkedTokenizer) -> None:
+    marks = tokenizer.marks
+    ids = {marks.pad, marks.unknown, marks.class_token, marks.separator, marks.mask}
+    assert ids == {0, 1, 2, 3, 4}
+    for mark in MARKS:
+        assert not (ids - {marks.unknown}) & set(tokenizer.encode(f"the {mark} cat{mark}").tolist())
+
+
+def test_a_sentence_and_a_pair_stand_between_marks(tokenizer: MarkedTokenizer) -> None:
+    a, b = (tokenizer.encode(text).tolist() for text in ("the cat", "on the mat"))
+    start, end = tokenizer.marks.class_token, tokenizer.marks.separator
+    alone, pair = tokenizer.lay_out("the cat", None, 50), tokenizer.lay_out("the cat", "on the mat", 50)
+    assert alone.tokens.tolist() == [start, *a, end]
+    assert pair.tokens.tolist() == [start, *a, end, *b, end]
+    assert alone.tokens.dtype == tokenizer.encode("a").dtype == torch.int32
+    assert not alone.is_cut
+    assert not pair.is_cut
+
+
+def test_of_a_pair_the_longer_one_is_cut_first(tokenizer: MarkedTokenizer) -> None:
+    long, short = "the cat sat on the mat " * 3, "the mat"
+    a, b = (tokenizer.encode(text).tolist() for text in (long, short))
+    start, end = tokenizer.marks.class_token, tokenizer.marks.separator
+    room = len(b) + 2
+    for texts, expected in (
+        ((long, short), [start, *a[:room], end, *b, end]),
+        ((short, long), [start, *b, end, *a[:room], end]),
+        ((long, None), [start, *a[: 2 * len(b) + 3], end]),
+    ):
+        found = tokenizer.lay_out(*texts, context=3 + len(b) + room)
+        assert found.tokens.tolist() == expected
+        assert found.is_cut
+    both = tokenizer.lay_out(long, long, context=13).tokens.tolist()
+    assert both == [start, *a[:5], end, *a[:5], end]
+    assert tokenizer.encode(long).tolist() == a  # not cut
+    with refused(ValueError, "context is 4; expected at least 5"):
+        tokenizer.lay_out("a", None, 4)
+
+
+def test_word_pieces_are_berts() -> None:
+    tokenizer = KINDS["word pieces"].learn(TEXTS)
+    assert tokenizer.vocab_size == 90
+    vocabulary = json.loads(tokenizer.state)["model"]["vocab"]
+    spelt = {token: word for word, token in vocabulary.items()}
+    assert [spelt[token] for token in tokenizer.encode("The MÄT.").tolist()] == ["the", "mat", "."]
+    assert tokenizer.encode("z☃").tolist()[-1] == tokenizer.marks.unknown
+    assert {"##t", "##e"} <= vocabulary.keys()
+    assert "##." not in vocabulary
+    large = Tokens(vocab_size=90, lowercase=False).learn(TEXTS)
+    assert large.encode("The").tolist() != large.encode("the").tolist()
+
+
+def test_every_byte_is_a_token_of_bytes_and_pairs() -> None:
+    single, pairs = KINDS["bytes"].learn(TEXTS), KINDS["byte pairs"].learn(TEXTS)
+    assert (single.vocab_size, pairs.vocab_size) == (261, 290)
+    assert len(single.encode("für ☃")) == len("für ☃".encode())
+    assert len(pairs.encode(TEXTS[0])) < len(single.encode(TEXTS[0]))
+    assert single.state == Tokens(kind="bytes").learn([]).state
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_process_learns_the_same(kind: str) -> None:
+    """The library draws the order of its hashes anew in each."""
+    program = f"from fredholm.tasks.text import Tokens; print({KINDS[kind]!r}.learn({TEXTS!r}).state)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == KINDS[kind].learn(TEXTS).state
+
+
+def test_it_travels_as_json_and_is_loaded_from_a_file(tokenizer: MarkedTokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer.state)
+    for back in (MarkedTokenizer(tokenizer.state), Tokens(file=str(path)).learn([])):
+        assert (back.state, back.marks, back.vocab_size) == (tokenizer.state, tokenizer.marks, tokenizer.vocab_size)
+        assert torch.equal(back.encode(TEXTS[1]), tokenizer.encode(TEXTS[1]))
+
+
+def brought(**changes: Any) -> Any:
+    """A tokenizer of words, as a user may bring one: it pads, cuts and lays out in its own way."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    vocabulary = {"cat": 0, "the": 1, "[MASK]": 2, "[SEP]": 3, "[PAD]": 7, "[CLS]": 5, "[UNK]": 6} | changes
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for word, i in vocabulary.items() if i is not None}, unk_token="[UNK]")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=9)
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 3)])
+    return tokenizer
+
+
+def test_a_brought_one_lays_out_as_all_do(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    brought().save(str(path))
+    tokenizer = MarkedTokenizer.load(path)
+    assert tokenizer.vocab_size == 8
+    assert tokenizer.encode("the the cat").tolist() == [1, 1, 0]
+    assert tokenizer.lay_out("the the cat", "dog [PAD]", 20).tokens.tolist() == [5, 1, 1, 0, 3, 6, 6, 3]
+
+
+def test_what_is_no_tokenizer_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    brought(**{"[MASK]": None, "[CLS]": None}).save(str(path))
+    with refused(ValueError, f"{path}: this tokenizer has no [CLS], [MASK]; expected the marks [PAD], [UNK]"):
+        MarkedTokenizer.load(path)
+    path.write_text('{"version": "1.0"}')
+    with refused(ValueError, f"{path}: this is no tokenizer of the tokenizers library"):
+        MarkedTokenizer.load(path)
+    with refused(ValueError, "absent.json: cannot be read"):
+        MarkedTokenizer.load(tmp_path / "absent.json")
+    broken = json.loads(brought().to_str())
+    broken["model"]["unk_token"] = "<unk>"
+    with refused(ValueError, "the tokenizer cannot encode 'dog'"):
+        MarkedTokenizer(json.dumps(broken)).encode("dog")
+
+
+def test_settings_that_nothing_reads_or_are_out_of_range_are_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"kind": "words"}, "kind is 'words'; expected one of"),
+        ({"kind": "bytes", "vocab_size": 300}, "vocab_size=300 has no effect with kind='bytes'"),
+        ({"kind": "bytes", "lowercase": False}, "lowercase=False has no effect with kind='bytes'"),
+        ({"kind": "byte_pairs", "lowercase": False}, "lowercase=False has no effect with kind='byte_pairs'"),
+        ({"file": "t.json", "kind": "bytes"}, "kind='bytes' has no effect with file='t.json'"),
+        ({"file": "t.json", "vocab_size": 9}, "vocab_size=9 has no effect with file='t.json'"),
+    ]
+    for settings, told in cases:
+        with refused(ValueError, told):
+            Tokens(**settings)
+    with refused(ValueError, "vocab_size is 260; expected at least 261, the marks and the bytes"):
+        Tokens(kind="byte_pairs", vocab_size=260).learn(TEXTS)
+    with refused(ValueError, "vocab_size is 20; expected at least", "the marks and the letters of the texts"):
+        Tokens(vocab_size=20).learn(TEXTS)
+
+
+def test_half_a_surrogate_pair_is_told(tokenizer: MarkedTokenizer) -> None:
+    with refused(ValueError, "no UTF-8 at character 2"):
+        tokenizer.lay_out("fine", "ab\udce9", 50)
+
+
+def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ImportError, match=r'pip install "fredholm\[data\]"'):
+        Tokens().learn(TEXTS)
