@@ -21,7 +21,7 @@ from tests.command_line import call, check_refused
 # A run of a second: one block on four patches.
 TINY = [
     *("--task.patch-size", "4", "--task.model.embed-dim", "8", "--task.model.depth", "1"),
-    *("--task.model.num-heads", "2", "--task.model.kernel-width", "4", "--task.model.num-frequencies", "2"),
+    *("--task.model.num-heads", "2", "--task.model.kernel.width", "4", "--task.model.kernel.num-frequencies", "2"),
     *("--task.model.pool", "mean", "--training.epochs", "2", "--training.batch-size", "256"),
     *("--training.evaluate-every", "1", "--training.log-every", "2", "--training.no-tensorboard"),
 ]

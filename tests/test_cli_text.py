@@ -145,3 +145,37 @@ def test_bad_input_is_one_line_and_code_2(
         (tmp_path / name).symlink_to(folder / name)
     monkeypatch.chdir(tmp_path)
     check_refused(capsys, tmp_path, message, *arguments)
+
+
+def test_a_model_and_its_kernel_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cats.txt").write_text(TEXT)
+    chosen = ["--task.model.stack.kernel.rank", "3", "--task.model", "itnet", "--task.model.stack.kernel=low-rank"]
+    sizes = [word.replace("task.model.", "task.model.stack.") for word in TINY]
+    run = tmp_path / "run"
+    code, _, err = call(capsys, "train", "text", tmp_path / "cats.txt", "--run-dir", run, *chosen, *sizes)
+    assert (code, err) == (0, "")
+    model = json.loads((run / "config.json").read_text())["run"]["task"]["model"]
+    assert model["type"] == "ITNetLanguageModel.Config"
+    assert (model["stack"]["kernel"]["type"], model["stack"]["kernel"]["rank"]) == ("LowRankConfig", 3)
+    (text,) = generated(capsys, run, "--prompt", "the", "--max-tokens", 5, "--stop", "zzz")
+    assert text["ended_by"] in ("max_tokens", "end_of_text")
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (("--task.model", "gpt3"), "--task.model is 'gpt3'; expected one of Aether, CKCNNText, GPT2, ITNet"),
+        (
+            ("--task.model", "itnet", "--task.model.stack.kernel", "low-rnk"),
+            "--task.model.stack.kernel is 'low-rnk'; expected one of MLP, LowRank",
+        ),
+        (
+            ("--task.model", "itnet", "--task.model.stack.kernel", "l"),
+            "--task.model.stack.kernel is 'l'; expected one of LowRank, LinearAttention",
+        ),
+    ],
+)
+def test_a_kind_that_is_none_is_one_line(
+    option: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_refused(capsys, tmp_path, told, "train", "text", str(tmp_path / "cats.txt"), *option)

@@ -347,6 +347,7 @@ def _runs() -> list[Subject]:
             {"epochs": (3,), "batch_size": (4,), "accumulation": (2, 9), "learning_rate": (1e-3,), "log_every": (2,)}
             | {
                 "final_learning_rate": (1e-3,),
+                "decay": ("linear",),
                 "warmup_fraction": (0.5,),
                 "weight_decay": (0.5,),
                 "betas": ((0.8, 0.9),),

@@ -153,3 +153,29 @@ def test_logits_that_are_no_numbers_are_told() -> None:
         net.tokens.weight.fill_(torch.nan)
     with refused(ValueError, "logits are not finite"):
         next(generate(net, torch.zeros(1, 1, dtype=torch.int64)))
+
+
+def test_prompts_of_different_length_go_on_each_for_itself() -> None:
+    net, lengths = gpt2(), torch.tensor([2, 5, 3])
+    prompt = torch.randint(13, (3, 5), generator=torch.Generator().manual_seed(2))
+    likeliest = Sampling(temperature=0)
+    together = torch.tensor(drawn(net, prompt, 9, sampling=likeliest, lengths=lengths))
+    for entry, length in enumerate(lengths.tolist()):
+        alone = torch.tensor(drawn(net, prompt[entry : entry + 1, :length], 11 - length, sampling=likeliest))[:, 0]
+        assert together[:, entry].tolist() == [*prompt[entry, 2:length].tolist(), *alone.tolist()]
+
+
+def test_what_fills_a_short_prompt_up_is_not_read() -> None:
+    net, lengths = gpt2(), torch.tensor([2, 4])
+    prompt = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+    other = torch.tensor([[1, 2, 9, 9], [5, 6, 7, 8]])
+    settings = {"sampling": Sampling(temperature=0), "lengths": lengths}
+    assert drawn(net, prompt, 6, **settings) == drawn(net, other, 6, **settings)
+
+
+def test_bad_lengths() -> None:
+    prompt = torch.zeros(2, 3, dtype=torch.int64)
+    with refused(ValueError, "lengths are [0, 3]", "expected 1 to 3"):
+        generate(gpt2(), prompt, lengths=torch.tensor([0, 3]))
+    with refused(ValueError, "lengths are (1,) torch.int64", "one for each of 2 prompts"):
+        generate(gpt2(), prompt, lengths=torch.tensor([3]))

@@ -23,6 +23,14 @@ def test_without_warm_up_it_starts_at_the_peak() -> None:
     assert rate(0, warmup_steps=0) == pytest.approx(0.8)
 
 
+def test_a_line_ends_at_the_final_rate() -> None:
+    rates = [
+        learning_rate(step, num_steps=24, warmup_steps=4, peak=0.8, final=0.2, decay="linear")
+        for step in (0, 3, 4, 9, 14, 24, 1000)
+    ]
+    assert rates == pytest.approx([0.2, 0.8, 0.8, 0.65, 0.5, 0.2, 0.2])
+
+
 def test_the_decay_never_rises() -> None:
     rates = [rate(step) for step in range(4, 30)]
     assert rates == sorted(rates, reverse=True)

@@ -23,8 +23,8 @@ from fredholm.training.random_state import seeded_generator
 class GenerateArguments:
     """Let a trained language model go on with a text. Prints the prompt and, token by token, what follows it.
 
-    It ends at an end-of-text token or after --max-tokens. When the model's context is full it starts again from the
-    latest half of a context.
+    It ends at an end-of-text token, before a text of --stop, or after --max-tokens. When the model's context is full
+    it starts again from the latest half of a context.
     """
 
     run: tyro.conf.Positional[Path]
@@ -35,6 +35,8 @@ class GenerateArguments:
     """A file with that text."""
     max_tokens: int = 256
     """Tokens to add at most."""
+    stop: tuple[str, ...] = ()
+    """Texts before which it ends."""
     temperature: float = 1.0
     """Below 1 prefers likely tokens; 0 takes the likeliest."""
     top_k: int | None = None
@@ -85,12 +87,14 @@ def _generate(argv: list[str]) -> None:
             generator=generator,
             device=run.device,
             cache=arguments.cache,
+            stop=arguments.stop,
         )
         if not arguments.json:
             _stream(("\n---\n" if number else "") + prompt, pieces)
             continue
         drawn = list(pieces)
-        ended = "end_of_text" if drawn[-1].token == task.tokenizer.end_of_text else "max_tokens"
+        ended = "max_tokens" if len(drawn) == arguments.max_tokens else "stop"
+        ended = "end_of_text" if drawn[-1].token == task.tokenizer.end_of_text else ended
         text = "".join(piece.text for piece in drawn)
         texts.append({"prompt": prompt, "text": text, "tokens": [piece.token for piece in drawn], "ended_by": ended})
     print(json.dumps(texts, indent=2, ensure_ascii=False) if arguments.json else "")

@@ -1,10 +1,11 @@
 """`fredholm train`: a run for every seed, and the recipes there are."""
 
 import dataclasses
+import inspect
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
@@ -39,6 +40,7 @@ def _train(argv: list[str]) -> None:
     config, options = recipe.config, argv[1:]
     if options and not options[0].startswith("-") and recipe.name in {task.command for task in TASKS}:
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, data=options.pop(0)))
+    config, options = _with_kinds(config, options, known=[part for task in recipe.tasks for part in task.parts])
     arguments = parse(TrainArguments, f"train {argv[0]}", options, TrainArguments(run=config))
     if arguments.seeds and arguments.run.seed != config.seed:
         raise ValueError(f"--seed {arguments.run.seed} has no effect with --seeds; pass one of them")
@@ -57,6 +59,56 @@ def _train(argv: list[str]) -> None:
         run = dataclasses.replace(arguments.run, seed=seed)
         results.append(train(run, path, resume=arguments.resume, tasks=recipe.tasks))
     _print_results(results, with_spread=bool(arguments.seeds))
+
+
+def _with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tuple[Run.Config, list[str]]:
+    """The config with the kinds that options name, such as ``--task.model gpt2``, and the other options.
+
+    A setting whose type is abstract has several kinds. It takes the name of one, and starts at that kind's defaults,
+    which options such as ``--task.model.depth`` then change.
+
+    Raises:
+        ValueError: there is no kind of that name.
+    """
+    rest = [word for option in options for word in (option.split("=", 1) if option.startswith("--") else [option])]
+    kinds = {name for name in rest if name.startswith("--task.")}
+    for name in sorted(kinds, key=lambda name: name.count(".")):  # a model before its kernel
+        path, at = name.removeprefix("--").replace("-", "_").split("."), rest.index(name)
+        named = _kinds_at(config, path, known)
+        if named and at + 1 < len(rest) and not rest[at + 1].startswith("--"):
+            config = _replaced(config, path, _kind_called(rest[at + 1], named, name)())
+            del rest[at : at + 2]
+    return config, rest
+
+
+def _kinds_at(config: Any, path: list[str], known: list[type]) -> dict[str, type]:
+    """What may stand at a setting of an abstract type, by name; empty for other settings."""
+    for part in path[:-1]:
+        config = getattr(config, part, None)
+    kind = get_type_hints(type(config)).get(path[-1])
+    if not inspect.isabstract(kind):
+        return {}
+    fitting = [one for one in known if isinstance(kind, type) and issubclass(one, kind)]
+    return {one.__qualname__.removesuffix("Config").rstrip("."): one for one in fitting}
+
+
+def _kind_called(word: str, kinds: dict[str, type], option: str) -> type:
+    """The kind of that name, or the only one whose name begins so; case and hyphens do not count."""
+
+    def plain(name: str) -> str:
+        return name.replace("-", "").replace("_", "").lower()
+
+    exact = [name for name in kinds if plain(name) == plain(word)]
+    found = exact or [name for name in kinds if plain(name).startswith(plain(word))]
+    if len(found) != 1:
+        raise ValueError(f"{option} is {word!r}; expected one of {', '.join(found or kinds)}")
+    return kinds[found[0]]
+
+
+def _replaced(config: Any, path: list[str], value: Any) -> Any:
+    """The config with another value at a path of settings."""
+    first, *others = path
+    return dataclasses.replace(config, **{first: _replaced(getattr(config, first), others, value) if others else value})
 
 
 def _print_results(results: list[Result], *, with_spread: bool) -> None:

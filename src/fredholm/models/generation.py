@@ -80,10 +80,11 @@ def generate(
     prompt: Tensor,
     sampling: Sampling | None = None,
     *,
+    lengths: Tensor | None = None,
     generator: torch.Generator | None = None,
     cache: bool = True,
 ) -> Iterator[Tensor]:
-    """Endless continuation of a prompt.
+    """Endless continuation of a prompt, or of a batch of prompts of different lengths.
 
     The model reads the prompt at once and then one token at a time through its state. Once its context is full, it
     starts again from the latest half of a context (rounded up) and goes on.
@@ -92,11 +93,13 @@ def generate(
         model: in evaluation mode, or its dropout acts.
         prompt: int64 `(B, T)` on the model's device, T from 1 to the model's context.
         sampling: default: the model's own distribution.
+        lengths: int64 `(B,)`, tokens of each prompt, 1 to T, the rest being filler that nobody reads; None: T each.
         generator: on the CPU; default: torch's global one.
         cache: False reads the whole window again for every token: the same tokens, slowly.
 
     Yields:
-        the next token of each sequence, int64 `(B,)`.
+        the next token of each sequence, int64 `(B,)`, from the end of the shortest prompt on: where a prompt is longer,
+        its own token stands.
 
     Raises:
         TypeError, ValueError: a prompt of another type or length.
@@ -104,21 +107,39 @@ def generate(
     model.check_tokens(prompt)
     if prompt.shape[1] == 0:
         raise ValueError("generate: the prompt is empty; pass at least one token")
-    return _continue(model, prompt, sampling or Sampling(), generator, cache)
+    if lengths is None:
+        lengths = torch.full((len(prompt),), prompt.shape[1])
+    if lengths.shape != prompt.shape[:1] or lengths.dtype != torch.int64:
+        raise ValueError(
+            f"generate: lengths are {tuple(lengths.shape)} {lengths.dtype}; expected int64, one for each of "
+            f"{len(prompt)} prompts"
+        )
+    if len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= prompt.shape[1]:
+        raise ValueError(f"generate: lengths are {lengths.tolist()}; expected 1 to {prompt.shape[1]}, the tokens given")
+    return _continue(model, prompt, lengths.cpu(), sampling or Sampling(), generator, cache)
 
 
 @torch.no_grad()
 def _continue(
-    model: LanguageModel, window: Tensor, sampling: Sampling, generator: torch.Generator | None, cache: bool
+    model: LanguageModel,
+    prompt: Tensor,
+    lengths: Tensor,
+    sampling: Sampling,
+    generator: torch.Generator | None,
+    cache: bool,
 ) -> Iterator[Tensor]:
-    state = model.initial_state(len(window))
-    unread = window
+    state = model.initial_state(len(prompt))
+    place = int(lengths.min()) if len(lengths) else prompt.shape[1]
+    window = unread = prompt[:, :place]
     while True:
         if cache:
             logits, state = model.advance(unread, state)
         else:
             logits = model(window)
         token = sampling.draw(logits[:, -1], generator)
+        if place < prompt.shape[1]:
+            token = torch.where((place < lengths).to(token.device), prompt[:, place], token)
+        place += 1
         yield token
         if window.shape[1] == model.context:
             # keeping more would make the model start again the sooner

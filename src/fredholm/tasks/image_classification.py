@@ -13,6 +13,7 @@ from fredholm._settings import refuse_idle
 from fredholm.encoders.image import Image
 from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.images import ImageDataset, open_images, read_images
@@ -43,7 +44,7 @@ class ImageClassification(SplitTask[ImageDataset]):
 
     command: ClassVar[str] = "images"
     objective = Objective(metric="accuracy", percent=True)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config)
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):

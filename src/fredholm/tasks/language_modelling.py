@@ -18,6 +18,8 @@ from fredholm.models.aether import Aether
 from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.generation import Sampling
 from fredholm.models.gpt2 import GPT2
+from fredholm.models.itnet_text import ITNetLanguageModel
+from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.language_model import LanguageModel
 from fredholm.tasks.task import Batch, EpochTask, Objective, Prediction, Task
 from fredholm.tasks.text import (
@@ -61,7 +63,13 @@ class LanguageModelling(EpochTask):
 
     command: ClassVar[str] = "text"
     objective = Objective(metric="perplexity", maximise=False)
-    parts: ClassVar[tuple[type, ...]] = (Aether.Config, CKCNNText.Config, GPT2.Config)
+    parts: ClassVar[tuple[type, ...]] = (
+        Aether.Config,
+        CKCNNText.Config,
+        GPT2.Config,
+        ITNetLanguageModel.Config,
+        *KERNELS,
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -280,6 +288,7 @@ class LanguageModelling(EpochTask):
         generator: torch.Generator,
         device: torch.device,
         cache: bool = True,
+        stop: Sequence[str] = (),
     ) -> Iterator[Piece]:
         """How the model goes on after a prompt; see `fredholm.tasks.text.continue_text`."""
         assert isinstance(model, LanguageModel)
@@ -292,6 +301,7 @@ class LanguageModelling(EpochTask):
             generator=generator,
             device=device,
             cache=cache,
+            stop=stop,
         )
 
     def _sums(self, model: nn.Module, batch: Batch) -> tuple[float, int, int]:

@@ -6,6 +6,8 @@ from typing import Literal, final
 
 import torch
 
+from fredholm.training.schedule import Decay
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +20,8 @@ class TrainingConfig:
         accumulation: parts in which a batch is computed, one after the other, to save memory, at most as many as it has
             examples; the result is that of the whole batch up to rounding.
         learning_rate: the schedule's peak.
-        final_learning_rate: where the cosine ends.
+        final_learning_rate: where the decay ends.
+        decay: how the rate falls from its peak, by a cosine or in a line.
         warmup_fraction: share of all steps in which the rate rises linearly.
         weight_decay: of matrices; biases, norms and exempt parameters have none.
         betas: AdamW's.
@@ -40,6 +43,7 @@ class TrainingConfig:
     accumulation: int = 1
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-5
+    decay: Decay = "cosine"
     warmup_fraction: float = 0.05
     weight_decay: float = 0.05
     betas: tuple[float, float] = (0.9, 0.999)
@@ -73,6 +77,8 @@ class TrainingConfig:
         for name in ("warmup_fraction", "ema_decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected from 0 to below 1")
+        if self.decay not in ("cosine", "linear"):
+            raise ValueError(f"decay is {self.decay!r}; expected 'cosine' or 'linear'")
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")
         if not all(0 <= beta < 1 for beta in self.betas):

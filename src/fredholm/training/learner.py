@@ -72,6 +72,7 @@ class Learner:
             warmup_steps=int(config.warmup_fraction * self._num_steps),
             peak=config.learning_rate,
             final=config.final_learning_rate,
+            decay=config.decay,
         )
         for group in self.optimizer.param_groups:
             group["lr"] = rate

@@ -34,7 +34,9 @@ class Reciter(LanguageModel):
         return 9 * torch.nn.functional.one_hot(wanted, 257).float(), ((place,),)
 
 
-def recite(line: bytes, prompt: str = "?", max_tokens: int = 100, context: int = 100) -> list[Piece]:
+def recite(
+    line: bytes, prompt: str = "?", max_tokens: int = 100, context: int = 100, stop: tuple[str, ...] = ()
+) -> list[Piece]:
     pieces = continue_text(
         Reciter(line, context),
         Bytes(),
@@ -43,6 +45,7 @@ def recite(line: bytes, prompt: str = "?", max_tokens: int = 100, context: int =
         sampling=Sampling(temperature=0),
         generator=torch.Generator(),
         device=torch.device("cpu"),
+        stop=stop,
     )
     return list(pieces)
 
@@ -86,3 +89,28 @@ def test_bad_prompts_are_told_before_anything_is_drawn() -> None:
         recite(b"x", max_tokens=0)
     with refused(ValueError, "no UTF-8 at character 0"):
         recite(b"x", "\udcff")
+
+
+@pytest.mark.parametrize(
+    ("stop", "left"),
+    [
+        (("c",), "ab"),
+        (("cd",), "ab"),
+        (("cx", "bcd"), "a"),
+        (("cda", "ef"), "abcd"),
+        (("cdeg",), "abcdef"),
+        (("zz",), "abcdef"),
+        (("a",), ""),
+    ],
+)
+def test_it_ends_before_a_text_that_stops_it(stop: tuple[str, ...], left: str) -> None:
+    assert "".join(piece.text for piece in recite(b"abcdef", stop=stop)) == left
+
+
+def test_what_may_be_the_start_of_a_stop_is_held_back() -> None:
+    assert [piece.text for piece in recite(b"abcab", stop=("abd",))] == ["", "", "abc", "", "", "ab"]
+
+
+def test_an_empty_stop_is_refused() -> None:
+    with refused(ValueError, "stop has an empty text"):
+        recite(b"abc", stop=("",))

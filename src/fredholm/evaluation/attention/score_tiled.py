@@ -176,7 +176,8 @@ def _add(tiles: PairTiles, value: Tensor, rows: Rows, normaliser: Normaliser, ou
     """Adds Σ P n v to `out`; Σ P n, `(g, r, 1)`."""
     total = out.new_zeros(*out.shape[:2], 1)
     for columns in tiles.columns_of(rows):
-        score, mass = _visible_scores(tiles, rows, columns, normaliser)
+        # its mass 0 hides a pair; 0 has a numerator that costs no more than others
+        score, mass = _visible_scores(tiles, rows, columns, hidden=0.0)
         share = _weighed(normaliser.numerator(score), mass)
         if normaliser.is_competitive:
             total += share.sum(-1, keepdim=True)
@@ -191,7 +192,7 @@ def _add_online(
     total = out.new_zeros(*out.shape[:2], 1)
     reference = torch.full_like(total, normaliser.least)
     for columns in tiles.columns_of(rows):
-        score, mass = _visible_scores(tiles, rows, columns, normaliser)
+        score, mass = _visible_scores(tiles, rows, columns, normaliser.hidden)
         larger = torch.maximum(reference, score.amax(-1, keepdim=True))
         share = _weighed(normaliser.numerator(score, larger), mass)
         if columns.start > 0:
@@ -204,13 +205,11 @@ def _add_online(
     return reference, total + normaliser.floor(reference)
 
 
-def _visible_scores(
-    tiles: PairTiles, rows: Rows, columns: slice, normaliser: Normaliser
-) -> tuple[Tensor, Tensor | None]:
-    """s, as the normaliser wants it where hidden, and the masses of the pairs."""
+def _visible_scores(tiles: PairTiles, rows: Rows, columns: slice, hidden: float) -> tuple[Tensor, Tensor | None]:
+    """s, another number where it is hidden, and the masses of the pairs."""
     score, _ = tiles.scores(rows, columns)
     mass = tiles.pair_mass(rows, columns)
-    return (score if mass is None else score.masked_fill_(mass <= 0, normaliser.hidden)), mass
+    return (score if mass is None else score.masked_fill_(mass <= 0, hidden)), mass
 
 
 def _weighed(values: Tensor, mass: Tensor | None) -> Tensor:
@@ -248,7 +247,7 @@ def _backward(
             s, kept = tiles.scores(rows, columns)
             mass = tiles.pair_mass(rows, columns)
             if mass is not None:
-                s.masked_fill_(mass <= 0, rho.hidden)
+                s.masked_fill_(mass <= 0, 0.0 if sigma is None else rho.hidden)
             s_kept = s.clone() if rho.slope_reads_score else s
             numerator = rho.numerator(s, sigma)
             slope = rho.slope(s_kept, sigma, numerator)

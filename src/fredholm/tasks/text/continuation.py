@@ -1,7 +1,7 @@
 """Text that goes on, piece by piece."""
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -29,8 +29,12 @@ def continue_text(
     generator: torch.Generator,
     device: torch.device,
     cache: bool = True,
+    stop: Sequence[str] = (),
 ) -> Iterator[Piece]:
     """Draws tokens after a prompt until end-of-text, which is the last piece, or until there are `max_tokens`.
+
+    It also ends before the first of the texts in `stop` that appears; what may be the start of one is held back until
+    the next token tells.
 
     An empty prompt starts a document. What is no UTF-8 in the model's bytes becomes U+FFFD. For `generator`, `cache`
     and what happens when the context is full, see `fredholm.models.generate`.
@@ -40,6 +44,8 @@ def continue_text(
     """
     if max_tokens < 1:
         raise ValueError(f"max_tokens is {max_tokens}; expected at least 1")
+    if "" in stop:
+        raise ValueError("stop has an empty text, which stands everywhere; leave it out")
     tokens = tokenizer.encode(prompt).tolist() or [tokenizer.end_of_text]
     if len(tokens) > model.context:
         raise ValueError(
@@ -47,14 +53,27 @@ def continue_text(
         )
     given = torch.tensor([tokens], device=device)
     drawn = generate(model, given, sampling, generator=generator, cache=cache)
-    return _pieces(drawn, tokenizer, max_tokens)
+    return _pieces(drawn, tokenizer, max_tokens, tuple(stop))
 
 
-def _pieces(drawn: Iterator[torch.Tensor], tokenizer: ByteTokenizer, max_tokens: int) -> Iterator[Piece]:
+def _pieces(
+    drawn: Iterator[torch.Tensor], tokenizer: ByteTokenizer, max_tokens: int, stop: tuple[str, ...]
+) -> Iterator[Piece]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    held = ""
     for number, tokens in enumerate(drawn, 1):
         token = int(tokens)
         is_last = token == tokenizer.end_of_text or number == max_tokens
-        yield Piece(token, decoder.decode(tokenizer.token_bytes(token), final=is_last))
-        if is_last:
+        held += decoder.decode(tokenizer.token_bytes(token), final=is_last)
+        ends = [at for text in stop if (at := held.find(text)) >= 0]
+        ready = min(ends) if ends else len(held) if is_last else len(held) - _start_of_any(stop, held)
+        yield Piece(token, held[:ready])
+        held = held[ready:]
+        if is_last or ends:
             return
+
+
+def _start_of_any(stop: tuple[str, ...], text: str) -> int:
+    """Characters at the end of a text with which one of `stop` may begin."""
+    longest = min(len(text), max((len(one) for one in stop), default=1) - 1)
+    return next((size for size in range(longest, 0, -1) if any(one.startswith(text[-size:]) for one in stop)), 0)
