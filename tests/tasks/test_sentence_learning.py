@@ -195,12 +195,7 @@ def test_the_objective_is_the_one_that_is_chosen(tmp_path: Path) -> None:
         task = config(tmp_path, target=target, objective=chosen, label_column=label).build()
         assert task.objective.metric == expected
         assert expected in task.metrics()
-        assert task.objective.maximise
-    assert (
-        not config(tmp_path, target="number", label_column="score", objective="mean_squared_error")
-        .build()
-        .objective.maximise
-    )
+        assert task.objective.maximise == (expected != "mean_squared_error")
 
 
 def test_predictions_are_the_models_answers_for_each_row(tmp_path: Path) -> None:
