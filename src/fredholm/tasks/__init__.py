@@ -3,6 +3,7 @@
 from .field_learning import FieldLearning
 from .image_classification import ImageClassification
 from .language_modelling import LanguageModelling
+from .masked_language_modelling import MaskedLanguageModelling
 from .sentence_learning import SentenceLearning
 from .series_classification import SeriesClassification
 from .splits import Examples, Splits
@@ -11,6 +12,7 @@ from .task import Batch, EpochTask, Objective, Prediction, SplitTask, Task
 TASKS: tuple[type[Task], ...] = (
     ImageClassification,
     LanguageModelling,
+    MaskedLanguageModelling,
     SentenceLearning,
     SeriesClassification,
     FieldLearning,
@@ -25,6 +27,7 @@ __all__ = [
     "FieldLearning",
     "ImageClassification",
     "LanguageModelling",
+    "MaskedLanguageModelling",
     "Objective",
     "Prediction",
     "SentenceLearning",

@@ -1,14 +1,12 @@
 """Telling the next token of a text."""
 
-import copy
-import hashlib
 import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 import torch.nn.functional as F
@@ -21,21 +19,19 @@ from fredholm.models.gpt2 import GPT2
 from fredholm.models.itnet_text import ITNetLanguageModel
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.language_model import LanguageModel
-from fredholm.tasks.task import Batch, EpochTask, Objective, Prediction, Task
+from fredholm.tasks.task import Batch, Objective, Prediction, Task
 from fredholm.tasks.text import (
     IGNORED,
     BytePairs,
     Bytes,
     ByteTokenizer,
     Piece,
-    Separator,
-    TextSplits,
     TokenStream,
     continue_text,
-    open_text,
     read_text,
     split_documents,
 )
+from fredholm.tasks.text_task import TextTask, digest
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -45,7 +41,7 @@ WINDOWS = 16
 
 
 @final
-class LanguageModelling(EpochTask):
+class LanguageModelling(TextTask):
     """A language model on blocks of a token stream, trained by cross-entropy.
 
     Documents stand in one stream with an end-of-text token before each; a block may hold parts of several, and each
@@ -79,35 +75,22 @@ class LanguageModelling(EpochTask):
         train_digest: str
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Task.Config):
-        """A text, its tokens, and the model.
+    class Config(TextTask.Config):
+        """A text, its tokens, and the model; see `TextTask.Config` for the text.
 
         Args:
-            data: a .txt or .txt.gz file, or a folder with files such as train.txt, valid.txt and test.txt.
-            documents: what ends a document: the end of its file, a blank line, or the end of a line.
-            test_fraction: share of the test split, the end of the text, where the files bring none.
-            valid_fraction: share of a validation split before it, likewise.
-            evaluated: the split that is measured on; the other one is left alone.
             vocab_size: byte-pair tokens to learn from the training split, at least 257; None: a token a byte.
-            context: tokens that the model sees.
             stride: tokens that each window of the test split scores; fewer than the context give each more to be
                 predicted from, and take longer. None: the context.
             model: the language model; a recipe chooses its kind.
         """
 
-        data: str = ""
-        documents: Separator = "file"
-        test_fraction: float = 0.1
-        valid_fraction: float = 0.0
-        evaluated: Literal["test", "valid"] = "test"
         vocab_size: int | None = None
-        context: int = 256
         stride: int | None = None
         model: LanguageModel.Config = field(default_factory=lambda: Aether.Config(embed_dim=384, depth=6, num_heads=6))
 
         def __post_init__(self) -> None:
-            if self.context < 1:
-                raise ValueError(f"context is {self.context}; expected at least 1")
+            super().__post_init__()
             if self.stride is not None and not 1 <= self.stride <= self.context:
                 raise ValueError(f"stride is {self.stride}; expected 1 to the context of {self.context}")
 
@@ -118,8 +101,8 @@ class LanguageModelling(EpochTask):
             return LanguageModelling(self, facts)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
         self.config = config
-        self._offset = 0
         if facts is not None:
             self._facts = facts
             self.tokenizer = Bytes() if facts.tokenizer is None else BytePairs(facts.tokenizer)
@@ -148,28 +131,6 @@ class LanguageModelling(EpochTask):
         """Windows in the evaluated split."""
         return self.test_stream.num_blocks(self._stride)
 
-    @property
-    def measured(self) -> str:
-        """The evaluated split."""
-        return self.config.evaluated
-
-    @cached_property
-    def splits(self) -> TextSplits:
-        """The documents, read at first use: a prediction needs none.
-
-        Raises:
-            ValueError: they cannot be read.
-        """
-        config = self.config
-        if not config.data:
-            raise ValueError("no text is given; pass a .txt file or a folder of such files")
-        return open_text(
-            config.data,
-            documents=config.documents,
-            test_fraction=config.test_fraction,
-            valid_fraction=config.valid_fraction,
-        )
-
     @cached_property
     def train_stream(self) -> TokenStream:
         """The tokens of the training split. Warns where they do not fill one context.
@@ -177,9 +138,8 @@ class LanguageModelling(EpochTask):
         Raises:
             ValueError: the text changed since the facts were read.
         """
-        if digest(self.splits.train) != self._facts.train_digest:
-            raise ValueError(f"the training text in {self.config.data} is not the one that the run was made with")
-        stream, context = TokenStream(self.tokenizer.join(self.splits.train)), self.config.context
+        documents = self._train_documents(self._facts.train_digest)
+        stream, context = TokenStream(self.tokenizer.join(documents)), self.config.context
         if stream.num_targets < context:
             warnings.warn(
                 f"{self.config.data} has {stream.num_targets} tokens to learn from, less than one context of "
@@ -195,22 +155,15 @@ class LanguageModelling(EpochTask):
         Raises:
             ValueError: the text has no such split.
         """
-        documents = getattr(self.splits, self.config.evaluated)
-        if documents is None:
-            other = "valid" if self.config.evaluated == "test" else "test"
-            way = "set valid_fraction" if other == "test" and self.splits.test else f"evaluate on {other!r}"
-            raise ValueError(f"{self.config.data} has no {self.config.evaluated} split; {way}")
-        return TokenStream(self.tokenizer.join(documents))
+        return TokenStream(self.tokenizer.join(self._evaluated_documents))
 
     def model(self) -> nn.Module:
         """A language model over the tokens."""
         return self.config.model.build(self.tokenizer.vocab_size, self.config.context)
 
-    def for_epoch(self, generator: torch.Generator) -> Self:
-        """The training stream cut from another token on."""
-        epoch = copy.copy(self)
-        epoch._offset = int(torch.randint(self.train_stream.num_targets, (), generator=generator))
-        return epoch
+    @property
+    def _num_places(self) -> int:
+        return self.train_stream.num_targets
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """``inputs`` and ``targets`` (B, context), int64; nothing is drawn from ``generator``."""
@@ -313,11 +266,3 @@ class LanguageModelling(EpochTask):
     @property
     def _stride(self) -> int:
         return self.config.stride or self.config.context
-
-
-def digest(documents: Sequence[str]) -> str:
-    """What tells one text from another."""
-    found = hashlib.blake2b(digest_size=16)
-    for document in documents:
-        found.update(document.encode() + b"\0")
-    return found.hexdigest()

@@ -162,6 +162,11 @@ class SentenceLearning(SplitTask[SentenceSet]):
         return self._facts
 
     @property
+    def reading(self) -> dict[str, object]:
+        """The tokenizer and the context."""
+        return {"tokenizer": self._facts.tokenizer, "context": self._facts.context}
+
+    @property
     def measured(self) -> str:
         """The evaluated split."""
         return self.config.evaluated

@@ -113,6 +113,11 @@ class Task(ABC):
         return "test"
 
     @property
+    def reading(self) -> dict[str, object]:
+        """What a model's inputs mean, by name: a run starts from another's weights only where both mean the same."""
+        return {}
+
+    @property
     def train_lengths(self) -> Tensor | None:
         """How long each training example is (num_train,), where a batch is padded to its longest; None: all are alike.
 

@@ -8,7 +8,7 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -144,6 +144,28 @@ def load_weights(path: Path, model: nn.Module) -> None:
     with torch.no_grad():
         for name, tensor in stored.items():
             wanted[name].copy_(tensor)
+
+
+class Start(NamedTuple):
+    """What of some weights a model starts from."""
+
+    fitting: dict[str, Tensor]
+    new: list[str]
+    """Names of the model's tensors that are not among the weights, or there of another shape."""
+    left: list[str]
+    """Names of weights that the model does not have."""
+
+
+def start_from(weights: dict[str, Tensor], model: nn.Module) -> Start:
+    """The weights whose name, shape and dtype are those of the model's."""
+    wanted = model_tensors(model)
+    fitting = {
+        name: tensor
+        for name, tensor in weights.items()
+        if name in wanted and (tensor.shape, tensor.dtype) == (wanted[name].shape, wanted[name].dtype)
+    }
+    new = [name for name in wanted if name not in fitting]
+    return Start(fitting, new, [name for name in weights if name not in wanted])
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

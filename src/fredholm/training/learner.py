@@ -1,10 +1,11 @@
 """A model in training: one optimiser step at a time."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.quadrature import Quadrature
@@ -40,11 +41,16 @@ class Learner:
         task: gives the model, initialised from the global torch seed, and the loss.
         config: the numbers.
         num_steps: length of the schedule.
+        start: tensors of the model by name, in place of its own first ones.
     """
 
-    def __init__(self, task: Task, config: TrainingConfig, num_steps: int) -> None:
+    def __init__(
+        self, task: Task, config: TrainingConfig, num_steps: int, start: Mapping[str, Tensor] | None = None
+    ) -> None:
         self.device = choose_device(config.device)
-        self.model = task.model().to(self.device)
+        model = task.model()
+        model.load_state_dict({**model.state_dict(), **(start or {})})
+        self.model = model.to(self.device)
         self.average = ExponentialMovingAverage(self.model, config.ema_decay)
         self.optimizer = torch.optim.AdamW(
             parameter_groups(self.model, config.weight_decay),

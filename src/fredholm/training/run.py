@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from torch import nn
+from torch import Tensor, nn
 
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Objective, Prediction, Task
-from fredholm.training.checkpoint import Which
+from fredholm.training.checkpoint import Which, model_tensors, start_from
 from fredholm.training.config import TrainingConfig
 from fredholm.training.config_json import to_json
 from fredholm.training.device import choose_device
@@ -42,11 +42,14 @@ class Run:
             task: data, model, loss.
             training: optimisation and evaluation.
             seed: of the weights, the data order, augmentation and dropout.
+            init: the folder of another run, from whose averaged weights this one starts where names and shapes fit;
+                what does not fit is named. None: from new weights.
         """
 
         task: Task.Config
         training: TrainingConfig
         seed: int = 0
+        init: str | None = None
 
     def __init__(self, path: Path, *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> None:
         self._folder = RunFolder(path)
@@ -125,14 +128,44 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
         seed_everything(config.seed)
         choose_device(config.training.device)
         task = config.task.build()
-        task.model()
+        start = _start(config, task, tasks)
         folder.create(config, task.facts)
     else:
         task = config.task.build(facts_of_same(config, path, tasks))
-    trainer = Trainer(task, config.training, config.seed, folder)
+        start = _start(config, task, tasks) if folder.checkpoints.last_step() is None else {}
+    trainer = Trainer(task, config.training, config.seed, folder, start)
     if trainer.progress.step:
         print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
     return Result(trainer.fit(), task.objective, task.measured)
+
+
+def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
+    """The tensors that a new run starts from in place of its own; prints what does not fit.
+
+    Raises:
+        ValueError: the other run's inputs mean something else, or none of its weights fits.
+    """
+    model = task.model()
+    if config.init is None:
+        return {}
+    other = Run(Path(config.init).expanduser(), tasks=tasks, device="cpu")
+    for name, value in task.reading.items():
+        if other.task.reading.get(name, value) != value:
+            way = (
+                f"pass --task.tokens.file {Path(config.init) / 'tokenizer.json'}"
+                if name == "tokenizer"
+                else (f"pass --task.{name} {other.task.reading[name]}")
+            )
+            raise ValueError(f"the {name} of {config.init} is not this run's; {way}")
+    found = start_from(model_tensors(other.model()), model)
+    if not found.fitting:
+        raise ValueError(f"no weight of {config.init} fits this model; give both the same sizes")
+    new, left = (f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" for names in (found.new, found.left))
+    print_line(
+        f"from {config.init}: {len(found.fitting)} tensors; new here: {len(found.new)}{new if found.new else ''}; "
+        f"left there: {len(found.left)}{left if found.left else ''}"
+    )
+    return found.fitting
 
 
 def facts_of_same(config: Run.Config, path: Path, tasks: Sequence[type[Task]] = TASKS) -> Task.Facts:

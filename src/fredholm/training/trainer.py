@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
@@ -55,17 +56,25 @@ class Trainer:
         config: the numbers.
         seed: of the weights, the data order, augmentation and dropout.
         folder: an existing run folder; if it has a checkpoint the run goes on from the last.
+        start: tensors of the model by name, in place of its own first ones; not read where there is a checkpoint.
 
     Raises:
         ValueError: an empty split, or a checkpoint that is damaged or of another run.
     """
 
-    def __init__(self, task: Task, config: TrainingConfig, seed: int, folder: RunFolder) -> None:
+    def __init__(
+        self,
+        task: Task,
+        config: TrainingConfig,
+        seed: int,
+        folder: RunFolder,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> None:
         if task.num_train == 0 or task.num_test == 0:
             raise ValueError(f"{task.num_train} training and {task.num_test} test examples; expected at least 1 each")
         seed_everything(seed)
         self.num_steps = config.epochs * math.ceil(task.num_train / config.batch_size)
-        self.learner = Learner(task, config, self.num_steps)
+        self.learner = Learner(task, config, self.num_steps, start)
         self.progress = Progress()
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
         folder.checkpoints.clear_partial()

@@ -1,0 +1,112 @@
+"""What tasks on running text share: its documents, their splits, and blocks that each epoch cuts at another place."""
+
+import copy
+import hashlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Self, final
+
+import torch
+
+from fredholm.tasks.task import EpochTask, Task
+from fredholm.tasks.text import Separator, TextSplits, open_text
+
+
+class TextTask(EpochTask):
+    """A task on the documents of a text.
+
+    Args:
+        config: the settings.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Task.Config):
+        """A text, and what of it the model sees.
+
+        Args:
+            data: a .txt or .txt.gz file, or a folder with files such as train.txt, valid.txt and test.txt.
+            documents: what ends a document: the end of its file, a blank line, or the end of a line.
+            test_fraction: share of the test split, the end of the text, where the files bring none.
+            valid_fraction: share of a validation split before it, likewise.
+            evaluated: the split that is measured on; the other one is left alone.
+            context: tokens that the model sees.
+        """
+
+        data: str = ""
+        documents: Separator = "file"
+        test_fraction: float = 0.1
+        valid_fraction: float = 0.0
+        evaluated: Literal["test", "valid"] = "test"
+        context: int = 256
+
+        def __post_init__(self) -> None:
+            if self.context < 1:
+                raise ValueError(f"context is {self.context}; expected at least 1")
+
+    def __init__(self, config: Config) -> None:
+        self._text = config
+        self._offset = 0
+
+    @property
+    @abstractmethod
+    def _num_places(self) -> int:
+        """Places of the training text at which an epoch may begin."""
+
+    @final
+    @property
+    def measured(self) -> str:
+        """The evaluated split."""
+        return self._text.evaluated
+
+    @final
+    @cached_property
+    def splits(self) -> TextSplits:
+        """The documents, read at first use: a prediction needs none.
+
+        Raises:
+            ValueError: they cannot be read.
+        """
+        config = self._text
+        if not config.data:
+            raise ValueError("no text is given; pass a .txt file or a folder of such files")
+        return open_text(
+            config.data,
+            documents=config.documents,
+            test_fraction=config.test_fraction,
+            valid_fraction=config.valid_fraction,
+        )
+
+    @final
+    def _train_documents(self, train_digest: str) -> tuple[str, ...]:
+        """Those of the training split; raises a ValueError where they changed since the facts were read."""
+        if digest(self.splits.train) != train_digest:
+            raise ValueError(f"the training text in {self._text.data} is not the one that the run was made with")
+        return self.splits.train
+
+    @final
+    @property
+    def _evaluated_documents(self) -> tuple[str, ...]:
+        """Those of the evaluated split; raises a ValueError where the text has none."""
+        documents = getattr(self.splits, self._text.evaluated)
+        if documents is None:
+            other = "valid" if self._text.evaluated == "test" else "test"
+            way = "set valid_fraction" if other == "test" and self.splits.test else f"evaluate on {other!r}"
+            raise ValueError(f"{self._text.data} has no {self._text.evaluated} split; {way}")
+        return documents
+
+    @final
+    def for_epoch(self, generator: torch.Generator) -> Self:
+        """The training text cut from another token on."""
+        epoch = copy.copy(self)
+        epoch._offset = int(torch.randint(self._num_places, (), generator=generator))
+        return epoch
+
+
+def digest(documents: Sequence[str]) -> str:
+    """What tells one text from another."""
+    found = hashlib.blake2b(digest_size=16)
+    for document in documents:
+        found.update(document.encode() + b"\0")
+    return found.hexdigest()
