@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from fredholm.kernels import KernelInputs
-from fredholm.models import ITNet, MLPConfig
+from fredholm.models import ITNet, ITNetMaskedModel, MLPConfig
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.neural_field import FieldOperator
@@ -22,6 +22,7 @@ from fredholm.tasks import (
     FieldLearning,
     ImageClassification,
     LanguageModelling,
+    MaskedLanguageModelling,
     SentenceLearning,
     SeriesClassification,
     Task,
@@ -42,6 +43,7 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     FieldLearning.Config,
     ImageClassification.Config,
     LanguageModelling.Config,
+    MaskedLanguageModelling.Config,
     Run.Config,
     SentenceLearning.Config,
     SeriesClassification.Config,
@@ -56,11 +58,12 @@ def task_subjects(folder: Path) -> list[Subject]:
         _augmentation(),
         _images(folder / "images"),
         _text(folder / "text"),
+        _masked(folder / "masked"),
         _sentences(folder / "sentences"),
         _tokens(folder / "tokens"),
         _series(folder / "series"),
         _fields(folder / "fields"),
-        *_runs(),
+        *_runs(folder / "start"),
     ]
 
 
@@ -135,7 +138,8 @@ def _images(folder: Path) -> Subject:
     )
 
 
-def _text(folder: Path) -> Subject:
+def _texts(folder: Path) -> None:
+    """Two texts of some documents, and a folder with splits."""
     folder.mkdir()
     words = ["the cat\nsat on", "a mat\n\nand the", "dog sat\non a", "log and\n\nthen both", "went home\nto eat"]
     text = " ".join(words[i % 5] + f" {i}" for i in range(40))
@@ -144,7 +148,39 @@ def _text(folder: Path) -> Subject:
     own = folder / "own"
     own.mkdir()
     for split in ("train", "valid", "test"):
-        (own / f"{split}.txt").write_text(f"{split} {text}")
+        (own / f"{split}.txt").write_text(f"{split} {text[len(split) :]}")
+
+
+def _masked(folder: Path) -> Subject:
+    _texts(folder)
+    kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
+    stack = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=kernel, dropout=0.0)
+    model, tokens = ITNetMaskedModel.Config(stack=stack), Tokens(vocab_size=80)
+
+    def task(built: MaskedLanguageModelling) -> Iterator[object]:
+        yield from _task(built)
+        yield from (
+            built.for_epoch(torch.Generator().manual_seed(1)).train_batch(torch.arange(2), torch.Generator()).values()
+        )
+        yield from built.test_batch(torch.arange(2)).values()
+        yield built.num_test
+
+    return Subject(
+        MaskedLanguageModelling.Config,
+        {"data": str(folder / "one.txt"), "valid_fraction": 0.2, "context": 16, "tokens": tokens, "model": model},
+        {"data": (str(folder / "two.txt"),), "documents": ("line", "blank line"), "test_fraction": (0.3,)}
+        | {"valid_fraction": (0.3,), "evaluated": ("valid",), "context": (12,), "mask_fraction": (0.5,)}
+        | {"tokens": (Tokens(vocab_size=70), Tokens(kind="bytes", vocab_size=8000))}
+        | {"model": (dataclasses.replace(model, position_frequencies=3),)},
+        task,
+        make=lambda **settings: MaskedLanguageModelling.Config(**settings).build(),
+        modes={"splits of its own": {"data": str(folder / "own"), "valid_fraction": 0.0}},
+    )
+
+
+def _text(folder: Path) -> Subject:
+    _texts(folder)
+    own = folder / "own"
     model = GPT2.Config(embed_dim=4, depth=1, num_heads=1, dropout=0.0)
 
     def task(built: LanguageModelling) -> Iterator[object]:
@@ -331,7 +367,7 @@ def _trained(config: Run.Config) -> Iterator[object]:
             yield (path / "checkpoints" / f"step-{saved[-1]:08}" / f"{name}.safetensors").read_bytes()
 
 
-def _runs() -> list[Subject]:
+def _runs(folder: Path) -> list[Subject]:
     toy = ToyTask.Config(num_examples=16, width=4)
     training: dict[str, Any] = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
     training["tensorboard"] = False
@@ -340,6 +376,7 @@ def _runs() -> list[Subject]:
     def run(**settings: Any) -> Run.Config:
         return Run.Config(task=toy, training=TrainingConfig(**settings))
 
+    train(Run.Config(task=toy, training=TrainingConfig(**shorter), seed=9), folder, tasks=(ToyTask,))
     return [
         Subject(
             TrainingConfig,
@@ -361,7 +398,8 @@ def _runs() -> list[Subject]:
         Subject(
             Run.Config,
             {"task": toy, "training": TrainingConfig(**training)},
-            {"task": (dataclasses.replace(toy, width=5),), "seed": (1,)} | {"training": (TrainingConfig(**shorter),)},
+            {"task": (dataclasses.replace(toy, width=5),), "seed": (1,)}
+            | {"training": (TrainingConfig(**shorter),), "init": (str(folder),)},
             _trained,
         ),
     ]

@@ -329,3 +329,34 @@ def test_without_tensorboard_one_line_says_so_and_the_run_goes_on(
     run(tmp_path / "a", dataclasses.replace(config, training=dataclasses.replace(config.training, tensorboard=True)))
     assert capsys.readouterr().err == ("tensorboard is not installed: no event files (pip install 'fredholm[train]')\n")
     assert len(lines(tmp_path / "a")) == 3
+
+
+def averages(path: Path) -> dict[str, Tensor]:
+    model = Run(path, tasks=[ToyTask]).model()
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "one")
+    still = dataclasses.replace(toy_run().training, learning_rate=1e-30, final_learning_rate=0.0, weight_decay=0.0)
+    start = dataclasses.replace(toy_run(), training=still, seed=7, init=str(tmp_path / "one"))
+    run(tmp_path / "two", start)
+    assert equal(averages(tmp_path / "one"), averages(tmp_path / "two"))
+    assert "tensors; new here: 0; left there: 0" in capsys.readouterr().out
+
+
+def test_weights_that_do_not_fit_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "one")
+    wider = dataclasses.replace(toy_run().task, width=9)
+    start = dataclasses.replace(toy_run(), task=wider, init=str(tmp_path / "one"))
+    run(tmp_path / "two", start)
+    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("from "))
+    names = averages(tmp_path / "one").keys()
+    assert f"from {tmp_path / 'one'}: 1 tensors; new here: {len(names) - 1} (" in told
+
+
+def test_another_run_that_is_none_leaves_no_folder(tmp_path: Path) -> None:
+    start = dataclasses.replace(toy_run(), init=str(tmp_path / "absent"))
+    with pytest.raises(ValueError, match="absent is no folder"):
+        run(tmp_path / "two", start)
+    assert not (tmp_path / "two").exists()
