@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import generation
-from benchmarks.generation import BENCHMARK, PEER, SAMPLINGS, Config
+from benchmarks.generation import BENCHMARK, ONE_MORE, PEER, SAMPLINGS, Config
 from benchmarks.harness import GateError, Options
 from tests.refusals import refused
 
@@ -18,8 +18,10 @@ def test_every_model_length_and_way_to_draw_has_a_row():
     report = BENCHMARK.run(SHORT)
     rows = [(row.case, row.n, row.direction, row.peer, row.max_rel_error) for row in report.rows]
     expected = [(f"{name}, {kind}", 9, "forward", PEER, 0.0) for name in TINY.models for kind in SAMPLINGS]
-    assert rows == expected
-    for row in report.rows:
+    single = [(f"{name}, {ONE_MORE}", n, "forward", None, None) for name in TINY.models for n in TINY.places]
+    assert rows == expected + single
+    assert [note.partition(":")[0] for note in report.notes] == [f"{name}, {ONE_MORE}" for name in TINY.models]
+    for row in report.rows[: len(expected)]:
         assert row.per_second == 8 / row.ours_s
         assert row.peer_s is not None
         assert row.ratio == row.peer_s / row.ours_s
