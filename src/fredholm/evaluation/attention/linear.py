@@ -6,11 +6,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.evaluation import Integral, StatefulRoute, stateful
+from fredholm.evaluation.evaluation import Integral, StatefulRoute
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals
 from fredholm.kernels import FeatureMapped, State
 from fredholm.kernels.arithmetic import divided
 from fredholm.kernels.attention.unnormalised_attention import Bilinear
+from fredholm.kernels.kernel import stateful
 
 
 @final
