@@ -215,7 +215,8 @@ class MLP(PairwiseMLP, MultiHead):
         num_frequencies: frozen random Fourier frequencies L; 0 reads raw coordinates.
         sigma: standard deviation of the frequencies, in cycles per unit length.
         head_shared: one kernel for all heads instead of one a head.
-        is_causal: κ = 0 where y comes after x.
+        is_causal: κ = 0 where y comes after x; such a kernel can go step by step, its state being the signal at all
+            points so far and, if it reads positions, their times.
         causal_measure: what a causal kernel is integrated against. "past": the points up to x, with total mass 1, so
             that what comes later changes nothing. "total": the whole measure, of which x sees a share, as operators
             between functions on an interval need it, and no step can know it. None: "past" where `is_causal`.
