@@ -145,6 +145,11 @@ def _mlp(pos_dim: int, **options: Any) -> Kernel:
     return kernels.MLP(4, 2, pos_dim, **small_perceptron(**options))
 
 
+def _low_rank(pos_dim: int) -> Kernel:
+    inputs = PointInputs(query_position=False, key_position=False)
+    return kernels.LowRankMLP(4, 2, pos_dim, rank=2, is_causal=True, **small_perceptron(inputs=inputs))
+
+
 def _attention(pos_dim: int, **options: Any) -> Kernel:
     return kernels.Attention(4, 2, **options)
 
@@ -191,6 +196,13 @@ ROWS: dict[str, Row] = {
             "positions": {"inputs": KernelInputs(query_content=False, key_content=False, product=False)},
             "displacement": {"inputs": KernelInputs(query_position=False, key_position=False, product=False)},
             "constant": {"inputs": KernelInputs(**{f.name: False for f in dataclasses.fields(KernelInputs)})},
+            "causal, content": {
+                "is_causal": True,
+                "inputs": KernelInputs(
+                    query_position=False, key_position=False, relative_position=False, distance=False
+                ),
+            },
+            "causal, raw coordinates": {"is_causal": True, "num_frequencies": 0},
         },
         takes_pos_dim=True,
     ),
@@ -436,6 +448,9 @@ ROWS: dict[str, Row] = {
             "with a recurrence": {
                 "terms": (lambda s: kernels.LinearRNN(4, 3, 4), lambda s: _attention(s, is_causal=True))
             },
+            "causal, small states": {
+                "terms": (lambda s: kernels.LinearAttention(4, 2, is_causal=True), lambda s: 0.7 * _low_rank(s))
+            },
         },
         lambda kernel: RECURRENCE if any(not k.is_pairwise for k in _terms(kernel)) else Needs(),
         takes_pos_dim=True,
@@ -446,6 +461,7 @@ ROWS: dict[str, Row] = {
         {
             "attention": {"of": _attention},
             "causal perceptron": {"of": lambda s: _mlp(s, is_causal=True)},
+            "causal low rank": {"of": lambda s: _low_rank(s)},
             "continuous convolution": {
                 "of": lambda s: kernels.ContinuousConvolution(4, 4, s, is_causal=False, width=5)
             },

@@ -84,20 +84,29 @@ def may_be_asked(name: str, chosen: Chosen) -> bool:
 
 @pytest.mark.parametrize("name", STATEFUL)
 def test_scan_gives_the_numbers_of_the_whole_sequence_or_refuses(name: str) -> None:
+    answered = set[str]()
+
     def wrong() -> Iterator[Wrong]:
         factors = state_factors(name)
         rows = all_pairs(factors, lambda chosen: may_be_asked(name, chosen))
         plain = factors | {"pairs": ["all pairs"], "weights": ["even"], "mask": ["all", "padding"]}
         rows += all_pairs(plain, lambda chosen: may_be_asked(name, chosen), seed=1)
-        for chosen in rows:
+        # a cache of all points refuses most of the above
+        bare = plain | {"mask": ["all"], "reset": ["no reset"], "domain": [d for d, k in KINDS.items() if k.prefix]}
+        every = (dict(zip(bare, levels, strict=True)) for levels in itertools.product(*bare.values()))
+        for chosen in [*rows, *(chosen for chosen in every if may_be_asked(name, chosen))]:
             how = [chosen["route"], chosen["chunks"], chosen["reset"]]
-            yield from wrong_in(cell_of(name, chosen), "scan, " + ", ".join(how), scanned_wrong, name, chosen)
+            yield from wrong_in(cell_of(name, chosen), "scan, " + ", ".join(how), scanned_wrong, name, chosen, answered)
 
     report(wrong())
+    assert answered == set(CHUNKS), "some way of cutting a sequence is refused throughout"
 
 
-def scanned_wrong(name: str, chosen: Chosen) -> str:
-    """In what a scan differs from the literal integral of each run; empty where it does not, or is refused."""
+def scanned_wrong(name: str, chosen: Chosen, answered: set[str]) -> str:
+    """In what a scan differs from the literal integral of each run; empty where it does not, or is refused.
+
+    What is not refused adds to `answered` how its sequence was cut.
+    """
     case = case_of(cell_of(name, chosen))
     batch, n = case.u.shape[:2]
     reset = torch.zeros(batch, n, dtype=torch.bool)
@@ -125,6 +134,7 @@ def scanned_wrong(name: str, chosen: Chosen) -> str:
         got = results(case, scan)
     except REFUSED:
         return ""
+    answered.add(chosen["chunks"])
     wanted = results(case, by_definition if not reset.any() else lambda case: by_runs(case, reset))
     return unlike(_read(got, reset), _read(wanted, reset))
 

@@ -4,7 +4,18 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Points, Sequence
 from fredholm.evaluation import AUTO, Dense, Integral, TermByTerm
-from fredholm.kernels import MLP, Attention, Convolution, LinearAttention, Scaled, Sum
+from fredholm.kernels import (
+    GRU,
+    LSTM,
+    MLP,
+    Attention,
+    Convolution,
+    LinearAttention,
+    Pointwise,
+    Scaled,
+    Stateful,
+    Sum,
+)
 from tests.contracts.routes import check_route, randomise, results
 from tests.refusals import refused
 
@@ -83,6 +94,36 @@ def test_refuses_terms_that_do_not_fit():
 
 
 def test_causal_only_where_all_terms_are():
-    assert (Attention(4, is_causal=True) + mlp(is_causal=True)).is_causal
+    causal = Attention(4, is_causal=True) + LSTM(4, 4)
+    assert causal.is_causal
+    assert IntegralOperator(causal).explain(torch.randn(1, 4, 4)).startswith("TermByTerm")
     assert not (Attention(4, is_causal=True) + mlp()).is_causal
     assert IntegralOperator(Attention(4) + mlp()).explain(torch.randn(1, 4, 4), Grid(4)).startswith("TermByTerm")
+
+
+def test_a_sum_remembers_what_any_term_does():
+    small, cache = LSTM(4, 4), Attention(4, 2, is_causal=True)
+    timed, early = mlp(is_causal=True), mlp(is_causal=True, causal_measure="total")
+    for kernel, growing, simultaneous, time in (
+        (small + small, False, False, False),
+        (small + LinearAttention(4, is_causal=True), False, True, False),
+        (small + 2.0 * cache, True, True, False),
+        (0.5 * (small + timed), True, True, True),
+    ):
+        assert isinstance(kernel, Stateful)
+        told = kernel.has_growing_state, kernel.sees_simultaneous, kernel.reads_time
+        assert told == (growing, simultaneous, time)
+        assert kernel.unsteppable(Sequence(3)) == []
+    for kernel in (small + early, 2.0 * early, small + Pointwise(4, 4)):
+        assert isinstance(kernel, Stateful)
+        assert len(kernel.unsteppable(Sequence(3))) == 1
+
+
+def test_the_state_of_a_sum_is_that_of_its_terms_in_a_row():
+    terms = [LSTM(4, 4), 2.0 * mlp(is_causal=True), GRU(4, 4), Attention(4, 2, is_causal=True)]
+    kernel = Sum(terms)
+    parts = kernel.states_of_terms(kernel.initial_state(3))
+    assert [len(part) for part in parts] == [2, 2, 1, 2]
+    for term, part in zip(kernel.kernels, parts, strict=True):
+        assert isinstance(term, Stateful)
+        assert [t.shape for t in part] == [t.shape for t in term.initial_state(3)]

@@ -5,11 +5,13 @@ import torch
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.evaluation import AUTO, Dense, Integral, StepLoop
+from fredholm.evaluation import AUTO, Dense, Integral, StepLoop, TermByTerm
 from tests.refusals import refused
 
 CONTENT = kernels.PointInputs(query_position=False, key_position=False)
+PAIR_CONTENT = kernels.KernelInputs(query_position=False, key_position=False, relative_position=False, distance=False)
 KERNELS = {
+    "MLP": lambda: kernels.MLP(4, 2, width=5, inputs=PAIR_CONTENT, is_causal=True),
     "attention": lambda: kernels.Attention(4, 2, is_causal=True),
     "linear attention": lambda: kernels.LinearAttention(4, 2, is_causal=True),
     "factorised infinite attention": lambda: kernels.FactorisedInfiniteAttention(4, 2, is_causal=True),
@@ -21,7 +23,12 @@ KERNELS = {
     "RNN": lambda: kernels.RNN(4, 4),
     "LSTM": lambda: kernels.LSTM(4, 4),
     "GRU": lambda: kernels.GRU(4, 4),
+    "sum": lambda: kernels.LSTM(4, 4) + 2.0 * kernels.LinearAttention(4, 2, is_causal=True) + KERNELS["low rank"](),
+    "sum of sums": lambda: 0.5 * (KERNELS["sum"]() + kernels.RNN(4, 4)) + (kernels.GRU(4, 4) + kernels.LinearRNN(4, 3)),
+    "sum with caches": lambda: kernels.LSTM(4, 4) + (KERNELS["attention"]() + 3.0 * KERNELS["MLP"]()),
 }
+CACHES = ("MLP", "attention", "sum with caches")
+"""Kernels whose state holds every point, so that it is never cleared and passes over no point."""
 
 
 def operator(name: str, **options) -> IntegralOperator:
@@ -64,8 +71,8 @@ def test_chunks_carry_their_state_and_its_gradient(name):
 
 
 SUMS_OVER_THE_PAST = ("attention", "linear attention", "factorised infinite attention", "low rank", "separable")
-RESETS = [(name, StepLoop()) for name in KERNELS if name != "attention"]
-RESETS += [(name, AUTO) for name in KERNELS if name not in SUMS_OVER_THE_PAST]
+RESETS = [(name, StepLoop()) for name in KERNELS if name not in CACHES]
+RESETS += [(name, AUTO) for name in KERNELS if name not in (*CACHES, *SUMS_OVER_THE_PAST)]
 
 
 @pytest.mark.parametrize(("name", "route"), RESETS)
@@ -82,7 +89,7 @@ def test_a_reset_starts_a_new_sequence(name, route):
 
 
 @pytest.mark.parametrize("route", [AUTO, StepLoop()], ids=["auto", "loop"])
-@pytest.mark.parametrize("name", [name for name in KERNELS if name != "attention"])
+@pytest.mark.parametrize("name", [name for name in KERNELS if name not in CACHES])
 def test_points_that_do_not_exist_leave_the_state_as_it_is(name, route):
     op, u = operator(name, evaluation=route), torch.randn(1, 6, 4, dtype=torch.float64)
     kept = torch.tensor([True, False, True, True, False, False])
@@ -110,20 +117,31 @@ def test_refuses_states_that_do_not_fit():
 
 def test_refuses_kernels_that_carry_no_state():
     u = torch.randn(2, 5, 4)
-    op = IntegralOperator(kernels.MLP(4, 2, 1, width=3))
-    with refused(TypeError, "IntegralOperator.scan: MLP carries no state"):
+    op = IntegralOperator(kernels.Pointwise(4, 4))
+    with refused(TypeError, "IntegralOperator.scan: Pointwise carries no state"):
         op.scan(u)
-    with refused(TypeError, "IntegralOperator.initial_state: MLP carries no state"):
+    with refused(TypeError, "IntegralOperator.initial_state: Pointwise carries no state"):
         op.initial_state(2)
+    op = IntegralOperator(kernels.LSTM(4, 4) + 2.0 * kernels.Pointwise(4, 4))
+    with refused(TypeError, "Pointwise carries no state along a sequence"):
+        op.initial_state(2)
+    with refused(ValueError, "TermByTerm: Pointwise carries no state along a sequence"):
+        op.scan(u)
     op = IntegralOperator(kernels.Attention(4, 2))
     with refused(ValueError, "IntegralOperator.step: Attention looks ahead", "is_causal=True"):
         op.step(u[:, 0], (u, u))
     op = IntegralOperator(kernels.LSTM(4, 4), evaluation=Dense())
     with refused(ValueError, "Dense carries no state", "evaluation=Auto()"):
         op.scan(u)
-    op = IntegralOperator(kernels.Attention(4, 2, is_causal=True))
-    with refused(ValueError, "keeps neither resets nor masks"):
-        op.scan(u, reset=torch.zeros(2, 5, dtype=torch.bool))
+    op = IntegralOperator(kernels.LSTM(4, 4) + kernels.LSTM(4, 4), evaluation=TermByTerm(Dense()))
+    with refused(ValueError, "TermByTerm refuses this integral: Dense carries no state"):
+        op.scan(u)
+    for name in CACHES:
+        op = operator(name)
+        with refused(ValueError, "a state that holds every point cannot be cleared"):
+            op.scan(u.double(), reset=torch.zeros(2, 5, dtype=torch.bool))
+        with refused(ValueError, "keeps neither resets nor masks"):
+            op.scan(u.double(), Sequence(5, mask=torch.ones(5, dtype=torch.bool)))
 
 
 @pytest.mark.parametrize("name", ["linear RNN", "S4D", "Mamba", "LSTM"])

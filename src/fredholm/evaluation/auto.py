@@ -14,7 +14,15 @@ from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
-from fredholm.evaluation.evaluation import Evaluation, FirstOf, Integral, Queries, Route
+from fredholm.evaluation.evaluation import (
+    Evaluation,
+    FirstOf,
+    Integral,
+    Queries,
+    Route,
+    StatefulEvaluation,
+    StatefulRoute,
+)
 from fredholm.evaluation.features.feature_sum import FeatureSum
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
@@ -30,7 +38,8 @@ from fredholm.evaluation.recurrence.scan import Scan
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton import TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.weighted import Weighted
-from fredholm.kernels import Pointwise, Scaled, Sum
+from fredholm.kernels import Pointwise, Scaled, State, Sum
+from fredholm.kernels.kernel import added, joined_states
 
 
 @final
@@ -55,8 +64,10 @@ class AtThePoint(Route[Pointwise]):
 
 @final
 @dataclasses.dataclass(frozen=True)
-class TermByTerm(Route[Sum | Scaled]):
+class TermByTerm(StatefulRoute[Sum | Scaled]):
     """For `Sum` and `Scaled`: the integral is linear in κ, so each part goes its own way.
+
+    Along a sequence each part goes on from its own part of the state.
 
     Args:
         parts: how each part is integrated; None: `Auto()`.
@@ -72,13 +83,34 @@ class TermByTerm(Route[Sum | Scaled]):
 
     def compute(self, integral: Integral[Sum | Scaled]) -> Tensor:
         """See `Route.compute`."""
-        parts, kernel = AUTO if self.parts is None else self.parts, integral.kernel
+        parts, kernel = self._evaluation, integral.kernel
         if isinstance(kernel, Scaled):
             return kernel.gate * parts.integrate(integral.of(kernel.kernel))
-        first, *others = (parts.integrate(integral.of(term)) for term in kernel.kernels)
-        for other in others:
-            first = first + other
-        return first
+        return added(parts.integrate(integral.of(term)) for term in kernel.kernels)
+
+    def run_refusals(self, integral: Integral[Sum | Scaled], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses parts that carry no state, and an evaluation of parts that carries none."""
+        parts = self._evaluation
+        stateless = [] if isinstance(parts, StatefulEvaluation) else [f"{parts.name} carries no state"]
+        return stateless + integral.kernel.unsteppable(integral.domain)
+
+    def advance(
+        self, integral: Integral[Sum | Scaled], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`; the state is that of all parts in a row."""
+        parts, kernel = self._evaluation, integral.kernel
+        assert isinstance(parts, StatefulEvaluation)
+        if isinstance(kernel, Scaled):
+            out, state = parts.run(integral.of(kernel.kernel), state, reset)
+            return kernel.gate * out, state
+        terms = kernel.kernels
+        before = [None] * len(terms) if state is None else kernel.states_of_terms(state)
+        runs = [parts.run(integral.of(term), own, reset) for term, own in zip(terms, before, strict=True)]
+        return added(out for out, _ in runs), joined_states(after for _, after in runs)
+
+    @property
+    def _evaluation(self) -> Evaluation:
+        return AUTO if self.parts is None else self.parts
 
 
 ROUTES: tuple[Route[Any], ...] = (
@@ -109,9 +141,9 @@ ROUTES: tuple[Route[Any], ...] = (
     SeparableScan(),
     NativeRecurrence(),
     Scan(),
+    TermByTerm(),
     StepLoop(),
     Weighted(),
-    TermByTerm(),
     Dense(),
 )
 """All routes that `Auto` takes unless told otherwise, the fastest first."""

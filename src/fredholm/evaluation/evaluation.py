@@ -418,13 +418,6 @@ def _refused(integral: Integral[Kernel], refusals: dict[str, list[str]]) -> str:
     return f"no route can integrate {type(integral.kernel).__name__} on {integral.domain!r} ({told})"
 
 
-def stateful(kernel: Kernel) -> Stateful:
-    """A kernel as the one with a state that `run` has found it to be."""
-    if not isinstance(kernel, Stateful):
-        raise TypeError(f"{type(kernel).__name__} carries no state along a sequence")
-    return kernel
-
-
 def cache_refusals(integral: Integral[Kernel], reset: Tensor | None) -> list[str]:
     """Why a state that is the keys and values of all points cannot lead through such a sequence."""
     if reset is None and integral.domain.is_plain:

@@ -6,7 +6,7 @@ from torch.nn.functional import pad
 
 from fredholm.domains import is_ordered_by_index
 from fredholm.evaluation.evaluation import Integral
-from fredholm.kernels import FeatureFactorised, Kernel, State
+from fredholm.kernels import Kernel, State, Stateful
 
 
 def order_refusals(integral: Integral[Kernel]) -> list[str]:
@@ -51,9 +51,9 @@ def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None
     return out[..., :length, :], totals[:, :, -1]
 
 
-def state_refusals(integral: Integral[FeatureFactorised], state: State | None) -> list[str]:
+def state_refusals(integral: Integral[Stateful], state: State | None) -> list[str]:
     """Why a state does not lead to these points: their positions would start anew with every chunk."""
-    if state is None or integral.domain.times is not None or not integral.kernel.features.reads_position:
+    if state is None or integral.domain.times is not None or not integral.kernel.reads_time:
         return []
     return [
         f"the kernel reads positions, and {integral.domain!r} does not say where a sequence goes on; "

@@ -2,13 +2,14 @@
 
     κ = Σ_m κ_m,   κ = g κ_1 with a scalar gate g
 
-A pretrained layer plus a kernel behind a gate at 0 starts as that layer, and learns what it lacks.
+A pretrained layer plus a kernel behind a gate at 0 starts as that layer, and learns what it lacks. The state of a sum
+are those of its terms in a row.
 """
 
 import abc
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 import torch
@@ -118,7 +119,8 @@ State = tuple[Tensor, ...]
 class Stateful(Kernel):
     """Marker: a causal kernel whose integral can be carried along a sequence in a state of bounded or growing size.
 
-    Its result lives at the points of u. A class whose causality is an option is stateful where `is_causal` is set.
+    Its result lives at the points of u. A class whose causality is an option is stateful where `is_causal` is set, and
+    any kernel only where it is not `unsteppable`.
 
     Attributes:
         has_growing_state: whether a state holds something of every point, as a cache of keys does.
@@ -133,7 +135,11 @@ class Stateful(Kernel):
 
     @abc.abstractmethod
     def initial_state(self, batch_size: int) -> State:
-        """The state before the first point, in the parameters' dtype and device."""
+        """The state before the first point, in the parameters' dtype and device.
+
+        Raises:
+            ValueError, TypeError: of a kernel that no sequence can be gone through with.
+        """
 
     def unsteppable(self, domain: Domain) -> list[str]:
         """Why a sequence on such points cannot be gone through step by step, a sentence each; empty when it can."""
@@ -151,6 +157,22 @@ class Stateful(Kernel):
         Returns:
             `(B, d_out)`, and the new state.
         """
+
+
+def stateful(kernel: Kernel) -> Stateful:
+    """A kernel as one with a state.
+
+    Raises:
+        TypeError: where it has none.
+    """
+    if not isinstance(kernel, Stateful):
+        raise TypeError(f"{type(kernel).__name__} carries no state along a sequence")
+    return kernel
+
+
+def joined_states(parts: Iterable[State]) -> State:
+    """Several states as one."""
+    return tuple(part for state in parts for part in state)
 
 
 class MultiHead(Kernel):
@@ -180,6 +202,14 @@ def divided(numerator: Tensor | float, denominator: Tensor) -> Tensor:
     """Their quotient; 0, with gradient 0, where the denominator is 0."""
     # not `denominator > 0`: NaN stays NaN
     return torch.where(denominator == 0, 0.0, numerator / torch.where(denominator == 0, 1.0, denominator))
+
+
+def added(parts: Iterable[Tensor]) -> Tensor:
+    """The sum of at least one tensor."""
+    total, *others = parts
+    for other in others:
+        total = total + other
+    return total
 
 
 def split_heads(u: Tensor, num_heads: int) -> Tensor:
@@ -316,11 +346,11 @@ def check_heads(name: str, embed_dim: int, num_heads: int, num_kv_heads: int) ->
 
 
 @final
-class Sum(Kernel):
+class Sum(Stateful):
     """κ = Σ_m κ_m, for kernels on the same channels; `a + b` builds it, and sums of sums are one sum.
 
     Each term is integrated against its own measure (`Kernel.counts_points`) by its own route. `matrix` states all terms
-    against the measure that counts points if any term does.
+    against the measure that counts points if any term does. A sum goes step by step where all of its terms do.
 
     Args:
         terms: at least one kernel; `in_dim`, `out_dim`, `query_dim` must agree, and `pos_dim` where it is read.
@@ -342,6 +372,10 @@ class Sum(Kernel):
         self.counts_points = any(term.counts_points for term in flat)
         self.is_pairwise = all(term.is_pairwise for term in flat)
         self.holds_pair_weights = any(term.holds_pair_weights for term in flat)
+        with_state = [term for term in flat if isinstance(term, Stateful)]
+        self.has_growing_state = any(term.has_growing_state for term in with_state)
+        self.sees_simultaneous = any(term.sees_simultaneous for term in with_state)
+        self.reads_time = any(term.reads_time for term in with_state)
 
     @property
     def query_dim(self) -> int:
@@ -356,6 +390,29 @@ class Sum(Kernel):
     def output_domain(self, domain: Domain) -> Domain:
         """See `Kernel.output_domain`; all terms must agree."""
         return _common_output_domain(self.kernels, domain)
+
+    def initial_state(self, batch_size: int) -> State:
+        """The states of all terms in a row; see `Stateful.initial_state`."""
+        return joined_states(stateful(term).initial_state(batch_size) for term in self.kernels)
+
+    def unsteppable(self, domain: Domain) -> list[str]:
+        """See `Stateful.unsteppable`: terms that carry no state, and what the others say."""
+        return [reason for term in self.kernels for reason in _unsteppable(term, domain)]
+
+    def states_of_terms(self, state: State) -> list[State]:
+        """The part of a state that belongs to each term."""
+        parts, first = [], 0
+        for term in self.kernels:
+            stop = first + len(stateful(term).initial_state(0))
+            parts.append(state[first:stop])
+            first = stop
+        return parts
+
+    def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
+        """The sum of the terms' steps, each from its part of the state; see `Stateful.step`."""
+        before = zip(self.kernels, self.states_of_terms(state), strict=True)
+        steps = [stateful(term).step(u, own, time) for term, own in before]
+        return added(out for out, _ in steps), joined_states(after for _, after in steps)
 
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
@@ -377,8 +434,8 @@ class Sum(Kernel):
 
 
 @final
-class Scaled(Kernel):
-    """κ = g κ_1 with a learned scalar gate g; `g * kernel` builds it.
+class Scaled(Stateful):
+    """κ = g κ_1 with a learned scalar gate g; `g * kernel` builds it. Its state is that of κ_1.
 
     Args:
         kernel: κ_1.
@@ -398,6 +455,9 @@ class Scaled(Kernel):
         self.is_causal, self.reads_query = kernel.is_causal, kernel.reads_query
         self.is_affine, self.counts_points = kernel.is_affine, kernel.counts_points
         self.is_pairwise, self.holds_pair_weights = kernel.is_pairwise, kernel.holds_pair_weights
+        if isinstance(kernel, Stateful):
+            self.has_growing_state, self.reads_time = kernel.has_growing_state, kernel.reads_time
+            self.sees_simultaneous = kernel.sees_simultaneous
 
     @property
     def query_dim(self) -> int:
@@ -408,11 +468,31 @@ class Scaled(Kernel):
         """See `Kernel.output_domain`."""
         return self.kernel.output_domain(domain)
 
+    def initial_state(self, batch_size: int) -> State:
+        """That of κ_1; see `Stateful.initial_state`."""
+        return stateful(self.kernel).initial_state(batch_size)
+
+    def unsteppable(self, domain: Domain) -> list[str]:
+        """See `Stateful.unsteppable`: that κ_1 carries no state, or what it says."""
+        return _unsteppable(self.kernel, domain)
+
+    def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
+        """g times the step of κ_1; see `Stateful.step`."""
+        out, state = stateful(self.kernel).step(u, state, time)
+        return self.gate * out, state
+
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
         """g κ_1; see `Kernel.matrix`."""
         return self.gate * self.kernel.matrix(u, domain, query, query_domain)
+
+
+def _unsteppable(part: Kernel, domain: Domain) -> list[str]:
+    """Why a part of a kernel does not go step by step, a sentence each."""
+    if not isinstance(part, Stateful):
+        return [f"{type(part).__name__} carries no state along a sequence"]
+    return part.unsteppable(domain)
 
 
 def _check_terms(terms: Sequence[Kernel]) -> None:

@@ -7,11 +7,11 @@ from typing import TypeVar, final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.evaluation import Integral, StatefulRoute, stateful
+from fredholm.evaluation.evaluation import Integral, StatefulRoute
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals
 from fredholm.kernels import FeatureMapped, State, ValueMixing
 from fredholm.kernels.attention.unnormalised_attention import Bilinear
-from fredholm.kernels.kernel import divided, wide_dtype
+from fredholm.kernels.kernel import divided, stateful, wide_dtype
 
 Mixing = TypeVar("Mixing", bound=ValueMixing, covariant=True)
 

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals, stateful
+from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.neumann.hop_gradient import hop_backward
 from fredholm.evaluation.neumann.hop_problem import HopInputs, HopOutputs, HopProblem
 from fredholm.evaluation.neumann.solvers import Solver, Substitution
 from fredholm.evaluation.pair_tiles import measured
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, State, Stateful
-from fredholm.kernels.kernel import each_query_head, wide_dtype
+from fredholm.kernels.kernel import each_query_head, stateful, wide_dtype
 from fredholm.kernels.neumann.neumann import HopForm
 
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fredholm.domains import is_ordered_by_index
-from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute, stateful
+from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute
 from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
 from fredholm.evaluation.running_sums import reset_refusals
 from fredholm.kernels import RowNorm, State
-from fredholm.kernels.kernel import divided, each_query_head
+from fredholm.kernels.kernel import divided, each_query_head, stateful
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann
 
 

@@ -8,18 +8,19 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import GridBlock, preceding_counts
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.perceptron.sums import mlp_integral
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, choose_tiling
+from fredholm.evaluation.running_sums import state_refusals
 from fredholm.evaluation.tiling import pair_refusals
-from fredholm.kernels import PairwiseMLP
+from fredholm.kernels import PairwiseMLP, State
 from fredholm.kernels.kernel import wide_dtype
 from fredholm.kernels.perceptron.mlp import PairwiseForm
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Tiled(Route[PairwiseMLP]):
+class Tiled(StatefulRoute[PairwiseMLP]):
     """For `PairwiseMLP` kernels on any points: the last layer after the integral, the first layer by parts.
 
     Cost per pair and head 2w(2d + 2L) flops, w hidden units, d channels, L frequencies; memory O(N·d) forward and
@@ -41,6 +42,26 @@ class Tiled(Route[PairwiseMLP]):
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
         return integrate_pairwise(integral, in_tiles(self.tile_elements))
+
+    def run_refusals(self, integral: Integral[PairwiseMLP], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses what the signal and the times of all points so far do not tell."""
+        return _run_refusals(integral, state, reset)
+
+    def advance(
+        self, integral: Integral[PairwiseMLP], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`; the state is the signal at every point so far, and its times."""
+        return _continue(integral, state, in_tiles(self.tile_elements))
+
+
+def _run_refusals(integral: Integral[PairwiseMLP], state: State | None, reset: Tensor | None) -> list[str]:
+    kernel, domain = integral.kernel, integral.domain
+    reasons = kernel.unsteppable(domain) + cache_refusals(integral, reset) + state_refusals(integral, state)
+    if domain.pos_dim != 1:
+        reasons.append("the domain does not order its points")
+    elif state is not None and domain.times is not None:
+        reasons += kernel.out_of_order(domain.pos if domain.pos.ndim == 3 else domain.pos[None], state)
+    return reasons
 
 
 PairIntegral = Callable[[PerceptronInputs, Block, str], Tensor]
@@ -96,6 +117,28 @@ def integrate_pairwise(
     out = out.reshape(u.shape[0], kernel.num_heads, *out.shape[-2:]).transpose(1, 2).flatten(2)
     share = kernel.past_share(domain, query_domain)
     return out if share is None else (out * share[..., None]).to(out.dtype)
+
+
+def _continue(
+    integral: Integral[PairwiseMLP],
+    state: State | None,
+    by: PairIntegral,
+    blocks: tuple[GridBlock, GridBlock] | None = None,
+) -> tuple[Tensor, State]:
+    """The integral along a sequence that goes on from a state, as in `StatefulRoute.advance`.
+
+    The first points of a sequence, before which there are none, are integrated as a whole.
+    """
+    kernel, u, pos = integral.kernel, integral.u, integral.domain.pos
+    state = kernel.initial_state(len(u)) if state is None else state
+    if u.shape[1] == 0:
+        return u.new_zeros(len(u), 0, kernel.out_dim), state
+    is_first = state[0].shape[1] == 0
+    state = kernel.appended(u, pos, state)
+    if not is_first:
+        domain, here = kernel.places(state, u.shape[1])
+        integral = Integral(kernel, state[0], domain, u, here)
+    return integrate_pairwise(integral, by, blocks), state
 
 
 def _constant_part(bias: Tensor, inputs: PerceptronInputs, order: Tensor | None) -> Tensor:
@@ -160,7 +203,7 @@ def _permuted(value: Tensor, order: Tensor | None, dim: int) -> Tensor:
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Toeplitz(Route[PairwiseMLP]):
+class Toeplitz(StatefulRoute[PairwiseMLP]):
     """For `PairwiseMLP` kernels where queries and keys hold the same grid: what depends on x - y is tabulated once.
 
     A grid of n_1 x ... x n_s cells has (2n_1 - 1)...(2n_s - 1) displacements, shared by batch and queries, so that a
@@ -186,6 +229,18 @@ class Toeplitz(Route[PairwiseMLP]):
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
         return integrate_pairwise(integral, in_tiles(self.tile_elements), integral.once(common_grid))
+
+    def run_refusals(self, integral: Integral[PairwiseMLP], state: State | None, reset: Tensor | None) -> list[str]:
+        """Refuses what `Tiled` refuses, and to go on after other points."""
+        goes_on = state is not None and state[0].shape[1] > 0
+        reasons = ["points so far are not on the grid of those to come"] if goes_on else []
+        return reasons + _run_refusals(integral, state, reset)
+
+    def advance(
+        self, integral: Integral[PairwiseMLP], state: State | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `StatefulRoute.advance`; the state is that of `Tiled`."""
+        return _continue(integral, state, in_tiles(self.tile_elements), integral.once(common_grid))
 
 
 def common_grid(integral: Integral[PairwiseMLP]) -> tuple[GridBlock, GridBlock] | None:

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.domains import Domain, GridBlock, preceding_counts
+from fredholm.domains import Domain, GridBlock, Sequence, preceding_counts
+from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import wrapped
-from fredholm.kernels.kernel import Kernel, MultiHead, block_diagonal, split_heads, wide_dtype
+from fredholm.kernels.kernel import MultiHead, State, Stateful, block_diagonal, split_heads, wide_dtype
 
 
 def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tensor:
@@ -95,11 +96,12 @@ class PairwiseForm(NamedTuple):
     output_bias: Tensor  # b: (G, d_out, d)
 
 
-class PairwiseMLP(Kernel):
+class PairwiseMLP(Stateful):
     """Marker: κ is a perceptron of two points whose first layer splits as in `PairwiseForm`, in `num_heads` heads.
 
     Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads. With `head_shared` all
-    heads have the one kernel (G = 1), else each has its own (G = num_heads).
+    heads have the one kernel (G = 1), else each has its own (G = num_heads). The state of a causal kernel is the signal
+    at all points so far, `(B, n, in_dim)`, and, where positions are read, their times, `(B, n, 1)` in float64.
 
     Attributes:
         width: hidden units w.
@@ -107,12 +109,54 @@ class PairwiseMLP(Kernel):
         num_frequencies: Fourier frequencies L of the displacement; 0 without them.
     """
 
+    has_growing_state = True
+    sees_simultaneous = True
     num_heads: int
     head_shared: bool
     activation: str
     width: int
     depth: int
     num_frequencies: int
+
+    @final
+    def unsteppable(self, domain: Domain) -> list[str]:
+        """See `Stateful.unsteppable`: shares of a whole that is still to come, and positions that are no times."""
+        reasons = []
+        if self.is_causal and not self.averages_past:
+            reasons.append(
+                "each point takes its share of the whole measure, which a step cannot know; build the kernel with "
+                "causal_measure='past'"
+            )
+        if self.reads_time and self.pos_dim != 1:
+            reasons.append(f"the kernel reads positions with {self.pos_dim} coordinates, and a step has a time alone")
+        return reasons
+
+    @final
+    def out_of_order(self, pos: Tensor, state: State) -> list[str]:
+        """Why points at `(B', n, 1)` cannot follow those of a state, a sentence each; empty where nothing is read."""
+        if not self.reads_time or 0 in (pos.shape[1], state[1].shape[1]) or not values_can_be_read(pos, state[1]):
+            return []
+        since = (pos[:, 0] - state[1][:, -1]).min()
+        if since > 0:
+            return []
+        return [f"the first point comes {since.item():.4g} after the last one before it, and must come later"]
+
+    @final
+    def appended(self, u: Tensor, pos: Tensor | None, state: State) -> State:
+        """The state after the next points: the signal `(B, n, in_dim)`, and, where they are read, positions."""
+        signal = torch.cat([state[0].to(u.dtype), u], dim=1)
+        if not self.reads_time or pos is None:
+            return (signal,)
+        return signal, torch.cat([state[1], pos.to(state[1].dtype).expand(len(u), -1, -1)], dim=1)
+
+    @final
+    def places(self, state: State, count: int) -> tuple[Domain, Domain]:
+        """Where all points of a state lie, and the last `count` of them."""
+        if not self.reads_time:
+            total, device = state[0].shape[1], state[0].device
+            return Sequence(total).to(device), Sequence(count).to(device)
+        times = state[1][..., 0]
+        return Sequence(times=times), Sequence(times=times[:, times.shape[1] - count :])
 
     @abc.abstractmethod
     def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:
@@ -149,6 +193,11 @@ class KernelInputs:
         """Whether a group is read through Fourier features."""
         return self.query_position or self.key_position or self.relative_position
 
+    @property
+    def has_positions(self) -> bool:
+        """Whether a group depends on where the points are."""
+        return self.has_frequencies or self.distance
+
 
 @final
 class MLP(PairwiseMLP, MultiHead):
@@ -165,10 +214,11 @@ class MLP(PairwiseMLP, MultiHead):
         num_frequencies: frozen random Fourier frequencies L; 0 reads raw coordinates.
         sigma: standard deviation of the frequencies, in cycles per unit length.
         head_shared: one kernel for all heads instead of one a head.
-        is_causal: κ = 0 where y comes after x.
+        is_causal: κ = 0 where y comes after x; such a kernel can go step by step, its state being the signal at all
+            points so far and, if it reads positions, their times.
         causal_measure: what a causal kernel is integrated against. "past": the points up to x, with total mass 1, so
             that what comes later changes nothing. "total": the whole measure, of which x sees a share, as operators
-            between functions on an interval need it. None: "past" where `is_causal`.
+            between functions on an interval need it, and no step can know it. None: "past" where `is_causal`.
         epsilon: scale of the output layer's initial values.
 
     Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the
@@ -218,6 +268,7 @@ class MLP(PairwiseMLP, MultiHead):
         self.head_dim = embed_dim // num_heads
         self.activation, self.head_shared, self.is_causal = activation, head_shared, is_causal
         self.reads_query = self.inputs.query_content or self.inputs.product
+        self.reads_time = self.inputs.has_positions
         self.num_frequencies = num_frequencies
         self.register_buffer("frequencies", sample_frequencies(num_frequencies, pos_dim, sigma))
         self.frequencies: Tensor
@@ -289,6 +340,48 @@ class MLP(PairwiseMLP, MultiHead):
     ) -> Tensor:
         """κ, `(B, Nq, N, embed_dim, embed_dim)`, block-diagonal over heads; see `Kernel.matrix`."""
         return block_diagonal(self.head_matrices(u, domain, query, query_domain))
+
+    def initial_state(self, batch_size: int) -> State:
+        """No points: signals `(B, 0, embed_dim)`, and times `(B, 0, 1)` where positions are read; see `PairwiseMLP`.
+
+        Raises:
+            ValueError: where no step can be made; see `unsteppable`.
+        """
+        self._check_steppable()
+        like = self.input_bias
+        signal = like.new_zeros(batch_size, 0, self.in_dim)
+        if not self.reads_time:
+            return (signal,)
+        return signal, torch.zeros(batch_size, 0, 1, dtype=torch.float64, device=like.device)
+
+    def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
+        """The mean of κ u over all points so far, from κ itself; see `Stateful.step`. Routes do without κ.
+
+        Raises:
+            ValueError: without a time, or with one that is not after the last, when positions are read; where no step
+                can be made.
+        """
+        self._check_steppable()
+        if time is None and self.reads_time:
+            raise ValueError(
+                "kernels.MLP: a step needs the time of its point, because the kernel reads positions; give it "
+                "(Sequence(times=...) for a whole sequence), or switch positions off in inputs="
+            )
+        pos = None if time is None else time[:, None, None]
+        if pos is not None and (reasons := self.out_of_order(pos, state)):
+            raise ValueError(f"kernels.MLP: {reasons[0]}")
+        here = u[:, None]
+        state = self.appended(here, pos, state)
+        domain, last = self.places(state, 1)
+        kappa = self.head_matrices(state[0], domain, here, last)
+        with torch.autocast(u.device.type, enabled=False):
+            value = split_heads(state[0], self.num_heads).to(wide_dtype(kappa)) / domain.num_points
+            mean = torch.einsum("bhqjoi,bhji->bqho", kappa.to(value.dtype), value)
+        return mean.flatten(1).to(u.dtype), state
+
+    def _check_steppable(self) -> None:
+        if reasons := self.unsteppable(Sequence(0)):
+            raise ValueError(f"kernels.MLP: {'; '.join(reasons)}")
 
     def head(self, index: int) -> Self:
         """See `MultiHead.head`: the same kernel with one head's slices of the parameters, which it shares."""
