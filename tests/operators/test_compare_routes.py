@@ -50,9 +50,10 @@ def largest_error(found: RouteComparison) -> float:
 @pytest.mark.parametrize("gradients", [False, True])
 def test_every_route_of_the_kernel_has_a_row_and_exact_ones_agree(gradients: bool) -> None:
     found = compare_routes(operator(), signal(N), GRID, gradients=gradients, repeats=1)
-    assert [row.route for row in found.rows] == ["TritonTiled", "Toeplitz", "Tiled", "Dense"]
+    assert [row.route for row in found.rows] == ["TritonTiled", "Toeplitz", "Tiled", "StepLoop", "Dense"]
     assert found.reference == "Dense"
-    for row in found.rows[1:]:
+    assert "looks ahead" in found.rows[3].refusals[0]
+    for row in (*found.rows[1:3], found.rows[4]):
         assert row.error is not None
         assert row.error <= 1e-10
         assert row.seconds is not None
@@ -144,7 +145,7 @@ def test_the_operators_own_route_and_nodes_are_measured_too() -> None:
     own = evaluation.Tiled(tile_elements=64)
     op = operator(evaluation=own).with_quadrature(quadrature.Anchors(4))
     routes = [row.route for row in compare_routes(op, signal(N), GRID, repeats=1).rows]
-    assert routes == ["Tiled", "TritonTiled", "Toeplitz", "Tiled", "Dense", "Anchors"]
+    assert routes == ["Tiled", "TritonTiled", "Toeplitz", "Tiled", "StepLoop", "Dense", "Anchors"]
 
 
 def test_masks_and_other_queries_reach_every_route(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +215,9 @@ def test_printed_it_is_a_table() -> None:
     lines = str(compare_routes(operator(), signal(N), GRID, repeats=1)).splitlines()
     assert lines[0] == "MLP on 15 points, batch 2, forward, cpu"
     assert lines[1].split() == ["route", "error", "seconds", "peak", "MB", "nodes"]
-    assert lines[5].split()[:2] == ["Dense", "0.0e+00"]
-    assert lines[-1].startswith("TritonTiled refuses: ")
+    assert lines[6].split()[:2] == ["Dense", "0.0e+00"]
+    assert lines[-2].startswith("TritonTiled refuses: ")
+    assert lines[-1].startswith("StepLoop refuses: ")
 
 
 def test_bad_input_is_named() -> None:
