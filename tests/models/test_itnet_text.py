@@ -1,5 +1,6 @@
 """ITNets of tokens: nothing changes with padding, batch mates or what comes later, and steps equal the whole."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm import encoders
+from fredholm.kernels import MLP, Kernel, Pointwise
 from fredholm.models import (
     KERNELS,
     AttentionConfig,
@@ -171,6 +173,19 @@ def test_the_mean_of_a_sentence_leaves_padding_out() -> None:
 def test_kernels_that_look_ahead_are_refused(config: KernelConfig, told: list[str]) -> None:
     with refused(ValueError, *told):
         ITNetLanguageModel.Config(stack=stack(config)).build(VOCABULARY, CONTEXT)
+
+
+def test_kernels_that_carry_no_state_are_refused() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Other(KernelConfig):
+        kernel: type[Kernel]
+
+        def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+            return MLP(8, is_causal=True, causal_measure="total") if self.kernel is MLP else Pointwise(8, 8)
+
+    for kind, told in ((Pointwise, "it carries no state"), (MLP, "whole measure")):
+        with refused(ValueError, f"no text can be generated with {kind.__name__}", told, "take another kernel"):
+            ITNetLanguageModel.Config(stack=stack(Other(kernel=kind))).build(VOCABULARY, CONTEXT)
 
 
 def test_bad_tokens() -> None:

@@ -82,10 +82,14 @@ class ITNetLanguageModel(LanguageModel):
         self.blocks = config.stack.blocks(pos_dim=1, is_causal=True)
         self.norm = nn.LayerNorm(config.stack.embed_dim)
         for block in self._blocks():
-            if not isinstance(block.operator.kernel, Stateful):
+            kernel = block.operator.kernel
+            reasons = ["it carries no state along a sequence"]
+            if isinstance(kernel, Stateful):
+                reasons = kernel.unsteppable(self.encoder(torch.zeros(1, 1, dtype=torch.int64))[1])
+            if reasons:
                 raise ValueError(
-                    f"models.ITNetLanguageModel: {type(block.operator.kernel).__name__} carries no state along a "
-                    "sequence, so that no text can be generated; take another kernel"
+                    f"models.ITNetLanguageModel: no text can be generated with {type(kernel).__name__}: "
+                    f"{'; '.join(reasons)}; take another kernel"
                 )
 
     def forward(self, tokens: Tensor) -> Tensor:
