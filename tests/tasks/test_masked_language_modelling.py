@@ -28,7 +28,7 @@ def config(folder: Path, **settings: Any) -> MaskedLanguageModelling.Config:
     (folder / "cats.txt").write_text(TEXT)
     tokens = Tokens(vocab_size=120)
     start: dict[str, Any] = {"data": str(folder / "cats.txt"), "context": 24, "tokens": tokens, "model": SMALL}
-    return MaskedLanguageModelling.Config(**start | {"documents": "line"} | settings)
+    return MaskedLanguageModelling.Config(**{**start, "documents": "line", **settings})
 
 
 def whole(task: MaskedLanguageModelling, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
