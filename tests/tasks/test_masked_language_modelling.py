@@ -130,3 +130,11 @@ def test_a_text_that_changed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cats.txt").write_text(TEXT.upper())
     with refused(ValueError, "is not the one that the run was made with"):
         changed.num_train  # noqa: B018
+
+
+def test_a_text_without_words_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("hi")
+    task = MaskedLanguageModelling.Config(data=str(tmp_path / "short.txt"), tokens=Tokens(vocab_size=20), model=SMALL)
+    with refused(ValueError, "short.txt", "no token that the training text has", "pass more text"):
+        train(Run.Config(task=task, training=TrainingConfig(tensorboard=False)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -219,8 +219,8 @@ class MaskedLanguageModelling(TextTask):
         """The tokens of all documents, [SEP] after each, int32 `(n,)`."""
         end = torch.tensor([self.tokenizer.marks.separator], dtype=torch.int32)
         tokens = torch.cat([part for document in documents for part in (self.tokenizer.encode(document), end)])
-        if len(tokens) == len(documents):
-            raise ValueError(f"{where}: has no token beside the ends of its documents; pass a text with words")
+        if bool(torch.isin(tokens, torch.tensor(sorted(self._others))).all()):
+            raise ValueError(f"{where}: a split has no token that the training text has; pass more text")
         return tokens
 
     def _fixed(self, tokens: Tensor, indices: Tensor) -> Batch:

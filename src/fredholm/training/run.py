@@ -18,7 +18,7 @@ from fredholm.training.progress import print_line
 from fredholm.training.random_state import seed_everything
 from fredholm.training.run_folder import RunFolder
 from fredholm.training.scoring import score_test_split
-from fredholm.training.trainer import Trainer
+from fredholm.training.trainer import Trainer, check_examples
 
 
 @final
@@ -129,6 +129,7 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
         choose_device(config.training.device)
         task = config.task.build()
         start = _start(config, task, tasks)
+        check_examples(task)
         folder.create(config, task.facts)
     else:
         task = config.task.build(facts_of_same(config, path, tasks))

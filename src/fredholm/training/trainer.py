@@ -70,8 +70,7 @@ class Trainer:
         folder: RunFolder,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
-        if task.num_train == 0 or task.num_test == 0:
-            raise ValueError(f"{task.num_train} training and {task.num_test} test examples; expected at least 1 each")
+        check_examples(task)
         seed_everything(seed)
         self.num_steps = config.epochs * math.ceil(task.num_train / config.batch_size)
         self.learner = Learner(task, config, self.num_steps, start)
@@ -209,3 +208,9 @@ class Trainer:
     @property
     def _dump_file(self) -> Path:
         return self._folder.path / "non_finite_batch.safetensors"
+
+
+def check_examples(task: Task) -> None:
+    """Raises a ValueError unless there is something to train on and something to measure on."""
+    if task.num_train == 0 or task.num_test == 0:
+        raise ValueError(f"{task.num_train} training and {task.num_test} test examples; expected at least 1 each")
