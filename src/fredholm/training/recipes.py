@@ -123,5 +123,5 @@ def _recipes_in(file: Path) -> dict[str, str]:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(sorted(known)) or 'none'}"
