@@ -9,7 +9,7 @@ from fredholm.domains import Grid, Sequence, Union
 from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, NativeRecurrence, StepLoop
 from fredholm.evaluation.recurrence.cell_gradients import CellInputs
 from fredholm.evaluation.recurrence.native import fused_recurrence_op
-from fredholm.kernels import MLP
+from fredholm.kernels import Pointwise
 from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence
 from tests.contracts.cells import CELLS, assert_near, gradients, pair, state_of
 from tests.contracts.routes import check_route
@@ -191,7 +191,7 @@ def test_is_chosen_for_cells(name):
 def test_refusals(route: Evaluation):
     kernel, _ = pair("gru")
     u = torch.randn(2, 6, 3).double()
-    assert route.unsupported_reasons(Integral(MLP(3), u, Sequence(6)))[0].startswith("MLP is not marked")
+    assert route.unsupported_reasons(Integral(Pointwise(3, 3), u, Sequence(6)))[0].startswith("Pointwise is not marked")
     assert route.unsupported_reasons(Integral(kernel, u, Grid(2, 3))) == ["the domain does not order its points"]
     weighted = Sequence(6, weights=torch.ones(6))
     assert "the measure was given" in route.unsupported_reasons(Integral(kernel, u, weighted))[0]

@@ -40,6 +40,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, 
         monkeypatch.setattr(module, "launch", record)
     for route in (TritonTiled, TritonFeatureSum, TritonYat):
         monkeypatch.setattr(route, "refusals", lambda *_: [])  # of a machine without a GPU
+        monkeypatch.setattr(route, "devices", None)
     return recorded
 
 
