@@ -86,8 +86,8 @@ def _files(path: Path, suffixes: tuple[str, ...], what: str) -> list[Path]:
         return listed
     found = [file for file in listed if _split_of(file, suffixes) is not None and _series(file, suffixes) == start]
     if not found:
-        known = {file.name for file in listed} | {_series(file, suffixes) for file in listed}
-        close = difflib.get_close_matches(start, known, n=1)
+        split = {_series(file, suffixes) for file in listed if _split_of(file, suffixes) is not None}
+        close = difflib.get_close_matches(start, {file.name for file in listed} | split, n=1, cutoff=0.5)
         hint = f"did you mean {str(folder / close[0])!r}? Otherwise " if close and close[0] else ""
         raise ValueError(f"no {what} at {str(path)!r}: {hint}pass a {what} file or a folder of such files")
     return found

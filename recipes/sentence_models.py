@@ -1,0 +1,236 @@
+"""Which kernel tells sentences best: small ITNets that differ in the kernel alone, with and without masked pretraining.
+
+Command:   python recipes/sentence_models.py
+Score:     accuracy (Matthews' correlation on CoLA) on the test split, which is read once a run; the checkpoint, and the
+           penalty of the bag of words, are those that were best on the validation split
+"""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import tyro
+
+from fredholm.kernels import KernelInputs
+from fredholm.models import (
+    AttentionConfig,
+    ContinuousConvolutionConfig,
+    ITNet,
+    ITNetMaskedModel,
+    KernelConfig,
+    LowRankConfig,
+    MLPConfig,
+)
+from fredholm.tasks import MaskedLanguageModelling, SentenceLearning
+from fredholm.tasks.sentences import SentenceSet
+from fredholm.tasks.text import Tokens
+from fredholm.training import Run, TrainingConfig
+from fredholm.training.kept_result import kept_result
+from fredholm.training.progress import print_line
+from fredholm.training.scoring import score_test_split
+
+SIZES: dict[str, Any] = {"width": 32, "num_frequencies": 16}
+KERNELS: dict[str, KernelConfig] = {
+    "exact": MLPConfig(**SIZES),
+    "low rank": LowRankConfig(rank=8, **SIZES),
+    "attention": AttentionConfig(),
+    "continuous convolution": ContinuousConvolutionConfig(),
+}
+OFF = dict.fromkeys([field.name for field in dataclasses.fields(KernelInputs)], False)
+CONTENT = {"query_content": True, "key_content": True, "product": True}
+POSITION = {"query_position": True, "key_position": True, "relative_position": True, "distance": True}
+ABLATION: dict[str, KernelConfig] = {
+    "exact, content alone": MLPConfig(width=32, inputs=KernelInputs(**OFF | CONTENT)),
+    "exact, position alone": MLPConfig(**SIZES, inputs=KernelInputs(**OFF | POSITION)),
+    "exact, without the product": MLPConfig(**SIZES, inputs=KernelInputs(product=False)),
+    "exact, without relative parts": MLPConfig(**SIZES, inputs=KernelInputs(relative_position=False, distance=False)),
+    "exact, constant": MLPConfig(width=32, inputs=KernelInputs(**OFF)),
+}
+"""The kernel's inputs as in ITNet, table 5."""
+BAG = "bag of n-grams"
+COLUMNS = {"RTE": ("label", "text", "second")}
+"""Of data sets other than a label and a text."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Which data, how long, and where the runs go."""
+
+    data: Path = Path("../shared/data/sentence_classification")
+    """Folder of NAME.tsv.gz, or NAME.train.tsv.gz and so on: a label and a text, of RTE two texts, without a header."""
+    corpus: Path = Path("../shared/data/text_lm/ptb")
+    """Text of the masked pretraining, as `fredholm train masked` takes it; a document a line."""
+    sets: tuple[str, ...] = ("stsa.binary", "rt-polarity", "subj", "CoLA", "RTE")
+    """Data sets by the start of their files' names."""
+    kernels: tuple[str, ...] = tuple(KERNELS)
+    """Kernels that are compared."""
+    ablation: bool = True
+    """Whether the exact kernel is asked without some of its inputs, too."""
+    pretraining: bool = True
+    """Whether every kernel is trained from masked pretraining, too."""
+    out: Path = Path("runs/sentence_models")
+    """Folder of the runs and of results.json."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Of the runs; the splits stay."""
+    embed_dim: int = 64
+    depth: int = 2
+    num_heads: int = 4
+    context: int = 64
+    """Tokens of a sentence or pair."""
+    vocab_size: int = 8000
+    """Word pieces, learnt from the corpus with pretraining, else from the training sentences."""
+    epochs: int = 10
+    """Of every run on sentences."""
+    corpus_epochs: int = 20
+    """Of the pretraining."""
+    learning_rate: float = 1e-3
+    """Peak, of both."""
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.kernels if name not in KERNELS]:
+            raise ValueError(f"no kernel {unknown[0]!r}; expected some of {', '.join(KERNELS)}")
+
+
+def stack(config: Config, kernel: KernelConfig) -> ITNet.Config:
+    """The model but for its encoder."""
+    sizes: dict[str, Any] = {"embed_dim": config.embed_dim, "depth": config.depth, "num_heads": config.num_heads}
+    return ITNet.Config(**sizes, kernel=kernel, dropout=0.2)
+
+
+def training(config: Config, epochs: int, batch_size: int) -> TrainingConfig:
+    """The numbers of a run."""
+    return TrainingConfig(
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=config.learning_rate,
+        warmup_fraction=0.1,
+        decay="linear",
+        ema_decay=0.99,
+        tensorboard=False,
+    )
+
+
+def pretrained(config: Config, name: str) -> Path:
+    """The run of masked pretraining with a kernel."""
+    task = MaskedLanguageModelling.Config(
+        data=str(config.corpus),
+        documents="line",
+        evaluated="valid",
+        context=config.context,
+        tokens=Tokens(vocab_size=config.vocab_size),
+        model=ITNetMaskedModel.Config(stack=stack(config, KERNELS[name]), position_frequencies=16),
+    )
+    run = Run.Config(task=task, training=training(config, config.corpus_epochs, 64))
+    path = config.out / "pretrained" / name.replace(" ", "_")
+    found = kept_result(run, path, lambda run: run.evaluate("best"))
+    print_line(f"pretraining, {name}: perplexity {found['perplexity']:.2f}")
+    return path
+
+
+def sentences(config: Config, data: str, kernel: KernelConfig, seed: int, init: Path | None) -> Run.Config:
+    """A run on sentences."""
+    whole = config.data / f"{data}.tsv.gz"
+    task = SentenceLearning.Config(
+        data=str(whole if whole.is_file() else config.data / data),
+        columns=COLUMNS.get(data, ("label", "text")),
+        objective="matthews" if data == "CoLA" else None,
+        context=config.context,
+        tokens=Tokens(vocab_size=config.vocab_size) if init is None else Tokens(file=str(init / "tokenizer.json")),
+        model=stack(config, kernel),
+    )
+    start = None if init is None else str(init)
+    return Run.Config(task=task, training=training(config, config.epochs, 64), seed=seed, init=start)
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The objective on the validation split, and on the test split where the data have one, at the best checkpoint."""
+    name, found = run.task.objective.metric, {"valid": run.evaluate("best")}
+    assert isinstance(run.task, SentenceLearning)
+    if has_test(run.task):
+        asked = dataclasses.replace(run.task.config, evaluated="test").build(run.task.facts)
+        numbers = run.config.training
+        found["test"] = score_test_split(
+            asked, run.model("best"), batch_size=numbers.test_batch_size, device=run.device, dtype=numbers.dtype
+        )
+    return {split: metrics[name] for split, metrics in found.items()}
+
+
+def has_test(task: SentenceLearning) -> bool:
+    """Whether the data have a test split."""
+    try:
+        dataclasses.replace(task.config, evaluated="test").build(task.facts).num_test  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def bag_of_words(config: Config, data: str) -> dict[str, float]:
+    """Logistic regression on words and pairs of neighbours, its penalty chosen on the validation split."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import matthews_corrcoef
+    from sklearn.pipeline import make_pipeline
+
+    task = sentences(config, data, KERNELS["attention"], 0, None).task
+    assert isinstance(task, SentenceLearning.Config)
+    splits = {"valid": task.build().splits}
+    if has_test(task.build()):
+        splits["test"] = dataclasses.replace(task, evaluated="test").build().splits
+
+    def texts(part: SentenceSet) -> list[str]:
+        return [" ".join(filter(None, (each.first, each.second))) for each in part.sentences]
+
+    def score(model: Any, part: SentenceSet) -> float:
+        answers = model.predict(texts(part))
+        if data == "CoLA":
+            return float(matthews_corrcoef(part.targets.tolist(), answers))
+        return float((answers == part.targets.numpy()).mean())
+
+    train, best = splits["valid"].train, {"valid": -1.0}
+    for strength in (0.1, 1.0, 10.0, 100.0):
+        words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\S+")
+        model = make_pipeline(words, LogisticRegression(C=strength, max_iter=2000))
+        model.fit(texts(train), train.targets.tolist())
+        if (valid := score(model, splits["valid"].test)) > best["valid"]:
+            best = {"valid": valid} | ({"test": score(model, splits["test"].test)} if "test" in splits else {})
+    return best
+
+
+def compare(config: Config, data: str, starts: dict[str, Path]) -> Iterator[tuple[str, list[dict[str, float]]]]:
+    """Each side and what its runs reached."""
+    folder = config.out / data
+    yield BAG, [bag_of_words(config, data)]
+    sides: dict[str, tuple[KernelConfig, Path | None]] = {name: (KERNELS[name], None) for name in config.kernels}
+    sides |= {f"{name}, pretrained": (KERNELS[name], path) for name, path in starts.items()}
+    sides |= {name: (kernel, None) for name, kernel in ABLATION.items() if config.ablation}
+    for name, (kernel, init) in sides.items():
+        place = folder / name.replace(", ", "-").replace(" ", "_")
+        runs = {seed: sentences(config, data, kernel, seed, init) for seed in config.seeds}
+        yield name, [kept_result(run, place / f"seed-{seed}", measured) for seed, run in runs.items()]
+
+
+def main(config: Config) -> None:
+    """Runs the comparison, prints its table and writes results.json."""
+    config.out.mkdir(parents=True, exist_ok=True)
+    starts = {name: pretrained(config, name) for name in config.kernels} if config.pretraining else {}
+    report: dict[str, dict[str, list[dict[str, float]]]] = {}
+    for data in config.sets:
+        report[data] = {}
+        for name, found in compare(config, data, starts):
+            report[data][name] = found
+            told = []
+            for split in found[0]:
+                values = [100 * each[split] for each in found]
+                spread = f" +- {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+                told.append(f"{split} {statistics.mean(values):.2f}{spread}")
+            print_line(f"{data}, {name}: {', '.join(told)}")
+            (config.out / "results.json").write_text(json.dumps({"seeds": config.seeds} | report, indent=1))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Config, description=(__doc__ or "").partition("\n")[0]))
