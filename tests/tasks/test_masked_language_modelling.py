@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fredholm.models import AttentionConfig, ITNet, ITNetMaskedModel
-from fredholm.tasks import MaskedLanguageModelling, Task
+from fredholm.tasks import MaskedLanguageModelling, SentenceLearning, Task
 from fredholm.tasks.masked_language_modelling import MASKED, RANDOM
 from fredholm.tasks.text import IGNORED, Tokens
 from fredholm.training import Run, TrainingConfig, train
@@ -138,3 +138,32 @@ def test_a_text_without_words_leaves_no_folder(tmp_path: Path) -> None:
     with refused(ValueError, "short.txt", "no token that the training text has", "pass more text"):
         train(Run.Config(task=task, training=TrainingConfig(tensorboard=False)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_blocks_of_one_text_are_not_all_asked_the_same(tmp_path: Path) -> None:
+    (tmp_path / "cats.txt").write_text("cat " * 900)
+    settings: dict[str, Any] = {"context": 24, "tokens": Tokens(vocab_size=20), "model": SMALL, "test_fraction": 0.5}
+    task = MaskedLanguageModelling.Config(data=str(tmp_path / "cats.txt"), **settings).build()
+    hidden = task.test_batch(torch.arange(8))["targets"] != IGNORED
+    assert len(hidden.unique(dim=0)) > 1
+
+
+def test_sentences_start_from_it_with_its_tokens_and_context_alone(tmp_path: Path) -> None:
+    training = TrainingConfig(epochs=1, batch_size=64, tensorboard=False)
+    start = tmp_path / "masked"
+    train(Run.Config(task=config(tmp_path), training=training), start)
+    rows = [f"the {word} cat {i},{label}" for i in range(20) for label, word in enumerate(("good", "bad"))]
+    (tmp_path / "cats.csv").write_text("\n".join(["text,label", *rows]))
+
+    def run(**settings: Any) -> Run.Config:
+        tokens = Tokens(file=str(start / "tokenizer.json"))
+        given: dict[str, Any] = {"data": str(tmp_path / "cats.csv"), "tokens": tokens, "context": 24, "model": STACK}
+        task = SentenceLearning.Config(**{**given, "position_frequencies": 4, **settings})
+        return Run.Config(task=task, training=training, init=str(start))
+
+    with refused(ValueError, "the tokenizer of", "is not this run's", "pass --task.tokens.file"):
+        train(run(tokens=Tokens(vocab_size=80)), tmp_path / "other")
+    with refused(ValueError, "the context of", "is not this run's", "pass --task.context 24"):
+        train(run(context=16), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    train(run(), tmp_path / "sentences")

@@ -100,6 +100,7 @@ def test_bad_prompts_are_told_before_anything_is_drawn() -> None:
         (("cda", "ef"), "abcd"),
         (("cdeg",), "abcdef"),
         (("zz",), "abcdef"),
+        (("bc", "abc"), ""),
         (("a",), ""),
     ],
 )
