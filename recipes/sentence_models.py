@@ -1,8 +1,13 @@
 """Which kernel tells sentences best: small ITNets that differ in the kernel alone, with and without masked pretraining.
 
 Command:   python recipes/sentence_models.py
+           python recipes/sentence_models.py --sets stsa.binary --kernels exact attention --no-ablation --no-pretraining
+           --epochs 3
+Hardware:  one core of an AMD EPYC; float32
+Time:      the second command 4 minutes; the first has not been run
 Score:     accuracy (Matthews' correlation on CoLA) on the test split, which is read once a run; the checkpoint, and the
-           penalty of the bag of words, are those that were best on the validation split
+           penalty of the bag of words, are those that were best on the validation split. The second command, means of
+           three seeds: exact kernel 79.7 +- 0.9 %, attention 80.0 +- 0.9 %, bag of n-grams 81.0 %
 """
 
 import dataclasses
