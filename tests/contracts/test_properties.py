@@ -108,7 +108,7 @@ def test_appended_points_leave_the_results_of_a_causal_kernel_as_they_were(name:
                 long = case_of(dataclasses.replace(cell, shape=(LONG,)))
                 yield from wrong_in(cell, way, more_than, prefix(long), long, WAYS[way])
 
-    report(wrong())
+    assert report(wrong()) == ""
 
 
 def more_than(case: Case, longer: Case, compute: Callable[[Case], Tensor]) -> str:
@@ -147,7 +147,7 @@ def test_padding_behind_a_mask_changes_nothing(name: str) -> None:
             if may_be_padded(case):
                 yield from wrong_in(cell, "operator", more_than, case, padded(case), by_operator)
 
-    report(wrong())
+    assert report(wrong()) == ""
 
 
 def may_be_padded(case: Case) -> bool:
@@ -212,7 +212,7 @@ def test_a_batch_of_two_is_two_singles(name: str) -> None:
         for cell in cells_of(name, [kind for kind in KINDS if "one point" not in kind], choices):
             yield from wrong_in(cell, "operator", apart, case_of(cell))
 
-    report(wrong())
+    assert report(wrong()) == ""
 
 
 def apart(case: Case) -> str:
@@ -251,7 +251,7 @@ def test_the_order_of_points_without_an_order_means_nothing(name: str) -> None:
             if not case.kernel.is_causal:
                 yield from wrong_in(cell, "operator", shuffled, case)
 
-    report(wrong())
+    assert report(wrong()) == ""
 
 
 def shuffled(case: Case) -> str:
@@ -278,7 +278,7 @@ def test_a_call_repeated_gives_the_same_bits(name: str) -> None:
             for route, compute in accepted(case):
                 yield from wrong_in(cell, route, unrepeated, case, compute)
 
-    report(wrong())
+    assert report(wrong()) == ""
 
 
 def unrepeated(case: Case, compute: Callable[[Case], Tensor]) -> str:
@@ -301,7 +301,7 @@ def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str) -> 
             for route, compute in accepted(case):
                 yield from wrong_in(cell, route, something_of_nothing, case, compute)
 
-    report(wrong())
+    assert report(wrong()) == ""
 
 
 def something_of_nothing(case: Case, compute: Callable[[Case], Tensor]) -> str:
@@ -326,7 +326,7 @@ def test_the_signal_given_as_its_own_query_changes_nothing(name: str) -> None:
             if case.kernel.output_domain(domain := case.place.domain()) is domain:
                 yield from wrong_in(cell, "operator", as_own_query, case)
 
-    report(wrong())
+    assert report(wrong()) == ""
 
 
 def as_own_query(case: Case) -> str:

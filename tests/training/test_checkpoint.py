@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fredholm.training import Checkpoints, load_weights
-from fredholm.training.checkpoint import model_tensors
+from fredholm.training.checkpoint import fill, model_tensors, start_from
 
 FILES = ["ema.safetensors", "state.pt", "weights.safetensors"]
 
@@ -197,3 +197,15 @@ def test_a_state_that_carries_code_is_refused_and_not_run(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="is not a readable checkpoint state"):
         checkpoints.load_state(10)
     assert not planted.exists()
+
+
+def test_a_model_is_filled_under_the_first_of_several_names() -> None:
+    def tied() -> nn.ModuleDict:
+        layer = nn.Linear(2, 2)
+        return nn.ModuleDict({"one": layer, "other": layer})
+
+    source, model = tied(), tied()
+    found = start_from(model_tensors(source), model)
+    assert (sorted(found.fitting), found.new, found.left) == (["one.bias", "one.weight"], [], [])
+    fill(model, found.fitting)
+    assert torch.equal(model["other"].weight, source["one"].weight)  # pyright: ignore[reportArgumentType]

@@ -7,6 +7,7 @@ their moving average, which evaluation uses; ``state.pt``, the optimiser, random
 import io
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
@@ -141,9 +142,15 @@ def load_weights(path: Path, model: nn.Module) -> None:
         if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
             came, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, wanted[name]))
             raise ValueError(f"{path} is of another model: {name} is {came}, expected {expected}")
-    with torch.no_grad():
-        for name, tensor in stored.items():
-            wanted[name].copy_(tensor)
+    fill(model, stored)
+
+
+@torch.no_grad()
+def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copies tensors into those of a model by name, in place: one that has several names is given under any of them."""
+    own = model.state_dict(keep_vars=True)
+    for name, tensor in tensors.items():
+        own[name].copy_(tensor)
 
 
 class Start(NamedTuple):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.quadrature import Quadrature
 from fredholm.tasks.task import Batch, Task
+from fredholm.training.checkpoint import fill
 from fredholm.training.config import TrainingConfig
 from fredholm.training.device import choose_device, move
 from fredholm.training.ema import ExponentialMovingAverage
@@ -49,7 +50,7 @@ class Learner:
     ) -> None:
         self.device = choose_device(config.device)
         model = task.model()
-        model.load_state_dict({**model.state_dict(), **(start or {})})
+        fill(model, start or {})
         self.model = model.to(self.device)
         self.average = ExponentialMovingAverage(self.model, config.ema_decay)
         self.optimizer = torch.optim.AdamW(
