@@ -41,7 +41,7 @@ from fredholm.evaluation import (
     Truncation,
 )
 from fredholm.kernels import FrobeniusNorm, Neumann
-from fredholm.kernels.neumann.neumann import Discount, HopForm, Relu
+from fredholm.kernels.neumann.infinite_attention import Discount, HopForm, Relu
 from fredholm.kernels.solve_each import solve_each
 
 ROUTES: dict[str, Evaluation] = {

@@ -1,7 +1,7 @@
 """Which kernel tells sentences best: small ITNets that differ in the kernel alone, with and without masked pretraining.
 
 Command:   python recipes/sentence_models.py
-           python recipes/sentence_models.py --sets stsa.binary --kernels exact attention --no-ablation --no-pretraining
+           python recipes/sentence_models.py --sets stsa.binary --kernels exact attention --ablation --no-pretraining
            --epochs 3
 Hardware:  one core of an AMD EPYC; float32
 Time:      the second command 4 minutes; the first has not been run
@@ -11,6 +11,8 @@ Score:     accuracy (Matthews' correlation on CoLA) on the test split, which is 
 """
 
 import dataclasses
+import importlib.util
+import itertools
 import json
 import statistics
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ from fredholm.models import (
 )
 from fredholm.tasks import MaskedLanguageModelling, SentenceLearning
 from fredholm.tasks.sentences import SentenceSet
-from fredholm.tasks.text import Tokens
+from fredholm.tasks.text import Tokens, open_text
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.kept_result import kept_result
 from fredholm.training.progress import print_line
@@ -57,6 +59,8 @@ ABLATION: dict[str, KernelConfig] = {
 }
 """The kernel's inputs as in ITNet, table 5."""
 BAG = "bag of n-grams"
+CORRELATED = ("CoLA",)
+"""Data sets that are measured by Matthews' correlation, since most of their sentences are of one class."""
 COLUMNS = {"RTE": ("label", "text", "second")}
 """Of data sets other than a label and a text."""
 
@@ -68,14 +72,17 @@ class Config:
 
     data: Path = Path("../shared/data/sentence_classification")
     """Folder of NAME.tsv.gz, or NAME.train.tsv.gz and so on: a label and a text, of RTE two texts, without a header."""
-    corpus: Path = Path("../shared/data/text_lm/ptb")
-    """Text of the masked pretraining, as `fredholm train masked` takes it; a document a line."""
+    corpora: tuple[Path, ...] = (
+        Path("../shared/data/text_lm/ptb"),
+        Path("../shared/data/text_lm/tinyshakespeare.txt.gz"),
+    )
+    """Texts of the masked pretraining, as `fredholm train masked` takes them; a document a line."""
     sets: tuple[str, ...] = ("stsa.binary", "rt-polarity", "subj", "CoLA", "RTE")
     """Data sets by the start of their files' names."""
     kernels: tuple[str, ...] = tuple(KERNELS)
     """Kernels that are compared."""
-    ablation: bool = True
-    """Whether the exact kernel is asked without some of its inputs, too."""
+    ablation: tuple[str, ...] = ("stsa.binary", "CoLA")
+    """Data sets on which the exact kernel is asked without some of its inputs, too."""
     pretraining: bool = True
     """Whether every kernel is trained from masked pretraining, too."""
     out: Path = Path("runs/sentence_models")
@@ -88,7 +95,7 @@ class Config:
     context: int = 64
     """Tokens of a sentence or pair."""
     vocab_size: int = 8000
-    """Word pieces, learnt from the corpus with pretraining, else from the training sentences."""
+    """Word pieces, learnt from the corpora with pretraining, else from the training sentences."""
     epochs: int = 10
     """Of every run on sentences."""
     corpus_epochs: int = 20
@@ -120,10 +127,21 @@ def training(config: Config, epochs: int, batch_size: int) -> TrainingConfig:
     )
 
 
+def corpus(config: Config) -> Path:
+    """A folder with all training text, and the validation text of those that have some."""
+    folder = config.out / "corpus"
+    folder.mkdir(exist_ok=True)
+    opened = [open_text(path, documents="line") for path in config.corpora]
+    parts = {"train": [each.train for each in opened], "valid": [each.valid or () for each in opened]}
+    for split, documents in parts.items():
+        (folder / f"corpus.{split}.txt").write_text("\n".join(itertools.chain(*documents)))
+    return folder
+
+
 def pretrained(config: Config, name: str) -> Path:
     """The run of masked pretraining with a kernel."""
     task = MaskedLanguageModelling.Config(
-        data=str(config.corpus),
+        data=str(corpus(config)),
         documents="line",
         evaluated="valid",
         context=config.context,
@@ -143,7 +161,7 @@ def sentences(config: Config, data: str, kernel: KernelConfig, seed: int, init: 
     task = SentenceLearning.Config(
         data=str(whole if whole.is_file() else config.data / data),
         columns=COLUMNS.get(data, ("label", "text")),
-        objective="matthews" if data == "CoLA" else None,
+        objective="matthews" if data in CORRELATED else None,
         context=config.context,
         tokens=Tokens(vocab_size=config.vocab_size) if init is None else Tokens(file=str(init / "tokenizer.json")),
         model=stack(config, kernel),
@@ -192,7 +210,7 @@ def bag_of_words(config: Config, data: str) -> dict[str, float]:
 
     def score(model: Any, part: SentenceSet) -> float:
         answers = model.predict(texts(part))
-        if data == "CoLA":
+        if data in CORRELATED:
             return float(matthews_corrcoef(part.targets.tolist(), answers))
         return float((answers == part.targets.numpy()).mean())
 
@@ -212,15 +230,44 @@ def compare(config: Config, data: str, starts: dict[str, Path]) -> Iterator[tupl
     yield BAG, [bag_of_words(config, data)]
     sides: dict[str, tuple[KernelConfig, Path | None]] = {name: (KERNELS[name], None) for name in config.kernels}
     sides |= {f"{name}, pretrained": (KERNELS[name], path) for name, path in starts.items()}
-    sides |= {name: (kernel, None) for name, kernel in ABLATION.items() if config.ablation}
+    sides |= {name: (kernel, None) for name, kernel in ABLATION.items() if data in config.ablation}
     for name, (kernel, init) in sides.items():
         place = folder / name.replace(", ", "-").replace(" ", "_")
         runs = {seed: sentences(config, data, kernel, seed, init) for seed in config.seeds}
         yield name, [kept_result(run, place / f"seed-{seed}", measured) for seed, run in runs.items()]
 
 
+def draw_figure(report: dict[str, dict[str, list[dict[str, float]]]], path: Path) -> None:
+    """A panel a data set: every side's runs, and their mean, on the test split, or validation where there is none."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(name for sides in report.values() for name in sides))
+    size = 2.2 + 2.6 * len(report), 1.2 + 0.25 * len(names)
+    figure, panels = plt.subplots(1, len(report), figsize=size, sharey=True, layout="constrained", squeeze=False)
+    for axes, (data, sides) in zip(panels[0], report.items(), strict=True):
+        split = "test" if "test" in sides[BAG][0] else "valid"
+        for name, found in sides.items():
+            values, place = [100 * each[split] for each in found], names.index(name)
+            colour = "#999999" if name == BAG else "#d55e00" if name.endswith("pretrained") else "#0072b2"
+            axes.plot(values, [place] * len(values), "o", color=colour, markersize=4, alpha=0.5)
+            axes.plot(statistics.mean(values), place, "|", color=colour, markersize=14, markeredgewidth=2)
+        axes.axvline(100 * sides[BAG][0][split], color="#999999", linewidth=0.8, linestyle="--")
+        measure = "Matthews' correlation, %" if data in CORRELATED else "accuracy, %"
+        axes.set(title=f"{data}, {'test' if split == 'test' else 'validation'}", xlabel=measure)
+        axes.grid(alpha=0.3)
+    panels[0, 0].set_yticks(range(len(names)), names)
+    panels[0, 0].invert_yaxis()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
 def main(config: Config) -> None:
-    """Runs the comparison, prints its table and writes results.json."""
+    """Runs the comparison, prints its table and writes results.json and sentence_models.png."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise SystemExit("sentence_models: the figure needs matplotlib: pip install 'fredholm[viz]'")
     config.out.mkdir(parents=True, exist_ok=True)
     starts = {name: pretrained(config, name) for name in config.kernels} if config.pretraining else {}
     report: dict[str, dict[str, list[dict[str, float]]]] = {}
@@ -235,6 +282,7 @@ def main(config: Config) -> None:
                 told.append(f"{split} {statistics.mean(values):.2f}{spread}")
             print_line(f"{data}, {name}: {', '.join(told)}")
             (config.out / "results.json").write_text(json.dumps({"seeds": config.seeds} | report, indent=1))
+    draw_figure(report, config.out / "sentence_models.png")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from fredholm.evaluation import Dense
 from fredholm.kernels import KernelInputs, PointInputs
 from fredholm.kernels.attention.yat import Softening, UnitScale
 from fredholm.kernels.convolution.kernel_network import KernelNetwork, WeightNormalised
-from fredholm.kernels.neumann.neumann import Discount
+from fredholm.kernels.neumann.infinite_attention import Discount
 from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 from fredholm.operators import IntegralOperator, collect_auxiliary_losses
 from tests.contracts.settings import Made, Subject, settings_of, unread

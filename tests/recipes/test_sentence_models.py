@@ -12,6 +12,7 @@ from tests.refusals import refused
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sklearn")
+pytest.importorskip("matplotlib")
 
 
 @pytest.fixture
@@ -21,12 +22,13 @@ def tiny(tmp_path: Path) -> Config:
     (tmp_path / "films.tsv.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
     for split in ("train", "valid"):
         (tmp_path / f"corpus.{split}.txt").write_text("\n".join(words.values()) * 20)
+    (tmp_path / "more.txt").write_text("\n".join(words.values()) * 9)
     return Config(
         data=tmp_path,
-        corpus=tmp_path / "corpus",
+        corpora=(tmp_path / "corpus", tmp_path / "more.txt"),
         sets=("films",),
         kernels=("attention",),
-        ablation=False,
+        ablation=(),
         out=tmp_path / "out",
         seeds=(0, 1),
         embed_dim=8,
@@ -51,6 +53,7 @@ def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
     for runs in report["films"].values():
         assert all(set(run) == {"valid", "test"} and 0 <= run["test"] <= 1 for run in runs)
     assert report["films"][BAG][0]["test"] == 1
+    assert (tiny.out / "sentence_models.png").stat().st_size > 1000
     sentence_models.main(tiny)  # reads what is there
     assert json.loads((tiny.out / "results.json").read_text()) == report
 

@@ -21,9 +21,8 @@ from fredholm.kernels.convolution.convolution import Convolution
 from fredholm.kernels.convolution.stationary import Stationary
 from fredholm.kernels.kernel import HeadProjections, Kernel, MultiHead, Scaled, State, Stateful, Sum
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedInfiniteAttention
-from fredholm.kernels.neumann.infinite_attention import InfiniteAttention
+from fredholm.kernels.neumann.infinite_attention import FrobeniusNorm, HopNorm, InfiniteAttention, Neumann, RowNorm
 from fredholm.kernels.neumann.linear_infinite_attention import LinearInfiniteAttention
-from fredholm.kernels.neumann.neumann import FrobeniusNorm, HopNorm, Neumann, RowNorm
 from fredholm.kernels.perceptron.factorised import FeatureFactorised, PointInputs
 from fredholm.kernels.perceptron.low_rank_mlp import LowRankMLP
 from fredholm.kernels.perceptron.mlp import MLP, KernelInputs, PairwiseMLP

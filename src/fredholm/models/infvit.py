@@ -12,7 +12,7 @@ from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.encoders.encoder import Encoder
 from fredholm.kernels import Attention, FactorisedInfiniteAttention, InfiniteAttention, Kernel, LinearInfiniteAttention
-from fredholm.kernels.neumann.neumann import Discount
+from fredholm.kernels.neumann.infinite_attention import Discount
 from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
 

@@ -20,7 +20,7 @@ from fredholm.evaluation import (
     Substitution,
     Truncation,
 )
-from fredholm.evaluation.neumann.hop_problem import reciprocal
+from fredholm.evaluation.neumann.hops import reciprocal
 from fredholm.evaluation.pair_tiles import PairTiles, TileInputs
 from fredholm.kernels import FactorisedInfiniteAttention, InfiniteAttention
 from fredholm.kernels.attention.scored import Dot

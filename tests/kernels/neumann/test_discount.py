@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fredholm.kernels.neumann.neumann import Discount
+from fredholm.kernels.neumann.infinite_attention import Discount
 from tests.refusals import refused
 
 

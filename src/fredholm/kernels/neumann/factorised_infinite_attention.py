@@ -2,7 +2,7 @@
 
 Legend
     q_i, k_j     query and key of a head, d channels          φ_i, ψ_j   features of a query and a key, r each, all ≥ 0
-    c_i          norm of the hop (`neumann.py`)               γ          discount of a hop, in (0, 1)
+    c_i          norm of the hop (`infinite_attention.py`)               γ          discount of a hop, in (0, 1)
     V            [W_V, b_V], one a head                       ω_j        mass of a point
 
     a_ij = φ_i·ψ_j / c_i,   (A f)_i = Σ_j ω_j a_ij f_j,   κ = c V with c = (I - γ a Ω)⁻¹ γ a (all hops)
@@ -15,7 +15,7 @@ With c one number, s = γ / c and M = Σ_j ω_j ψ_j φ_jᵀ, an r x r matrix (W
 With one norm a row, c_i = φ_i·Σ_j ω_j ψ_j, the same holds for φ_i / c_i in place of φ_i and γ in place of s.
 
 Source: InfSA (Infinite Self-Attention), eq. 7 and 11, with the feature maps of linear attention in place of
-max(q·k, 0), φ = ψ(q) and ψ(k); deviations as in `neumann.py`.
+max(q·k, 0), φ = ψ(q) and ψ(k); deviations as in `infinite_attention.py`.
 """
 
 import abc
@@ -29,7 +29,7 @@ from torch import Tensor
 from fredholm.kernels.attention.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
 from fredholm.kernels.attention.scored import Dot
 from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, divided, each_query_head, wide_dtype
-from fredholm.kernels.neumann.neumann import Discount, FrobeniusNorm, HopForm, HopNorm, Neumann, RowNorm
+from fredholm.kernels.neumann.infinite_attention import Discount, FrobeniusNorm, HopForm, HopNorm, Neumann, RowNorm
 
 
 class FactorisedNeumann(Neumann):

@@ -1,36 +1,332 @@
-"""Infinite self-attention.
+"""Infinite attention: series of hops, what reaches a point along all chains of points.
 
 Legend
-    q_i, k_j     query and key of a head, d channels          σ      scale, 1/√d unless given
-    φ            relu, gelu or abs                            c      norm of the hop
-    V            [W_V, b_V], one a head                       γ      discount of a hop, in (0, 1)
+    q_i, k_j    query and key of a head, d channels         φ      relu, gelu or abs
+    s_ij        score of a pair, σ q_i·k_j                  σ      scale, 1/√d unless given
+    m_ij, ω_j   pair weight, 0 where hidden, and mass       γ      discount of a hop, in (0, 1)
+    c_i         norm of a hop                               V      value matrix
+    n_i         how many leading points a query may see; all, unless causal
 
-    a_ij = φ(σ q_i·k_j) / c_i,   κ = a V (one hop)   or   κ = c V with c = (I - γ a Ω)⁻¹ γ a (all hops)
+    a_ij = φ(s_ij) m_ij / c_i   (0 where c_i = 0),   (A f)_i = Σ_j ω_j a_ij f_j
 
-Source: InfSA (Infinite Self-Attention), eq. 7, 11 and 12; deviations as in `neumann.py`.
+    one hop:      κ = a V
+    the series:   κ = c V  with  Σ_{t ≥ 1} (γA)^t = (I - γA)⁻¹ - I = c Ω,   c = γ a + γ² a Ω a + … = (I - γ a Ω)⁻¹ γ a
+
+At a query x that is no point, c(x, ·) = γ a(x, ·) + γ a(x, ·) Ω c: only the first hop starts there. A learned γ is
+sigmoid(ρ), one ρ a head.
+
+Source: InfSA (Infinite Self-Attention), section 3.2, eq. 7, 11 and 12. Deviations: values have a constant, heads may
+share keys and values; there are a measure, masks, pair weights, causality and other queries; no ε beside the norm,
+since where c = 0 there is no hop; the norm of the past for causal kernels; the norm of rows.
 """
 
-from collections.abc import Sequence
-from typing import Literal, final
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, ClassVar, Literal, NamedTuple, Self, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.kernels.attention.scored import Score
-from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, divided, each_query_head, wide_dtype
-from fredholm.kernels.neumann.neumann import (
-    Absolute,
-    Discount,
-    FrobeniusNorm,
-    Gelu,
-    HopForm,
-    HopNorm,
-    Neumann,
-    Relu,
-    RowNorm,
-    check_radius,
+from fredholm.domains import Domain, preceding_counts
+from fredholm.domains.checks import values_can_be_read
+from fredholm.kernels.attention.scored import Score, ValueMixing
+from fredholm.kernels.kernel import (
+    HeadProjections,
+    State,
+    Stateful,
+    at_least_float32,
+    check_heads,
+    divided,
+    each_query_head,
+    wide_dtype,
 )
+from fredholm.kernels.solve_each import solve_each
+
+CLOSEST = 1e-6
+"""How close to 0 and 1 a learned γ may come: at 1 a series need not converge."""
+
+
+@final
+class Discount(nn.Module):
+    """γ in (0, 1), one a head.
+
+    Fixed, it is no parameter and not in the state dict: it stays the float64 numbers it was made from, whatever dtype
+    the module is moved to. Learned, it is the sigmoid of parameters, in at least float32, held 1e-6 away from 0 and 1.
+
+    Args:
+        gamma: γ, or where it starts; a number for all heads, or one for each.
+        num_heads: heads H.
+        learned: whether it is a parameter.
+
+    Attributes:
+        raw: ρ, `(H,)`, where γ is learned; else None.
+
+    Raises:
+        ValueError: unless every number is in (0, 1) and there is one for all heads or for each.
+        TypeError: on a gamma that is no number and no sequence of them.
+    """
+
+    value: Tensor | None
+
+    def __init__(self, gamma: float | Sequence[float], num_heads: int, learned: bool = False) -> None:
+        super().__init__()
+        listed = gamma if isinstance(gamma, Sequence) and not isinstance(gamma, str) else [gamma]
+        if not all(isinstance(g, Real) for g in listed):
+            raise TypeError(f"kernels.Discount: gamma must be a number, or one for each head; got {gamma!r}")
+        numbers = [float(g) for g in listed] * (1 if listed is gamma else num_heads)
+        if len(numbers) != num_heads:
+            raise ValueError(
+                f"kernels.Discount: gamma must be a number, or one for each of {num_heads} heads; got {len(numbers)}"
+            )
+        if not all(0 < g < 1 for g in numbers):
+            raise ValueError(f"kernels.Discount: gamma must be in (0, 1), so that the series converges; got {gamma}")
+        self.gamma, self.learned = tuple(numbers), learned
+        start = self._numbers()
+        self.raw = nn.Parameter(torch.logit(start).to(torch.get_default_dtype())) if learned else None
+        self.register_buffer("value", None if learned else start, persistent=False)
+
+    def forward(self) -> Tensor:
+        """γ, `(H,)`."""
+        if self.raw is None:
+            assert self.value is not None
+            return self.value
+        raw = at_least_float32(self.raw)
+        return torch.sigmoid(raw).clamp(CLOSEST, 1 - CLOSEST)
+
+    def _numbers(self, device: torch.device | None = None) -> Tensor:
+        return torch.tensor(self.gamma, dtype=torch.float64, device=device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # a fixed γ follows the device only: not a rounded dtype, nor the empty memory of `to_empty`
+        super()._apply(fn, recurse)
+        if self.value is not None:
+            self.value = self._numbers(self.value.device)
+        return self
+
+    def extra_repr(self) -> str:
+        """The options that `print(module)` shows."""
+        same = len(set(self.gamma)) == 1
+        shown = f"{self.gamma[0]:.4g}" if same else "(" + ", ".join(f"{g:.4g}" for g in self.gamma) + ")"
+        return f"gamma={shown}, learned={self.learned}"
+
+
+class HopScores(NamedTuple):
+    """Everything that a norm may depend on, in at least float32. B' is 1 or B."""
+
+    query: Tensor  # φ at the queries, (B, H, Nq, N)
+    own: Tensor  # φ among the points themselves, (B, H, N, N)
+    mass: Tensor  # ω: (B', 1, 1, N)
+    seen: Tensor | None  # n: (B', Nq); None: all
+
+
+class HopNorm(abc.ABC):
+    """c of a hop; a frozen value.
+
+    Attributes:
+        is_contractive: whether no eigenvalue of a hop exceeds 1, whatever the scores, so that a discounted series
+            converges; where it is not, the spectral radius is measured.
+    """
+
+    is_contractive: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def norm(self, scores: HopScores) -> Tensor:
+        """c >= 0, broadcastable to `(B, H, Nq, 1)`."""
+
+    @abc.abstractmethod
+    def following(self, row: Tensor, before: Tensor) -> Tensor:
+        """c of the next row of a causal kernel where every point weighs 1.
+
+        Args:
+            row: its scores, `(B, H, 1, n)`, n points so far, itself included.
+            before: c of the row before, `(B, H)`; 0 for the first.
+
+        Returns:
+            `(B, H)`.
+        """
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class FrobeniusNorm(HopNorm):
+    """c² = Σ_ij ω_i ω_j φ_ij²: the Hilbert-Schmidt norm of the hop in L²(μ), one number a head.
+
+    With equal masses it is the Frobenius norm of the paper. A causal row may not see the future: there the sum is over
+    the block of the points up to x, so that c_i never decreases.
+    """
+
+    is_contractive = True
+
+    def norm(self, scores: HopScores) -> Tensor:
+        """See `HopNorm.norm`; squares are summed in float64, so that scores of any size have a norm."""
+        mass = scores.mass.double()
+        rows = (scores.own.double().square() * mass).sum(-1) * mass[:, :, 0]  # (B, H, N)
+        if scores.seen is None:
+            squares = rows.sum(-1)[..., None, None]
+        else:
+            running = torch.nn.functional.pad(rows.cumsum(-1), (1, 0))
+            seen = scores.seen[:, None].expand(*rows.shape[:2], -1)
+            squares = running.gather(-1, seen)[..., None]
+        root = torch.where(squares == 0, 1.0, squares).sqrt()  # at 0 a root has no gradient
+        return torch.where(squares == 0, 0.0, root).to(scores.own.dtype)
+
+    def following(self, row: Tensor, before: Tensor) -> Tensor:
+        """See `HopNorm.following`."""
+        squares = before.double().square() + row.double().square().sum((-2, -1))
+        root = torch.where(squares == 0, 1.0, squares).sqrt()  # at 0 a root has no gradient
+        return torch.where(squares == 0, 0.0, root).to(row.dtype)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class RowNorm(HopNorm):
+    """``c_i = Σ_j ω_j |φ_ij|``: rows of a hop sum to 1 at most, and with φ >= 0 to exactly 1, or 0.
+
+    Then γA is the transition matrix of an absorbing Markov chain for every γ < 1, as InfSA's eq. 13-15 need it.
+    """
+
+    is_contractive = True
+
+    def norm(self, scores: HopScores) -> Tensor:
+        """See `HopNorm.norm`."""
+        return (scores.query.abs() * scores.mass.to(scores.query.dtype)).sum(-1, keepdim=True)
+
+    def following(self, row: Tensor, before: Tensor) -> Tensor:
+        """See `HopNorm.following`."""
+        return row.abs().sum((-2, -1))
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Relu(Score):
+    """s = max(q·k, 0)."""
+
+    is_nonnegative = True
+    is_homogeneous = True
+
+    def value(self, dot: Tensor, distance: Tensor | None, *numbers: Tensor) -> Tensor:
+        """See `Score.value`."""
+        return dot.relu()
+
+    def pull(self, kept: Any, grad: Tensor, numbers: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        """See `Score.pull`; 0 at the corner."""
+        return torch.ops.aten.threshold_backward.grad_input(grad, kept[0], 0, grad_input=grad), None, []
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Absolute(Score):
+    """s = |q·k|."""
+
+    is_nonnegative = True
+    is_homogeneous = True
+
+    def value(self, dot: Tensor, distance: Tensor | None, *numbers: Tensor) -> Tensor:
+        """See `Score.value`."""
+        return dot.abs()
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Gelu(Score):
+    """s = q·k Φ(q·k), Φ the normal distribution; scores may be negative."""
+
+    def value(self, dot: Tensor, distance: Tensor | None, *numbers: Tensor) -> Tensor:
+        """See `Score.value`."""
+        return dot * normal_distribution(dot)
+
+
+class HopForm(NamedTuple):
+    """s_ij = q_i·k_j, and V ũ_j; keys and values may have fewer heads, each serving several in a row."""
+
+    query: Tensor  # q at the queries, times the scale: (B, H, Nq, d)
+    own: Tensor | None  # q at the points themselves: (B, H, N, d); None: the queries are the points
+    key: Tensor  # (B, H', N, d)
+    value: Tensor  # (B, H', N, d_v)
+
+
+class Neumann(ValueMixing):
+    """Marker: κ is a normalised hop, or the discounted series of all hops, times a value matrix.
+
+    Multiplying the measure by a constant changes nothing. Where a norm is 0 there is no hop: the integral is 0.
+
+    Attributes:
+        score: φ of s, of dot products.
+        norm: c.
+        discount: γ; None: κ is one hop, without it.
+    """
+
+    reads_query = True
+    is_pairwise = False  # a chain passes through all points
+    holds_pair_weights = True
+    score: Score
+    norm: HopNorm
+    discount: Discount | None
+
+    @abc.abstractmethod
+    def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
+        """Queries, keys and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`; None: the points."""
+
+    @final
+    def elsewhere(self, domain: Domain, query_domain: Domain | None) -> list[str]:
+        """Why a series cannot be taken at these queries, a sentence each; empty when it can. None: at the points."""
+        if domain.pair_bias is not None and query_domain is not None and not query_domain.has_points_of(domain):
+            return ["pair weights are for other queries than the points, which later hops start from"]
+        return []
+
+    @final
+    def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
+        """a, or c; see `ValueMixing.density`.
+
+        Raises:
+            ValueError: for pair weights at queries that are not the points; when the series diverges.
+        """
+        for reason in self.elsewhere(domain, query_domain):
+            raise ValueError(f"{type(self).__name__}: {reason}; give the queries as points of the signal")
+        own_queries = query is None and query_domain is None
+        query_domain = domain if query_domain is None else query_domain
+        form = self.hop_form(u, None if own_queries else u if query is None else query)
+        with torch.autocast(u.device.type, enabled=False):
+            dtype = wide_dtype(form.query, form.value)
+            rows = self._scores(form.query, form.key, domain, query_domain, dtype)
+            own = rows if form.own is None else self._scores(form.own, form.key, domain, domain, dtype)
+            mass = self.mass(domain).to(dtype)
+            seen = preceding_counts(query_domain, domain) if self.is_causal else None
+            hop = divided(rows, self.norm.norm(HopScores(rows, own, mass, seen)))
+            if self.discount is None:
+                return hop.to(form.value.dtype)
+            among = hop
+            if form.own is not None:
+                seen = preceding_counts(domain, domain) if self.is_causal else None
+                among = divided(own, self.norm.norm(HopScores(own, own, mass, seen)))
+            gamma = self.discount().to(dtype)[:, None, None]
+            # nobody reads the series at a point without mass, whose row of a may be next to infinite
+            read = (gamma * among).where(mass.mT > 0, 0.0)
+            first = gamma * hop
+            series = first + (first * mass) @ self._series(read, mass)
+            # exactly 0 where no hop leads on, whatever a factorisation leaves there
+            series = torch.where((hop != 0).any(-1, keepdim=True), series, 0.0)
+            return series.to(form.value.dtype)
+
+    def _series(self, hop: Tensor, mass: Tensor) -> Tensor:
+        """(I - h Ω)⁻¹ h of a discounted hop h, `(B, H, N, N)`."""
+        step = hop * mass
+        if not self.norm.is_contractive:
+            check_radius(type(self).__name__, step)
+        return solve_each(torch.eye(step.shape[-1], dtype=step.dtype, device=step.device) - step, hop)
+
+    def _scores(self, query: Tensor, key: Tensor, domain: Domain, query_domain: Domain, dtype: torch.dtype) -> Tensor:
+        """φ m, `(B, H, Nq, N)`, 0 where hidden."""
+        visible = self.visible(domain, query_domain)
+        keys = each_query_head(key.to(dtype), query.shape[1])
+        scores = self.score.value(query.to(dtype) @ keys.mT, None)
+        if domain.pair_weights is not None:
+            scores = scores * domain.pair_weights.to(dtype)
+        return torch.where(visible, scores, 0.0)
+
 
 ACTIVATIONS: dict[str, Score] = {"relu": Relu(), "gelu": Gelu(), "abs": Absolute()}
 """φ, by name."""
@@ -160,6 +456,23 @@ class InfiniteAttention(Neumann, Stateful):
         """The options that `print(module)` shows."""
         form = "hop" if self.discount is None else "resolvent"
         return f"form={form}, activation={self.activation}, normaliser={self.norm}, is_causal={self.is_causal}"
+
+
+def normal_distribution(x: Tensor) -> Tensor:
+    """Φ(x), to the last digits wherever it is not 0; `ndtr` and `gelu` take 1 + erf, which has none left below -5."""
+    return 0.5 * torch.special.erfc(x * -(2**-0.5))
+
+
+def check_radius(name: str, step: Tensor) -> None:
+    """Raises ValueError, in the name of a kernel, unless the eigenvalues of γ a Ω `(..., N, N)` are below 1 in size."""
+    if step.numel() == 0 or not values_can_be_read(step):
+        return
+    radius = torch.linalg.eigvals(step.detach()).abs().amax().item()
+    if not radius < 1:
+        raise ValueError(
+            f"{name}: the series of hops diverges, the spectral radius of γA is {radius:.4g} and must be below 1; "
+            "divide hops by a larger norm, or take a smaller gamma"
+        )
 
 
 def _check_choice(name: str, got: object, allowed: tuple[str, ...]) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from fredholm.domains import Domain
 from fredholm.kernels.attention.scored import ValueMixing
 from fredholm.kernels.kernel import check_heads, divided, wide_dtype
-from fredholm.kernels.neumann.neumann import Discount
+from fredholm.kernels.neumann.infinite_attention import Discount
 
 
 class CentralForm(NamedTuple):

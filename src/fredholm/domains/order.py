@@ -1,0 +1,77 @@
+"""Which points come before a query, and what those weigh."""
+
+import torch
+from torch import Tensor
+
+from fredholm.domains.checks import values_can_be_read
+from fredholm.domains.domain import Domain
+
+
+def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
+    """How many leading points of `domain` each query may see, itself included.
+
+    Where both domains carry times, a query at time t sees every sample with time <= t. Otherwise the order is that of
+    the indices, aligned bottom-right: the last query sees every point, the one before it all but the last, and so on.
+
+    Returns:
+        int64 `(1 or B, Nq)` on the domain's device.
+
+    Raises:
+        ValueError: for fewer or more queries than points by the order of indices, where some points do not exist: what
+            padding hides would shift what a query sees.
+    """
+    num_queries, num_points = query_domain.num_points, domain.num_points
+    query_times, times = query_domain.times, domain.times
+    if query_times is not None and times is not None:
+        dtype = torch.promote_types(query_times.dtype, times.dtype)
+        query_times, times = query_times.to(dtype), times.to(dtype)
+        batch = max(query_times.shape[0] if query_times.ndim == 2 else 1, times.shape[0] if times.ndim == 2 else 1)
+        times = times.expand(batch, num_points).contiguous()
+        return torch.searchsorted(times, query_times.expand(batch, num_queries).contiguous(), right=True)
+    if 0 < num_queries != num_points and domain.mask is not None:
+        raise ValueError(
+            f"{num_queries} queries and {num_points} points are in the order of their indices, and where some points "
+            "do not exist nobody says which of the others a query follows; give both times (Sequence(times=...)), or "
+            "ask at the points themselves"
+        )
+    counts = torch.arange(num_queries, device=domain.device) + (1 + num_points - num_queries)
+    return counts.clamp(0, num_points)[None]
+
+
+def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
+    """μ{y ≤ x}: the mass of the points that each query may see, itself included, `(1 or B, Nq)`.
+
+    At points that stand for queries of another integral it is what that integral's points weigh.
+    """
+    if query_domain.given_past_mass is not None:
+        return query_domain.given_past_mass
+    counts, weights = preceding_counts(query_domain, domain), torch.atleast_2d(domain.weights)
+    batch = max(len(counts), len(weights))
+    running = torch.nn.functional.pad(weights.cumsum(-1), (1, 0)).expand(batch, -1)
+    return running.gather(-1, counts.expand(batch, -1))
+
+
+def is_ordered_by_index(domain: Domain) -> bool:
+    """Whether each point of a domain may see just the points up to its own index: no two share a time.
+
+    False where times cannot be read.
+    """
+    if domain.times is None or domain.is_generated:
+        return True
+    if not values_can_be_read(domain.times):
+        return False
+    up_to_itself = torch.arange(1, domain.num_points + 1, device=domain.device)
+    return bool((preceding_counts(domain, domain) == up_to_itself).all())
+
+
+def order_times(query_domain: Domain, domain: Domain) -> tuple[Tensor, Tensor]:
+    """Times that say the same as `preceding_counts`: of the queries, and of the points, `(1 or B, n)` each.
+
+    They are the domains' own where both have them, else places in the order of the indices.
+    """
+    if query_domain.times is not None and domain.times is not None:
+        return torch.atleast_2d(query_domain.times), torch.atleast_2d(domain.times)
+    num_queries, num_points = query_domain.num_points, domain.num_points
+    places = torch.arange(num_points, dtype=torch.float64, device=domain.device)
+    asked = torch.arange(num_queries, dtype=torch.float64, device=domain.device) + (num_points - num_queries)
+    return asked[None], places[None]
