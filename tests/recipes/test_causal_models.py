@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ pytest.importorskip("matplotlib")
 @pytest.mark.slow
 def test_every_system_is_measured_on_validation_and_test(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 80)
-    sizes = {"embed_dim": 8, "depth": 1, "num_heads": 2, "context": 16, "batch_size": 16}
+    sizes: dict[str, Any] = {"embed_dim": 8, "depth": 1, "num_heads": 2, "context": 16, "batch_size": 16}
     tiny = Config(data=tmp_path / "text.txt", out=tmp_path / "out", rates=(1e-3, 3e-2), seeds=(0, 1), rounds=1, **sizes)
     causal_models.main(tiny)
     report = json.loads((tiny.out / "results.json").read_text())

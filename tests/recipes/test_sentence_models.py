@@ -28,6 +28,7 @@ def tiny(tmp_path: Path) -> Config:
         corpora=(tmp_path / "corpus", tmp_path / "more.txt"),
         sets=("films",),
         kernels=("attention",),
+        pretrained=("attention",),
         ablation=(),
         out=tmp_path / "out",
         seeds=(0, 1),
