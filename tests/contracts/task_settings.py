@@ -169,7 +169,13 @@ def _masked(folder: Path) -> Subject:
         MaskedLanguageModelling.Config,
         {"data": str(folder / "one.txt"), "valid_fraction": 0.2, "context": 16, "tokens": tokens, "model": model},
         {"data": (str(folder / "two.txt"),), "documents": ("line", "blank line"), "test_fraction": (0.3,)}
-        | {"valid_fraction": (0.3,), "evaluated": ("valid",), "context": (12,), "mask_fraction": (0.5,)}
+        | {
+            "valid_fraction": (0.3,),
+            "evaluated": ("valid",),
+            "context": (12,),
+            "mask_fraction": (0.5,),
+            "packed": (False,),
+        }
         | {"tokens": (Tokens(vocab_size=70), Tokens(kind="bytes", vocab_size=8000))}
         | {"model": (dataclasses.replace(model, position_frequencies=3),)},
         task,

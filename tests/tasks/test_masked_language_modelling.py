@@ -47,6 +47,40 @@ def test_blocks_hold_the_text_once_behind_class_tokens(tmp_path: Path) -> None:
     assert held[held != marks.pad].tolist() == tokens
 
 
+def test_a_document_by_itself_shares_no_block(tmp_path: Path) -> None:
+    task = config(tmp_path, packed=False, context=9).build()
+    marks = task.tokenizer.marks
+    lines = [[*task.tokenizer.encode(line).tolist(), marks.separator] for line in task.splits.train]
+    pieces = [line[i : i + 8] for line in lines for i in range(0, len(line), 8)]
+    _, _, text = whole(task)
+    assert [[t for t in row if t != marks.pad] for row in text[:, 1:].tolist()] == pieces
+    lengths = task.train_lengths
+    assert lengths is not None
+    assert lengths.tolist() == [len(piece) for piece in pieces]
+    assert config(tmp_path).build().train_lengths is None
+    moved = task.for_epoch(torch.Generator().manual_seed(3))
+    assert torch.equal(whole(moved)[2], text)
+
+
+def test_padding_hides_nothing_else_in_evaluation(tmp_path: Path) -> None:
+    task = config(tmp_path, packed=False, context=40).build()
+    ahead = task.test_batch(torch.arange(task.num_test))
+    for index in (0, task.num_test - 1):
+        alone = task.test_batch(torch.tensor([index]))
+        size = alone["inputs"].shape[1]
+        for name, filler in (("inputs", task.tokenizer.marks.pad), ("targets", IGNORED)):
+            assert torch.equal(ahead[name][index, :size], alone[name][0])
+            assert (ahead[name][index, size:] == filler).all()
+    assert ahead["inputs"].shape[1] < 40
+
+
+def test_a_batch_with_nothing_to_tell_has_a_loss(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    batch = {name: tensor[:1, :1] for name, tensor in task.test_batch(torch.arange(1)).items()}
+    assert task.num_targets(batch) == 1
+    assert float(task.loss(task.model(), batch).detach()) == 0
+
+
 def test_a_share_of_each_block_is_hidden_as_in_bert(tmp_path: Path) -> None:
     task = config(tmp_path, mask_fraction=0.3).build()
     marks, many = task.tokenizer.marks, [whole(task, seed) for seed in range(30)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, final
 
 import torch
 import torch.nn.functional as F
@@ -38,9 +38,10 @@ def _small() -> MaskedModel.Config:
 class MaskedLanguageModelling(TextTask):
     """A model that fills in hidden tokens of a text, trained by cross-entropy on those alone (ITNet K.2, as BERT).
 
-    Documents stand in one stream, each ended by [SEP], and blocks of it begin with [CLS]; every epoch cuts the stream
-    at another place. In each block a share of the tokens is chosen, at least one: of these 80 % become [MASK], 10 % a
-    token of chance, and 10 % stay. In evaluation the choice is always the same.
+    Documents end with [SEP], and blocks begin with [CLS]. Packed, the documents stand in one stream, and every epoch
+    cuts it at another place; otherwise a block holds one document, or as much of it as fits, and batches are padded.
+    In each block a share of the tokens is chosen, at least one: of these 80 % become [MASK], 10 % a token of chance,
+    and 10 % stay. In evaluation the choice is always the same.
 
     Args:
         config: the settings.
@@ -73,12 +74,15 @@ class MaskedLanguageModelling(TextTask):
 
         Args:
             tokens: what the text is made of.
+            packed: whether blocks are filled with document after document; off: every document by itself, cut into
+                blocks.
             mask_fraction: share of a block's tokens that are to be told, above 0 and below 1.
             model: the model on the tokens; a recipe chooses its kind.
         """
 
         context: int = 128
         tokens: Tokens = field(default_factory=Tokens)
+        packed: bool = True
         mask_fraction: float = 0.15
         model: MaskedModel.Config = field(default_factory=_small)
 
@@ -104,7 +108,7 @@ class MaskedLanguageModelling(TextTask):
         self._facts = facts
         self.tokenizer = MarkedTokenizer(facts.tokenizer)
         marks = self.tokenizer.marks
-        self._others = {marks.pad, marks.unknown, marks.class_token, marks.separator, marks.mask}
+        self._others = torch.tensor([marks.pad, marks.unknown, marks.class_token, marks.separator, marks.mask])
 
     @property
     def facts(self) -> Facts:
@@ -119,12 +123,17 @@ class MaskedLanguageModelling(TextTask):
     @property
     def num_train(self) -> int:
         """Blocks in the training split."""
-        return math.ceil(self._num_places / self._payload)
+        return len(self._train_blocks.starts)
 
     @property
     def num_test(self) -> int:
         """Blocks in the evaluated split."""
-        return math.ceil(len(self._test_tokens) / self._payload)
+        return len(self._test_blocks.starts)
+
+    @property
+    def train_lengths(self) -> Tensor | None:
+        """Tokens of each block; None where blocks are full."""
+        return None if self.config.packed else self._train_blocks.lengths
 
     def model(self) -> nn.Module:
         """A masked model over the tokens."""
@@ -134,19 +143,17 @@ class MaskedLanguageModelling(TextTask):
         )
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """``inputs`` and ``targets`` (B, context), int64; what is hidden is drawn from ``generator``."""
-        tokens = self._train_tokens
-        place = indices[:, None] * self._payload + torch.arange(self._payload)
-        block = tokens[(place + self._offset) % len(tokens)].long()
-        return self._hidden(block.where(place < len(tokens), self.tokenizer.marks.pad), generator)
+        """``inputs`` and ``targets`` (B, longest block), int64; what is hidden is drawn from ``generator``."""
+        offset = self._offset if self.config.packed else 0
+        return self._hidden(self._train_blocks, indices, [generator], offset)
 
     def test_batch(self, indices: Tensor) -> Batch:
-        """``inputs`` and ``targets`` (B, context), int64; what is hidden depends on the block alone."""
-        return self._fixed(self._test_tokens, indices)
+        """``inputs`` and ``targets`` (B, longest block), int64; what is hidden depends on the block alone."""
+        return self._fixed(self._test_blocks, indices)
 
     def num_targets(self, batch: Batch) -> int:
-        """One per token that is to be told."""
-        return int((batch["targets"] != IGNORED).sum())
+        """One per token that is to be told; 1 where there is none, as in a batch of unknown tokens alone."""
+        return max(1, int((batch["targets"] != IGNORED).sum()))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Cross-entropy in nats, summed over the tokens that are to be told."""
@@ -179,10 +186,10 @@ class MaskedLanguageModelling(TextTask):
         """``file``, ``tokens`` that were hidden, ``loss`` in nats a token, ``perplexity`` and ``accuracy`` of each."""
         rows: list[Prediction] = []
         for file in files:
-            tokens = self._stream(split_documents(read_text(file), self.config.documents), str(file))
+            blocks = self._blocks(split_documents(read_text(file), self.config.documents), str(file))
             sums = torch.zeros(3, dtype=torch.float64)
-            for indices in torch.arange(math.ceil(len(tokens) / self._payload)).split(BLOCKS):
-                batch = {name: tensor.to(device) for name, tensor in self._fixed(tokens, indices).items()}
+            for indices in torch.arange(len(blocks.starts)).split(BLOCKS):
+                batch = {name: tensor.to(device) for name, tensor in self._fixed(blocks, indices).items()}
                 logits, targets = self._answers(model, batch)
                 right = (logits.argmax(-1) == targets).sum()
                 nats = F.cross_entropy(logits, targets, reduction="sum")
@@ -198,58 +205,93 @@ class MaskedLanguageModelling(TextTask):
         return model(batch["inputs"])[wanted].float(), batch["targets"][wanted]
 
     @property
-    def _payload(self) -> int:
-        """Tokens of a block beside its class token."""
-        return self.config.context - 1
-
-    @property
     def _num_places(self) -> int:
-        return len(self._train_tokens)
+        return len(self._train_blocks.tokens)
 
     @cached_property
-    def _train_tokens(self) -> Tensor:
+    def _train_blocks(self) -> "_Blocks":
         documents = self._train_documents(self._facts.train_digest)
-        return self._stream(documents, self.config.data)
+        return self._blocks(documents, self.config.data)
 
     @cached_property
-    def _test_tokens(self) -> Tensor:
-        return self._stream(self._evaluated_documents, self.config.data)
+    def _test_blocks(self) -> "_Blocks":
+        return self._blocks(self._evaluated_documents, self.config.data)
 
-    def _stream(self, documents: Sequence[str], where: str) -> Tensor:
-        """The tokens of all documents, [SEP] after each, int32 `(n,)`."""
+    def _blocks(self, documents: Sequence[str], where: str) -> "_Blocks":
+        """Blocks of documents, [SEP] after each; a block has room for a class token."""
         end = torch.tensor([self.tokenizer.marks.separator], dtype=torch.int32)
-        tokens = torch.cat([part for document in documents for part in (self.tokenizer.encode(document), end)])
-        if bool(torch.isin(tokens, torch.tensor(sorted(self._others))).all()):
+        parts = [torch.cat([self.tokenizer.encode(document), end]) for document in documents]
+        tokens = torch.cat(parts)
+        if bool(torch.isin(tokens, self._others).all()):
             raise ValueError(f"{where}: a split has no token that the training text has; pass more text")
-        return tokens
+        size = self.config.context - 1
+        return _Blocks.of([tokens] if self.config.packed else parts, size)
 
-    def _fixed(self, tokens: Tensor, indices: Tensor) -> Batch:
-        """Blocks of a stream, each with its own choice of what is hidden."""
-        place = indices[:, None] * self._payload + torch.arange(self._payload)
-        inside = place < len(tokens)
-        blocks = tokens[place.clamp(max=len(tokens) - 1)].long().where(inside, self.tokenizer.marks.pad)
-        hidden = [
-            self._hidden(block[None], torch.Generator().manual_seed(index))
-            for block, index in zip(blocks, indices.tolist(), strict=True)
-        ]
-        return {name: torch.cat([each[name] for each in hidden]) for name in ("inputs", "targets")}
+    def _fixed(self, blocks: "_Blocks", indices: Tensor) -> Batch:
+        """Each block with its own choice of what is hidden."""
+        return self._hidden(blocks, indices, [torch.Generator().manual_seed(index) for index in indices.tolist()])
 
-    def _hidden(self, block: Tensor, generator: torch.Generator) -> Batch:
-        """Blocks `(B, context - 1)` behind a class token, some of their tokens hidden, and these as targets."""
-        marks, vocabulary = self.tokenizer.marks, self.tokenizer.vocab_size
-        others = torch.tensor(sorted(self._others))
-        words = torch.arange(vocabulary)[~torch.isin(torch.arange(vocabulary), others)]
-        may_hide = ~torch.isin(block, others)
-        order = torch.rand(block.shape, generator=generator).where(may_hide, 2.0).argsort(-1).argsort(-1)
+    def _hidden(
+        self, blocks: "_Blocks", indices: Tensor, generators: Sequence[torch.Generator], offset: int = 0
+    ) -> Batch:
+        """Blocks behind a class token, some of their tokens hidden, and these as targets.
+
+        What is drawn comes from one generator, or one for each block.
+        """
+        marks, vocabulary, size = self.tokenizer.marks, self.tokenizer.vocab_size, self.config.context - 1
+        block = blocks.cut(indices, size, offset, marks.pad)
+        drawn = [_Draws.of((len(block) // len(generators), size), generator) for generator in generators]
+        order, kind, other = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        words = torch.arange(vocabulary)
+        words = words[~torch.isin(words, self._others)]
+        may_hide = ~torch.isin(block, self._others)
         count = may_hide.sum(-1, keepdim=True)
-        chosen = order < (count * self.config.mask_fraction).round().clamp(min=1).minimum(count)
-        kind = torch.rand(block.shape, generator=generator)
-        drawn = words[torch.randint(len(words), block.shape, generator=generator)]
+        rank = order.where(may_hide, 2.0).argsort(-1).argsort(-1)
+        chosen = rank < (count * self.config.mask_fraction).round().clamp(min=1).minimum(count)
         inputs = block.where(~(chosen & (kind < MASKED)), marks.mask)
-        inputs = inputs.where(~(chosen & (kind >= MASKED) & (kind < MASKED + RANDOM)), drawn)
-        first = torch.full((len(block), 1), marks.class_token)
+        another = words[(other * len(words)).long()]
+        inputs = inputs.where(~(chosen & (kind >= MASKED) & (kind < MASKED + RANDOM)), another)
         targets = block.where(chosen, IGNORED)
+        # draws are those of full blocks, so that no choice depends on the longest of a batch
+        longest = int(blocks.lengths[indices].amax())
         return {
-            "inputs": torch.cat([first, inputs], dim=1),
-            "targets": torch.cat([torch.full_like(first, IGNORED), targets], dim=1),
+            "inputs": F.pad(inputs[:, :longest], (1, 0), value=marks.class_token),
+            "targets": F.pad(targets[:, :longest], (1, 0), value=IGNORED),
         }
+
+
+class _Blocks(NamedTuple):
+    """Stretches of a stream of tokens, each read by itself."""
+
+    tokens: Tensor  # int32 (n,)
+    starts: Tensor  # int64 (m,)
+    lengths: Tensor  # int64 (m,)
+
+    @classmethod
+    def of(cls, parts: Sequence[Tensor], size: int) -> Self:
+        """Parts of a stream, each cut into blocks of `size` tokens, of which its last may be smaller."""
+        starts, lengths, before = [], [], 0
+        for part in parts:
+            own = torch.arange(0, len(part), size)
+            starts.append(before + own)
+            lengths.append((len(part) - own).clamp(max=size))
+            before += len(part)
+        return cls(torch.cat(list(parts)), torch.cat(starts), torch.cat(lengths))
+
+    def cut(self, indices: Tensor, size: int, offset: int, pad: int) -> Tensor:
+        """Blocks `(B, size)`, int64, of the stream rolled round so that it starts at `offset`; padded at their ends."""
+        inner = torch.arange(size)
+        tokens = self.tokens[(self.starts[indices, None] + inner + offset) % len(self.tokens)].long()
+        return tokens.where(inner < self.lengths[indices, None], pad)
+
+
+class _Draws(NamedTuple):
+    """What chance says of each token of some blocks, uniform in [0, 1)."""
+
+    order: Tensor
+    kind: Tensor
+    other: Tensor
+
+    @classmethod
+    def of(cls, shape: tuple[int, int], generator: torch.Generator) -> Self:
+        return cls(*torch.rand(3, *shape, generator=generator, dtype=torch.float64))
