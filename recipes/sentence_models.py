@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import tyro
 
@@ -58,7 +58,7 @@ ABLATION: dict[str, KernelConfig] = {
     "exact, constant": MLPConfig(width=32, inputs=KernelInputs(**OFF)),
 }
 """The kernel's inputs as in ITNet, table 5."""
-BAG = "bag of n-grams"
+BAG, TOKENS = "bag of n-grams", "pretraining's tokens"
 CORRELATED = ("CoLA",)
 """Data sets that are measured by Matthews' correlation, since most of their sentences are of one class."""
 COLUMNS = {"RTE": ("label", "text", "second")}
@@ -84,7 +84,7 @@ class Config:
     ablation: tuple[str, ...] = ("stsa.binary", "CoLA")
     """Data sets on which the exact kernel is asked without some of its inputs, too."""
     pretrained: tuple[str, ...] = ("exact", "attention")
-    """Kernels that are trained from masked pretraining, too."""
+    """Kernels that are trained from masked pretraining, too, and from scratch on its tokens."""
     out: Path = Path("runs/sentence_models")
     """Folder of the runs and of results.json."""
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -155,19 +155,28 @@ def pretrained(config: Config, name: str) -> Path:
     return path
 
 
-def sentences(config: Config, data: str, kernel: KernelConfig, seed: int, init: Path | None) -> Run.Config:
+class Start(NamedTuple):
+    """What a run on sentences takes over from a run of masked pretraining."""
+
+    run: Path
+    weights: bool
+    """Whether it takes the weights, too, and not the tokens alone."""
+
+
+def sentences(config: Config, data: str, kernel: KernelConfig, seed: int, start: Start | None) -> Run.Config:
     """A run on sentences."""
+    tokens = Tokens(vocab_size=config.vocab_size) if start is None else Tokens(file=str(start.run / "tokenizer.json"))
     whole = config.data / f"{data}.tsv.gz"
     task = SentenceLearning.Config(
         data=str(whole if whole.is_file() else config.data / data),
         columns=COLUMNS.get(data, ("label", "text")),
         objective="matthews" if data in CORRELATED else None,
         context=config.context,
-        tokens=Tokens(vocab_size=config.vocab_size) if init is None else Tokens(file=str(init / "tokenizer.json")),
+        tokens=tokens,
         model=stack(config, kernel),
     )
-    start = None if init is None else str(init)
-    return Run.Config(task=task, training=training(config, config.epochs, 64), seed=seed, init=start)
+    init = str(start.run) if start is not None and start.weights else None
+    return Run.Config(task=task, training=training(config, config.epochs, 64), seed=seed, init=init)
 
 
 def measured(run: Run) -> dict[str, float]:
@@ -228,12 +237,13 @@ def compare(config: Config, data: str, starts: dict[str, Path]) -> Iterator[tupl
     """Each side and what its runs reached."""
     folder = config.out / data
     yield BAG, [bag_of_words(config, data)]
-    sides: dict[str, tuple[KernelConfig, Path | None]] = {name: (KERNELS[name], None) for name in config.kernels}
-    sides |= {f"{name}, pretrained": (KERNELS[name], path) for name, path in starts.items()}
+    sides: dict[str, tuple[KernelConfig, Start | None]] = {name: (KERNELS[name], None) for name in config.kernels}
+    sides |= {f"{name}, {TOKENS}": (KERNELS[name], Start(path, weights=False)) for name, path in starts.items()}
+    sides |= {f"{name}, pretrained": (KERNELS[name], Start(path, weights=True)) for name, path in starts.items()}
     sides |= {name: (kernel, None) for name, kernel in ABLATION.items() if data in config.ablation}
-    for name, (kernel, init) in sides.items():
-        place = folder / name.replace(", ", "-").replace(" ", "_")
-        runs = {seed: sentences(config, data, kernel, seed, init) for seed in config.seeds}
+    for name, (kernel, start) in sides.items():
+        place = folder / name.replace(", ", "-").replace(" ", "_").replace("'", "")
+        runs = {seed: sentences(config, data, kernel, seed, start) for seed in config.seeds}
         yield name, [kept_result(run, place / f"seed-{seed}", measured) for seed, run in runs.items()]
 
 

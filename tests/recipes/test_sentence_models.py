@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recipes import sentence_models
-from recipes.sentence_models import BAG, Config
+from recipes.sentence_models import BAG, TOKENS, Config
 from tests.refusals import refused
 
 pytest.importorskip("tokenizers")
@@ -49,6 +49,7 @@ def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
     assert {name: len(runs) for name, runs in report["films"].items()} == {
         BAG: 1,
         "attention": 2,
+        f"attention, {TOKENS}": 2,
         "attention, pretrained": 2,
     }
     for runs in report["films"].values():
