@@ -86,7 +86,7 @@ class PairTiles:
         self.group = max(1, min(len(self.query), elements // (self.rows * self.columns)))
         self._scratch: list[Tensor] = []
         self._shaped: dict[tuple[int, torch.Size], Tensor] = {}
-        self._kept: dict[tuple[int, int, int, int], tuple[Tensor, Tensor]] = {}
+        self._slices: dict[tuple[int, int, int, int], tuple[Tensor, Tensor]] = {}
 
     def flat(self, tensor: Tensor) -> Tensor:
         """`(B, H, ...)` to `(G, ...)`, in the dtype of scores."""
@@ -95,10 +95,10 @@ class PairTiles:
     def at(self, tensor: Tensor, heads: slice, points: slice) -> Tensor:
         """`tensor[heads, points]` of a tensor that lives as long as these tiles: taking one costs as much as a sum."""
         place = id(tensor), heads.start, points.start, points.stop
-        if place not in self._kept:
+        if place not in self._slices:
             # the tensor as well, so that no other is given its identity
-            self._kept[place] = tensor, tensor[heads, points]
-        return self._kept[place][1]
+            self._slices[place] = tensor, tensor[heads, points]
+        return self._slices[place][1]
 
     def scratch(self, place: int, shape: torch.Size) -> Tensor:
         """Memory of one tile, used again for the next: `place` 0 and 1 hold what a score is made of."""
@@ -159,14 +159,14 @@ class PairTiles:
 
     def pair_mass(self, rows: Rows, columns: slice) -> Tensor | None:
         """P, broadcastable to `(g, r, c)`; None where all is 1."""
-        return self._product(None if self.mass is None else self.mass_of(rows, columns), self.kept(rows, columns))
+        return self._product(None if self.mass is None else self.mass_of(rows, columns), self._in_order(rows, columns))
 
     def density(self, rows: Rows, columns: slice) -> Tensor | None:
         """m_ij, 0 where the order or its mass hides a point, broadcastable to `(g, r, c)`; None where all is 1."""
         there = None if self.mass is None else (self.mass_of(rows, columns) > 0).to(self.dtype)
-        return self._product(there, self.kept(rows, columns))
+        return self._product(there, self._in_order(rows, columns))
 
-    def kept(self, rows: Rows, columns: slice) -> Tensor | None:
+    def _in_order(self, rows: Rows, columns: slice) -> Tensor | None:
         """m_ij, 0 where the order hides a point, broadcastable to `(g, r, c)`; None where all is 1."""
         before = None
         if self.order is not None and columns.stop > rows.seen_by_all:
