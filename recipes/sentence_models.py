@@ -13,6 +13,7 @@ import dataclasses
 import importlib.util
 import itertools
 import json
+import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -254,9 +255,13 @@ def draw_figure(report: dict[str, dict[str, list[dict[str, float]]]], path: Path
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(name for sides in report.values() for name in sides))
-    size = 2.2 + 2.6 * len(report), 1.2 + 0.25 * len(names)
-    figure, panels = plt.subplots(1, len(report), figsize=size, sharey=True, layout="constrained", squeeze=False)
-    for axes, (data, sides) in zip(panels[0], report.items(), strict=True):
+    columns = min(len(report), 3)
+    lines = math.ceil(len(report) / columns)
+    size = 2.0 + 2.4 * columns, lines * (1.0 + 0.22 * len(names))
+    figure, panels = plt.subplots(lines, columns, figsize=size, sharey=True, layout="constrained", squeeze=False)
+    for axes in panels.flat[len(report) :]:
+        axes.set_visible(False)
+    for axes, (data, sides) in zip(panels.flat, report.items(), strict=False):
         split = "test" if "test" in sides[BAG][0] else "valid"
         for name, found in sides.items():
             values, place = [100 * each[split] for each in found], names.index(name)
