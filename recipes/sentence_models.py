@@ -223,14 +223,13 @@ def bag_of_words(config: Config, data: str) -> dict[str, float]:
             return float(matthews_corrcoef(part.targets.tolist(), answers))
         return float((answers == part.targets.numpy()).mean())
 
-    train, best = splits["valid"].train, {"valid": -1.0}
-    for strength in (0.1, 1.0, 10.0, 100.0):
+    def fitted(strength: float) -> Any:
         words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\S+")
         model = make_pipeline(words, LogisticRegression(C=strength, max_iter=2000))
-        model.fit(texts(train), train.targets.tolist())
-        if (valid := score(model, splits["valid"].test)) > best["valid"]:
-            best = {"valid": valid} | ({"test": score(model, splits["test"].test)} if "test" in splits else {})
-    return best
+        return model.fit(texts(splits["valid"].train), splits["valid"].train.targets.tolist())
+
+    best = max(map(fitted, (0.1, 1.0, 10.0, 100.0)), key=lambda model: score(model, splits["valid"].test))
+    return {split: score(best, parts.test) for split, parts in splits.items()}
 
 
 def compare(config: Config, data: str, starts: dict[str, Path]) -> Iterator[tuple[str, list[dict[str, float]]]]:
