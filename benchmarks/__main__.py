@@ -11,12 +11,14 @@ from benchmarks import (
     converted_layers,
     exact_mlp,
     generation,
+    graphs,
     infinite_attention,
     infvit,
     itnet,
     language_models,
     large_domains,
     linear_infinite_attention,
+    neighbours,
     neural_fields,
     scan,
     yat_attention,
@@ -39,6 +41,8 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     linear_infinite_attention.BENCHMARK,
     infvit.BENCHMARK,
     neural_fields.BENCHMARK,
+    graphs.BENCHMARK,
+    neighbours.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

@@ -3,9 +3,10 @@
 #
 #   benchmarks/gpu.sh [--python PYTHON] [--out FOLDER] [--device cuda|cpu] [--quick]
 #
-# PYTHON needs torch, numpy, safetensors, tqdm, tyro, pytest and hypothesis; torch-geometric is a peer of exact_mlp. Fredholm
-# need not be installed. FOLDER (default: $OUT, else gpu-results) gets table.md, table.json and log.txt. What fails or runs
-# out of time is told in the table, with the rows measured until then, and the rest goes on; the exit code is then 1.
+# PYTHON needs torch, numpy, safetensors, tqdm, tyro, pytest and hypothesis; torch-geometric is a peer of exact_mlp and of
+# graphs. Fredholm need not be installed. FOLDER (default: $OUT, else gpu-results) gets table.md, table.json and log.txt.
+# What fails or runs out of time is told in the table, with the rows measured until then, and the rest goes on; the exit
+# code is then 1.
 set -uo pipefail
 
 python=${PYTHON:-python3} out=${OUT:-gpu-results} device=cuda quick=() budget_s=460 failed=0
@@ -72,6 +73,7 @@ bench infinite_attention 25 --rounds 5 --budget-s 1
 bench linear_infinite_attention 25 --rounds 5 --budget-s 1
 bench neural_fields 20 --rounds 5 --budget-s 1
 bench infvit 40 --rounds 5 --budget-s 2 --limit-s 2
+bench graphs 20 --rounds 5 --budget-s 1
 bench continuous_convolution 20 --rounds 3 --budget-s 1
 
 "$python" -m benchmarks.gather "$work" "$out" || failed=1

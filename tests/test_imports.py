@@ -34,6 +34,7 @@ LAYERS = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 OUTSIDE = {"recipes", "benchmarks", "tests"}
 OPTIONAL = (
+    "scipy",
     "sklearn",
     "PIL",
     "kornia",
@@ -43,6 +44,7 @@ OPTIONAL = (
     "torch_geometric",
     "torchvision",
     "tokenizers",
+    "trimesh",
     "triton",
 )
 

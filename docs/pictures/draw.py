@@ -1,5 +1,6 @@
 """Draws the pictures of the documentation into this folder: `make pictures`. Some minutes on two cores."""
 
+import dataclasses
 from pathlib import Path
 
 import matplotlib
@@ -239,6 +240,87 @@ def draw_gallery() -> None:
 
 
 @torch.no_grad()
+def torus(count: int, seed: int) -> Tensor:
+    """Points drawn evenly on a torus of radii 1 and 0.4, `(count, 3)`."""
+    drawn = torch.Generator().manual_seed(seed)
+    about, across, keep = torch.rand(3, 4 * count, generator=drawn) * torch.tensor([[6.2832], [6.2832], [1.4]])
+    inside = (keep < 1 + 0.4 * across.cos()).nonzero()[:count, 0]
+    reach = 1 + 0.4 * across[inside].cos()
+    return torch.stack([reach * about[inside].cos(), reach * about[inside].sin(), 0.4 * across[inside].sin()], -1)
+
+
+@torch.no_grad()
+def draw_clouds() -> None:
+    """clouds.png: a cloud, the farthest of its points, a neighbourhood, and what a kernel makes of one point."""
+    torch.manual_seed(0)
+    pos = torus(1500, 0)
+    few = encoders.PointCloud.Config(num_points=200, num_neighbours=0)
+    _, whole = encoders.PointCloud(dataclasses.replace(few, num_points=None), 4)(pos[None])
+    _, thinned = encoders.PointCloud(few, 4)(pos[None])
+    own = int((whole.pos[0] - torch.tensor([0.5, 0.05, 0.6])).norm(dim=-1).argmin())
+    near = domains.nearest(whole.pos[0], whole.pos[0, own : own + 1], k=16).points[0]
+    is_near = torch.zeros(1500, dtype=torch.bool).index_fill(0, near, True)
+    kernel = kernels.MLP(4, pos_dim=3, width=32, num_frequencies=16, sigma=1.0, epsilon=1.0)
+    silent = torch.zeros(1, 1500, 4)
+    row = kernel.matrix(silent, whole, silent[:, :1], domains.Points(whole.pos[:, own : own + 1]))[0, 0, :, 0, 0]
+    figure, places = plt.subplots(1, 4, figsize=(13, 3.2), layout="constrained", subplot_kw={"projection": "3d"})
+    panels = [
+        (whole.pos[0], BLUE, "1,500 points in the unit box"),
+        (thinned.pos[0], BLUE, "200 of them, each farthest from the others"),
+        (whole.pos[0], [ORANGE if each else "#bbccdd" for each in is_near.tolist()], "a point and its 15 neighbours"),
+        (
+            whole.pos[0],
+            plt.get_cmap("coolwarm")(((row - row.min()) / (row.max() - row.min())).numpy()),
+            "an entry of κ(x, y), the same x, over y",
+        ),
+    ]
+    for axes, (points, colour, title) in zip(places, panels, strict=True):
+        size = np.where(is_near, 14, 3) if title.startswith("a point") else 5
+        axes.scatter(*points.T.numpy(), c=colour, s=size, depthshade=False, linewidths=0)
+        axes.set(xlim=(0, 1), ylim=(0, 1), zlim=(0.3, 0.7))
+        axes.set_box_aspect((1, 1, 0.4), zoom=1.3)
+        axes.view_init(50, -70)
+        axes.set_axis_off()
+        axes.set_title(title, fontsize=9, y=1.02)
+    figure.savefig(HERE / "clouds.png", dpi=110)
+
+
+def two_communities() -> Tensor:
+    """Edges, both ways, of a ring of 14 and a grid of 4 x 4 nodes with a bridge between them."""
+    ring = [(i, (i + 1) % 14) for i in range(14)]
+    cells = [(14 + 4 * r + c, 14 + 4 * (r + i) + c + 1 - i) for r in range(4) for c in range(4) for i in (0, 1)]
+    grid = [(a, b) for a, b in cells if b < 30 and (b - a == 4 or (b - 14) // 4 == (a - 14) // 4)]
+    return domains.undirected(torch.tensor([*ring, *grid, (0, 14)]).T)
+
+
+@torch.no_grad()
+def draw_edges() -> None:
+    """edges.png: where a graph's Laplacian puts its nodes, and what a kernel on its edges sums at one node."""
+    torch.manual_seed(0)
+    edges = two_communities()
+    graph = domains.Graph(edges, 30)
+    inner = kernels.MLP(4, pos_dim=8, width=32, num_frequencies=16, sigma=0.3, epsilon=30.0)
+    u = torch.zeros(1, 30, 4)
+    figure, places = plt.subplots(1, 4, figsize=(13, 3.2), layout="constrained")
+    x, y = graph.pos[:, 0], graph.pos[:, 1]
+    own = 0
+    reached = [None, None, 0.05, 0.5]
+    titles = ["the first two coordinates", "the third", "‖κ(x, y)‖, λ = 0.05", "‖κ(x, y)‖, λ = 0.5"]
+    for axes, share, title in zip(places, reached, titles, strict=True):
+        for a, b in edges.T.tolist():
+            axes.plot(x[[a, b]], y[[a, b]], color="#bbccdd", linewidth=1, zorder=0)
+        colour = graph.pos[:, 2].numpy() if title == titles[1] else torch.zeros(30).numpy()
+        if share is not None:
+            kernel = kernels.OnEdges(inner, long_range=share, edge_mass="measure")
+            colour = kernel.matrix(u, graph)[0, own].norm(dim=(-2, -1)).numpy()
+        axes.scatter(x, y, c=colour, s=40, cmap="coolwarm" if share is None else "magma_r", edgecolors=GREY)
+        if share is not None:
+            axes.scatter(x[own], y[own], s=130, facecolors="none", edgecolors=ORANGE, linewidths=2)
+        axes.set_title(title, fontsize=9)
+        axes.set_axis_off()
+    figure.savefig(HERE / "edges.png", dpi=110)
+
+
 def irregular_errors(sizes: list[int], *, weighed: bool) -> list[float]:
     """Mean relative error of one kernel's integral over [0, 1] by samples at random times, twenty draws each.
 
@@ -451,3 +533,5 @@ if __name__ == "__main__":
     draw_infinite_attention()
     draw_linear_infinite_attention()
     draw_attention_maps()
+    draw_clouds()
+    draw_edges()

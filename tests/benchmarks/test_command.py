@@ -18,6 +18,7 @@ FEWER: dict[str, list[str]] = {
     "large_domains": ["--cases", "grid", "shared samples", "low rank"],
     "itnet": ["--cases", "exact", "low rank 2"],
     "yat_dense": ["--cases", "YatDense"],
+    "graphs": ["--cases", "graph attention", "low rank"],
 }
 
 

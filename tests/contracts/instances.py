@@ -28,7 +28,19 @@ from fredholm.evaluation import FFT, ROUTES, BasisFFT, Evaluation, HopSeries, In
 from fredholm.kernels import Kernel, KernelInputs, PointInputs
 from fredholm.kernels.attention.yat import YatScored
 from tests.contracts.covering import Chosen, all_pairs
-from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS, Place, Shape, elsewhere, normal, place_of, scattered
+from tests.contracts.places import (
+    KINDS,
+    LISTED,
+    MASKS,
+    PAIRS,
+    WEIGHTS,
+    Place,
+    Shape,
+    elsewhere,
+    normal,
+    place_of,
+    scattered,
+)
 from tests.contracts.routes import TOLERANCE, randomise
 from tests.contracts.small_perceptron import small_perceptron
 
@@ -63,6 +75,7 @@ def literal(asked: Asked) -> Tensor:
         return sum((literal(asked._replace(kernel=term)) for term in kernel.kernels), start=u.new_zeros(()))
     if isinstance(kernel, kernels.Scaled):
         return kernel.gate * literal(asked._replace(kernel=kernel.kernel))
+    domain = domain.with_dense_pairs()
     kappa = kernel.matrix(u, domain, query, query_domain)
     omega = kernel.measure(domain).to(kappa.dtype).expand(len(u), domain.num_points)
     if domain.pair_bias is not None and not kernel.holds_pair_weights:
@@ -96,6 +109,7 @@ class Needs(NamedTuple):
     own_points: bool = False  # results at the points of the signal only
     one_measure: bool = False  # no pair weights
     order: bool = False  # points, and queries, in an order of indices or of times
+    edges: bool = False  # a graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +153,10 @@ def _sum(pos_dim: int, terms: tuple[Callable[[int], Kernel], ...]) -> Kernel:
 
 def _scaled(pos_dim: int, of: Callable[[int], Kernel]) -> Kernel:
     return kernels.Scaled(of(pos_dim), 0.7)
+
+
+def _on_edges(pos_dim: int, of: Callable[[int], Kernel], **options: Any) -> Kernel:
+    return kernels.OnEdges(of(pos_dim), **options)
 
 
 def _mlp(pos_dim: int, **options: Any) -> Kernel:
@@ -227,6 +245,39 @@ ROWS: dict[str, Row] = {
             "causal, without bias": {"bias": False, "is_causal": True},
             "scale": {"scale": 0.3},
         },
+    ),
+    "AdditiveAttention": Row(
+        kernels.AdditiveAttention,
+        CHANNELS,
+        {"plain": {}, "one head": {"num_heads": 1}, "steep": {"negative_slope": 0.9}},
+    ),
+    "Constant": Row(kernels.Constant, {"in_dim": 4, "out_dim": 3}, {"plain": {}}),
+    "Diffusion": Row(
+        kernels.Diffusion,
+        {"dim": 4, "num_steps": 3},
+        {"plain": {}, "one step": {"num_steps": 1}, "slow": {"gamma": 0.3}},
+        lambda _: Needs(edges=True, own_points=True, one_measure=True),
+    ),
+    "OnEdges": Row(
+        _on_edges,
+        {},
+        {
+            "perceptron": {"of": _mlp},
+            "perceptron, edges alone": {"of": _mlp, "long_range": None},
+            "perceptron, sum": {"of": lambda s: _mlp(s, head_shared=True), "edge_mass": "sum"},
+            "perceptron, measure": {"of": lambda s: _mlp(s, depth=3), "edge_mass": "measure"},
+            "attention": {"of": _attention, "edge_mass": "symmetric"},
+            "additive attention, edges alone": {"of": lambda s: kernels.AdditiveAttention(4, 2), "long_range": None},
+            "constant, symmetric": {"of": lambda s: kernels.Constant(4, 3), "edge_mass": "symmetric"},
+            "low rank": {"of": lambda s: kernels.LowRankMLP(4, 2, s, rank=2, **small_perceptron())},
+            "scores that count": {
+                "of": lambda s: kernels.YatAttention(4, 2, normaliser=kernels.Unnormalised()),
+                "edge_mass": "measure",
+            },
+            "sum": {"of": lambda s: kernels.Sum([_mlp(s), _attention(s)]), "edge_mass": "sum"},
+        },
+        lambda _: Needs(edges=True, own_points=True, one_measure=True),
+        takes_pos_dim=True,
     ),
     "YatAttention": Row(
         kernels.YatAttention,
@@ -588,13 +639,13 @@ def fits(cell: Cell) -> bool:
         return False
     needs, query = ROWS[cell.kernel].needs(kernel), QUERIES[cell.query]
     is_elsewhere = query.at is not None and not isinstance(query.at, str)
-    if needs.line and kind.pos_dim != 1:
+    if (needs.line and kind.pos_dim != 1) or (needs.edges and kind.edges is None):
         return False
     is_ordered_elsewhere = cell.query in ("other points", "one point") and (kind.is_lattice or kind.has_times)
     if needs.order and (kind.is_scattered or (is_elsewhere and not is_ordered_elsewhere)):
         return False
     has_times = kind.has_times and cell.query != "scattered points"
-    by_index = kernel.is_causal and not isinstance(kernel, kernels.BasisFilter) and not has_times
+    by_index = kernel.is_causal and not kernel.reads_past_by_position and not has_times
     if by_index and is_elsewhere and cell.mask != "all":
         return False  # what padding hides would shift which points a query sees
     if any(beyond(cell, is_elsewhere) for beyond in BEYOND_FLOAT32):
@@ -783,6 +834,7 @@ def case_of(cell: Cell) -> Case:
         mask=MASKS[cell.mask](generator, batch, points),
         weights=WEIGHTS[cell.weights](generator, batch, points),
         pair_bias=PAIRS[cell.pairs](generator, batch, heads, queries, points),
+        lists_pairs=cell.pairs in LISTED,
     )
     if isinstance(at, Place) and cell.mask == "mask per entry":
         at = dataclasses.replace(at, mask=MASKS[cell.mask](generator, batch, queries))
@@ -984,12 +1036,13 @@ def accepted(case: Case) -> Iterator[tuple[str, Callable[[Case], Tensor]]]:
 def rows_of_nothing(case: Case) -> Tensor:
     """Which queries that exist, `(B, Nq)`, see no mass at all."""
     kernel, u, domain, _, query_domain = case.asked()
+    domain = domain.with_dense_pairs()
     asked = domain if query_domain is None else query_domain
     mass = domain.weights.detach().expand(len(u), domain.num_points)[:, None] > 0
     seen = mass.expand(-1, asked.num_points, -1)
     if domain.pair_weights is not None:
         seen = seen & (domain.pair_weights > 0).any(1)
-    if kernel.is_causal and not isinstance(kernel, kernels.BasisFilter):  # whose past is that of positions
+    if kernel.is_causal and not kernel.reads_past_by_position:
         seen = seen & (torch.arange(domain.num_points) < preceding_counts(asked, domain)[..., None])
     nothing = ~seen.any(-1)
     return nothing if asked.mask is None else nothing & asked.mask

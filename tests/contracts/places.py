@@ -12,7 +12,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.domains import Domain, Graph, Grid, PairList, Points, Sequence, Union
 
 Shape = tuple[int, ...]
 
@@ -27,6 +27,8 @@ class Place:
         coordinates: positions `(N, s)` or `(B, N, s)`, or times `(N,)` or `(B, N)`; None: they follow from numbers.
         weights, mask: `(N,)` or `(B, N)`.
         pair_bias: as `Domain.weigh_pairs` takes it.
+        lists_pairs: whether the pairs that it leaves are listed instead, each with its density (`Domain.list_pairs`).
+        edges: of a graph, `(2, E)` or `(B, 2, E)`.
         lattice: (spacing, origin) of a grid that is not that of the unit box.
     """
 
@@ -36,6 +38,8 @@ class Place:
     weights: Tensor | None = None
     mask: Tensor | None = None
     pair_bias: Tensor | None = None
+    lists_pairs: bool = False
+    edges: Tensor | None = None
     lattice: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
     @property
@@ -46,7 +50,9 @@ class Place:
     def domain(self) -> Domain:
         """The domain itself."""
         domain = KINDS[self.kind].build(self)
-        return domain if self.pair_bias is None else domain.weigh_pairs(self.pair_bias)
+        if self.pair_bias is None:
+            return domain
+        return domain.list_pairs(_listed(self.pair_bias)) if self.lists_pairs else domain.weigh_pairs(self.pair_bias)
 
     def leaves(self, side: str) -> dict[str, Tensor]:
         """What a gradient can be asked for, by name."""
@@ -71,6 +77,7 @@ class Place:
             weights=self.weights[one] if self.weights is not None and self.weights.ndim == 2 else self.weights,
             mask=self.mask[one] if self.mask is not None and self.mask.ndim == 2 else self.mask,
             pair_bias=self.pair_bias[one] if self.pair_bias is not None and self.pair_bias.ndim > 2 else self.pair_bias,
+            edges=self.edges[one] if self.edges is not None and self.edges.ndim > 2 else self.edges,
         )
 
     def part(self, first: int, stop: int) -> Self:
@@ -105,7 +112,17 @@ class Place:
             weights=None if self.weights is None else self.weights[..., order],
             mask=None if self.mask is None else self.mask[..., order],
             pair_bias=bias,
+            # point `order[i]` is now number i
+            edges=None if self.edges is None else order.argsort()[self.edges],
         )
+
+
+def _listed(bias: Tensor) -> PairList:
+    """The pairs that a log-density `(Nq, N)` or `(B, Nq, N)` leaves, backwards; what it hides is padding of mass 0."""
+    bias = bias if bias.ndim == 3 else bias[None]
+    points = bias.shape[-1]
+    index = torch.arange(points - 1, -1, -1).expand(bias.shape)
+    return PairList.of_index(index, bias.exp().flip(-1), points)
 
 
 Coordinates = Callable[[Generator, int, int], Tensor | None]
@@ -127,6 +144,7 @@ class Kind:
         per_entry: whether every entry of a batch has positions of its own.
         is_even: whether the measure, unless given, gives all points one mass.
         prefix: for sequences: whether they may be cut short to a prefix, and continued.
+        edges: of graphs: draws them, likewise.
     """
 
     shape: Shape
@@ -140,6 +158,7 @@ class Kind:
     per_entry: bool = False
     is_even: bool = True
     prefix: bool = False
+    edges: Callable[[Generator, int, int], Tensor] | None = None
 
 
 def uniform(generator: Generator, *shape: int) -> Tensor:
@@ -167,6 +186,16 @@ def _tied(generator: Generator, batch: int, points: int) -> Tensor:
 def _points(place: Place) -> Domain:
     assert place.coordinates is not None
     return Points(place.coordinates, place.weights, place.mask, periodic=KINDS[place.kind].is_periodic)
+
+
+def _graph(place: Place) -> Domain:
+    assert place.edges is not None
+    assert place.coordinates is not None
+    graph = Graph(place.edges, place.num_points, pos=place.coordinates, weights=place.weights, mask=place.mask)
+    # of the ends' places, so that they move with the nodes
+    x = place.coordinates.detach().reshape(-1, place.coordinates.shape[-1])[:, 0]
+    graph.edge_weights = 0.5 + (x[graph.source] - 2 * x[graph.target]).abs()
+    return graph
 
 
 def _grid(place: Place) -> Domain:
@@ -208,6 +237,23 @@ KINDS: dict[str, Kind] = {
     "points per entry": Kind(
         (7,), lambda g, batch, n: uniform(g, batch, n, 2), _points, 2, is_scattered=True, per_entry=True
     ),
+    "graph": Kind(
+        (7,),
+        _scattered(2),
+        _graph,
+        2,
+        is_scattered=True,
+        edges=lambda g, batch, n: torch.randint(n, (2, 15), generator=g),
+    ),
+    "graphs": Kind(
+        (7,),
+        lambda g, batch, n: uniform(g, batch, n, 2),
+        _graph,
+        2,
+        is_scattered=True,
+        per_entry=True,
+        edges=lambda g, batch, n: torch.randint(n, (batch, 2, 12), generator=g),
+    ),
     "points on a line": Kind((7,), _scattered(1), _points, is_scattered=True),
     "periodic points": Kind((7,), _scattered(2), _points, 2, is_scattered=True, is_periodic=True),
     "grid": Kind((2, 3), _nothing, _grid, 2, is_lattice=True),
@@ -235,8 +281,11 @@ KINDS: dict[str, Kind] = {
 
 def place_of(kind: str, generator: Generator, batch: int, shape: Shape | None = None) -> Place:
     """A place of some kind, even and whole."""
-    shape = KINDS[kind].shape if shape is None else shape
-    return Place(kind, shape, KINDS[kind].coordinates(generator, batch, math.prod(shape)))
+    row = KINDS[kind]
+    shape = row.shape if shape is None else shape
+    points = math.prod(shape)
+    edges = None if row.edges is None else row.edges(generator, batch, points)
+    return Place(kind, shape, row.coordinates(generator, batch, points), edges=edges)
 
 
 def _keep(generator: Generator, *shape: int) -> Tensor:
@@ -295,7 +344,11 @@ PAIRS: dict[str, Callable[[Generator, int, int, int, int], Tensor | None]] = {
     "pairs weighed per head, a row empty": lambda g, batch, heads, queries, points: _holes(
         g, batch, heads, queries, points
     ),
+    "pairs listed, a row empty": lambda g, batch, heads, queries, points: _holes(g, queries, points),
+    "pairs listed per entry": lambda g, batch, heads, queries, points: _holes(g, batch, queries, points),
 }
+LISTED = ("pairs listed, a row empty", "pairs listed per entry")
+"""Of these, what is listed."""
 
 
 def elsewhere(place: Place, generator: Generator, batch: int, count: int) -> Place:

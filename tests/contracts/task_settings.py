@@ -14,36 +14,52 @@ from PIL import Image
 from torch import Tensor
 
 from fredholm.kernels import KernelInputs
-from fredholm.models import ITNet, ITNetMaskedModel, MLPConfig
+from fredholm.models import ITNet, ITNetMaskedModel, MLPConfig, OnEdgesConfig
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks import (
     FieldLearning,
+    GraphLearning,
     ImageClassification,
     LanguageModelling,
+    LinkLearning,
     MaskedLanguageModelling,
+    NodeLearning,
+    PointLearning,
     SentenceLearning,
     SeriesClassification,
     Task,
 )
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.fields.answer import Answer
+from fredholm.tasks.graphs import open_graphs
+from fredholm.tasks.graphs.inputs import GraphInputs
+from fredholm.tasks.graphs.network import build_network, small_network
+from fredholm.tasks.points import NUM_SAMPLES
+from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
 from fredholm.tasks.series.thinning import Dropped
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.checkpoint import Checkpoints
 from tests.contracts.settings import Subject
+from tests.tasks.graphs.build import rings, two_groups
 from tests.training.toy_task import ToyTask
 
 SWITCH = (False, True)
 CPU = torch.device("cpu")
 CONFIGS_OF_TASKS: tuple[type, ...] = (
     Augmentation.Config,
+    CloudAugmentation.Config,
     FieldLearning.Config,
+    GraphInputs,
+    GraphLearning.Config,
     ImageClassification.Config,
     LanguageModelling.Config,
+    LinkLearning.Config,
     MaskedLanguageModelling.Config,
+    NodeLearning.Config,
+    PointLearning.Config,
     Run.Config,
     SentenceLearning.Config,
     SeriesClassification.Config,
@@ -63,6 +79,9 @@ def task_subjects(folder: Path) -> list[Subject]:
         _tokens(folder / "tokens"),
         _series(folder / "series"),
         _fields(folder / "fields"),
+        *_graphs(folder / "graphs"),
+        _cloud_augmentation(),
+        _points(folder / "points"),
         *_runs(folder / "start"),
     ]
 
@@ -345,6 +364,159 @@ def _fields(folder: Path) -> Subject:
             "some shown": {"shown": 3},
             "refined": {"refine_steps": 2},
             "a split of its own": {"data": str(folder / "own.npz")},
+        },
+    )
+
+
+def _graphs(folder: Path) -> list[Subject]:
+    """Graphs, nodes of one, its links, and what is computed of a graph."""
+    own, nodes = str(rings(folder / "own", split=True, one_way=True)), str(two_groups(folder / "nodes", one_way=True))
+    kernel = OnEdgesConfig(kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0), long_range=None)
+    sizes: dict[str, Any] = {"embed_dim": 4, "depth": 1, "num_heads": 1, "kernel": kernel, "dropout": 0.0}
+    whole, at_nodes = ITNet.Config(**sizes, pool="mean"), ITNet.Config(**sizes, pool="none")
+    inputs = GraphInputs(num_walks=2, num_positions=2)
+    more: dict[str, tuple[object, ...]] = {
+        "inputs": (dataclasses.replace(inputs, num_walks=3),),
+        "test_fraction": (0.4,),
+        "valid_fraction": (0.3,),
+        "evaluated": ("test",),
+        "split_seed": (1,),
+        "directed": SWITCH,
+    }
+
+    def pairs(built: LinkLearning) -> Iterator[object]:
+        """The graph that the network sees too."""
+        yield from _task(built)
+        yield built.loss(built.model(), built.test_batch(torch.arange(2))).detach()
+
+    return [
+        Subject(
+            GraphLearning.Config,
+            {"data": str(rings(folder / "rings", one_way=True)), "inputs": inputs, "model": whole},
+            more
+            | {"data": (str(rings(folder / "more", count=30)),), "model": (dataclasses.replace(whole, depth=2),)}
+            | {"num_folds": (4,), "fold": (1,)},
+            _task,
+            make=lambda **settings: GraphLearning.Config(**settings).build(),
+            modes={"folds": {"num_folds": 4}, "a split of its own": {"data": own}},
+        ),
+        Subject(
+            NodeLearning.Config,
+            {"data": nodes, "inputs": inputs, "model": at_nodes},
+            more
+            | {
+                "data": (str(two_groups(folder / "fewer", size=12)),),
+                "model": (dataclasses.replace(at_nodes, depth=2),),
+            }
+            | {"train_per_class": (3,)},
+            _task,
+            make=lambda **settings: NodeLearning.Config(**settings).build(),
+            modes={"a split of its own": {"data": str(two_groups(folder / "split nodes", split=True, one_way=True))}},
+        ),
+        Subject(
+            LinkLearning.Config,
+            {"data": nodes, "inputs": inputs, "model": at_nodes, "code_dim": 3},
+            more
+            | {"data": (str(two_groups(folder / "fewer links", size=12)),), "code_dim": (4,), "num_negatives": (2,)}
+            | {"model": (dataclasses.replace(at_nodes, depth=2),)},
+            pairs,
+            make=lambda **settings: LinkLearning.Config(**settings).build(),
+        ),
+        _graph_inputs((folder / "own", folder / "nodes")),
+    ]
+
+
+def _graph_inputs(folders: tuple[Path, ...]) -> Subject:
+    def computed(built: GraphInputs) -> Iterator[object]:
+        for folder in folders:
+            graphs = open_graphs(folder, is_directed=True)
+            preparation = built.learn(graphs)
+            found = built.prepare(graphs, preparation)
+            yield from (preparation, found.features, found.pos, built.turns_signs)
+            network = build_network(small_network("mean", dropout=0.0, long_range=None), preparation, 2, built)
+            yield str(network.get_submodule("encoder"))
+
+    return Subject(
+        GraphInputs,
+        {"num_walks": 2, "num_positions": 2},
+        {"scale": ("standard", "rows", "none"), "num_walks": (0, 3), "degrees": SWITCH, "num_positions": (3,)}
+        | {"positions": ("none",), "flip_signs": SWITCH, "adds_positions": SWITCH, "feature_dropout": (0.5,)},
+        computed,
+        modes={"no positions": {"positions": "none", "num_positions": 8}},
+    )
+
+
+def _cloud_augmentation() -> Subject:
+    def augmented(built: CloudAugmentation) -> Iterator[object]:
+        drawn = torch.Generator().manual_seed(2)
+        pos, features = torch.randn(3, 5, 3, generator=drawn), torch.randn(3, 5, 3, generator=drawn)
+        yield from built(Clouds(pos, features, torch.ones(3, 5) > 0), torch.Generator().manual_seed(5))
+
+    return Subject(
+        CloudAugmentation.Config,
+        {},
+        {
+            "scale": ((0.5, 2.0),),
+            "rotation": ("axis", "all"),
+            "axis": ("x",),
+            "jitter": (0.04,),
+            "jitter_limit": (0.01,),
+        }
+        | {"drop": (0.9,)},
+        augmented,
+        make=lambda **settings: CloudAugmentation(CloudAugmentation.Config(**settings), (0, 1, 2)),
+        modes={"about an axis": {"rotation": "axis"}, "jittered": {"jitter": 0.02}},
+    )
+
+
+def _points(folder: Path) -> Subject:
+    meshes, own, told, whole = (folder / name for name in ("meshes", "own.npz", "told.npz", "whole.npz"))
+    drawn = np.random.default_rng(0)
+    for name in ("flat", "long"):
+        (meshes / name).mkdir(parents=True)
+        for i in range(8):
+            vertices = drawn.normal(size=(4, 3)) * ([4, 1, 1] if name == "long" else [1, 1, 0.1])
+            rows = ["OFF", "4 2 0", *(" ".join(map(str, vertex)) for vertex in vertices), "3 0 1 2", "3 1 2 3", ""]
+            (meshes / name / f"{i}.off").write_text("\n".join(rows))
+    x, y = drawn.normal(size=(18, 9, 4)), np.arange(18) % 2
+    of_two = {"x_train": x[:12], "y_train": y[:12], "x_test": x[12:], "y_test": y[12:]}
+    np.savez(own, **of_two)
+    np.savez(whole, **of_two, x_valid=x[:4], y_valid=y[:4])
+    np.savez(told, x=x, y=y, labels=drawn.integers(0, 3, (18, 9)))
+    np.savez(folder / "asked.npz", x=x[:2])
+    kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
+    model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=kernel)
+
+    def task(built: PointLearning) -> Iterator[object]:
+        """Its scores and answers too, which vote."""
+        yield from _task(built)
+        torch.manual_seed(0)
+        model, metrics = built.model(), built.metrics()
+        built.score(model, built.test_batch(torch.arange(2)), metrics)
+        yield from (metric.compute() for metric in metrics.values())
+        if built.facts.target == "points":
+            with tempfile.TemporaryDirectory() as saved:
+                save = None if built.config.save is None else saved
+                answering = dataclasses.replace(built.config, save=save).build(built.facts)
+                yield [list(row) for row in answering.predict(model, [folder / "asked.npz"], CPU)]
+
+    return Subject(
+        PointLearning.Config,
+        {"data": str(meshes), "num_samples": 12, "num_points": 8, "num_neighbours": 3, "model": model},
+        {"data": (str(own),), "channels": (("heat",),), "target": ("points",), "num_samples": (14,)}
+        | {"normals": SWITCH, "num_points": (7, None), "sampling": ("farthest",), "normalise": SWITCH}
+        | {"position_frequencies": (3,), "position_sigma": (2.0,), "num_neighbours": (0, 2), "label_smoothing": (0.1,)}
+        | {"augmentation": (CloudAugmentation.Config(rotation="all"),), "votes": (2,), "save": ("there",)}
+        | {"test_fraction": (0.5,), "split_seed": (1,), "model": (dataclasses.replace(model, depth=2),)}
+        | {"valid_fraction": (0.3,), "evaluated": ("test",)},
+        task,
+        make=lambda **settings: PointLearning.Config(**settings).build(),
+        modes={
+            "no positions": {"position_frequencies": 0},
+            "all points": {"num_points": None},
+            "a split of its own": {"data": str(own), "num_samples": NUM_SAMPLES},
+            "a validation split of its own": {"data": str(whole), "num_samples": NUM_SAMPLES},
+            "points are told": {"data": str(told), "num_samples": NUM_SAMPLES},
         },
     )
 

@@ -72,7 +72,12 @@ def test_every_variant_is_built_and_has_cells(name: str) -> None:
 def test_every_route_is_exercised() -> None:
     missing = {route.name for route in ALL_ROUTES} - NOT_ON_EVERY_MACHINE
     for name in ROWS:
-        cells = (Cell(name, variant, domain) for variant in ROWS[name].variants for domain in KINDS)
+        cells = (
+            Cell(name, variant, domain, pairs=pairs)
+            for variant in ROWS[name].variants
+            for domain in KINDS
+            for pairs in ("all pairs", "pairs listed per entry")
+        )
         for cell in filter(fits, cells):
             missing -= {name_of.removesuffix(" (eager)") for name_of, _ in accepted(case_of(cell))}
             if not missing:

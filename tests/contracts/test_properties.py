@@ -160,7 +160,7 @@ def may_be_padded(case: Case) -> bool:
     if isinstance(kernel, kernels.Convolution) and kernel.padding_mode != "zeros":
         return False
     by_index = isinstance(case.at, Place) and not KINDS[case.place.kind].has_times
-    return not (by_index and kernel.is_causal) or isinstance(kernel, kernels.BasisFilter)
+    return not (by_index and kernel.is_causal) or kernel.reads_past_by_position
 
 
 def padded(case: Case) -> Case:

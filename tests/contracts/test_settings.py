@@ -13,7 +13,8 @@ from torch import Tensor
 
 import fredholm
 from fredholm import blocks, encoders, fields, kernels, layers, models, operators, quadrature
-from fredholm.domains import Domain, Grid, Points, Sequence
+from fredholm.domains import Domain, Graph, Grid, Points, Sequence
+from fredholm.encoders import PointBatch
 from fredholm.encoders.series import SeriesBatch
 from fredholm.evaluation import Dense
 from fredholm.kernels import KernelInputs, PointInputs
@@ -38,6 +39,12 @@ def where(pos_dim: int | None) -> list[Domain]:
     if pos_dim in (None, 1):
         return [Sequence(6, spacing=0.2), Sequence(times=TIMES)]
     return [Grid(2, 3) if pos_dim == 2 else Grid(2, 3, 1)]
+
+
+def graph_kernel(built: kernels.OnEdges | kernels.Diffusion) -> Iterator[object]:
+    """κ on a small graph."""
+    edges = torch.tensor([[0, 1, 2, 3, 1, 4], [1, 0, 1, 2, 4, 1]])
+    yield built.matrix(noise(2, 5, built.in_dim), Graph(edges, 5, pos=noise(5, 1)))
 
 
 def kernel(built: kernels.Kernel) -> Iterator[object]:
@@ -70,6 +77,13 @@ def kernel_of(config: models.KernelConfig) -> Iterator[object]:
             yield from kernel(built)
         except ValueError as error:
             yield str(error)
+
+
+def on_edges_of(config: models.OnEdgesConfig) -> Iterator[object]:
+    torch.manual_seed(3)
+    built = config.build(4, 2, 1, is_causal=False)
+    assert isinstance(built, kernels.OnEdges)
+    yield from graph_kernel(built)
 
 
 def tokens(built: models.ITNetLanguageModel | models.ITNetMaskedModel) -> Iterator[object]:
@@ -165,10 +179,26 @@ def image_encoder(built: encoders.Image) -> Iterator[object]:
             yield str(error)
 
 
+def graph_encoder(built: encoders.Graph) -> Iterator[object]:
+    edges, features = torch.tensor([[[0, 1, 1], [1, 0, 2]]] * 2), None
+    if built.edge_dim:
+        features = noise(2, 3, built.edge_dim)
+    signal, domain = built(
+        encoders.GraphBatch(noise(2, 4, built.features), edges, noise(2, 4, built.pos_dim), None, None, features)
+    )
+    yield from (signal, domain.pos, built.edge_dim)
+
+
 def series_encoder(built: encoders.Series) -> Iterator[object]:
     for given in (SeriesBatch(noise(2, 5, built.channels), times=TIMES[:5].expand(2, 5)), noise(2, 5, built.channels)):
         u, domain = built(given)
         yield from (u, domain.weights, domain.pos)
+
+
+def point_encoder(built: encoders.PointCloud) -> Iterator[object]:
+    features = noise(2, 7, built.config.num_features) if built.config.num_features else None
+    u, domain = built(PointBatch(noise(2, 7, 3), features, weights=noise(2, 7).square()))
+    yield from (u, domain.weights, domain.pos)
 
 
 def text_encoder(built: encoders.Text) -> Iterator[object]:
@@ -251,6 +281,17 @@ def infvit(**settings: Any) -> models.InfViT:
     return models.InfViT(encoders.Image(encoder, settings["embed_dim"]), 3, models.InfViT.Config(**settings))
 
 
+def points_network(config: type[Any]) -> Any:
+    def make(**settings: Any) -> models.SignalModel:
+        return config(**settings).build(encoders.PointCloud(encoders.PointCloud.Config(), settings["embed_dim"]), 3)
+
+    return make
+
+
+def on_points(built: Any) -> Iterator[object]:
+    yield built(noise(2, 7, 3))
+
+
 def ckcnn(**settings: Any) -> models.CKCNN:
     return models.CKCNN(encoders.Series(2, spacing=0.01), 3, models.CKCNN.Config(**settings), extent=0.05)
 
@@ -272,6 +313,7 @@ ATTENTIONS: dict[str, tuple[Any, ...]] = {
     "bias": SWITCH,
     "is_causal": SWITCH,
 }
+ADDITIVE = {"embed_dim": (4,), "num_heads": (4,), "negative_slope": (0.5,)}
 DISCOUNTED: dict[str, tuple[Any, ...]] = {"gamma": (0.3, (0.2, 0.4)), "learn_gamma": SWITCH}
 NOWHERE: dict[str, Any] = {
     "inputs": off(KernelInputs, "query_position", "key_position", "relative_position"),
@@ -309,7 +351,7 @@ KERNELS = [
         PERCEPTRON,
         PERCEPTRONS
         | {"depth": (3,), "inputs": tuple(off(KernelInputs, field.name) for field in dataclasses.fields(KernelInputs))}
-        | {"causal_measure": ("past", "total")},
+        | {"causal_measure": ("past", "total"), "edge_dim": (2,)},
         perceptron,
         modes={
             "causal": {"is_causal": True},
@@ -456,6 +498,24 @@ KERNELS = [
         STEPS | {"in_dim": (3,), "state_dim": (6,), "rank": (2,), "input_rule": ("zoh",)},
         kernel,
     ),
+    Subject(kernels.AdditiveAttention, ATTENTION, ADDITIVE, kernel),
+    Subject(kernels.Constant, {"in_dim": 2, "out_dim": 3}, {"in_dim": (3,), "out_dim": (2,)}, kernel),
+    Subject(
+        kernels.Diffusion,
+        {"dim": 2},
+        {"dim": (3,), "gamma": (0.5,), "num_steps": (2,)},
+        graph_kernel,
+    ),
+    Subject(
+        kernels.OnEdges,
+        {"kernel": Made(lambda: kernels.Constant(3, 2))},
+        {
+            "kernel": (Made(lambda: kernels.Constant(3, 4)),),
+            "long_range": (None, 0.5),
+            "edge_mass": ("sum", "symmetric", "measure"),
+        },
+        graph_kernel,
+    ),
     Subject(kernels.Pointwise, {"in_dim": 2, "out_dim": 3}, {"in_dim": (3,), "out_dim": (2,)}, kernel),
     Subject(
         kernels.Scaled,
@@ -562,6 +622,7 @@ QUADRATURES = [
 ]
 
 IMAGES: dict[str, Any] = {"image_size": (4, 6), "patch_size": 2, "channels": 1, "num_frequencies": 2, "sigma": 1.0}
+CLOUDS: dict[str, Any] = {"num_features": 2, "num_frequencies": 3, "num_neighbours": 3}
 ENCODERS = [
     Subject(
         encoders.Image.Config,
@@ -577,6 +638,28 @@ ENCODERS = [
         {"config": encoders.Image.Config(**IMAGES), "embed_dim": 4},
         {"config": (dataclasses.replace(encoders.Image.Config(**IMAGES), sigma=2.0),), "embed_dim": (3,)},
         image_encoder,
+    ),
+    Subject(
+        encoders.PointCloud.Config,
+        CLOUDS,
+        {"num_features": (0, 3), "normalise": SWITCH, "num_frequencies": (4,), "sigma": (2.0,)}
+        | {"num_neighbours": (0, 4), "num_points": (5,)},
+        point_encoder,
+        make=lambda **settings: encoders.PointCloud(encoders.PointCloud.Config(**settings), 4),
+        modes={"no frequencies": {"num_frequencies": 0}, "nothing local": {"num_neighbours": 0}},
+    ),
+    Subject(
+        encoders.PointCloud,
+        {"config": encoders.PointCloud.Config(**CLOUDS), "embed_dim": 4},
+        {"config": (dataclasses.replace(encoders.PointCloud.Config(**CLOUDS), sigma=2.0),), "embed_dim": (3,)},
+        point_encoder,
+    ),
+    Subject(
+        encoders.Graph,
+        {"features": 3, "embed_dim": 4, "pos_dim": 2},
+        {"features": (2,), "embed_dim": (3,), "pos_dim": (3,), "edge_dim": (2,), "adds_positions": SWITCH}
+        | {"feature_dropout": (0.5,)},
+        graph_encoder,
     ),
     Subject(encoders.Series, {"channels": 2}, {"channels": (3,), "embed_dim": (2,), "spacing": (0.5,)}, series_encoder),
     Subject(
@@ -766,6 +849,13 @@ KERNEL_CONFIGS = [
     ),
     Subject(models.RecurrenceConfig, {}, {"kind": ("lstm", "gru"), "state_dim": (3,)}, kernel_of),
     Subject(
+        models.OnEdgesConfig,
+        {"kernel": models.ConstantConfig()},
+        {"kernel": (models.AttentionConfig(),), "long_range": (None, 0.5), "edge_mass": ("sum", "measure")},
+        on_edges_of,
+    ),
+    Subject(models.AdditiveAttentionConfig, {}, {"negative_slope": (0.5,)}, kernel_of),
+    Subject(
         models.SumConfig,
         {"first": SMALL_MLP},
         {"first": (models.AttentionConfig(),), "second": (models.LinearAttentionConfig(),)},
@@ -783,7 +873,13 @@ MODELS = [
     Subject(
         models.ITNet.Config,
         {"embed_dim": 4, "depth": 2, "num_heads": 2, "kernel": SMALL_MLP, "dropout": 0.0, "drop_path": 0.0},
-        VISION | {"kernel": (models.LowRankConfig(rank=2), models.AttentionConfig()), "num_samples": (2,)},
+        VISION
+        | {
+            "kernel": (models.LowRankConfig(rank=2), models.AttentionConfig()),
+            "num_samples": (2,),
+            "pool": ("cls", "mean", "max", "none"),
+            "diffusion": (0.5,),
+        },
         on_image,
         make=itnet,
     ),
@@ -803,6 +899,23 @@ MODELS = [
         tokens,
         make=lambda **settings: models.ITNetMaskedModel.Config(**settings).build(7, 8, pad=0, separator=1).eval(),
         modes={"no positions": {"position_frequencies": 0, "position_sigma": 10.0}},
+    ),
+    *(
+        Subject(
+            config,
+            {"embed_dim": 4, "widths": (3, 5), "head_width": 4} | more,
+            {
+                "embed_dim": (3,),
+                "widths": ((4, 5), (3,)),
+                "head_width": (5,),
+                "dropout": (0.0,),
+                "pool": ("none", "cls"),
+            }
+            | dict.fromkeys(more, (2,)),
+            on_points,
+            make=points_network(config),
+        )
+        for config, more in ((models.PointPooling.Config, {}), (models.EdgeConvolution.Config, {"num_neighbours": 3}))
     ),
     Subject(
         models.InfViT.Config,
@@ -893,6 +1006,7 @@ NO_SETTINGS = {
     "quadrature.Full": "takes nothing",
     "fields.Identity": "takes nothing",
     "fields.Isotropic": "takes nothing",
+    "models.ConstantConfig": "takes nothing",
     "quadrature.NodesPerQuery": "nodes, which a quadrature makes",
     "quadrature.SharedNodes": "nodes, which a quadrature makes",
     "operators.LowRankFit": "a report",
@@ -902,12 +1016,14 @@ NO_SETTINGS = {
     "models.Aether": "takes the size of a text and its Config",
     "models.CKCNN": "hands all to ContinuousStack, which is here",
     "models.CKCNNText": "takes the size of a text and its Config",
+    "models.EdgeConvolution": "takes an encoder and its Config",
     "models.FieldOperator": "takes a field, a frame and its Config",
     "models.GPT2": "takes the size of a text and its Config",
     "models.ITNet": "takes an encoder and its Config",
     "models.ITNetLanguageModel": "takes the size of a text and its Config",
     "models.ITNetMaskedModel": "takes the size of a text and its Config",
     "models.InfViT": "takes an encoder and its Config",
+    "models.PointPooling": "takes an encoder and its Config",
 }
 """Public classes that are not walked over, and why."""
 
@@ -959,7 +1075,7 @@ def test_every_public_class_is_walked_over() -> None:
 
 
 def test_every_config_is_walked_over() -> None:
-    walked = {subject.of for subject in SUBJECTS.values()} | set(CONFIGS_OF_TASKS)
+    walked = {subject.of for subject in SUBJECTS.values()} | set(CONFIGS_OF_TASKS) | {models.ConstantConfig}
     assert [config.__qualname__ for config in configs() if config not in walked] == []
 
 

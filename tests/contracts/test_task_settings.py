@@ -7,8 +7,10 @@ from tests.contracts.task_settings import CONFIGS_OF_TASKS, task_subjects
 
 pytest.importorskip("kornia")
 pytest.importorskip("tokenizers")
+pytest.importorskip("trimesh")
 
 ALIKE: dict[tuple[str, str], dict[str, str]] = {
+    ("PointLearning.Config", "points are told"): {"target='points'": "what the data have labels of is told anyway"},
     ("TrainingConfig", "base"): {"num_workers=1": "the same batches, made in another process"},
 }
 """Other values that change nothing, by class and mode, and why."""

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, linearize, vmap
 
 from fredholm import IntegralOperator, kernels
-from fredholm.domains import Domain, Grid, Points, Sequence
+from fredholm.domains import Domain, Graph, Grid, Points, Sequence
 from fredholm.evaluation import AUTO, ROUTES, BasisTiled, CentralPooling, Evaluation, Woodbury
 
 pytestmark = [
@@ -29,11 +29,18 @@ Leaves = dict[str, Tensor]
 
 POINTS = Points(torch.rand(5, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
 SEQUENCE = Sequence(5)
+GRAPH = Graph(torch.tensor([[0, 1, 1, 2, 3, 4, 4], [1, 0, 2, 1, 4, 3, 0]]), 5, pos=POINTS.pos)
 SMALL: dict[str, Any] = {"width": 4, "num_frequencies": 2, "sigma": 1.0}
 HOPS: dict[str, Any] = {"activation": "gelu", "learn_gamma": True}
 
 KERNELS: dict[str, tuple[Callable[[], kernels.Kernel], Domain]] = {
+    "AdditiveAttention": (lambda: kernels.AdditiveAttention(4, 2), POINTS),
     "Attention": (lambda: kernels.Attention(4, 2), POINTS),
+    "Constant": (lambda: kernels.Constant(4, 3), POINTS),
+    "Diffusion": (lambda: kernels.Diffusion(4, num_steps=3), GRAPH),
+    "OnEdges": (lambda: kernels.OnEdges(kernels.MLP(4, 2, **SMALL), long_range=None), GRAPH),
+    "OnEdges, attention": (lambda: kernels.OnEdges(kernels.Attention(4, 2), long_range=None), GRAPH),
+    "OnEdges, low rank": (lambda: kernels.OnEdges(kernels.LowRankMLP(4, 2, rank=2, **SMALL)), GRAPH),
     "Attention, causal": (lambda: kernels.Attention(4, 2, is_causal=True), SEQUENCE),
     "UnnormalisedAttention": (lambda: kernels.UnnormalisedAttention(4, 2), POINTS),
     "UnnormalisedAttention, causal": (lambda: kernels.UnnormalisedAttention(4, 2, is_causal=True), SEQUENCE),

@@ -65,7 +65,7 @@ def test_refuses_pair_weights_that_do_not_fit():
             domain.weigh_pairs(torch.full((4, 4), value))
     with refused(ValueError, "meta", "cpu"):
         domain.weigh_pairs(torch.zeros(4, 4, device="meta"))
-    with refused(ValueError, "weigh the pairs of the union itself"):
+    with refused(ValueError, "weigh or list the pairs of the union itself"):
         Union(domain.weigh_pairs(torch.zeros(4, 4)), Points(torch.rand(2, 2)))
 
 

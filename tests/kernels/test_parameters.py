@@ -21,7 +21,7 @@ SIZES: dict[str, Any] = {
 
 def public_kernels() -> list[type[Kernel]]:
     found = (getattr(kernels, name) for name in kernels.__all__)
-    composed = (kernels.Sum, kernels.Scaled)
+    composed = (kernels.Sum, kernels.Scaled, kernels.OnEdges)
     return [
         kind
         for kind in found

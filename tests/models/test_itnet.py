@@ -40,7 +40,7 @@ class CloudEncoder(encoders.Encoder):
         return self.projection(inputs), Points(inputs)
 
 
-@pytest.mark.parametrize("pool", ["cls", "mean"])
+@pytest.mark.parametrize("pool", ["cls", "mean", "none"])
 @pytest.mark.parametrize(("image_size", "patches"), [((4, 6), 6), ((8, 2), 4), ((2, 2), 1)])
 def test_is_its_formula(pool: str, image_size: tuple[int, int], patches: int) -> None:
     net, x = model(image_size, pool=pool).eval(), images(3, image_size)
@@ -55,8 +55,8 @@ def test_is_its_formula(pool: str, image_size: tuple[int, int], patches: int) ->
         u = block(u, domain)
     u = net.norm(u)
     out = net(x)
-    assert out.shape == (3, 3)
-    torch.testing.assert_close(out, net.head(u[:, 0] if pool == "cls" else u.mean(1)))
+    assert out.shape == ((3, patches, 3) if pool == "none" else (3, 3))
+    torch.testing.assert_close(out, net.head({"cls": u[:, 0], "mean": u.mean(1), "none": u}[pool]))
 
 
 def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
@@ -335,7 +335,7 @@ def test_the_configurations_are_the_papers() -> None:
     ("settings", "told"),
     [
         ({"depth": 0}, ["depth must be at least 1", "got 0"]),
-        ({"pool": "max"}, ["pool is 'cls' or 'mean'", "got 'max'"]),
+        ({"pool": "last"}, ["pool is 'cls', 'mean', 'max' or 'none'", "got 'last'"]),
         ({"num_heads": 3}, ["num_heads must divide embed_dim", "3 heads for 8 channels"]),
         ({"expansion": 0}, ["expansion must be at least 1", "got 0"]),
         ({"dropout": 1.0}, ["dropout must be in [0, 1)", "got 1.0"]),

@@ -23,6 +23,7 @@ from fredholm.models import (
     LinearAttentionConfig,
     LowRankConfig,
     MLPConfig,
+    OnEdgesConfig,
     RecurrenceConfig,
     SeparableConfig,
     SumConfig,
@@ -40,8 +41,8 @@ BY_KIND: dict[str, KernelConfig] = {
     **{f"infinite {kind}": InfiniteConfig(kind=kind) for kind in ("exact", "factorised", "linear")},
     **{f"recurrence {kind}": RecurrenceConfig(kind=kind) for kind in ("selective", "lstm", "gru")},
 }
-BY_KIND |= {kind.__name__: kind() for kind in KERNELS if kind not in {type(config) for config in BY_KIND.values()}}
-LOOKS_AHEAD = ("infinite linear", "ConvolutionConfig")
+BY_KIND |= {kind.__name__: kind() for kind in KERNELS if kind not in {OnEdgesConfig, *map(type, BY_KIND.values())}}
+LOOKS_AHEAD = ("infinite linear", "ConvolutionConfig", "AdditiveAttentionConfig", "ConstantConfig")
 CAUSAL = [name for name in BY_KIND if name not in LOOKS_AHEAD]
 
 
@@ -180,7 +181,7 @@ def test_kernels_that_carry_no_state_are_refused() -> None:
     class Other(KernelConfig):
         kernel: type[Kernel]
 
-        def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+        def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
             return MLP(8, is_causal=True, causal_measure="total") if self.kernel is MLP else Pointwise(8, 8)
 
     for kind, told in ((Pointwise, "it carries no state"), (MLP, "whole measure")):

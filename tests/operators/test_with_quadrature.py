@@ -83,7 +83,7 @@ def test_explain_names_the_nodes_and_the_route_and_draws_nothing() -> None:
         assert first.startswith(f"{quadrature.name}: ")
         assert "5" in first
         assert "12 points" in first
-        assert second.startswith("Tiled: ")
+        assert second.startswith(("Tiled: ", "ListedPerceptron: "))
     assert "all 12 points" in operator().with_quadrature(Full()).explain(u, GRID)
 
 

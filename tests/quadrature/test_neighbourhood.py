@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -5,10 +6,9 @@ import torch
 from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
-from fredholm.domains import Domain, Grid, Points, Sequence, preceding_counts
+from fredholm.domains import Domain, Grid, Points, Sequence, neighbours, preceding_counts
 from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import Kernel
-from fredholm.quadrature import neighbourhood as module
 from fredholm.quadrature.neighbourhood import Neighbourhood
 from fredholm.quadrature.nodes_per_query import NodesPerQuery
 from tests.contracts.routes import randomise
@@ -82,20 +82,21 @@ def test_it_is_the_exact_operator_cut_off_at_the_edge(kind: str, where: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_small_blocks_of_queries_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SEARCHED_PAIRS", 5 * N)
-    monkeypatch.setattr("fredholm.quadrature.nodes_per_query.GATHERED_ELEMENTS", 150)
-    monkeypatch.setattr(module, "TRIED_POINTS", 2)
-    for where in ("points", "points of each entry", "masked", "weighted", "other queries"):
+@pytest.mark.parametrize("cells", [False, True], ids=["all pairs", "cells"])
+def test_small_blocks_of_queries_change_nothing(kind: str, cells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 0 if cells else math.inf)
+    monkeypatch.setattr(neighbours, "SEARCHED_PAIRS", 5 * N)
+    monkeypatch.setattr(neighbours, "CELL_PAIRS", 5 * N)
+    monkeypatch.setattr("fredholm.evaluation.listed.CHUNK_ELEMENTS", 150)
+    for where in places():
         compare(Neighbourhood(**KINDS[kind]), mlp(), places()[where])
     for domain in (Grid(N), Grid(N, mask=MASK)):
         compare(Neighbourhood(**KINDS[kind]), causal(kind), (domain, None))
 
 
 @pytest.mark.parametrize("settings", [{"num_neighbours": 7}, {"radius": 0.09}, {"num_neighbours": 3, "radius": 0.05}])
-def test_strips_find_what_all_pairs_find(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SEARCHED_PAIRS", 300 * 17)
-    monkeypatch.setattr(module, "TRIED_POINTS", 9)
+def test_cells_find_what_all_pairs_find(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 0)
     kernel, domain, asked = mlp(), scattered(300), scattered(83, seed=8)
     nodes = Neighbourhood(**settings).nodes(Integral(kernel, signal(300), domain, signal(83), asked))
     assert isinstance(nodes, NodesPerQuery)

@@ -183,6 +183,11 @@ def test_data_that_changed_since_training_are_refused(tmp_path: Path, task: Imag
         other.num_test  # noqa: B018 - opens the data
 
 
+def test_a_model_that_answers_at_every_point_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^model\.pool is 'none'; leave it out, since an image has one"):
+        ImageClassification.Config(data="digits", model=ITNet.Config(pool="none"))
+
+
 def test_facts_of_another_task_and_a_single_class_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^the facts are of Task\.Facts, not of image classification$"):
         CONFIG.build(Task.Facts())

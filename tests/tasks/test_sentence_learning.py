@@ -261,6 +261,7 @@ def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
         ({"objective": "accuracy", "target": "number"}, "with target='number' expected one of"),
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_sigma=2.0 has no effect"),
         ({"data": ""}, "no sentences are given"),
+        ({"model": ITNet.Config(pool="none")}, "since a sentence has one answer"),
         ({"context": 4}, "context is 4; expected at least 5"),
         ({"label_column": "text"}, "column 'text' would be read as two things"),
         ({"target": "number"}, "column 'label': 'neg' is no finite number"),

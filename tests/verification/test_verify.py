@@ -16,10 +16,11 @@ LAYERS = {
     *(f"Conv{transpose}{axes}d" for transpose in ("", "Transpose") for axes in (1, 2, 3)),
     "MultiheadAttention", "scaled_dot_product_attention", "linear attention", "Linear", "RNN", "LSTM", "GRU",
     "linear RNN", "linear system", "S4D", "Mamba", "TransformerEncoder", "Sequential", "witness",
+    "GCNConv", "SAGEConv", "GINConv", "GATConv", "NNConv",
 }  # fmt: skip
 ROUTES = {
     "quadrature", "NativeConvolution", "FFT", "FusedAttention", "FeatureMapSum", "NativeRecurrence", "Scan", "StepLoop",
-    "LongConvolution", "AtThePoint",
+    "LongConvolution", "AtThePoint", "EdgeSum",
 }  # fmt: skip
 
 
@@ -76,6 +77,7 @@ def test_json_has_one_object_a_check(capsys, rows):
         (kernels.Attention, "value_matrices", "MultiheadAttention"),
         (kernels.LinearAttention, "value_matrices", "linear attention"),
         (SemiSeparable, "matrix", "LSTM"),
+        (kernels.OnEdges, "matrix", "GCNConv"),
     ],
 )
 def test_a_kernel_that_is_wrong_by_a_millionth_is_found(monkeypatch, capsys, broken, method, layer):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
+from fredholm.domains.pair_list import PairList
 
 SPACING = 1 / 256
 """Distance between neighbours of `Sequence(n)`, whatever n is."""
@@ -76,6 +77,10 @@ class Domain(abc.ABC):
     """`past_mass` at points that stand for another integral's queries, `(B', N)`; None: it follows from the measure."""
     pair_bias: Tensor | None = None
     """What `weigh_pairs` was given, `(B', H', Nq, N)`: bool, or the logarithm of a density."""
+    pair_list: PairList | None = None
+    """What `list_pairs` was given: the pairs of which a query meets no others."""
+    features: Tensor | None = None
+    """What a kernel is told of each point beside its place, `(B, N, c)`, as an edge tells of the node it comes from."""
 
     @abc.abstractmethod
     def __init__(self) -> None: ...
@@ -120,6 +125,8 @@ class Domain(abc.ABC):
                 return per_point.shape[0]
         if self.pair_bias is not None and self.pair_bias.shape[0] > 1:
             return self.pair_bias.shape[0]
+        if self.pair_list is not None and self.pair_list.batch > 1:
+            return self.pair_list.batch
         return None
 
     @property
@@ -161,12 +168,41 @@ class Domain(abc.ABC):
             )
         if bias.dtype != torch.bool and not bias.dtype.is_floating_point:
             raise TypeError(f"{name}: bias must be bool (True = keep) or float (a log-density); got {bias.dtype}")
+        if self.pair_list is not None:
+            raise ValueError(f"{name}: the domain lists its pairs already (list_pairs); put the weights into the list")
         if bias.device != self.device and not self.is_generated:
             raise ValueError(f"{name}: bias is on {bias.device} but the domain is on {self.device}")
         if bias.dtype != torch.bool and values_can_be_read(bias) and not bool((bias < torch.inf).all()):
             raise ValueError(f"{name}: bias holds NaN or +inf; a log-density is below +inf, and -inf hides a pair")
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
         other.pair_bias = bias[(None,) * (3 - bias.ndim)][:, None] if bias.ndim < 4 else bias
+        return other
+
+    def list_pairs(self, pairs: PairList) -> Self:
+        """The domain with a measure that is told pair by pair: at query i point j weighs ω_j m_ij, and 0 unless listed.
+
+        Raises:
+            ValueError: on a list for another number of points or another batch, and beside `weigh_pairs`.
+        """
+        name = f"{type(self).__name__}.list_pairs"
+        if pairs.num_points != self.num_points:
+            raise ValueError(f"{name}: the list is for {pairs.num_points} points; the domain has {self.num_points}")
+        if self.pair_bias is not None:
+            raise ValueError(f"{name}: the domain weighs pairs already (weigh_pairs); put those weights into the list")
+        if pairs.batch > 1 and self.batch_size not in (None, pairs.batch):
+            raise ValueError(f"{name}: the list is for {pairs.batch} entries; the domain has {self.batch_size}")
+        other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
+        other.pair_list = pairs
+        return other
+
+    def with_dense_pairs(self) -> Self:
+        """The same measure with listed pairs as pair weights, `(B', 1, Nq, N)`: for small N."""
+        if self.pair_list is None:
+            return self
+        m = self.pair_list.dense(self.weights.dtype)
+        other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
+        other.pair_list = None
+        other.pair_bias = torch.where(m > 0, torch.where(m > 0, m, 1.0).log(), -torch.inf)
         return other
 
     def as_met_by(self, queries: slice, times: Tensor | None) -> Self:
@@ -193,7 +229,11 @@ class Domain(abc.ABC):
     @property
     def is_even(self) -> bool:
         """Whether all points that exist, and all pairs that are not hidden, weigh the same."""
-        return self.is_uniform and (self.pair_bias is None or self.pair_bias.dtype == torch.bool)
+        return (
+            self.is_uniform
+            and self.pair_list is None
+            and (self.pair_bias is None or self.pair_bias.dtype == torch.bool)
+        )
 
     @property
     def is_plain(self) -> bool:
@@ -203,6 +243,8 @@ class Domain(abc.ABC):
     def has_points_of(self, other: "Domain") -> bool:
         """Whether both domains have the same points in the same order: the same positions, times and masks.
 
+        Points that stand for another integral's queries, and bring what lies in their past, are no other's.
+
         Generated ones are compared by their geometry, others value by value. Where values cannot be read, as by the
         compiler, two tensors count as different.
         """
@@ -210,7 +252,7 @@ class Domain(abc.ABC):
             return True
         if (self.num_points, self.pos_dim, self.is_periodic) != (other.num_points, other.pos_dim, other.is_periodic):
             return False
-        if not _are_equal(self.mask, other.mask):
+        if not _are_equal(self.mask, other.mask) or not _are_equal(self.given_past_mass, other.given_past_mass):
             return False
         gridded = sum(block.num_points for block in self.grid_blocks) == self.num_points
         if self.is_generated and other.is_generated and gridded and self.grid_blocks == other.grid_blocks:
@@ -230,6 +272,8 @@ class Domain(abc.ABC):
         other = self._with(pos=self.pos.to(device), weights=self.weights.to(device), mask=mask)
         other.times = None if self.times is None else self.times.to(device)
         other.pair_bias = None if self.pair_bias is None else self.pair_bias.to(device)
+        other.pair_list = None if self.pair_list is None else self.pair_list.to(device)
+        other.features = None if self.features is None else self.features.to(device)
         return other
 
     def restrict(self, mask: Tensor | None) -> Self:

@@ -32,7 +32,14 @@ class Points(Domain):
 
     @classmethod
     def derived(
-        cls, source: Domain, pos: Tensor, weights: Tensor, times: Tensor | None = None, past_mass: Tensor | None = None
+        cls,
+        source: Domain,
+        pos: Tensor,
+        weights: Tensor,
+        times: Tensor | None = None,
+        past_mass: Tensor | None = None,
+        counts_per_mass: Tensor | None = None,
+        features: Tensor | None = None,
     ) -> Self:
         """Points that stand for those of another domain and wrap round where it does; nothing is checked again.
 
@@ -42,13 +49,15 @@ class Points(Domain):
             weights: share of the other domain's mass, `(B, N)`.
             times: non-decreasing, `(B, N)`; None: without an order in time.
             past_mass: what the points of the other integral weigh that each of these, as a query, may see, `(B', N)`.
+            counts_per_mass: `(B, 1)`; None: that of the other domain.
+            features: what a kernel is told of each point beside its place, `(B, N, c)`.
         """
         points = cls.__new__(cls)
         points.pos, points.weights, points.mask, points.times = pos, weights, None, times
         points.is_periodic, points.uniform_parts = source.is_periodic, None
-        points.given_past_mass = past_mass
-        scale = source.counts_per_mass
-        if scale.ndim == 2 and len(scale) > 1:
+        points.given_past_mass, points.features = past_mass, features
+        scale = source.counts_per_mass if counts_per_mass is None else counts_per_mass
+        if counts_per_mass is None and scale.ndim == 2 and len(scale) > 1:
             scale = scale.repeat_interleave(len(pos) // len(scale), dim=0)
         points.given_counts_per_mass = scale
         return points

@@ -65,8 +65,8 @@ def _check(first: Domain, second: Domain, mass: Ordered[float] | None) -> None:
         raise ValueError(f"Union: the parts have different batch sizes, {first.batch_size} and {second.batch_size}")
     if first.is_periodic or second.is_periodic:
         raise ValueError("Union: a periodic part would need displacements that wrap only within it; not supported")
-    if first.pair_bias is not None or second.pair_bias is not None:
-        raise ValueError("Union: weigh the pairs of the union itself, not of its parts (Domain.weigh_pairs)")
+    if any(part.pair_bias is not None or part.pair_list is not None for part in (first, second)):
+        raise ValueError("Union: weigh or list the pairs of the union itself, not of its parts (Domain.weigh_pairs)")
     if mass is None:
         return
     expected = "Union: mass is one finite number >= 0 for each of the two parts"

@@ -14,11 +14,13 @@ class Encoder(nn.Module, abc.ABC):
         embed_dim: channels of the signal.
         pos_dim: coordinates of the domain's positions.
         has_class_token: whether the first point is a class token of its own, for a model to read its output from.
+        edge_dim: features that the domain tells of a pair of points; 0: none.
     """
 
     embed_dim: int
     pos_dim: int
     has_class_token: bool = False
+    edge_dim: int = 0
 
     @abc.abstractmethod
     def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:

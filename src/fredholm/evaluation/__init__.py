@@ -2,8 +2,9 @@
 
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
+from fredholm.evaluation.attention.listed import ListedScores
 from fredholm.evaluation.attention.score_tiled import ScoreTiled
-from fredholm.evaluation.auto import AUTO, ROUTES, AtThePoint, Auto, TermByTerm
+from fredholm.evaluation.auto import AUTO, ROUTES, AtThePoint, Auto, EachQuery, EdgeSum, Mean, TermByTerm
 from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
@@ -22,13 +23,16 @@ from fredholm.evaluation.evaluation import (
     share,
 )
 from fredholm.evaluation.features.feature_sum import FeatureSum
+from fredholm.evaluation.features.listed import ListedFeatures
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
+from fredholm.evaluation.neumann.diffusion import Walk
 from fredholm.evaluation.neumann.hops import HopSeries, HopTiled
 from fredholm.evaluation.neumann.scan import NeumannScan
 from fredholm.evaluation.neumann.solvers import Factorisation, Iteration, Solver, Substitution, Truncation
 from fredholm.evaluation.neumann.woodbury import Woodbury
+from fredholm.evaluation.perceptron.listed import ListedPerceptron
 from fredholm.evaluation.perceptron.tiled import Tiled, Toeplitz
 from fredholm.evaluation.recurrence.long_convolution import LongConvolution
 from fredholm.evaluation.recurrence.native import NativeRecurrence
@@ -51,6 +55,8 @@ __all__ = [
     "CentralPooling",
     "Choice",
     "Dense",
+    "EachQuery",
+    "EdgeSum",
     "Evaluation",
     "Factorisation",
     "FeatureMapSum",
@@ -63,8 +69,12 @@ __all__ = [
     "HopTiled",
     "Integral",
     "Iteration",
+    "ListedFeatures",
+    "ListedPerceptron",
+    "ListedScores",
     "LongConvolution",
     "LowRankScan",
+    "Mean",
     "NativeConvolution",
     "NativeRecurrence",
     "NeumannScan",
@@ -85,6 +95,7 @@ __all__ = [
     "TritonTiled",
     "TritonYat",
     "Truncation",
+    "Walk",
     "Weighted",
     "Woodbury",
     "as_filtering",

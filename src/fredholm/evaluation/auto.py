@@ -3,11 +3,14 @@
 import dataclasses
 from typing import Any, final
 
+import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from fredholm.domains import Domain, Points
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
+from fredholm.evaluation.attention.listed import ListedScores
 from fredholm.evaluation.attention.score_tiled import ScoreTiled
 from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
@@ -22,15 +25,20 @@ from fredholm.evaluation.evaluation import (
     Route,
     StatefulEvaluation,
     StatefulRoute,
+    ordered_queries,
 )
 from fredholm.evaluation.features.feature_sum import FeatureSum
+from fredholm.evaluation.features.listed import ListedFeatures
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
+from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
+from fredholm.evaluation.neumann.diffusion import Walk
 from fredholm.evaluation.neumann.hops import HopSeries, HopTiled
 from fredholm.evaluation.neumann.scan import NeumannScan
 from fredholm.evaluation.neumann.solvers import Factorisation, Iteration, Substitution
 from fredholm.evaluation.neumann.woodbury import Woodbury
+from fredholm.evaluation.perceptron.listed import ListedPerceptron
 from fredholm.evaluation.perceptron.tiled import Tiled, Toeplitz
 from fredholm.evaluation.recurrence.long_convolution import LongConvolution
 from fredholm.evaluation.recurrence.native import NativeRecurrence
@@ -38,8 +46,8 @@ from fredholm.evaluation.recurrence.scan import Scan
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton import TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.weighted import Weighted
-from fredholm.kernels import Pointwise, Scaled, State, Sum
-from fredholm.kernels.kernel import added, joined_states
+from fredholm.kernels import Constant, Kernel, OnEdges, Pointwise, Scaled, State, Sum
+from fredholm.kernels.kernel import added, joined_states, wide_dtype
 
 
 @final
@@ -74,7 +82,7 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
     """
 
     marker = Sum | Scaled
-    weighs_pairs = True
+    weighs_pairs = lists_pairs = True
     parts: Evaluation | None = None
 
     def refusals(self, integral: Integral[Sum | Scaled]) -> list[str]:
@@ -113,8 +121,161 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
         return AUTO if self.parts is None else self.parts
 
 
+@final
+@dataclasses.dataclass(frozen=True)
+class EdgeSum(Route[OnEdges]):
+    """For `OnEdges`: a sum over the edges, and λ times the integral over all nodes, each by a route of its own.
+
+    Args:
+        parts: how both are integrated; None: `Auto()`.
+    """
+
+    marker = OnEdges
+    queries = Queries.AT_POINTS
+    parts: Evaluation | None = None
+
+    def refusals(self, integral: Integral[OnEdges]) -> list[str]:
+        """Refuses nothing: a domain without edges is a mistake, which is told by an error; see `Route.refusals`."""
+        return []
+
+    def compute(self, integral: Integral[OnEdges]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, parts = integral.kernel, AUTO if self.parts is None else self.parts
+        near = parts.integrate(_along_edges(integral))
+        if kernel.long_range is None:
+            return near
+        far = parts.integrate(integral.of(kernel.kernel))
+        return near + kernel.long_range.to(far.dtype) * far
+
+    def told(self, integral: Integral[OnEdges]) -> list[str]:
+        """The routes of both parts, and how many pairs each sums over."""
+        parts = AUTO if self.parts is None else self.parts
+        near, graph = _along_edges(integral), integral.kernel.on_edges(integral.domain)
+        edges = graph.num_edges * (1 if graph.edges_batch > 1 else len(near.u))
+        lines = [f"edges, {edges:.3g} pairs: {parts.explain(near)}"]
+        if integral.kernel.long_range is not None:
+            far = integral.of(integral.kernel.kernel)
+            pairs = len(far.u) * far.num_queries * far.domain.num_points
+            lines.append(f"all nodes, {pairs:.3g} pairs: {parts.explain(far)}")
+        return [line for part in lines for line in part.split("\n")]
+
+
+def _along_edges(integral: Integral[OnEdges]) -> Integral[Kernel]:
+    """The part of the integral that is a sum over edges."""
+    u, domain, query, asked = integral.arguments
+    return Integral(integral.kernel.kernel, u, integral.kernel.on_edges(domain), query, asked)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Mean(Route[Constant]):
+    """For `Constant` on a whole measure: one sum of the signal serves all queries."""
+
+    marker = Constant
+    weighs_pairs = True
+
+    def refusals(self, integral: Integral[Constant]) -> list[str]:
+        """Refuses pair weights that differ between shares of the channels; see `Route.refusals`."""
+        bias = integral.domain.pair_bias
+        return [] if bias is None or bias.shape[1] == 1 else ["pair weights differ between channels"]
+
+    def compute(self, integral: Integral[Constant]) -> Tensor:
+        """See `Route.compute`."""
+        u, weights, pairs = integral.u, torch.atleast_2d(integral.domain.weights), integral.domain.pair_weights
+        values = u.to(wide_dtype(u)) * weights[..., None].to(wide_dtype(u))
+        total = values.sum(-2, keepdim=True) if pairs is None else pairs[:, 0].to(values.dtype) @ values
+        return linear(total.to(u.dtype), integral.kernel.weight).expand(-1, integral.num_queries, -1)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class EachQuery(Route[Kernel]):
+    """For any kernel and listed pairs: every query becomes a batch entry of its own, with its points.
+
+    What a kernel computes of a point alone is computed again for each query that meets it; the routes for listed pairs
+    of perceptrons and of scores do without.
+
+    Args:
+        parts: how each entry is integrated; None: `Auto()`.
+    """
+
+    lists_pairs = needs_list = True
+    parts: Evaluation | None = None
+
+    def refusals(self, integral: Integral[Kernel]) -> list[str]:
+        """Refuses kernels that need more than two points, or their order; see `Route.refusals`."""
+        kernel = integral.kernel
+        if isinstance(kernel, Sum | Scaled):
+            return ["each term goes its own way"]
+        if kernel.reads_order:
+            return ["the order of the points is lost among those of a query"]
+        return [] if kernel.is_pairwise else [f"{type(kernel).__name__} needs more than the two points of a pair"]
+
+    def compute(self, integral: Integral[Kernel]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
+        assert domain.pair_list is not None
+        pairs, asked = domain.pair_list.repeated(len(u)), ordered_queries(integral)[0]
+        n, n_q, past = pairs.num_points, pairs.num_queries, asked.given_past_mass
+        pos, asked_pos = (d.pos if d.pos.ndim == 3 else d.pos[None] for d in (domain, asked))
+        rows = []
+        for group in pairs.groups:
+            queries, points, _, features = group
+            every = torch.arange(len(queries), device=u.device)
+            inputs = {
+                "u": per_point(u, points, n),
+                "pos": per_point(pos, points, n),
+                "mass": Gathered(pair_mass(integral, group), every),
+                "scale": per_point(torch.atleast_2d(domain.counts_per_mass), queries // n_q, 1),
+                "asked_pos": per_point(asked_pos, queries, n_q),
+            }
+            if integral.has_query_signal:
+                inputs["query"] = per_point(integral.query, queries, n_q)
+            if past is not None:
+                inputs["past"] = per_point(past, queries, n_q)
+            if features is not None:
+                inputs["features"] = Gathered(features, every)
+            entries = _Entries(self, kernel, domain, asked)
+            rows.append(row_by_row(entries, inputs, kernel.out_dim, module=kernel))
+        return spread(rows, pairs, u, kernel.out_dim)
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Entries:
+    """The integrals of some rows, as entries of a batch."""
+
+    route: EachQuery
+    kernel: Kernel
+    domain: Domain
+    asked: Domain
+
+    def __call__(
+        self,
+        *,
+        u: Tensor,
+        pos: Tensor,
+        mass: Tensor,
+        scale: Tensor,
+        asked_pos: Tensor,
+        query: Tensor | None = None,
+        past: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """`(n, d_out)` from the points' signals `(n, K, C)`, positions and masses, and the queries' own."""
+        nodes = Points.derived(self.domain, pos, mass, counts_per_mass=scale[:, None], features=features)
+        ones, past = mass.new_ones(len(mass), 1), None if past is None else past[:, None]
+        asked = Points.derived(self.asked, asked_pos[:, None], ones, past_mass=past)
+        parts = AUTO if self.route.parts is None else self.route.parts
+        signal = None if query is None else query[:, None]
+        return parts.integrate(Integral(self.kernel, u, nodes, signal, asked))[:, 0]
+
+
 ROUTES: tuple[Route[Any], ...] = (
     AtThePoint(),
+    Mean(),
+    EdgeSum(),
+    Walk(),
     TritonTiled(),
     Toeplitz(),
     Tiled(),
@@ -143,6 +304,10 @@ ROUTES: tuple[Route[Any], ...] = (
     Scan(),
     TermByTerm(),
     StepLoop(),
+    ListedPerceptron(),
+    ListedScores(),
+    ListedFeatures(),
+    EachQuery(),
     Weighted(),
     Dense(),
 )

@@ -20,12 +20,14 @@ class Dense(Route[Kernel]):
         max_bytes: refuses when κ alone would need more memory than this.
     """
 
-    weighs_pairs = True
+    weighs_pairs = lists_pairs = True
     max_bytes: int = 4 << 30
 
     def refusals(self, integral: Integral[Kernel]) -> list[str]:
-        """Refuses only for size; see `Route.refusals`."""
-        kernel, u = integral.kernel, integral.u
+        """Refuses for size, and listed pairs with features of their own, of which κ at two points knows nothing."""
+        kernel, u, listed = integral.kernel, integral.u, integral.domain.pair_list
+        if listed is not None and listed.has_features:
+            return ["listed pairs have features of their own"]
         pairs = u.shape[0] * integral.num_queries * integral.domain.num_points
         size = pairs * kernel.out_dim * (kernel.in_dim + kernel.is_affine) * u.element_size()
         if size > self.max_bytes:
@@ -34,8 +36,8 @@ class Dense(Route[Kernel]):
 
     def compute(self, integral: Integral[Kernel]) -> Tensor:
         """See `Route.compute`."""
-        kernel, u, domain = integral.kernel, integral.u, integral.domain
-        kappa = kernel.matrix(*integral.arguments)
+        kernel, u, domain = integral.kernel, integral.u, integral.domain.with_dense_pairs()
+        kappa = kernel.matrix(u, domain, *integral.arguments[2:])
         mass = kernel.measure(domain).to(u.dtype).expand(u.shape[0], domain.num_points)
         if domain.pair_weights is not None and not kernel.holds_pair_weights:
             kappa = weigh_by_head(kappa, domain.pair_weights)

@@ -138,8 +138,8 @@ def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
 
     Of a causal kernel the queries also keep the mass of their past, which nodes alone do not tell.
     """
-    queries = integral.query_domain
-    if not integral.kernel.is_causal:
+    queries, kernel = integral.query_domain, integral.kernel
+    if not kernel.is_causal or kernel.reads_past_by_position:
         return queries, None
     asked, times = order_times(queries, integral.domain)
     past = past_mass(queries, integral.domain)
@@ -220,14 +220,18 @@ class Queries(enum.Enum):
 class Route(Evaluation, Generic[K]):
     """One way, with its conditions. What it does not state here it is never asked for.
 
-    A subclass gives `marker`, `refusals` and `compute`, and `weighs_pairs`, `queries` or `devices` where they are not
-    the default.
+    A subclass gives `marker`, `refusals` and `compute`, and `weighs_pairs`, `lists_pairs`, `queries` or `devices` where
+    they are not the default.
     """
 
     marker: ClassVar[type[Kernel] | UnionType] = Kernel
     """The kernels that the route is made for, K."""
     weighs_pairs: ClassVar[bool] = False
     """Whether the route honours a measure that differs from query to query (`Domain.weigh_pairs`)."""
+    lists_pairs: ClassVar[bool] = False
+    """Whether it honours one of which a query meets listed points alone (`Domain.list_pairs`)."""
+    needs_list: ClassVar[bool] = False
+    """Whether it serves such measures and no others; for these it is passed over without a word."""
     queries: ClassVar[Queries] = Queries.ANYWHERE
     """Which queries it serves."""
     devices: ClassVar[tuple[str, ...] | None] = None
@@ -240,6 +244,10 @@ class Route(Evaluation, Generic[K]):
     @abc.abstractmethod
     def compute(self, integral: Integral[K]) -> Tensor:
         """`integrate`, for an integral that the route does not refuse."""
+
+    def told(self, integral: Integral[K]) -> list[str]:
+        """What `explain` says of an integral beside the route's purpose, a line each: its parts, its cost."""
+        return []
 
     @final
     def unsupported_reasons(self, integral: Integral[Kernel]) -> list[str]:
@@ -256,12 +264,21 @@ class Route(Evaluation, Generic[K]):
             reasons = [*reasons, self.queries.value]
         if integral.domain.pair_bias is not None and not self.weighs_pairs:
             reasons = [*reasons, "the measure differs from query to query"]
+        if integral.domain.pair_list is not None and not self.lists_pairs:
+            reasons = [*reasons, "each query has points of its own"]
+        if integral.domain.pair_list is None and self.needs_list:
+            reasons = [*reasons, "no pairs are listed"]
         return reasons
 
     @final
     def is_made_for(self, kernel: Kernel) -> bool:
         """Whether a kernel has the route's marker."""
         return isinstance(kernel, self.marker)
+
+    @final
+    def is_meant_for(self, integral: Integral[Kernel]) -> bool:
+        """Whether it is made for the kernel, and the measure is of the kind that it serves."""
+        return self.is_made_for(integral.kernel) and (integral.domain.pair_list is not None or not self.needs_list)
 
     @final
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
@@ -283,7 +300,7 @@ class Route(Evaluation, Generic[K]):
         reasons = self.unsupported_reasons(integral)
         if reasons:
             return f"{self.name}, as asked, refuses: {'; '.join(reasons)}"
-        return f"{self.name}: {self.purpose} (as asked)"
+        return "\n".join([f"{self.name}: {self.purpose} (as asked)", *self.told(cast("Integral[K]", integral))])
 
     @final
     def _raise(self, reasons: list[str]) -> None:
@@ -316,7 +333,7 @@ class StatefulRoute(Route[K], StatefulEvaluation):
         elif self.is_made_for(kernel):
             if not integral.own_queries:
                 reasons = [*reasons, "a state is carried from point to point of the signal, and the queries are others"]
-            if domain.pair_bias is not None:
+            if domain.pair_bias is not None or domain.pair_list is not None:
                 reasons = [*reasons, "a state does not remember what pairs weigh"]
             if kernel.sees_simultaneous and not is_ordered_by_index(domain):
                 reasons = [*reasons, "points that share a time see each other"]
@@ -335,13 +352,14 @@ class StatefulRoute(Route[K], StatefulEvaluation):
 
 
 class Choice(NamedTuple):
-    """The route taken, and what each route before it in the list said against itself."""
+    """The route taken, what it tells of the integral, and what each route before it in the list said against itself."""
 
     route: Route[Any]
     refusals: dict[str, list[str]]
+    told: list[str]
 
     def __str__(self) -> str:
-        lines = [f"{self.route.name}: {self.route.purpose}"]
+        lines = [f"{self.route.name}: {self.route.purpose}", *(f"  {line}" for line in self.told)]
         lines += [f"  not {name}: {'; '.join(reasons)}" for name, reasons in self.refusals.items()]
         return "\n".join(lines)
 
@@ -364,7 +382,8 @@ class FirstOf(StatefulEvaluation):
         Raises:
             ValueError: when every route refuses, with all reasons, those of the plainest route first.
         """
-        return Choice(*_first(self._made_for(integral), integral, lambda route: route.unsupported_reasons(integral)))
+        routes = self._made_for(integral)
+        return Choice(*_first(routes, integral, lambda route: route.unsupported_reasons(integral)), [])
 
     @final
     def unsupported_reasons(self, integral: Integral[Kernel]) -> list[str]:
@@ -388,12 +407,13 @@ class FirstOf(StatefulEvaluation):
 
     @final
     def _made_for(self, integral: Integral[Kernel]) -> Iterator[Route[Any]]:
-        return (route for route in self.routes if route.is_made_for(integral.kernel))
+        return (route for route in self.routes if route.is_meant_for(integral))
 
     @final
     def explain(self, integral: Integral[Kernel]) -> str:
         """See `Evaluation.explain`."""
-        return str(self.choose(integral))
+        choice = self.choose(integral)
+        return str(choice._replace(told=choice.route.told(integral)))
 
 
 AnyRoute = TypeVar("AnyRoute", bound=Route[Any])

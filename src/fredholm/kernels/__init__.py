@@ -1,5 +1,6 @@
 """κ on paper, a kernel a file: its definition (`matrix`), and the pieces that its fast routes need."""
 
+from fredholm.kernels.attention.additive_attention import AdditiveAttention
 from fredholm.kernels.attention.attention import Attention
 from fredholm.kernels.attention.linear_attention import FeatureMapped, LinearAttention
 from fredholm.kernels.attention.normalisers import Softermax, SoftSigmoid, SoftTanh, Unnormalised
@@ -15,14 +16,17 @@ from fredholm.kernels.attention.scored import (
 )
 from fredholm.kernels.attention.unnormalised_attention import UnnormalisedAttention
 from fredholm.kernels.attention.yat import Yat, YatAttention, yat
+from fredholm.kernels.constant import Constant
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution.convolution import Convolution
 from fredholm.kernels.convolution.stationary import Stationary
 from fredholm.kernels.kernel import HeadProjections, Kernel, MultiHead, Scaled, State, Stateful, Sum
+from fredholm.kernels.neumann.diffusion import Diffusion
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedInfiniteAttention
 from fredholm.kernels.neumann.infinite_attention import FrobeniusNorm, HopNorm, InfiniteAttention, Neumann, RowNorm
 from fredholm.kernels.neumann.linear_infinite_attention import LinearInfiniteAttention
+from fredholm.kernels.on_edges import OnEdges
 from fredholm.kernels.perceptron.factorised import FeatureFactorised, PointInputs
 from fredholm.kernels.perceptron.low_rank_mlp import LowRankMLP
 from fredholm.kernels.perceptron.mlp import MLP, KernelInputs, PairwiseMLP
@@ -42,12 +46,15 @@ __all__ = [
     "LSTM",
     "MLP",
     "RNN",
+    "AdditiveAttention",
     "Attention",
     "BasisFilter",
     "CachedScored",
+    "Constant",
     "ContinuousConvolution",
     "Convolution",
     "DiagonalStateSpace",
+    "Diffusion",
     "FactorisedInfiniteAttention",
     "FeatureFactorised",
     "FeatureMapped",
@@ -66,6 +73,7 @@ __all__ = [
     "Neumann",
     "Normalised",
     "Normaliser",
+    "OnEdges",
     "PairwiseMLP",
     "PointInputs",
     "Pointwise",

@@ -29,6 +29,8 @@ class Kernel(nn.Module, abc.ABC):
         in_dim, out_dim: channels d_in of u(y) and d_out of the integral.
         pos_dim: number of coordinates that positions must have; None when positions are not read.
         is_causal: κ = 0 unless y comes before x or is x (`domains.preceding_counts` says what that means).
+        reads_past_by_position: whether "before" is a matter of positions, which κ reads itself, not of the order.
+        reads_order: whether κ depends on times or on places in the order, beside causality.
         reads_query: whether κ depends on u(x).
         is_affine: whether κ multiplies [u(y); 1] instead of u(y), one column more for a constant.
         counts_points: whether the measure defaults to one a point instead of total mass 1 (`Domain.counts`): a stencil
@@ -39,6 +41,7 @@ class Kernel(nn.Module, abc.ABC):
             over other nodes; a stencil needs its grid, a recurrence all points between the two.
         holds_pair_weights: whether κ has the pair weights of a measure (`Domain.weigh_pairs`) in it, as a sum over
             chains of pairs must; else the integral multiplies κ by them.
+        edge_dim: features of a pair that κ reads where pairs are listed with some (`Domain.list_pairs`); 0: none.
         no_weight_decay: local names of parameters that an optimiser should not decay.
     """
 
@@ -47,11 +50,14 @@ class Kernel(nn.Module, abc.ABC):
     pos_dim: int | None
     is_causal: bool
     reads_query: bool
+    reads_past_by_position: bool = False
+    reads_order: bool = False
     is_affine: bool = False
     counts_points: bool = False
     averages_past: bool = False
     is_pairwise: bool = True
     holds_pair_weights: bool = False
+    edge_dim: int = 0
     no_weight_decay: frozenset[str] = frozenset()
 
     @property
@@ -368,10 +374,13 @@ class Sum(Stateful):
         self.pos_dim = next((term.pos_dim for term in flat if term.pos_dim is not None), None)
         self.is_causal = all(term.is_causal for term in flat)
         self.reads_query = any(term.reads_query for term in flat)
+        self.reads_past_by_position = all(term.reads_past_by_position for term in flat)
+        self.reads_order = any(term.reads_order for term in flat)
         self.is_affine = any(term.is_affine for term in flat)
         self.counts_points = any(term.counts_points for term in flat)
         self.is_pairwise = all(term.is_pairwise for term in flat)
         self.holds_pair_weights = any(term.holds_pair_weights for term in flat)
+        self.edge_dim = max(term.edge_dim for term in flat)
         with_state = [term for term in flat if isinstance(term, Stateful)]
         self.has_growing_state = any(term.has_growing_state for term in with_state)
         self.sees_simultaneous = any(term.sees_simultaneous for term in with_state)
@@ -453,8 +462,10 @@ class Scaled(Stateful):
         self.gate = nn.Parameter(torch.tensor(float(gate), dtype=like.dtype, device=like.device))
         self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
         self.is_causal, self.reads_query = kernel.is_causal, kernel.reads_query
+        self.reads_past_by_position, self.reads_order = kernel.reads_past_by_position, kernel.reads_order
         self.is_affine, self.counts_points = kernel.is_affine, kernel.counts_points
         self.is_pairwise, self.holds_pair_weights = kernel.is_pairwise, kernel.holds_pair_weights
+        self.edge_dim = kernel.edge_dim
         if isinstance(kernel, Stateful):
             self.has_growing_state, self.reads_time = kernel.has_growing_state, kernel.reads_time
             self.sees_simultaneous = kernel.sees_simultaneous
@@ -506,6 +517,9 @@ def _check_terms(terms: Sequence[Kernel]) -> None:
         if len(set(sizes)) > 1:
             named = ", ".join(f"{type(t).__name__} {size}" for t, size in zip(terms, sizes, strict=True))
             raise ValueError(f"kernels.Sum: all terms need the same {what}; got {named}")
+    told = {term.edge_dim for term in terms if term.edge_dim}
+    if len(told) > 1:
+        raise ValueError(f"kernels.Sum: terms read different numbers of features of a pair, {sorted(told)}")
     read = {term.pos_dim for term in terms if term.pos_dim is not None}
     if len(read) > 1:
         raise ValueError(f"kernels.Sum: terms read positions of different dimensions, {sorted(read)}")

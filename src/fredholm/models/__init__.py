@@ -11,7 +11,9 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_text import ITNetLanguageModel, ITNetMaskedModel
 from fredholm.models.kernel_configs import (
     KERNELS,
+    AdditiveAttentionConfig,
     AttentionConfig,
+    ConstantConfig,
     ContinuousConvolutionConfig,
     ConvolutionConfig,
     InfiniteConfig,
@@ -19,6 +21,7 @@ from fredholm.models.kernel_configs import (
     LinearAttentionConfig,
     LowRankConfig,
     MLPConfig,
+    OnEdgesConfig,
     RecurrenceConfig,
     SeparableConfig,
     SumConfig,
@@ -26,18 +29,22 @@ from fredholm.models.kernel_configs import (
 )
 from fredholm.models.language_model import LanguageModel, LanguageState, MaskedModel
 from fredholm.models.neural_field import FieldOperator
+from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
 
 __all__ = [
     "CKCNN",
     "GPT2",
     "KERNELS",
+    "AdditiveAttentionConfig",
     "Aether",
     "AttentionConfig",
     "CKCNNText",
+    "ConstantConfig",
     "ContinuousConvolutionConfig",
     "ContinuousStack",
     "ConvolutionConfig",
+    "EdgeConvolution",
     "FieldOperator",
     "ITNet",
     "ITNetLanguageModel",
@@ -52,6 +59,8 @@ __all__ = [
     "LowRankConfig",
     "MLPConfig",
     "MaskedModel",
+    "OnEdgesConfig",
+    "PointPooling",
     "RecurrenceConfig",
     "Sampling",
     "SeparableConfig",

@@ -6,11 +6,11 @@ from typing import Literal, Self, final
 
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_rate
+from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.encoders.encoder import Encoder
-from fredholm.kernels import Kernel, MultiHead
+from fredholm.kernels import Diffusion, Kernel, MultiHead
 from fredholm.models.kernel_configs import KernelConfig, MLPConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
@@ -51,16 +51,26 @@ class ITNet(SignalModel):
         """Rate after the embedding, after each operator, and within each feed-forward network."""
         drop_path: float = 0.1
         """Chance of skipping a branch of the last block in training; rises linearly from the first."""
-        pool: Literal["cls", "mean"] = "cls"
-        """Read the output from a class token, or from the integral mean of the signal."""
+        pool: Literal["cls", "mean", "max", "none"] = "cls"
+        """Read the output from a class token, from the integral mean of the signal, from the largest value of each of
+        its channels, or one from every point."""
+
+        diffusion: float = 0.0
+        """Share that outputs at the nodes of a graph take from along its edges, in [0, 1) (`kernels.Diffusion`): for
+        graphs whose neighbours are mostly alike. 0: none. Needs pool='none'."""
 
         def __post_init__(self) -> None:
             for name in ("depth", "expansion"):
                 check_count("models.ITNet", name, getattr(self, name))
             for name in ("dropout", "drop_path"):
                 check_rate("models.ITNet", name, getattr(self, name))
-            if self.pool not in ("cls", "mean"):
-                raise ValueError(f"models.ITNet: pool is 'cls' or 'mean'; got {self.pool!r}")
+            if self.pool not in ("cls", "mean", "max", "none"):
+                raise ValueError(f"models.ITNet: pool is 'cls', 'mean', 'max' or 'none'; got {self.pool!r}")
+            if not 0 <= self.diffusion < 1:
+                raise ValueError(f"models.ITNet: diffusion must be at least 0 and below 1; got {self.diffusion}")
+            if self.pool != "none":
+                own = f"pool={self.pool!r}"
+                refuse_idle("models.ITNet", type(self), own, "take pool='none'", diffusion=self.diffusion)
 
         @classmethod
         def small(cls) -> Self:
@@ -82,14 +92,16 @@ class ITNet(SignalModel):
             """ITNet-PC: 6 layers, 128 channels, 4 heads, no dropout. Stochastic depth is not stated; S's is used."""
             return cls(embed_dim=128, depth=6, num_heads=4, dropout=0.0)
 
-        def blocks(self, pos_dim: int, *, is_causal: bool = False) -> nn.ModuleList:
-            """The stack, on positions of so many coordinates."""
-            return nn.ModuleList(self._block(layer, pos_dim, is_causal=is_causal) for layer in range(1, self.depth + 1))
+        def blocks(self, pos_dim: int, *, is_causal: bool = False, edge_dim: int = 0) -> nn.ModuleList:
+            """The stack, on positions of so many coordinates and pairs with so many features."""
+            layers = range(1, self.depth + 1)
+            return nn.ModuleList(self._block(n, pos_dim, is_causal=is_causal, edge_dim=edge_dim) for n in layers)
 
-        def _block(self, layer: int, pos_dim: int, *, is_causal: bool) -> PreNormBlock:
+        def _block(self, layer: int, pos_dim: int, *, is_causal: bool, edge_dim: int) -> PreNormBlock:
             # keeps the variance of the residual stream independent of depth (ITNet, H.3.1)
             gain = 1 / math.sqrt(2 * self.depth)
-            kernel = self.kernel.build(self.embed_dim, self.num_heads, pos_dim, is_causal=is_causal)
+            sizes = (self.embed_dim, self.num_heads, pos_dim)
+            kernel = self.kernel.build(*sizes, is_causal=is_causal, edge_dim=edge_dim)
             return PreNormBlock(
                 IntegralOperator(kernel, quadrature=self._quadrature(kernel, pos_dim), output_gain=gain),
                 self.embed_dim,
@@ -112,12 +124,17 @@ class ITNet(SignalModel):
     def __init__(self, encoder: Encoder, num_outputs: int, config: Config) -> None:
         super().__init__(encoder, num_outputs, embed_dim=config.embed_dim, pool=config.pool, dropout=config.dropout)
         self.config = config
-        self.blocks = config.blocks(encoder.pos_dim)
+        self.blocks = config.blocks(encoder.pos_dim, edge_dim=encoder.edge_dim)
         self._add_head(config.embed_dim, num_outputs)
+        self.diffusion = None
+        if config.diffusion:
+            kernel = Diffusion(num_outputs, gamma=config.diffusion)
+            self.diffusion = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """One batch of what the encoder takes, to `(B, num_outputs)`."""
+        """See `SignalModel.forward`."""
         u, domain = self._signal(inputs)
         for block in self.blocks:
             u = block(u, domain)
-        return self._outputs(u, domain)
+        out = self._outputs(u, domain)
+        return out if self.diffusion is None else self.diffusion(out, domain)

@@ -13,7 +13,9 @@ from fredholm.kernels import (
     GRU,
     LSTM,
     MLP,
+    AdditiveAttention,
     Attention,
+    Constant,
     ContinuousConvolution,
     Convolution,
     FactorisedInfiniteAttention,
@@ -23,11 +25,13 @@ from fredholm.kernels import (
     LinearAttention,
     LinearInfiniteAttention,
     LowRankMLP,
+    OnEdges,
     PointInputs,
     SelectiveStateSpace,
     SeparableMLP,
     YatAttention,
 )
+from fredholm.kernels.on_edges import EdgeMass
 from fredholm.kernels.perceptron.mlp import Activation, check_frequencies
 
 
@@ -36,7 +40,7 @@ class KernelConfig(abc.ABC):
     """A kernel from as many channels to as many."""
 
     @abc.abstractmethod
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """A new kernel, from the global torch seed.
 
         Args:
@@ -44,6 +48,7 @@ class KernelConfig(abc.ABC):
             num_heads: heads, where the kernel has some.
             pos_dim: coordinates of a position.
             is_causal: whether κ = 0 where y comes after x. Recurrences are causal in any case.
+            edge_dim: features that the data tell of a pair of points, which perceptrons of pairs read.
 
         Raises:
             ValueError: where there is no such kernel.
@@ -89,9 +94,9 @@ class MLPConfig(PerceptronConfig):
     inputs: KernelInputs = dataclasses.field(default_factory=KernelInputs)
     """Which of the seven input groups the kernels read."""
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
-        return MLP(embed_dim, num_heads, pos_dim, **self._settings(is_causal))
+        return MLP(embed_dim, num_heads, pos_dim, edge_dim=edge_dim, **self._settings(is_causal))
 
 
 @final
@@ -104,7 +109,7 @@ class LowRankConfig(PerceptronConfig):
     inputs: PointInputs = dataclasses.field(default_factory=PointInputs)
     """Which of the four input groups of one point the kernels read."""
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         return LowRankMLP(embed_dim, num_heads, pos_dim, **self._settings(is_causal))
 
@@ -117,7 +122,7 @@ class SeparableConfig(PerceptronConfig):
     inputs: PointInputs = dataclasses.field(default_factory=PointInputs)
     """Which of the four input groups of one point the kernels read."""
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         return SeparableMLP(embed_dim, num_heads, pos_dim, **self._settings(is_causal))
 
@@ -130,7 +135,7 @@ class AttentionConfig(KernelConfig):
     num_kv_heads: int | None = None
     """Heads of keys and values, a divisor of the heads; None: as many."""
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         return Attention(embed_dim, num_heads, num_kv_heads=self.num_kv_heads, is_causal=is_causal)
 
@@ -143,7 +148,7 @@ class LinearAttentionConfig(KernelConfig):
     num_kv_heads: int | None = None
     """Heads of keys and values, a divisor of the heads; None: as many."""
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         return LinearAttention(embed_dim, num_heads, num_kv_heads=self.num_kv_heads, is_causal=is_causal)
 
@@ -160,7 +165,7 @@ class YatConfig(KernelConfig):
     score_gain: float = 1 / 16
     """Variance of queries and keys at the start, for a signal of variance 1."""
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         return YatAttention(
             embed_dim,
@@ -189,7 +194,7 @@ class InfiniteConfig(KernelConfig):
         if self.kind not in ("exact", "factorised", "linear"):
             raise ValueError(f"models.InfiniteConfig: kind is 'exact', 'factorised' or 'linear'; got {self.kind!r}")
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         settings = {"gamma": self.gamma, "learn_gamma": self.learn_gamma, "is_causal": is_causal}
         if self.kind == "linear":
@@ -218,7 +223,7 @@ class ConvolutionConfig(KernelConfig):
         if self.kernel_size % 2 == 0:
             raise ValueError(f"models.ConvolutionConfig: kernel_size must be odd; got {self.kernel_size}")
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         if is_causal:
             raise ValueError(
@@ -243,7 +248,7 @@ class ContinuousConvolutionConfig(KernelConfig):
     depthwise: bool = True
     """Whether each channel has a filter of its own; else all mix."""
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         return ContinuousConvolution(
             embed_dim,
@@ -279,7 +284,7 @@ class RecurrenceConfig(KernelConfig):
                 state_dim=self.state_dim,
             )
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         if self.kind == "selective":
             return SelectiveStateSpace(embed_dim, 16 if self.state_dim is None else self.state_dim)
@@ -294,12 +299,58 @@ class SumConfig(KernelConfig):
     first: KernelConfig = dataclasses.field(default_factory=MLPConfig)
     second: KernelConfig = dataclasses.field(default_factory=AttentionConfig)
 
-    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool) -> Kernel:
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         first, second = (
-            term.build(embed_dim, num_heads, pos_dim, is_causal=is_causal) for term in (self.first, self.second)
+            term.build(embed_dim, num_heads, pos_dim, is_causal=is_causal, edge_dim=edge_dim)
+            for term in (self.first, self.second)
         )
         return first + second
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnEdgesConfig(KernelConfig):
+    """A kernel along the edges of a graph, and λ times between all nodes; see `kernels.OnEdges`."""
+
+    kernel: KernelConfig = dataclasses.field(default_factory=MLPConfig)
+    """The kernel itself."""
+    long_range: float | None = 0.1
+    """λ at the start, above 0; None: edges alone."""
+    edge_mass: EdgeMass = "mean"
+    """What an edge weighs: neighbours share mass 1, count, are normalised by both degrees, or have their measure."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
+        """See `KernelConfig.build`."""
+        kernel = self.kernel.build(embed_dim, num_heads, pos_dim, is_causal=is_causal, edge_dim=edge_dim)
+        return OnEdges(kernel, long_range=self.long_range, edge_mass=self.edge_mass)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdditiveAttentionConfig(KernelConfig):
+    """Attention whose score is a sum over the two points, as in graph attention; see `kernels.AdditiveAttention`."""
+
+    negative_slope: float = 0.2
+    """Of the leaky ReLU."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
+        """See `KernelConfig.build`."""
+        if is_causal:
+            raise ValueError("models.AdditiveAttentionConfig: this attention looks both ways; take AttentionConfig")
+        return AdditiveAttention(embed_dim, num_heads, negative_slope=self.negative_slope)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConstantConfig(KernelConfig):
+    """One matrix for all pairs: a mean, and along edges a graph convolution; see `kernels.Constant`."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
+        """See `KernelConfig.build`."""
+        if is_causal:
+            raise ValueError("models.ConstantConfig: a mean looks both ways, so it cannot be causal")
+        return Constant(embed_dim, embed_dim)
 
 
 KERNELS: tuple[type[KernelConfig], ...] = (
@@ -314,5 +365,8 @@ KERNELS: tuple[type[KernelConfig], ...] = (
     ContinuousConvolutionConfig,
     RecurrenceConfig,
     SumConfig,
+    OnEdgesConfig,
+    AdditiveAttentionConfig,
+    ConstantConfig,
 )
 """Every kind of kernel; a new one is added here."""

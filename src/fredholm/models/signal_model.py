@@ -13,13 +13,13 @@ from fredholm._settings import check_count
 from fredholm.domains import Domain, Points, Union
 from fredholm.encoders.encoder import Encoder
 
-Pool = Literal["cls", "mean"]
-"""What the head reads: a class token, or the integral mean of the signal. The token is the encoder's, or a learned one
-at the centre of the unit box."""
+Pool = Literal["cls", "mean", "max", "none"]
+"""What the head reads: a class token, the integral mean of the signal, the largest value of each of its channels, or
+every point for itself. The token is the encoder's, or a learned one at the centre of the unit box."""
 
 
 class SignalModel(nn.Module, abc.ABC):
-    """An encoder, layers on its signal, and one output vector for each input.
+    """An encoder, layers on its signal, and one output vector for each input, or for each of its points.
 
     Args:
         encoder: from raw inputs to a signal on a domain.
@@ -69,8 +69,12 @@ class SignalModel(nn.Module, abc.ABC):
 
     @final
     def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
-        """What the head makes of the last block's signal, `(B, num_outputs)`."""
+        """What the head makes of the last signal: `(B, num_outputs)`, or `(B, N, num_outputs)` of all points."""
         u = self.norm(u)
+        if self.pool == "none":
+            return self.head(u)
+        if self.pool == "max":
+            return self.head(largest(u, domain))
         pooled = u[:, 0] if self.pool == "cls" else (u * domain.weights.to(u.dtype)[..., None]).sum(-2)
         return self.head(pooled)
 
@@ -80,6 +84,14 @@ class SignalModel(nn.Module, abc.ABC):
 
         embed_dim: int
         """Channels of the signal, which the encoder must give."""
+        pool: Pool
+        """What the head reads."""
+
+        @final
+        def check_pools(self, whole: str) -> None:
+            """Raises a ValueError where the model answers at every point, and one answer is wanted of a whole input."""
+            if self.pool == "none":
+                raise ValueError(f"model.pool is 'none'; leave it out, since {whole} has one answer")
 
         @abc.abstractmethod
         def build(self, encoder: Encoder, num_outputs: int) -> SignalModel:
@@ -87,4 +99,12 @@ class SignalModel(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
-        """One batch of what the encoder takes, to `(B, num_outputs)`."""
+        """One batch of what the encoder takes, to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`."""
+
+
+def largest(u: Tensor, domain: Domain) -> Tensor:
+    """The largest value of each channel over the points that exist, `(B, N, C)` to `(B, C)`; 0 where none does."""
+    if domain.mask is not None:
+        u = torch.where(domain.mask[..., None], u, -torch.inf)
+    found = u.amax(1) if u.shape[1] else torch.full_like(u[:, :0].sum(1), -torch.inf)
+    return torch.where(found > -torch.inf, found, 0.0)

@@ -173,7 +173,7 @@ def _exact(operator: IntegralOperator, prepared: Integral[Kernel], dense_bytes: 
         routes.insert(0, own)
     nodes = f"all {prepared.domain.num_points} points"
     for route in routes:
-        if route.is_made_for(operator.kernel):
+        if route.is_meant_for(prepared):
             refusals = tuple(route.unsupported_reasons(prepared))
             other = operator.with_quadrature(None)
             other.evaluation = route

@@ -138,10 +138,10 @@ class IntegralOperator(nn.Module):
         return nodes.integrate(self.evaluation, integral)
 
     def _nodes(self, quadrature: Quadrature, integral: Integral[Kernel]) -> Nodes | None:
-        if integral.domain.pair_bias is not None:
+        if integral.domain.pair_bias is not None or integral.domain.pair_list is not None:
             raise ValueError(
                 "IntegralOperator: a quadrature samples one measure for all queries, and this domain weighs pairs "
-                "(Domain.weigh_pairs); use quadrature=None"
+                "(Domain.weigh_pairs, list_pairs); use quadrature=None"
             )
         return quadrature.nodes(integral)
 
@@ -293,10 +293,11 @@ class IntegralOperator(nn.Module):
                     "pass query=, the signal at the queries, or build the operator with residual=False"
                 )
             query = u  # the mask is of the keys, not of these queries
-        if domain.pair_bias is not None and domain.pair_bias.shape[-2] != query_domain.num_points:
+        weighed = None if domain.pair_bias is None else domain.pair_bias.shape[-2]
+        weighed = weighed if domain.pair_list is None else domain.pair_list.num_queries
+        if weighed not in (None, query_domain.num_points):
             raise ValueError(
-                f"IntegralOperator: the domain weighs pairs with {domain.pair_bias.shape[-2]} queries; "
-                f"there are {query_domain.num_points}"
+                f"IntegralOperator: the domain weighs pairs with {weighed} queries; there are {query_domain.num_points}"
             )
         if query is u and query_domain.has_points_of(keys):
             query = None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import check_count
-from fredholm.domains import Domain, Points
+from fredholm.domains import Domain, Points, farthest_points
 from fredholm.evaluation import Evaluation, Integral
 from fredholm.quadrature.pairs import batched
 from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
@@ -112,7 +112,11 @@ def clusters(pos: Tensor, mass: Tensor, num_clusters: int, iterations: int, doma
     The first centre is the point nearest to the mean, each other one the point farthest from those before it. A point
     of mass 0 pulls no centre. A cluster that runs empty keeps its centre.
     """
-    centre = _spread(pos, mass, num_clusters, domain)
+    share = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
+    off = (pos - (share[..., None] * pos).sum(1, keepdim=True)).square().sum(-1)
+    first = torch.where(mass > 0, off, torch.inf).argmin(-1)
+    apart = farthest_points(pos, num_clusters, mass > 0, first, periodic=domain.is_periodic)
+    centre = pos.gather(1, apart[..., None].expand(-1, -1, pos.shape[-1]))
     for _ in range(iterations):
         owner = _nearest(pos, centre, domain)
         share = _membership(owner, num_clusters) * mass[:, None]
@@ -131,19 +135,3 @@ def _nearest(pos: Tensor, centre: Tensor, domain: Domain) -> Tensor:
             squared = squared + domain.wrap(x[:, :, None] - c[:, None]).square()
         out.append(squared.argmin(-1))
     return torch.cat(out, dim=1)
-
-
-def _spread(pos: Tensor, mass: Tensor, num_clusters: int, domain: Domain) -> Tensor:
-    """Points far from each other, `(B, M, s)`."""
-    exists = mass > 0
-    share = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
-    mean = (share[..., None] * pos).sum(1, keepdim=True)
-    off = torch.where(exists, (pos - mean).square().sum(-1), torch.inf)
-    index = off.argmin(-1)
-    chosen, nearest = [], torch.full_like(mass, torch.inf)
-    for _ in range(num_clusters):
-        latest = pos.gather(1, index[:, None, None].expand(-1, -1, pos.shape[-1]))
-        chosen.append(latest)
-        nearest = torch.minimum(nearest, domain.wrap(pos - latest).square().sum(-1))
-        index = torch.where(exists, nearest, -1.0).argmax(-1)
-    return torch.cat(chosen, dim=1)

@@ -1,9 +1,13 @@
 """Data, loss and metric of one kind of problem each."""
 
 from .field_learning import FieldLearning
+from .graph_learning import GraphLearning
 from .image_classification import ImageClassification
 from .language_modelling import LanguageModelling
+from .link_learning import LinkLearning
 from .masked_language_modelling import MaskedLanguageModelling
+from .node_learning import NodeLearning
+from .point_learning import PointLearning
 from .sentence_learning import SentenceLearning
 from .series_classification import SeriesClassification
 from .splits import Examples, Splits
@@ -16,6 +20,10 @@ TASKS: tuple[type[Task], ...] = (
     SentenceLearning,
     SeriesClassification,
     FieldLearning,
+    PointLearning,
+    GraphLearning,
+    NodeLearning,
+    LinkLearning,
 )
 """Every task of the library; a new one is added here."""
 
@@ -25,10 +33,14 @@ __all__ = [
     "EpochTask",
     "Examples",
     "FieldLearning",
+    "GraphLearning",
     "ImageClassification",
     "LanguageModelling",
+    "LinkLearning",
     "MaskedLanguageModelling",
+    "NodeLearning",
     "Objective",
+    "PointLearning",
     "Prediction",
     "SentenceLearning",
     "SeriesClassification",

@@ -82,6 +82,7 @@ class ImageClassification(SplitTask[ImageDataset]):
         augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
 
         def __post_init__(self) -> None:
+            self.model.check_pools("an image")
             if self.position_frequencies == 0:
                 none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
                 refuse_idle("", type(self), none, "give position_frequencies", **given)

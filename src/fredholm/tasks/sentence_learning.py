@@ -126,6 +126,7 @@ class SentenceLearning(SplitTask[SentenceSet]):
         model: SignalModel.Config = field(default_factory=_small)
 
         def __post_init__(self) -> None:
+            self.model.check_pools("a sentence")
             if self.target not in ("class", "number"):
                 raise ValueError(f"target is {self.target!r}; expected 'class' or 'number'")
             if self.evaluated not in ("valid", "test"):

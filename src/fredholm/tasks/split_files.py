@@ -9,7 +9,7 @@ from typing import Literal, final
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-_WORDS: dict[str, Split] = {
+SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
     "valid": "valid",
     "validation": "valid",
@@ -17,6 +17,7 @@ _WORDS: dict[str, Split] = {
     "dev": "valid",
     "test": "test",
 }
+"""What a split may be called, in lower case."""
 
 
 @final
@@ -99,11 +100,11 @@ def _name(file: Path, suffixes: tuple[str, ...]) -> str:
 
 def _split_of(file: Path, suffixes: tuple[str, ...]) -> Split | None:
     words = re.split(r"[._-]", _name(file, suffixes).lower())
-    return next((_WORDS[word] for word in words if word in _WORDS), None)
+    return next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), None)
 
 
 def _series(file: Path, suffixes: tuple[str, ...]) -> str:
     """The part of the name before the word of its split: `ptb` of `ptb.train.txt`."""
     words = re.split(r"([._-])", _name(file, suffixes))
-    at = next((i for i, word in enumerate(words) if word.lower() in _WORDS), len(words))
+    at = next((i for i, word in enumerate(words) if word.lower() in SPLIT_WORDS), len(words))
     return "".join(words[:at]).rstrip("._-")

@@ -1,4 +1,4 @@
-"""A train/test split that depends on names alone: no random generator, no library version."""
+"""Splits that depend on names alone: no random generator, no library version."""
 
 import hashlib
 import math
@@ -53,6 +53,39 @@ def stratified_split(
         test += sorted(members[label], key=lambda index: _digest(seed, names[index]))[:count]
     chosen = set(test)
     return [index for index in range(len(names)) if index not in chosen], sorted(test)
+
+
+def stratified_folds(names: Sequence[str], labels: Sequence[int], num_folds: int, seed: int) -> list[list[int]]:
+    """Split indices into folds of like size, over which every class is spread as evenly as whole examples allow.
+
+    Within a class examples are in the order of `stratified_split`; they are dealt to the folds in turn, class after
+    class.
+
+    Args:
+        names, labels, seed: as there.
+        num_folds: at least 2, and at most as many as there are examples.
+
+    Returns:
+        The indices of each fold in increasing order.
+
+    Raises:
+        ValueError: the number of folds is out of range.
+    """
+    if not 2 <= num_folds <= len(names):
+        raise ValueError(f"num_folds is {num_folds}; pass a number from 2 to the {len(names)} examples")
+    dealt = sorted(range(len(names)), key=lambda index: (labels[index], _digest(seed, names[index])))
+    return [sorted(dealt[fold::num_folds]) for fold in range(num_folds)]
+
+
+def some_of_each(names: Sequence[str], labels: Sequence[int], count: int, seed: int) -> list[int]:
+    """The indices of `count` examples of every class, or all of a smaller one, in increasing order.
+
+    They are the first ones in the order of `stratified_split`, so that more of them are those and others.
+    """
+    members: dict[int, list[int]] = {}
+    for index in sorted(range(len(names)), key=lambda index: _digest(seed, names[index])):
+        members.setdefault(labels[index], []).append(index)
+    return sorted(index for group in members.values() for index in group[:count])
 
 
 def _digest(seed: int, name: str) -> bytes:

@@ -72,7 +72,8 @@ class Equality(NamedTuple):
         return rows
 
     def _with_gradients(self, out: Tensor) -> list[Tensor]:
-        leaves = [self.u, *([] if self.query is None else [self.query]), *self.operator.parameters()]
+        trained = [parameter for parameter in self.operator.parameters() if parameter.requires_grad]
+        leaves = [self.u, *([] if self.query is None else [self.query]), *trained]
         cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(7), dtype=out.dtype)
         grads = torch.autograd.grad(out, leaves, cotangent, allow_unused=True)
         return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True))]

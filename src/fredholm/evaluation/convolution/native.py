@@ -1,13 +1,16 @@
 """Stationary kernels by torch's own convolution."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import final
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, extend, with_constant
 from fredholm.kernels import Stationary
+from fredholm.kernels.convolution.stationary import FilterGeometry
 
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
@@ -57,9 +60,31 @@ def _transposed(image: Tensor, filtering: Filtering[Stationary], bias: Tensor | 
         lo >= 0 and 0 <= more < max(r, d)
         for (lo, _), more, r, d in zip(geometry.padding, extra, geometry.stride, geometry.dilation, strict=True)
     ]
-    convolve, groups = TRANSPOSED[len(cells) - 1], filtering.kernel.groups
-    if all(within):
+    convolve, groups, weight = TRANSPOSED[len(cells) - 1], filtering.kernel.groups, filtering.weight
+    # autocast leaves float64 as it is
+    casts = torch.is_autocast_enabled("cpu") and image.dtype != torch.float64
+    dtype = torch.get_autocast_dtype("cpu") if casts else image.dtype
+    if image.device.type == "cpu" and dtype == torch.bfloat16:
+        # there the gradient of a tap that meets no output is memory that nobody wrote
+        with torch.autocast("cpu", enabled=False):
+            given = (image.float(), weight.float(), None if bias is None else bias.float())
+            return _transposed_by(convolve, *given, geometry, extra, groups, all(within)).to(dtype)
+    return _transposed_by(convolve, image, weight, bias, geometry, extra, groups, all(within))
+
+
+def _transposed_by(
+    convolve: Callable[..., Tensor],
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    geometry: FilterGeometry,
+    extra: tuple[int, ...],
+    groups: int,
+    within: bool,
+) -> Tensor:
+    """By torch's own padding where it has that, else by a cut of the whole result."""
+    if within:
         padding = tuple(lo for lo, _ in geometry.padding)
-        return convolve(image, filtering.weight, bias, geometry.stride, padding, extra, groups, geometry.dilation)
-    full = convolve(image, filtering.weight, None, geometry.stride, 0, 0, groups, geometry.dilation)
+        return convolve(image, weight, bias, geometry.stride, padding, extra, groups, geometry.dilation)
+    full = convolve(image, weight, None, geometry.stride, 0, 0, groups, geometry.dilation)
     return with_constant(extend(full, tuple((-lo, -hi) for lo, hi in geometry.padding), "zeros"), bias)

@@ -39,6 +39,13 @@ class Tiled(StatefulRoute[PairwiseMLP]):
         """Refuses pair weights for other heads than the kernel's; see `Route.refusals`."""
         return pair_refusals(integral)
 
+    def told(self, integral: Integral[PairwiseMLP]) -> list[str]:
+        """What it costs."""
+        kernel = integral.kernel
+        of_pair = 2 * kernel.width * (2 * kernel.in_dim + 2 * kernel.num_heads * kernel.num_frequencies)
+        pairs = len(integral.u) * integral.num_queries * integral.domain.num_points
+        return [f"{pairs:.3g} pairs, {pairs * of_pair:.2g} flops forward, about three times as many backward"]
+
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
         return integrate_pairwise(integral, in_tiles(self.tile_elements))

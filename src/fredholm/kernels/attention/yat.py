@@ -348,7 +348,7 @@ class YatAttention(YatScored, CachedScored):
             nn.init.normal_(weight, std=(score_gain / embed_dim) ** 0.5)
         self.softening = Softening(epsilon, learn_epsilon)
         self.normaliser = Softmax() if normaliser is None else normaliser
-        self.rotary_base = rotary_base
+        self.rotary_base, self.reads_order = rotary_base, rotary_base is not None
         self.pos_dim = None if rotary_base is None else 1
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias

@@ -42,6 +42,7 @@ class BasisFilter(Stationary):
     horizon: float | None
     num_basis: int
     reads_query = False
+    reads_past_by_position = True
     counts_points = True
 
     @abc.abstractmethod

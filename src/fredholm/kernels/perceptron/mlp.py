@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_count, refuse_idle
 from fredholm.domains import Domain, GridBlock, Sequence, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import wrapped
@@ -69,11 +69,12 @@ class PairwiseForm(NamedTuple):
     For G distinct kernels, each on `d` channels, with hidden width w and the pre-activation of pair (i, j), unit k
 
         p_ijk = query_bias_ik + key_bias_jk + Q_k·u_i + (K_k + P_k ⊙ u_i)·u_j
-                + s_k·sin(θ_i - θ_j) + c_k·cos(θ_i - θ_j) + r_k ‖x_i - x_j‖ + e_k·γ(x_i - x_j),
+                + s_k·sin(θ_i - θ_j) + c_k·cos(θ_i - θ_j) + r_k ‖x_i - x_j‖ + e_k·γ(x_i - x_j) + f_k·e_ij,
 
-    the kernel is vec κ_ij = W φ(M_m … φ(M_1 φ(p_ij) + b_1) … + b_m) + b. A part that a kernel lacks is None.
-    Positions may be shared by the batch: B' is 1 or B. Sines and cosines of a displacement that wraps round the unit
-    box do not split over the two points: then s and c are None, and e and r read the wrapped displacement.
+    the kernel is vec κ_ij = W φ(M_m … φ(M_1 φ(p_ij) + b_1) … + b_m) + b. A part that a kernel lacks is None. Pairs have
+    features e_ij where they are listed with some (`Domain.list_pairs`); else e = 0. Positions may be shared by the
+    batch: B' is 1 or B. Sines and cosines of a displacement that wraps round the unit box do not split over the two
+    points: then s and c are None, and e and r read the wrapped displacement.
     """
 
     query_bias: Tensor  # (B', G, Nq, w)
@@ -87,6 +88,7 @@ class PairwiseForm(NamedTuple):
     key_phase: Tensor | None  # (B', N, 2L)
     distance_weight: Tensor | None  # r: (G, w)
     wrapped_weight: Tensor | None  # e: (G, w, 2L), or (G, w, s) where L = 0
+    feature_weight: Tensor | None  # f: (G, w, c)
     frequencies: Tensor | None  # those of γ, (L, s); None unless x - y wraps round
     query_pos: Tensor  # (B', Nq, s)
     key_pos: Tensor  # (B', N, s)
@@ -220,6 +222,8 @@ class MLP(PairwiseMLP, MultiHead):
             that what comes later changes nothing. "total": the whole measure, of which x sees a share, as operators
             between functions on an interval need it, and no step can know it. None: "past" where `is_causal`.
         epsilon: scale of the output layer's initial values.
+        edge_dim: features c of a pair that the perceptron reads beside, as those of a graph's edges; where a domain
+            tells none they are 0.
 
     Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the
     operator starts as mean + identity. The paper states b2 = I/n, which together with the weights 1/n would give
@@ -249,8 +253,10 @@ class MLP(PairwiseMLP, MultiHead):
         is_causal: bool = False,
         causal_measure: Literal["past", "total"] | None = None,
         epsilon: float = 1e-3,
+        edge_dim: int = 0,
     ) -> None:
         super().__init__()
+        check_count("kernels.MLP", "edge_dim", edge_dim, least=0)
         check_sizes("kernels.MLP", embed_dim, num_heads, pos_dim, width, num_frequencies, activation)
         if depth < 2:
             raise ValueError(f"kernels.MLP: depth counts linear layers and must be at least 2; got {depth}")
@@ -277,6 +283,9 @@ class MLP(PairwiseMLP, MultiHead):
         self.input_weight = self.hidden_weight = self.hidden_bias = None
         if self.group_sizes:
             self.input_weight = nn.Parameter(0.02 * torch.randn(kernels, width, sum(self.group_sizes.values())))
+        self.edge_dim = edge_dim
+        # f: (G, w, c)
+        self.edge_weight = nn.Parameter(0.02 * torch.randn(kernels, width, edge_dim)) if edge_dim else None
         self.input_bias = nn.Parameter(torch.zeros(kernels, width))
         if hidden:
             self.hidden_weight = nn.Parameter(math.sqrt(2 / width) * torch.randn(hidden, kernels, width, width))
@@ -295,6 +304,17 @@ class MLP(PairwiseMLP, MultiHead):
     def _lift(self, pos: Tensor) -> Tensor:
         lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
         return lifted.to(self.input_bias.dtype)
+
+    def _told_of_pairs(self, domain: Domain) -> Tensor | None:
+        """f·e of the pairs that the points of a domain stand for, `(B, G, N, w)`; None where it tells none."""
+        if self.edge_weight is None or domain.features is None:
+            return None
+        if domain.features.shape[-1] != self.edge_dim:
+            raise ValueError(
+                f"kernels.MLP: the kernel reads edge_dim={self.edge_dim} features of a pair; the domain tells "
+                f"{domain.features.shape[-1]}"
+            )
+        return _project(domain.features.to(self.input_bias.dtype), self.edge_weight)
 
     def head_matrices(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
@@ -320,6 +340,9 @@ class MLP(PairwiseMLP, MultiHead):
         p = self.input_bias[:, None, None].expand(*pairs, -1)
         if self.input_weight is not None:
             p = torch.cat(pieces, dim=-1) @ self.input_weight.mT[:, None] + self.input_bias[:, None, None]
+        told = self._told_of_pairs(domain)
+        if told is not None:
+            p = p + told[:, :, None].to(p.dtype)
         hidden = activate(p, self.activation)
         if self.hidden_weight is not None and self.hidden_bias is not None:
             for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
@@ -420,7 +443,9 @@ class MLP(PairwiseMLP, MultiHead):
         if "key_position" in columns:
             lifted = self._lift(key_pos) if key_phase is None else key_phase
             key_bias = key_bias + _project(lifted, columns["key_position"])
-        distance = columns.get("distance")
+        distance, told = columns.get("distance"), self._told_of_pairs(domain)
+        if told is not None:
+            key_bias = key_bias + told
         return PairwiseForm(
             query_bias=query_bias,
             key_bias=key_bias,
@@ -433,6 +458,7 @@ class MLP(PairwiseMLP, MultiHead):
             key_phase=key_phase,
             distance_weight=None if distance is None else distance[..., 0],
             wrapped_weight=columns.get("relative_position") if wraps else None,
+            feature_weight=self.edge_weight,
             frequencies=self.frequencies if wraps else None,
             query_pos=query_pos,
             key_pos=key_pos,

@@ -61,7 +61,7 @@ def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
     else:
         names, rows = _cells(path, text, columns, is_csv=kind == ".csv")
     if not rows:
-        raise ValueError(f"{path}: has no rows{'' if columns else ' below its header'}; expected one a sentence")
+        raise ValueError(f"{path}: has no rows{'' if columns else ' below its header'}; expected at least one")
     return Table(path, names, rows)
 
 

@@ -1,0 +1,111 @@
+"""Graphs as signals on their nodes."""
+
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm import domains
+from fredholm._settings import check_rate
+from fredholm.domains.checks import values_can_be_read
+from fredholm.encoders.encoder import Encoder
+
+
+@final
+class GraphBatch(NamedTuple):
+    """Graphs of one batch, padded to as many nodes and edges each.
+
+    `features (B, N, F)` are finite numbers where a node exists. `edge_index (B, 2, E)` int64 are sources over targets,
+    counted within each graph; -1 is no edge. `pos (B, N, s)` are positions. `mask (B, N)` is True where a node exists;
+    None: everywhere. `edge_weights (B, E)` >= 0, `edge_features (B, E, c)` and `weights (B, N)` >= 0, the mass of each
+    node, are None where there are none.
+    """
+
+    features: Tensor
+    edge_index: Tensor
+    pos: Tensor
+    mask: Tensor | None = None
+    edge_weights: Tensor | None = None
+    edge_features: Tensor | None = None
+    weights: Tensor | None = None
+
+
+@final
+class Graph(Encoder):
+    """A linear map of each node's features (ITNet, J.1), on the domain `domains.Graph` of the nodes.
+
+    u(v) = W h_v + b,  and with `adds_positions` + V x_v  (eq. 261; the paper has no such term)
+
+    Args:
+        features: F, numbers that each node has.
+        embed_dim: channels of the signal.
+        pos_dim: s, coordinates of a position.
+        edge_dim: c, features of an edge, which kernels on edges read; 0: edges have none.
+        adds_positions: whether a linear map of the positions is added to the signal; kernels read positions anyway.
+        feature_dropout: rate at which features are left out in training.
+
+    Raises:
+        ValueError: sizes below 1, edge_dim below 0, or a rate that is none.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        embed_dim: int,
+        pos_dim: int,
+        *,
+        edge_dim: int = 0,
+        adds_positions: bool = False,
+        feature_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        for name, value in (("features", features), ("embed_dim", embed_dim), ("pos_dim", pos_dim)):
+            if value < 1:
+                raise ValueError(f"encoders.Graph: {name} must be at least 1; got {value}")
+        if edge_dim < 0:
+            raise ValueError(f"encoders.Graph: edge_dim must be at least 0; got {edge_dim}")
+        self.features, self.embed_dim, self.pos_dim, self.edge_dim = features, embed_dim, pos_dim, edge_dim
+        check_rate("encoders.Graph", "feature_dropout", feature_dropout)
+        self.feature_dropout = nn.Dropout(feature_dropout)
+        self.embedding = nn.Linear(features, embed_dim)
+        self.of_positions = nn.Linear(pos_dim, embed_dim, bias=False) if adds_positions else None
+
+    def forward(self, inputs: Tensor | GraphBatch) -> tuple[Tensor, domains.Domain]:
+        """A batch to the signal and its domain; the signal is 0 at nodes that do not exist.
+
+        Raises:
+            ValueError: features of another shape or dtype, or that are NaN or infinite at nodes that exist; positions
+                of other coordinates, edges of other features; and what `domains.Graph` refuses.
+            TypeError: something else than a batch.
+        """
+        if not isinstance(inputs, GraphBatch):
+            raise TypeError(f"encoders.Graph: expected a GraphBatch; got {type(inputs).__name__}, which has no edges")
+        values, edge_index, pos, mask, edge_weights, edge_features, weights = inputs
+        if values.ndim != 3 or values.shape[2] != self.features or not values.dtype.is_floating_point:
+            raise ValueError(
+                f"encoders.Graph: expected float features of shape (batch, nodes, {self.features}); got "
+                f"{tuple(values.shape)}, {values.dtype}"
+            )
+        if pos.shape != (*values.shape[:2], self.pos_dim):
+            expected = (*values.shape[:2], self.pos_dim)
+            raise ValueError(f"encoders.Graph: expected positions of shape {expected}; got {tuple(pos.shape)}")
+        told = 0 if edge_features is None else edge_features.shape[-1]
+        if told != self.edge_dim:
+            raise ValueError(f"encoders.Graph: expected {self.edge_dim} features of an edge; got {told}")
+        if mask is not None:
+            values = torch.where(mask[..., None], values, 0.0)
+        if values_can_be_read(values) and not bool(values.isfinite().all()):
+            raise ValueError("encoders.Graph: features hold NaN or infinite numbers at nodes that exist")
+        domain = domains.Graph(
+            edge_index,
+            values.shape[1],
+            pos=pos,
+            edge_weights=edge_weights,
+            edge_features=edge_features,
+            weights=weights,
+            mask=mask,
+        )
+        signal = self.embedding(self.feature_dropout(values))
+        if self.of_positions is not None:
+            signal = signal + self.of_positions(domain.pos.to(signal.dtype))
+        return signal if mask is None else torch.where(mask[..., None], signal, 0.0), domain

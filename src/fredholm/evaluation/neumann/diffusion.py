@@ -1,0 +1,49 @@
+"""Diffusion along the edges of a graph, step by step. Legend: `kernels/neumann/diffusion.py`."""
+
+import dataclasses
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.evaluation.evaluation import Integral, Queries, Route
+from fredholm.evaluation.listed import Gathered, per_point, row_by_row, spread
+from fredholm.kernels import Diffusion
+from fredholm.kernels.kernel import wide_dtype
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Walk(Route[Diffusion]):
+    """For `Diffusion`: K sums over the edges, one after the other; O(K·E·C) time and O(K·N·C) memory backward."""
+
+    marker = Diffusion
+    queries = Queries.AT_POINTS
+
+    def refusals(self, integral: Integral[Diffusion]) -> list[str]:
+        """Refuses nothing; see `Route.refusals`."""
+        return []
+
+    def compute(self, integral: Integral[Diffusion]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, domain, dtype = integral.kernel, integral.domain, wide_dtype(integral.u)
+        pairs, own = kernel.walk(domain, len(integral.u))
+        counted = torch.atleast_2d(kernel.measure(domain)) > 0
+        start = torch.where(counted[..., None], integral.u.to(dtype), 0.0)
+        v, channels = start, start.shape[-1]
+        for _ in range(kernel.num_steps):
+            rows = []
+            for queries, points, shares, _ in pairs.groups:
+                inputs = {
+                    "v": per_point(v, points, domain.num_points),
+                    "shares": Gathered(shares.to(dtype), torch.arange(len(queries), device=v.device)),
+                }
+                rows.append(row_by_row(_shared, inputs, channels))
+            near = spread(rows, pairs, v, channels) + own[..., None].to(dtype) * v
+            v = kernel.gamma * near + (1 - kernel.gamma) * start
+        return v.to(integral.u.dtype)
+
+
+def _shared(*, v: Tensor, shares: Tensor) -> Tensor:
+    """Σ_k share_k v_k, `(n, C)`."""
+    return (shares[:, None] @ v)[:, 0]

@@ -1,0 +1,169 @@
+"""Pairwise perceptron kernels on listed pairs. Legend: `tiles.py`, and `evaluation/listed.py` for rows.
+
+Row i has K points. Of each point alone, once however many rows meet it: α, and β_j = bias + K u_j. Of a pair
+
+    p_ij = α_i + β_j + [P, s, c]·[u_i ⊙ u_j, sin(θ_i - θ_j), cos(θ_i - θ_j)] + r ‖x_i - x_j‖ + e·γ(x_i - x_j) + f·e_ij
+
+one product with weights that all pairs share, 2w(d + 2L) flops; then S_i = Σ_j m_ij ω_j h_ij ⊗ u_j, and W S_i a row.
+"""
+
+import dataclasses
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from fredholm.domains.domain import wrapped
+from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
+from fredholm.kernels import PairwiseMLP
+from fredholm.kernels.kernel import wide_dtype
+from fredholm.kernels.perceptron.mlp import PairwiseForm, activate, fourier_features
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class ListedPerceptron(Route[PairwiseMLP]):
+    """For `PairwiseMLP` kernels and listed pairs: what belongs to a point alone is computed once for all its pairs.
+
+    Cost per pair and head 2w(2d + 2L) flops, per query 2w·d²; memory linear in points and pairs, backward too.
+    """
+
+    marker = PairwiseMLP
+    lists_pairs = needs_list = True
+
+    def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
+        """Refuses nothing else; see `Route.refusals`."""
+        return []
+
+    def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
+        assert domain.pair_list is not None
+        pairs, dtype = domain.pair_list.repeated(len(u)), integral.working_dtype
+        form = kernel.pairwise_form(domain, asked)
+        n, n_q, rows = domain.num_points, asked.num_points, []
+        tables = _tables(form, integral, dtype)
+        shared = _shared(form, dtype)
+        perceptron = _Perceptron(kernel.num_heads, kernel.activation, domain.is_periodic)
+        width, dim = kernel.width, kernel.in_dim // kernel.num_heads
+        for group in pairs.groups:
+            every = torch.arange(len(group.queries), device=u.device)
+            inputs = {name: per_point(t, group.points, n) for name, t in tables["point"].items()}
+            inputs |= {name: per_point(t, group.queries, n_q) for name, t in tables["query"].items()}
+            inputs["mass"] = Gathered(pair_mass(integral, group), every)
+            if group.features is not None and form.feature_weight is not None:
+                _check_features(group.features, form.feature_weight)
+                inputs["features"] = Gathered(group.features.to(dtype), every)
+            made = group.points.shape[-1] * (4 * width + 2 * dim + 4 * kernel.num_frequencies) + width * dim
+            rows.append(row_by_row(perceptron, inputs, kernel.out_dim, shared=shared, row_elements=made))
+        out = spread(rows, pairs, u, kernel.out_dim)
+        share = kernel.past_share(domain, asked)
+        return out.to(dtype) if share is None else (out * share[..., None]).to(dtype)
+
+
+def _check_features(features: Tensor, weight: Tensor) -> None:
+    if features.shape[-1] != weight.shape[-1]:
+        raise ValueError(
+            f"the kernel reads {weight.shape[-1]} features of a pair (edge_dim); the listed pairs have "
+            f"{features.shape[-1]}"
+        )
+
+
+def _tables(form: PairwiseForm, integral: Integral[PairwiseMLP], dtype: torch.dtype) -> dict[str, dict[str, Tensor]]:
+    """What is gathered of points and of queries, `(1 or B, N, ...)` each."""
+    heads = integral.kernel.num_heads
+    u, query = (t.to(dtype).unflatten(-1, (heads, -1)) for t in (integral.u, integral.query))  # (B, N, H, d)
+    alpha, beta = form.query_bias.to(dtype).transpose(1, 2), form.key_bias.to(dtype).transpose(1, 2)  # (B', N, G, w)
+    if form.query_weight is not None:
+        alpha = alpha + torch.einsum("bnhd,hwd->bnhw", query, form.query_weight.to(dtype).expand(heads, -1, -1))
+    if form.key_weight is not None:
+        beta = beta + torch.einsum("bnhd,hwd->bnhw", u, form.key_weight.to(dtype).expand(heads, -1, -1))
+    point, asked = {"u": u, "beta": beta}, {"alpha": alpha}
+    if form.product_weight is not None:
+        asked["query"] = query
+    if form.sin_weight is not None:
+        assert form.key_phase is not None
+        assert form.query_phase is not None
+        point["phase"], asked["query_phase"] = form.key_phase.to(dtype), form.query_phase.to(dtype)
+    if form.distance_weight is not None or form.wrapped_weight is not None:
+        point["pos"], asked["query_pos"] = form.key_pos, form.query_pos
+    return {"point": point, "query": asked}
+
+
+def _shared(form: PairwiseForm, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The weights that all rows share, by their names in a form."""
+    names = ("product_weight", "sin_weight", "cos_weight", "distance_weight", "wrapped_weight", "feature_weight")
+    names += ("hidden_weight", "hidden_bias", "output_weight", "output_bias")
+    found = {name: getattr(form, name) for name in names}
+    shared = {name: t.to(dtype) for name, t in found.items() if t is not None}
+    return shared if form.frequencies is None else shared | {"frequencies": form.frequencies}
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class _Perceptron:
+    """κ integrated over the points of each row, head by head."""
+
+    num_heads: int
+    activation: str
+    is_periodic: bool
+
+    def __call__(self, **given: Tensor) -> Tensor:
+        """`(n, H·d_out)`, in at least float32; see `ListedPerceptron` for what is given."""
+        between = _between(given, self.is_periodic)
+        accumulator, out = wide_dtype(given["u"]), []
+        mass = given["mass"].to(accumulator)
+        for head in range(self.num_heads):
+            h = self._last_hidden(given, between, head)
+            values = given["u"][:, :, head].to(accumulator) * mass[..., None]  # (n, K, d)
+            sums = h.to(accumulator).mT @ values  # S: (n, w, d)
+            weight, bias = (_of_head(given[name].to(accumulator), head) for name in ("output_weight", "output_bias"))
+            out.append(sums.flatten(1) @ weight.flatten(0, 1) + values.sum(1) @ bias.mT)
+        return torch.cat(out, dim=-1)
+
+    def _last_hidden(self, given: dict[str, Tensor], between: dict[str, Tensor], head: int) -> Tensor:
+        """h, `(n, K, w)`."""
+        beta, alpha = (given[name] for name in ("beta", "alpha"))
+        p = beta[..., head if beta.shape[-2] > 1 else 0, :]
+        p = p + alpha[:, None, head if alpha.shape[-2] > 1 else 0]
+        features = dict(between)
+        if "product_weight" in given:
+            features["product_weight"] = given["query"][:, None, head] * given["u"][:, :, head]
+        if features:
+            parts = [_of_head(given[name], head) for name in features]
+            weight = torch.cat([part if part.ndim == 2 else part[:, None] for part in parts], dim=-1)
+            p = p + linear(torch.cat(list(features.values()), dim=-1), weight)
+        h = activate(p, self.activation)
+        if "hidden_weight" in given:
+            for weight, bias in zip(given["hidden_weight"], given["hidden_bias"], strict=True):
+                h = activate(linear(h, _of_head(weight, head), _of_head(bias, head)), self.activation)
+        return h
+
+
+def _of_head(weights: Tensor, head: int) -> Tensor:
+    return weights[head if len(weights) > 1 else 0]
+
+
+def _between(given: dict[str, Tensor], is_periodic: bool) -> dict[str, Tensor]:
+    """What the weights of that name are multiplied with, `(n, K, ...)`: all but the signal."""
+    found: dict[str, Any] = {}
+    dtype = given["u"].dtype
+    if "sin_weight" in given:
+        (sin_i, cos_i), (sin_j, cos_j) = given["query_phase"][:, None].chunk(2, -1), given["phase"].chunk(2, -1)
+        found["sin_weight"] = sin_i * cos_j - cos_i * sin_j
+        found["cos_weight"] = cos_i * cos_j + sin_i * sin_j
+    if "pos" in given:
+        step = given["query_pos"][:, None] - given["pos"]  # x - y
+        step = wrapped(step) if is_periodic else step
+        if "distance_weight" in given:
+            squared = step.square().sum(-1, keepdim=True)
+            distance = torch.where(squared > 0, squared, 1.0).sqrt() * (squared > 0)
+            found["distance_weight"] = distance.to(dtype)
+        if "wrapped_weight" in given:
+            waves = given["frequencies"]
+            found["wrapped_weight"] = (fourier_features(step, waves) if len(waves) else step).to(dtype)
+    if "features" in given:
+        found["feature_weight"] = given["features"]
+    return found

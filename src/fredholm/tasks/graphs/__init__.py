@@ -1,0 +1,11 @@
+"""Graphs: folders of CSV or TUDataset files, .npz files, and what becomes of them before a network."""
+
+from .csv_folder import read_csv_folder
+from .graph_set import GraphSet
+from .inputs import GraphInputs
+from .npz_file import read_npz
+from .open import open_graphs
+from .pyg import from_pyg
+from .tu_folder import read_tu_folder
+
+__all__ = ["GraphInputs", "GraphSet", "from_pyg", "open_graphs", "read_csv_folder", "read_npz", "read_tu_folder"]

@@ -1,0 +1,297 @@
+"""Graphs in a folder of tables: edges.csv, nodes.csv and, of several graphs, graphs.csv."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from fredholm.tasks.cells import parse_value
+from fredholm.tasks.sentences.table import Row, Table, read_table
+from fredholm.tasks.series.naming import ClassNames
+from fredholm.tasks.split_files import SPLIT_WORDS
+
+from .graph_set import SPLIT_NAMES, GraphSet
+from .listed import Listed
+
+EDGES, NODES, GRAPHS = "edges.csv", "nodes.csv", "graphs.csv"
+_OF_EDGES = ("source", "target", "weight", "graph")
+_OF_NODES = ("id", "graph", "label", "split", "weight")
+
+
+def is_csv_folder(folder: Path) -> bool:
+    """Whether the folder has a table of edges."""
+    return _find(folder, EDGES) is not None
+
+
+def read_csv_folder(
+    folder: Path,
+    *,
+    is_directed: bool = False,
+    features: tuple[str, ...] | None = None,
+    edge_features: tuple[str, ...] | None = None,
+) -> GraphSet:
+    """Read tables with a header; names of columns in small or capital letters.
+
+    - `edges.csv`: `source` and `target`, names of nodes; `weight`; all other columns are features of edges, numbers.
+    - `nodes.csv`: `id`; `weight`, what the node counts; all other columns are features, numbers. Without this file,
+      nodes are those that edges join.
+    - One graph: `label` of a node is its class, or empty; `split` is train, valid (val, dev) or test, or empty.
+    - Several graphs: a column `graph` in `nodes.csv` says whose a node is, and one in `edges.csv` whose an edge is;
+      without the latter, no name is of two nodes. `graphs.csv` has `graph`, the class `label` or the numbers `target`,
+      `target_...`, and `split`.
+
+    Args:
+        folder: with `edges.csv`, or `edges.csv.gz`; likewise the others.
+        is_directed: whether an edge from source to target is none from target to source.
+        features: columns of nodes to read, in this order; None: all that are left, in theirs.
+        edge_features: likewise of edges.
+
+    Raises:
+        ValueError: a table is broken, a column is missing, a cell is no number, a name is unknown or there twice, and
+            what `Listed.graphs` refuses. The message names file and line.
+    """
+    edges_file = _find(folder, EDGES)
+    assert edges_file is not None
+    edges = _Cells(read_table(edges_file), _OF_EDGES)
+    nodes_file, graphs_file = _find(folder, NODES), _find(folder, GRAPHS)
+    nodes = None if nodes_file is None else _Cells(read_table(nodes_file), _OF_NODES)
+    graphs = None if graphs_file is None else _Cells(read_table(graphs_file), ("graph", "label", "split"))
+    return _Tables(edges, nodes, graphs).graphs(is_directed, features, edge_features)
+
+
+@final
+@dataclass(frozen=True)
+class _Cells:
+    """A table whose columns of usual names are found in small or capital letters."""
+
+    table: Table
+    usual: tuple[str, ...]
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        """The names in the file of the usual columns that are there."""
+        found: dict[str, str] = {}
+        for name in self.table.names:
+            word = name.lower()
+            if word in self.usual:
+                if word in found:
+                    raise ValueError(
+                        f"{self.table.path}, line 1: columns {found[word]!r} and {name!r} are one; keep one"
+                    )
+                found[word] = name
+        return found
+
+    @cached_property
+    def others(self) -> tuple[str, ...]:
+        """All other columns."""
+        return tuple(name for name in self.table.names if name not in self.columns.values())
+
+    def place(self, i: int) -> str:
+        """File and line of row i."""
+        return f"{self.table.path}, line {self.table.rows[i].line}"
+
+    def need(self, *words: str) -> None:
+        """Raises ValueError unless all these usual columns are there."""
+        if absent := [word for word in words if word not in self.columns]:
+            raise ValueError(
+                f"{self.table.path}, line 1: no column {', '.join(map(repr, absent))}; the columns are "
+                f"{', '.join(self.table.names)}"
+            )
+
+    def texts(self, word: str) -> list[str]:
+        """The cells of a usual column, stripped."""
+        column = self.columns[word]
+        return [row.cells[column].strip() for row in self.table.rows]
+
+    def names(self, word: str) -> list[str]:
+        """Likewise, none of them empty."""
+        found = self.texts(word)
+        for i, text in enumerate(found):
+            if not text:
+                raise ValueError(f"{self.place(i)}: column {self.columns[word]!r}: is empty; expected a name")
+        return found
+
+    def numbers(self, columns: Sequence[str]) -> np.ndarray:
+        """The numbers of some columns, `(rows, columns)`."""
+        if absent := [name for name in columns if name not in self.table.names]:
+            raise ValueError(
+                f"{self.table.path}, line 1: no column {', '.join(map(repr, absent[:6]))}; the columns are "
+                f"{', '.join(self.table.names[:20])}"
+            )
+        rows = [self._row(row, columns, i) for i, row in enumerate(self.table.rows)]
+        return np.array(rows, np.float64).reshape(len(rows), len(columns))
+
+    def _row(self, row: Row, columns: Sequence[str], i: int) -> list[float]:
+        found = []
+        for name in columns:
+            try:
+                value = parse_value(row.cells[name])
+            except ValueError as error:
+                raise ValueError(f"{self.place(i)}: column {name!r}: {error}") from error
+            if value != value:
+                raise ValueError(f"{self.place(i)}: column {name!r}: is missing; expected a finite number")
+            found.append(value)
+        return found
+
+    def weights(self) -> np.ndarray | None:
+        """The column `weight`, if there is one."""
+        return self.numbers([self.columns["weight"]])[:, 0] if "weight" in self.columns else None
+
+    def split(self) -> np.ndarray | None:
+        """The column `split` as numbers, if there is one."""
+        if "split" not in self.columns:
+            return None
+        found = []
+        for i, text in enumerate(self.texts("split")):
+            if text and text.lower() not in SPLIT_WORDS:
+                raise ValueError(f"{self.place(i)}: split {text!r}; expected train, valid or test, or an empty cell")
+            found.append(SPLIT_NAMES.index(SPLIT_WORDS[text.lower()]) if text else -1)
+        return np.array(found, np.int64)
+
+    def labels(self) -> tuple[np.ndarray | None, tuple[str, ...]]:
+        """The column `label` as numbers, -1 where empty, and the classes; None where there is no such column."""
+        if "label" not in self.columns:
+            return None, ()
+        words = self.texts("label")
+        numbers, classes = ClassNames(None).number([word for word in words if word])
+        labels = np.full(len(words), -1, np.int64)
+        labels[[i for i, word in enumerate(words) if word]] = numbers
+        return labels, classes
+
+
+@final
+@dataclass(frozen=True)
+class _Tables:
+    """All tables of a folder."""
+
+    edges: _Cells
+    nodes: _Cells | None
+    list_of_graphs: _Cells | None
+
+    def graphs(
+        self, is_directed: bool, known: tuple[str, ...] | None, known_of_edges: tuple[str, ...] | None
+    ) -> GraphSet:
+        """What they say; see `read_csv_folder`."""
+        edges, nodes = self.edges, self.nodes
+        edges.need("source", "target")
+        ids, of_node = self._nodes()
+        graph_names, graph = self._graphs(of_node)
+        names = known if known is not None else () if nodes is None else nodes.others
+        edge_names = edges.others if known_of_edges is None else known_of_edges
+        if names and nodes is None:
+            raise ValueError(f"{edges.table.path.parent}: has no {NODES}; expected one with {', '.join(names[:20])}")
+        facts = self._of_nodes() if self.list_of_graphs is None else self._of_graphs(self.list_of_graphs)
+        return Listed(
+            graph=graph,
+            names=graph_names,
+            features=np.zeros((len(ids), 0)) if nodes is None else nodes.numbers(names),
+            feature_names=names,
+            edges=self._edges(ids, of_node),
+            node_place=(lambda i: ids[i]) if nodes is None else nodes.place,
+            edge_place=edges.place,
+            node_name=lambda i: repr(ids[i]),
+            edge_weights=edges.weights(),
+            edge_features=edges.numbers(edge_names) if edge_names else None,
+            edge_feature_names=edge_names,
+            weights=None if nodes is None else nodes.weights(),
+            node_names=ids,
+            is_directed=is_directed,
+            **facts,
+        ).graphs()
+
+    def _nodes(self) -> tuple[list[str], list[str]]:
+        """Name and graph of each node; the graph is "" where there is one."""
+        nodes, edges = self.nodes, self.edges
+        if nodes is None:
+            if self.list_of_graphs is not None or "graph" in edges.columns:
+                raise ValueError(
+                    f"{edges.table.path.parent}: has no {NODES}; expected one with the columns graph and id"
+                )
+            pairs = zip(edges.names("source"), edges.names("target"), strict=True)
+            found = list(dict.fromkeys(name for pair in pairs for name in pair))
+            return found, [""] * len(found)
+        nodes.need("id", *(["graph"] if self.list_of_graphs is not None or "graph" in edges.columns else []))
+        ids = nodes.names("id")
+        of_node = nodes.names("graph") if "graph" in nodes.columns else [""] * len(ids)
+        seen: dict[tuple[str, str], int] = {}
+        for i, key in enumerate(zip(of_node, ids, strict=True)):
+            if key in seen:
+                raise ValueError(f"{nodes.place(i)}: node {ids[i]!r} is there twice, first in {nodes.place(seen[key])}")
+            seen[key] = i
+        return ids, of_node
+
+    def _graphs(self, of_node: list[str]) -> tuple[list[str], np.ndarray]:
+        """The names of the graphs, and the number of each node's."""
+        listed, nodes = self.list_of_graphs, self.nodes
+        if listed is None:
+            names = list(dict.fromkeys(of_node))
+        else:
+            listed.need("graph")
+            names = listed.names("graph")
+            if twice := next((i for i, name in enumerate(names) if name in names[:i]), 0):
+                raise ValueError(f"{listed.place(twice)}: graph {names[twice]!r} is there twice")
+            with_nodes = set(of_node)
+            for i, name in enumerate(names):
+                if name not in with_nodes:
+                    raise ValueError(f"{listed.place(i)}: graph {name!r} has no nodes; expected at least one")
+        number = {name: i for i, name in enumerate(names)}
+        for i, name in enumerate(of_node):
+            if name not in number:
+                assert nodes is not None
+                raise ValueError(f"{nodes.place(i)}: graph {name!r} is not in {GRAPHS}")
+        folder = self.edges.table.path.parent.name
+        return [name or folder for name in names], np.array([number[name] for name in of_node], np.int64)
+
+    def _edges(self, ids: list[str], of_node: list[str]) -> np.ndarray:
+        """The ends of each edge as numbers of nodes, `(2, E)`."""
+        edges, nodes = self.edges, self.nodes
+        ends = edges.names("source"), edges.names("target")
+        has_graph = "graph" in edges.columns
+        of_edge = edges.names("graph") if has_graph else [""] * len(ends[0])
+        place: dict[tuple[str, str], int] = {}
+        for i, (name, graph) in enumerate(zip(ids, of_node, strict=True)):
+            key = (graph if has_graph else "", name)
+            if key in place and nodes is not None:
+                raise ValueError(
+                    f"{nodes.place(i)}: node {name!r} is in two graphs, also in {nodes.place(place[key])}; "
+                    f"give {EDGES} a column 'graph', or nodes names of their own"
+                )
+            place[key] = i
+        for k in range(len(of_edge)):
+            for end in (ends[0][k], ends[1][k]):
+                if (of_edge[k], end) not in place:
+                    where = f" of graph {of_edge[k]!r}" if has_graph else ""
+                    raise ValueError(f"{edges.place(k)}: there is no node {end!r}{where} in {NODES}")
+        return np.array(
+            [[place[graph, end] for graph, end in zip(of_edge, side, strict=True)] for side in ends], np.int64
+        )
+
+    def _of_nodes(self) -> dict[str, Any]:
+        """Labels and split of one graph's nodes, or nothing."""
+        if self.nodes is None or "graph" in self.nodes.columns:
+            return {}
+        labels, classes = self.nodes.labels()
+        return {} if labels is None else {"node_labels": labels, "classes": classes, "split": self.nodes.split()}
+
+    def _of_graphs(self, graphs: _Cells) -> dict[str, Any]:
+        """Labels or targets, and the split, of the graphs."""
+        if self.nodes is not None and "label" in self.nodes.columns:
+            raise ValueError(
+                f"{self.nodes.table.path}, line 1: has a column 'label' beside {GRAPHS}; nodes have no classes where "
+                "graphs have: call it otherwise if it is a feature, which is a number"
+            )
+        labels, classes = graphs.labels()
+        targets = tuple(name for name in graphs.others if name.lower().startswith("target"))
+        if labels is not None and targets:
+            raise ValueError(f"{graphs.table.path}, line 1: has the columns 'label' and {targets[0]!r}; keep one")
+        for i in [] if labels is None else np.flatnonzero(labels < 0)[:1].tolist():
+            raise ValueError(f"{graphs.place(i)}: column {graphs.columns['label']!r}: is empty; expected a class")
+        found = {"split": graphs.split(), "labels": labels, "classes": classes}
+        return found | ({"targets": graphs.numbers(targets), "target_names": targets} if targets else {})
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    return next((file for file in (folder / name, folder / f"{name}.gz") if file.is_file()), None)

@@ -1,0 +1,176 @@
+"""Graphs with what is to be told of them: the frozen value that every reader gives."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fredholm.tasks.splits import Examples
+
+SPLIT_NAMES = ("train", "valid", "test")
+"""What the numbers 0, 1 and 2 of a split mean; -1 is none of them."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GraphSet(Examples):
+    """n graphs; the nodes of graph i are `node_offsets[i]` to `node_offsets[i + 1]`, its edges likewise.
+
+    Args:
+        features: float32 `(nodes, F)`, finite; F may be 0.
+        node_offsets: int64 `(n + 1,)`, from 0 to the number of nodes; every graph has a node.
+        edge_index: int64 `(2, edges)`, sources over targets, counted from the first node of their graph.
+        edge_offsets: int64 `(n + 1,)`, from 0 to the number of edges.
+        edge_weights: float32 `(edges,)`, >= 0.
+        edge_features: float32 `(edges, c)`, finite.
+        pos: float32 `(nodes, s)`, positions that came with the nodes.
+        weights: float32 `(nodes,)`, >= 0 and not all 0 in a graph: what each node counts.
+        labels: int64 `(n,)`, classes of graphs.
+        targets: float64 `(n, T)`, numbers to tell of graphs.
+        node_labels: int64 `(nodes,)`, classes of nodes; -1 where there is none.
+        split: int64, one a graph, or one a node where these have labels: 0 train, 1 valid, 2 test, -1 none.
+        classes: the names of the classes, of graphs or nodes.
+        feature_names, edge_feature_names, target_names: one a column.
+        names: one a graph.
+        node_names: of a single graph, one a node; else ().
+        is_directed: whether an edge from a to b is none from b to a.
+        notes: what became of edges when they were read.
+
+    Raises:
+        ValueError: shapes do not agree, or values are out of range.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("classes", "feature_names", "edge_feature_names", "target_names")
+
+    features: Tensor
+    node_offsets: Tensor
+    edge_index: Tensor
+    edge_offsets: Tensor
+    edge_weights: Tensor | None = None
+    edge_features: Tensor | None = None
+    pos: Tensor | None = None
+    weights: Tensor | None = None
+    labels: Tensor | None = None
+    targets: Tensor | None = None
+    node_labels: Tensor | None = None
+    split: Tensor | None = None
+    classes: tuple[str, ...] = ()
+    feature_names: tuple[str, ...]
+    edge_feature_names: tuple[str, ...] = ()
+    target_names: tuple[str, ...] = ()
+    names: tuple[str, ...]
+    node_names: tuple[str, ...] = ()
+    is_directed: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        n, nodes, edges = len(self), len(self.features), self.edge_index.shape[1]
+        examples = n if self.node_labels is None else nodes
+        shapes = {
+            "features": (nodes, len(self.feature_names)),
+            "node_offsets": (n + 1,),
+            "edge_index": (2, edges),
+            "edge_offsets": (n + 1,),
+            "edge_weights": (edges,),
+            "edge_features": (edges, len(self.edge_feature_names)),
+            "weights": (nodes,),
+            "labels": (n,),
+            "targets": (n, len(self.target_names)),
+            "node_labels": (nodes,),
+            "split": (examples,),
+        }
+        for name, shape in shapes.items():
+            value = getattr(self, name)
+            if value is not None and value.shape != shape:
+                raise ValueError(f"{name} has shape {tuple(value.shape)}; expected {shape}")
+        if self.labels is not None and (self.targets is not None or self.node_labels is not None):
+            raise ValueError("graphs have labels and targets, or labels and labels of nodes; give one of them")
+        if n == 1 and self.node_names and len(self.node_names) != nodes:
+            raise ValueError(f"there are {len(self.node_names)} names for {nodes} nodes; give one each")
+
+    def __len__(self) -> int:
+        """The number of graphs."""
+        return len(self.names)
+
+    def check_split(self, name: str) -> None:
+        """See `Examples.check_split`; besides, each has a label or targets."""
+        super().check_split(name)
+        if self.labels is None and self.targets is None:
+            raise ValueError(f"the graphs of the {name} set have no labels and no targets; give each graph one")
+
+    @property
+    def num_nodes(self) -> Tensor:
+        """Nodes of each graph, int64 `(n,)`."""
+        return self.node_offsets.diff()
+
+    def select(self, indices: Tensor) -> Self:
+        """The graphs at `indices`, int64 `(m,)`."""
+        nodes, node_offsets = _members(self.node_offsets, indices)
+        edges, edge_offsets = _members(self.edge_offsets, indices)
+        picked: dict[str, Tensor | None] = {}
+        for at, names in (
+            (nodes, ("features", "pos", "weights", "node_labels")),
+            (edges, ("edge_weights", "edge_features")),
+            (indices, ("labels", "targets")),
+            (indices if self.node_labels is None else nodes, ("split",)),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                picked[name] = None if value is None else value[at]
+        return replace(
+            self,
+            **picked,  # pyright: ignore[reportArgumentType]
+            node_offsets=node_offsets,
+            edge_offsets=edge_offsets,
+            edge_index=self.edge_index[:, edges],
+            names=tuple(self.names[i] for i in indices.tolist()),
+            node_names=self.node_names if len(self) == len(indices) == 1 else (),
+        )
+
+    def with_edges(self, kept: Tensor) -> Self:
+        """The same graphs with some of their edges; `kept` is bool, `(edges,)`."""
+        before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
+        weights, features = self.edge_weights, self.edge_features
+        return replace(
+            self,
+            edge_index=self.edge_index[:, kept],
+            edge_offsets=before[self.edge_offsets],
+            edge_weights=None if weights is None else weights[kept],
+            edge_features=None if features is None else features[kept],
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Writes the graphs as an .npz file in the layout that `read_npz` describes."""
+        graph = np.repeat(np.arange(len(self)), self.num_nodes.numpy())
+        first = self.node_offsets[:-1].repeat_interleave(self.edge_offsets.diff())
+        words = np.array([*SPLIT_NAMES, ""])
+        arrays: dict[str, Tensor | np.ndarray | None] = {
+            "features": self.features,
+            "edge_index": self.edge_index + first,
+            "edge_weights": self.edge_weights,
+            "edge_features": self.edge_features,
+            "pos": self.pos,
+            "weights": self.weights,
+            "labels": self.node_labels if self.labels is None else self.labels,
+            "targets": self.targets,
+            "split": None if self.split is None else words[self.split.numpy()],
+            "graph": None if self.node_labels is not None and len(self) == 1 else graph,
+            "names": np.array(self.names),
+            "node_names": np.array(self.node_names) if self.node_names else None,
+            "directed": np.array(self.is_directed),
+        }
+        for name in ("classes", "feature_names", "edge_feature_names", "target_names"):
+            arrays[name] = np.array(getattr(self, name), dtype=np.str_) if getattr(self, name) else None
+        kept = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
+        np.savez_compressed(Path(path), **kept)  # pyright: ignore[reportArgumentType]
+
+
+def _members(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """The members of the runs at `indices`, and where each of these runs now begins."""
+    counts = offsets.diff()[indices]
+    begins = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    members = torch.arange(int(begins[-1])) + (offsets[indices] - begins[:-1]).repeat_interleave(counts)
+    return members, begins

@@ -1,0 +1,210 @@
+"""What a network sees of a graph: features of nodes and edges, what its structure tells, and positions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, final, get_args
+
+import torch
+from torch import Tensor
+
+from fredholm._settings import check_count, check_rate, refuse_idle
+from fredholm.domains import laplacian_positions, undirected
+
+from .graph_set import GraphSet
+
+Positions = Literal["laplacian", "given", "none"]
+Scale = Literal["standard", "rows", "none"]
+BLOCK = 256
+"""Nodes of a graph whose walks are followed at a time."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GraphInputs:
+    """What is computed of each graph before a network sees it.
+
+    Args:
+        scale: what becomes of features of nodes: `standard`, each has mean 0 and deviation 1 over the nodes of the
+            training data; `rows`, those of each node are divided by the sum of their sizes, as is usual for bags of
+            words; `none`.
+        num_walks: further features, the chances that a walk along edges is back at its node after 2, 3, ...,
+            num_walks + 1 steps; they depend on no sign and no basis.
+        degrees: a further feature, the logarithm of 1 + the edges that end at the node.
+        positions: where nodes lie: `laplacian`, by eigenvectors of the graph (eq. 262); `given`, the data's; `none`,
+            all at one place.
+        num_positions: eigenvectors; refused with other positions.
+        flip_signs: whether training turns the signs of eigenvectors, which mean nothing, at random for each graph and
+            vector; likewise.
+        adds_positions: whether a linear map of the positions is added to what enters the network; kernels read them
+            anyway. Refused without positions.
+        feature_dropout: rate at which features of nodes are left out in training.
+    """
+
+    scale: Scale = "standard"
+    num_walks: int = 8
+    degrees: bool = True
+    positions: Positions = "laplacian"
+    num_positions: int = 8
+    flip_signs: bool = True
+    adds_positions: bool = False
+    feature_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("scale", get_args(Scale)), ("positions", get_args(Positions))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+        check_count("inputs", "num_walks", self.num_walks, least=0)
+        check_count("inputs", "num_positions", self.num_positions)
+        check_rate("inputs", "feature_dropout", self.feature_dropout)
+        if self.positions != "laplacian":
+            given = {"num_positions": self.num_positions, "flip_signs": self.flip_signs}
+            refuse_idle("", type(self), f"positions={self.positions!r}", "take 'laplacian'", **given)
+        if self.positions == "none":
+            given = {"adds_positions": self.adds_positions}
+            refuse_idle("", type(self), "positions='none'", "take 'laplacian' or 'given'", **given)
+
+    @property
+    def turns_signs(self) -> bool:
+        """Whether training turns signs."""
+        return self.positions == "laplacian" and self.flip_signs
+
+    def learn(self, train: GraphSet) -> "Preparation":
+        """How graphs are prepared, with the means and deviations of these.
+
+        Raises:
+            ValueError: there is no feature, or there are no positions where the data's are wanted.
+        """
+        features = self._features(train)
+        if features.shape[1] == 0:
+            raise ValueError("nodes have no features; pass --task.inputs.num-walks or --task.inputs.degrees")
+        given, (mean, deviation) = len(train.feature_names), _moments(features)
+        if self.scale != "standard":  # what structure tells is standardised in any case
+            mean[:given], deviation[:given] = [0.0] * given, [1.0] * given
+        edge_mean, edge_deviation = ((), ()) if train.edge_features is None else _moments(train.edge_features)
+        return Preparation(
+            features=train.feature_names,
+            edge_features=train.edge_feature_names,
+            mean=tuple(mean),
+            deviation=tuple(deviation),
+            edge_mean=tuple(edge_mean),
+            edge_deviation=tuple(edge_deviation),
+            pos_dim=self._positions(train).shape[1],
+        )
+
+    def prepare(self, graphs: GraphSet, preparation: "Preparation") -> GraphSet:
+        """The graphs with what a network sees: scaled features, positions, and weights that sum to 1 in each graph.
+
+        Raises:
+            ValueError: features or positions are not those of the preparation.
+        """
+        for what in ("features", "edge_features"):
+            came, known = getattr(graphs, f"{what.removesuffix('s')}_names"), getattr(preparation, what)
+            if came != known:
+                told = what.replace("_", " ")
+                raise ValueError(f"the {told} are {_short(came)}; the model knows {_short(known)}")
+        pos = self._positions(graphs)
+        if pos.shape[1] != preparation.pos_dim:
+            raise ValueError(f"positions have {pos.shape[1]} coordinates; the model knows {preparation.pos_dim}")
+        features = _standardised(self._features(graphs), preparation.mean, preparation.deviation)
+        of_edges, weights = graphs.edge_features, graphs.weights
+        if of_edges is not None:
+            of_edges = _standardised(of_edges, preparation.edge_mean, preparation.edge_deviation)
+        if weights is not None:
+            owner = torch.arange(len(graphs)).repeat_interleave(graphs.num_nodes)
+            total = torch.zeros(len(graphs), dtype=torch.float64).index_add_(0, owner, weights.double())
+            weights = (weights / total[owner]).float()
+        names = tuple(f"input_{c}" for c in range(features.shape[1]))
+        return replace(graphs, features=features, feature_names=names, edge_features=of_edges, pos=pos, weights=weights)
+
+    def draw_signs(self, graphs: int, pos_dim: int, generator: torch.Generator) -> Tensor:
+        """Signs of positions, 1 or -1, `(graphs, pos_dim)`."""
+        return 2.0 * torch.randint(2, (graphs, pos_dim), generator=generator) - 1.0
+
+    def _features(self, graphs: GraphSet) -> Tensor:
+        """Features of nodes, before they are standardised, `(nodes, inputs)`."""
+        given = graphs.features
+        if self.scale == "rows":
+            size = given.abs().sum(1, keepdim=True)
+            given = given / torch.where(size > 0, size, 1.0)
+        further = [walks_back(graphs, self.num_walks)] if self.num_walks else []
+        if self.degrees:
+            further.append(torch.log1p(_joined(graphs)[1].bincount(minlength=len(given)).float())[:, None])
+        return torch.cat([given, *further], dim=1)
+
+    def _positions(self, graphs: GraphSet) -> Tensor:
+        if self.positions == "none":
+            return torch.zeros(len(graphs.features), 1)
+        if self.positions == "laplacian":
+            edges = _joined(graphs)
+            edges = undirected(edges) if graphs.is_directed else edges
+            return laplacian_positions(edges, len(graphs.features), self.num_positions).float()
+        if graphs.pos is None:
+            raise ValueError("the graphs have no positions; expected an array 'pos', or pass --task.inputs.positions")
+        return graphs.pos
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """What was learnt of the training graphs: names of features, and the mean and deviation of each input."""
+
+    features: tuple[str, ...]
+    edge_features: tuple[str, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    edge_mean: tuple[float, ...]
+    edge_deviation: tuple[float, ...]
+    pos_dim: int
+
+    @property
+    def num_inputs(self) -> int:
+        """Numbers that a network sees of each node."""
+        return len(self.mean)
+
+
+def walks_back(graphs: GraphSet, count: int) -> Tensor:
+    """The chance that a random walk along edges is back where it began, `(nodes, count)`, after 2 to count + 1 steps.
+
+    After one step no walk is back, as there are no loops. Where edges have weights, an edge is taken in proportion to
+    its weight. A walk that can go nowhere ends.
+    """
+    found = torch.zeros(len(graphs.features), count)
+    starts, edge_starts = graphs.node_offsets.tolist(), graphs.edge_offsets.tolist()
+    for i, (start, end) in enumerate(pairwise(starts)):
+        edges, n = slice(edge_starts[i], edge_starts[i + 1]), end - start
+        source, target = graphs.edge_index[:, edges]
+        weight = torch.ones(len(source)) if graphs.edge_weights is None else graphs.edge_weights[edges]
+        leaving = torch.zeros(n).index_add_(0, source, weight)
+        chance = torch.where(weight > 0, weight / torch.where(leaving > 0, leaving, 1.0)[source], 0.0)
+        step = torch.sparse_coo_tensor(torch.stack([source, target]), chance, (n, n), check_invariants=False)
+        for block in torch.arange(n).split(BLOCK):
+            reached = torch.zeros(n, len(block)).index_put_((block, torch.arange(len(block))), torch.ones(()))
+            reached = step @ reached
+            for k in range(count):
+                reached = step @ reached
+                found[start + block, k] = reached[block, torch.arange(len(block))]
+    return found
+
+
+def _joined(graphs: GraphSet) -> Tensor:
+    """The edges of all graphs as numbers of all nodes, `(2, edges)`."""
+    return graphs.edge_index + graphs.node_offsets[:-1].repeat_interleave(graphs.edge_offsets.diff())
+
+
+def _moments(values: Tensor) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each column; a constant one has deviation 1."""
+    values = values.double()
+    if len(values) == 0:
+        return [0.0] * values.shape[1], [1.0] * values.shape[1]
+    mean, deviation = values.mean(0), values.std(0, correction=0)
+    is_constant = deviation <= 1e-6 * mean.abs()
+    return mean.tolist(), torch.where(is_constant, 1.0, deviation).tolist()
+
+
+def _standardised(values: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+    return (values - torch.tensor(mean)) / torch.tensor(deviation)
+
+
+def _short(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:6]) or 'none'}{', ...' if len(names) > 6 else ''}"

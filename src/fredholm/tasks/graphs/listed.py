@@ -1,0 +1,133 @@
+"""From lists of nodes and edges, as files have them, to graphs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .edges import tidy_edges
+from .graph_set import GraphSet
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """All nodes and all edges of some graphs, in any order.
+
+    Args:
+        graph: the graph of each node, `(nodes,)`, from 0 on.
+        names: one a graph.
+        features: of each node, `(nodes, F)`.
+        edges: `(2, E)`, sources over targets, as numbers of nodes; see `tidy_edges` for what becomes of them.
+        node_place, edge_place: where the node or edge of a number stands, for messages.
+        pos, weights, node_labels, node_names: of each node, as in `GraphSet`.
+        edge_weights, edge_features: of each edge.
+        labels, targets: of each graph.
+        split: one a graph, or one a node where these have labels.
+        node_name: what the node of a number is called in messages.
+        feature_names, edge_feature_names, target_names, classes, is_directed: as in `GraphSet`.
+    """
+
+    graph: np.ndarray
+    names: Sequence[str]
+    features: np.ndarray
+    edges: np.ndarray
+    node_place: Callable[[int], str]
+    edge_place: Callable[[int], str]
+    pos: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    node_labels: np.ndarray | None = None
+    node_names: Sequence[str] = ()
+    edge_weights: np.ndarray | None = None
+    edge_features: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    targets: np.ndarray | None = None
+    split: np.ndarray | None = None
+    node_name: Callable[[int], str] = str
+    feature_names: Sequence[str]
+    edge_feature_names: Sequence[str] = ()
+    target_names: Sequence[str] = ()
+    classes: Sequence[str] = ()
+    is_directed: bool = False
+
+    def graphs(self) -> GraphSet:
+        """The graphs, their nodes in the order of the list.
+
+        Raises:
+            ValueError: a graph has no node, a value is NaN or infinite, a weight below 0, all weights of a graph 0, and
+                what `tidy_edges` refuses.
+        """
+        self._check_nodes()
+        found = tidy_edges(
+            self.edges,
+            self.edge_weights,
+            self.edge_features,
+            graph=self.graph,
+            is_directed=self.is_directed,
+            place=self.edge_place,
+            node_name=self.node_name,
+        )
+        order = np.argsort(self.graph, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        ends = rank[found.index]
+        along = np.lexsort((ends[1], ends[0]))
+        ends, offsets = ends[:, along], _offsets(self.graph, len(self.names))
+        of_edge = self.graph[order][ends[0]]
+        split = self.split[order] if self.node_labels is not None and self.split is not None else self.split
+        features = _taken(self.features, order, np.float32)
+        assert features is not None
+        return GraphSet(
+            features=features,
+            node_offsets=torch.from_numpy(offsets),
+            edge_index=torch.from_numpy(ends - offsets[of_edge]),
+            edge_offsets=torch.from_numpy(_offsets(of_edge, len(self.names))),
+            edge_weights=_taken(found.weights, along, np.float32),
+            edge_features=_taken(found.features, along, np.float32),
+            pos=_taken(self.pos, order, np.float32),
+            weights=_taken(self.weights, order, np.float32),
+            labels=_taken(self.labels, slice(None), np.int64),
+            targets=_taken(self.targets, slice(None), np.float64),
+            node_labels=_taken(self.node_labels, order, np.int64),
+            split=_taken(split, slice(None), np.int64),
+            classes=tuple(self.classes),
+            feature_names=tuple(self.feature_names),
+            edge_feature_names=tuple(self.edge_feature_names),
+            target_names=tuple(self.target_names),
+            names=tuple(self.names),
+            node_names=tuple(self.node_names) if len(self.names) == 1 else (),
+            is_directed=self.is_directed,
+            notes=found.notes,
+        )
+
+    def _check_nodes(self) -> None:
+        counts = np.bincount(self.graph, minlength=len(self.names))
+        for i in np.flatnonzero(counts == 0)[:1].tolist():
+            raise ValueError(f"graph {self.names[i]!r} has no nodes; expected at least one")
+        coordinates = [f"coordinate {c + 1}" for c in range(0 if self.pos is None else self.pos.shape[1])]
+        for values, columns in ((self.features, self.feature_names), (self.pos, coordinates)):
+            if values is not None:
+                for i, c in np.argwhere(~np.isfinite(values))[:1].tolist():
+                    what = f"{columns[c]} is {values[i, c]:g}"
+                    raise ValueError(f"{self.node_place(i)}: {what}; expected a finite number")
+        if self.weights is None:
+            return
+        for i in np.flatnonzero(~((self.weights >= 0) & np.isfinite(self.weights)))[:1].tolist():
+            raise ValueError(
+                f"{self.node_place(i)}: weight {self.weights[i]:g}; expected a finite number of at least 0"
+            )
+        total = np.bincount(self.graph, self.weights, minlength=len(self.names))
+        for i in np.flatnonzero(total == 0)[:1].tolist():
+            raise ValueError(f"all nodes of graph {self.names[i]!r} have weight 0; expected one that counts")
+
+
+def _offsets(graph: np.ndarray, num_graphs: int) -> np.ndarray:
+    """Where the members of each graph begin, and where the last ones end."""
+    return np.concatenate([[0], np.cumsum(np.bincount(graph, minlength=num_graphs))]).astype(np.int64)
+
+
+def _taken(values: np.ndarray | None, at: np.ndarray | slice, kind: type) -> Tensor | None:
+    return None if values is None else torch.from_numpy(np.array(values[at], kind))

@@ -1,0 +1,47 @@
+"""The network of tasks on graphs, and what they tell of the data."""
+
+import warnings
+from typing import Literal
+
+from torch import nn
+
+from fredholm.encoders.graph import Graph
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import MLPConfig, OnEdgesConfig
+
+from .graph_set import GraphSet
+from .inputs import GraphInputs, Preparation
+
+
+def small_network(pool: Literal["mean", "none"], *, dropout: float, long_range: float | None) -> ITNet.Config:
+    """A small ITNet whose kernels integrate over the neighbours of a node and, with λ, over all nodes."""
+    kernel = MLPConfig(width=32, num_frequencies=8, sigma=0.3, head_shared=True)
+    return ITNet.Config(
+        embed_dim=64,
+        depth=3,
+        num_heads=4,
+        kernel=OnEdgesConfig(kernel=kernel, long_range=long_range),
+        expansion=2,
+        dropout=dropout,
+        drop_path=0.0,
+        pool=pool,
+    )
+
+
+def build_network(config: ITNet.Config, preparation: Preparation, num_outputs: int, inputs: GraphInputs) -> nn.Module:
+    """The network on an encoder of what was prepared."""
+    encoder = Graph(
+        preparation.num_inputs,
+        config.embed_dim,
+        preparation.pos_dim,
+        edge_dim=len(preparation.edge_features),
+        adds_positions=inputs.adds_positions,
+        feature_dropout=inputs.feature_dropout,
+    )
+    return config.build(encoder, num_outputs)
+
+
+def warn_of_notes(data: str, graphs: GraphSet) -> None:
+    """Warns of what became of edges when they were read, if anything did."""
+    if graphs.notes:
+        warnings.warn(f"{data}: {'; '.join(graphs.notes)}", stacklevel=2)

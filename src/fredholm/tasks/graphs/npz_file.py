@@ -1,0 +1,250 @@
+"""Graphs in an .npz file of numpy arrays."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.series.naming import ClassNames
+from fredholm.tasks.split_files import SPLIT_WORDS
+
+from .graph_set import SPLIT_NAMES, GraphSet
+from .listed import Listed
+from .one_hot import columns_of
+from .tu_folder import names_of_targets
+
+_Arrays = Mapping[str, np.ndarray]
+
+
+def read_npz(
+    path: Path,
+    *,
+    is_directed: bool = False,
+    features: tuple[str, ...] | None = None,
+    edge_features: tuple[str, ...] | None = None,
+) -> GraphSet:
+    """Read arrays in one of three layouts.
+
+    The general one, which `GraphSet.save` writes:
+
+    - `edge_index` `(2, E)`, or `edges` `(E, 2)`: numbers of nodes, counted over all graphs from 0;
+    - `features` (or `x`) `(nodes, F)`; without it `num_nodes`;
+    - `graph` `(nodes,)`: the graph of each node, from 0 on; without it there is one graph;
+    - `labels` (or `y`), numbers of `classes` or names, of graphs, or without `graph` of nodes, where -1 or "" is none;
+      or `targets` `(n,)` or `(n, T)`, numbers to tell of graphs;
+    - `split` of the same: the words train, valid, test; or `train_idx`, `val_idx` and `test_idx`, numbers;
+    - `weights` and `pos` of nodes; `edge_weights` `(E,)` and `edge_features` `(E, c)` of edges;
+    - `feature_names`, `edge_feature_names`, `target_names`, `names` of graphs, `node_names`, and `directed`.
+
+    That of a TUDataset as one file: `graph_indicator`, `graph_labels`, `node_labels`, `node_attributes`, `edge_labels`,
+    `edge_attributes`, whose meaning is that of `read_tu_folder`, and `edges`. That of Planetoid: the features as
+    `x_indptr`, `x_indices` and `x_data`, rows of a sparse matrix; else as the general one.
+
+    Args:
+        path: the file.
+        is_directed: whether an edge from a to b is none from b to a; a file may say so itself.
+        features: names of features of nodes that a model knows; None: the file's.
+        edge_features: likewise of edges.
+
+    Raises:
+        ValueError: it is no such file, arrays are missing or do not fit together, and what `Listed.graphs` refuses. The
+            message names file and array.
+    """
+    arrays = load_arrays(path)
+    try:
+        arrays = _from_tu(arrays, features, edge_features) if "graph_indicator" in arrays else _dense(arrays)
+        return _read(path, arrays, is_directed, features, edge_features)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _read(
+    path: Path,
+    arrays: _Arrays,
+    is_directed: bool,
+    known: tuple[str, ...] | None,
+    known_of_edges: tuple[str, ...] | None,
+) -> GraphSet:
+    edges = _edges(arrays)
+    values = _floats(arrays, ("features", "x"), 2)
+    nodes = _num_nodes(arrays, values)
+    values = np.zeros((nodes, 0)) if values is None else values
+    has_graphs = "graph" in arrays
+    graph = _checked("graph", arrays, (nodes,), "iu") if has_graphs else np.zeros(nodes, np.int64)
+    if len(graph) and int(graph.min()) < 0:
+        raise ValueError(f"graph[{int(graph.argmin())}] is {graph.min()}; expected numbers from 0 on")
+    names = _texts("names", arrays, int(graph.max()) + 1) or [str(i) for i in range(int(graph.max()) + 1)]
+    joined = _floats(arrays, ("edge_features",), 2, rows=edges.shape[1])
+    examples = len(names) if has_graphs else nodes
+    found = _answers(arrays, len(names), examples, of_nodes=not has_graphs)
+    edge_names = _names("edge_feature", arrays, 0 if joined is None else joined.shape[1], known_of_edges)
+    return Listed(
+        graph=graph.astype(np.int64),
+        names=names,
+        features=values,
+        feature_names=_names("feature", arrays, values.shape[1], known),
+        edges=edges,
+        edge_weights=_floats(arrays, ("edge_weights",), 1, rows=edges.shape[1]),
+        edge_features=joined if edge_names else None,
+        edge_feature_names=edge_names,
+        pos=_floats(arrays, ("pos",), 2, rows=nodes),
+        weights=_floats(arrays, ("weights",), 1, rows=nodes),
+        node_names=_texts("node_names", arrays, nodes) or [str(i) for i in range(nodes)],
+        node_place=lambda i: f"node {i}",
+        edge_place=lambda i: f"edge {i}",
+        is_directed=is_directed or bool(arrays.get("directed", np.array(False)).all()),
+        **found,
+    ).graphs()
+
+
+def _from_tu(
+    arrays: _Arrays, features: tuple[str, ...] | None, edge_features: tuple[str, ...] | None
+) -> dict[str, np.ndarray]:
+    """The general layout of a TUDataset's arrays."""
+    graph = _checked("graph_indicator", arrays, (len(arrays["graph_indicator"].ravel()),), "iu")
+    num_edges = _edges(arrays).shape[1]
+    found = {name: arrays[name] for name in ("edges", "edge_index", "names", "directed") if name in arrays}
+    found["graph"] = graph
+    for what, rows, known in (("node", len(graph), features), ("edge", num_edges, edge_features)):
+        labels = _floats(arrays, (f"{what}_labels",), 2, rows=rows)
+        attributes = _floats(arrays, (f"{what}_attributes",), 2, rows=rows)
+        columns = columns_of(what, attributes, labels, known=known, place=lambda name, i: f"{name}[{i}]", rows=rows)
+        stem = "" if what == "node" else "edge_"
+        found[f"{stem}features"] = columns.values
+        found[f"{stem}feature_names"] = np.array(columns.names, dtype=np.str_)
+    if "graph_labels" in arrays:
+        found["labels"] = arrays["graph_labels"]
+    elif "graph_attributes" in arrays:
+        found["targets"] = arrays["graph_attributes"]
+    return found
+
+
+def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """With sparse features, if there are some, as a matrix."""
+    if "x_indptr" not in arrays:
+        return arrays
+    if absent := [name for name in ("x_indices", "x_data") if name not in arrays]:
+        raise ValueError(f"has x_indptr but no {absent[0]}; expected all of a sparse matrix")
+    starts, columns, data = (arrays[name] for name in ("x_indptr", "x_indices", "x_data"))
+    rows = len(starts) - 1
+    is_shaped = starts.ndim == columns.ndim == 1 and columns.shape == data.shape and rows >= 1
+    if not is_shaped or starts[0] != 0 or starts[-1] != len(columns) or (np.diff(starts) < 0).any():
+        raise ValueError(f"x_indptr does not rise from 0 to the {len(columns)} entries of x_indices and x_data")
+    width = int(columns.max()) + 1 if len(columns) else 0
+    if "x_shape" in arrays:
+        width = max(width, int(arrays["x_shape"].prod()) // rows)
+    dense = np.zeros((rows, width), np.float32)
+    dense[np.repeat(np.arange(rows), np.diff(starts)), columns] = data
+    return {**arrays, "features": dense}
+
+
+def _edges(arrays: _Arrays) -> np.ndarray:
+    for name, axis in (("edge_index", 0), ("edges", 1)):
+        if name in arrays:
+            found = arrays[name]
+            if found.ndim != 2 or found.shape[axis] != 2 or found.dtype.kind not in "iu":
+                expected = "(2, E)" if axis == 0 else "(E, 2)"
+                raise ValueError(f"{name} is {found.dtype} {found.shape}; expected integers {expected}")
+            return found if axis == 0 else found.T
+    raise ValueError(f"has no array 'edge_index' or 'edges'; the arrays are {', '.join(arrays) or 'none'}")
+
+
+def _num_nodes(arrays: _Arrays, features: np.ndarray | None) -> int:
+    if features is not None:
+        return len(features)
+    if "graph" in arrays:
+        return len(arrays["graph"])
+    if "num_nodes" in arrays:
+        return int(arrays["num_nodes"])
+    raise ValueError("has no 'features' and no 'num_nodes'; give one of them")
+
+
+def _answers(arrays: _Arrays, num_graphs: int, examples: int, *, of_nodes: bool) -> dict[str, Any]:
+    """Labels or targets, their names, and the split."""
+    found: dict[str, Any] = {}
+    named = next((name for name in ("labels", "y") if name in arrays), None)
+    if named is not None:
+        labels, classes = _labels(named, arrays, examples, may_miss=of_nodes)
+        found = {"node_labels" if of_nodes else "labels": labels, "classes": classes}
+    elif "targets" in arrays:
+        targets = _floats(arrays, ("targets",), 2, rows=num_graphs)
+        assert targets is not None
+        for i, c in np.argwhere(~np.isfinite(targets))[:1].tolist():
+            raise ValueError(f"targets[{i}, {c}] is {targets[i, c]:g}; expected a finite number")
+        names = _texts("target_names", arrays, targets.shape[1]) or names_of_targets(targets.shape[1])
+        found = {"targets": targets, "target_names": names}
+    return found | ({"split": _split(arrays, examples)} if found else {})
+
+
+def _labels(named: str, arrays: _Arrays, n: int, *, may_miss: bool) -> tuple[np.ndarray, tuple[str, ...]]:
+    labels = _checked(named, arrays, (n,), "iu", "U")
+    is_missing = (labels == "") if labels.dtype.kind == "U" else (labels == -1)
+    is_missing &= may_miss
+    if "classes" not in arrays or labels.dtype.kind == "U":
+        numbers, classes = ClassNames(None).number([str(label) for label in labels[~is_missing].tolist()])
+    else:
+        classes, numbers = tuple(map(str, arrays["classes"].ravel())), labels[~is_missing].tolist()
+        for i in np.flatnonzero(~is_missing & ((labels < 0) | (labels >= len(classes))))[:1].tolist():
+            raise ValueError(f"{named}[{i}] is {labels[i]}, but there are {len(classes)} classes")
+    found = np.full(n, -1, np.int64)
+    found[~is_missing] = numbers
+    return found, classes
+
+
+def _split(arrays: _Arrays, n: int) -> np.ndarray | None:
+    found = np.full(n, -1, np.int64)
+    if "split" in arrays:
+        words = _checked("split", arrays, (n,), "U")
+        for i, word in enumerate(words.tolist()):
+            if word and word.lower() not in SPLIT_WORDS:
+                raise ValueError(f"split[{i}] is {word!r}; expected train, valid or test, or ''")
+            found[i] = SPLIT_NAMES.index(SPLIT_WORDS[word.lower()]) if word else -1
+        return found
+    named = {name: arrays[name] for name in ("train_idx", "val_idx", "test_idx") if name in arrays}
+    for name, members in named.items():
+        if members.ndim != 1 or members.dtype.kind not in "iu" or (members < 0).any() or (members >= n).any():
+            raise ValueError(f"{name} is {members.dtype} {members.shape}; expected numbers from 0 to {n - 1}")
+        for i in np.flatnonzero(found[members] >= 0)[:1].tolist():
+            raise ValueError(f"{name}[{i}] is {members[i]}, which is in another split too")
+        found[members] = ("train_idx", "val_idx", "test_idx").index(name)
+    return found if named else None
+
+
+def _floats(arrays: _Arrays, names: tuple[str, ...], ndim: int, rows: int | None = None) -> np.ndarray | None:
+    """The first array of these names as float64 with `ndim` axes; a missing last axis has one entry."""
+    named = next((name for name in names if name in arrays), None)
+    if named is None:
+        return None
+    found = arrays[named]
+    if ndim == 2 and found.ndim == 1:
+        found = found[:, None]
+    if found.dtype.kind not in "biuf" or found.ndim != ndim or (rows is not None and len(found) != rows):
+        expected = "(" + ", ".join(["rows" if rows is None else str(rows), "columns"][:ndim]) + ")"
+        raise ValueError(f"{named} is {arrays[named].dtype} {arrays[named].shape}; expected numbers {expected}")
+    return found.astype(np.float64)
+
+
+def _checked(name: str, arrays: _Arrays, shape: tuple[int, ...], *kinds: str) -> np.ndarray:
+    found = arrays[name]
+    if found.shape != shape or not any(found.dtype.kind in kind for kind in kinds):
+        words = " or ".join({"iu": "integers", "U": "texts"}[kind] for kind in kinds)
+        raise ValueError(f"{name} is {found.dtype} {found.shape}; expected {words} {shape}")
+    return found
+
+
+def _texts(name: str, arrays: _Arrays, count: int) -> list[str] | None:
+    return list(map(str, _checked(name, arrays, (count,), "U", "iu").tolist())) if name in arrays else None
+
+
+def _names(what: str, arrays: _Arrays, count: int, known: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The names of so many columns, which are those that a model knows."""
+    own = _texts(f"{what}_names", arrays, count)
+    if known is None:
+        return tuple(own) if own is not None else tuple(f"{what}_{c}" for c in range(count))
+    if count != len(known) or (own is not None and tuple(own) != known):
+        raise ValueError(
+            f"has {count} {what}s {', '.join((own or [])[:6])}; the model knows {len(known)}: {', '.join(known[:6])}"
+        )
+    return known

@@ -1,0 +1,66 @@
+"""Attributes and labels as columns of features."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+
+@final
+@dataclass(frozen=True)
+class Columns:
+    """Values `(rows, columns)` and the name of each column."""
+
+    values: np.ndarray
+    names: tuple[str, ...]
+
+
+def columns_of(
+    what: str,
+    attributes: np.ndarray | None,
+    labels: np.ndarray | None,
+    *,
+    known: tuple[str, ...] | None,
+    place: Callable[[str, int], str],
+    rows: int,
+) -> Columns:
+    """Attributes as they are, then a column for each label, which is 1 where that label is and else 0.
+
+    The columns are called `node_attribute_0` and `node_label=3`, with several labels `node_label_0=3`, by `what`.
+
+    Args:
+        what: node or edge.
+        attributes: numbers, `(rows, c)`; None: there are none.
+        labels: numbers, `(rows, k)`; None: likewise.
+        known: the columns that there are to be, in this order; None: those of the values.
+        place: from the name of a table and a row to where it stands, for messages.
+        rows: how many there are.
+
+    Raises:
+        ValueError: a label or the number of attributes is none that is known.
+    """
+    found: dict[str, np.ndarray] = {}
+    if attributes is not None:
+        found |= {f"{what}_attribute_{c}": attributes[:, c] for c in range(attributes.shape[1])}
+    given = tuple(found)
+    for c in range(0 if labels is None else labels.shape[1]):
+        assert labels is not None
+        stem = f"{what}_label" if labels.shape[1] == 1 else f"{what}_label_{c}"
+        column = labels[:, c]
+        values = np.unique(column)
+        for value in values.tolist():
+            name = f"{stem}={value:g}"
+            if known is not None and name not in known:
+                i = int(np.flatnonzero(column == value)[0])
+                raise ValueError(f"{place(f'{what}_labels', i)}: label {value:g} is none that the model knows")
+            found[name] = column == value
+    if known is None:
+        known = tuple(found)
+    wanted = tuple(name for name in known if name.startswith(f"{what}_attribute_"))
+    if wanted != given:
+        where = place(f"{what}_attributes", 0)
+        raise ValueError(f"{where}: there are {len(given)} attributes of a {what}; the model knows {len(wanted)}")
+    absent = np.zeros(rows)
+    columns = [np.asarray(found.get(name, absent), np.float64) for name in known]
+    return Columns(np.stack(columns, axis=1) if columns else np.zeros((rows, 0)), known)

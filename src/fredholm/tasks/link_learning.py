@@ -1,0 +1,305 @@
+"""Telling which nodes of a graph are joined by edges that are not listed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm._settings import check_count
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS
+from fredholm.tasks.graphs import GraphSet, open_graphs
+from fredholm.tasks.graphs.batches import batch_of, graphs_in
+from fredholm.tasks.graphs.inputs import GraphInputs, Preparation
+from fredholm.tasks.graphs.network import build_network, small_network, warn_of_notes
+from fredholm.tasks.sentences.table import read_table
+from fredholm.tasks.splits import Examples, Splits
+from fredholm.tasks.splitting import Parts, ValidatedTask
+from fredholm.tasks.task import Batch, Objective, Prediction, Task
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+ROUNDS = 100
+"""How often pairs without an edge are drawn again before a graph counts as one that has none."""
+
+
+def _small() -> ITNet.Config:
+    return small_network(pool="none", dropout=0.2, long_range=None)
+
+
+@final
+@dataclass(frozen=True)
+class PairSet(Examples):
+    """Pairs of nodes that are edges, and as many others: int64 `(n, 2)` each, sources before targets."""
+
+    shared: ClassVar[tuple[str, ...]] = ()
+
+    pairs: Tensor
+    others: Tensor
+
+    def __len__(self) -> int:
+        """The number of edges."""
+        return len(self.pairs)
+
+
+@final
+class LinkLearning(ValidatedTask[PairSet]):
+    """An ITNet on one graph that tells which nodes are joined by an edge, from edges beside pairs without one.
+
+    The edges are split; the network, and what is computed of the graph, see those of the training split alone, and a
+    training step does not see the edges of its own batch. The score of a pair is the product of what the network tells
+    of both nodes, with a bias of each; of directed edges the source has other outputs than the target.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the data.
+
+    Raises:
+        ValueError: the data cannot be opened, are not one graph, have too few edges or no pair without one, or are not
+            those of `facts`.
+    """
+
+    command: ClassVar[str] = "links"
+    objective = Objective(metric="auroc", percent=True)
+    parts: ClassVar[tuple[type, ...]] = KERNELS
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the graph with the edges of the training split."""
+
+        preparation: Preparation
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ValidatedTask.Config):
+        """A graph, how its edges are split, what is computed of it, and the model.
+
+        Args:
+            data: a folder with edges.csv, or an .npz file.
+            directed: whether an edge from a to b is none from b to a; else every edge is taken both ways, and counts
+                once.
+            num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
+            code_dim: numbers that the network tells of a node, of a source and of a target where edges are directed.
+            inputs: what is computed of the graph.
+            model: the network.
+        """
+
+        data: str = ""
+        directed: bool = False
+        num_negatives: int = 1
+        code_dim: int = 32
+        inputs: GraphInputs = field(default_factory=GraphInputs)
+        model: ITNet.Config = field(default_factory=_small)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in ("num_negatives", "code_dim"):
+                check_count("links", name, getattr(self, name))
+            if self.model.pool != "none":
+                raise ValueError(f"model.pool is {self.model.pool!r}; expected 'none', since every node has a code")
+
+        def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
+            """The task; see `LinkLearning`."""
+            if facts is not None and not isinstance(facts, LinkLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of links")
+            return LinkLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._is_measured = facts is None
+        self._facts = facts or self._measure()
+        self._moved: dict[torch.device, Batch] = {}
+
+    @property
+    def facts(self) -> Facts:
+        """Of the graph with the edges of the training split."""
+        return self._facts
+
+    @cached_property
+    def _graph(self) -> GraphSet:
+        """The graph as it is."""
+        config = self.config
+        if not config.data:
+            raise ValueError("no graph is given; pass a folder of tables or an .npz file")
+        graph = open_graphs(config.data, is_directed=config.directed)
+        if len(graph) != 1:
+            raise ValueError(f"{config.data} holds {len(graph)} graphs; expected one")
+        return graph
+
+    @cached_property
+    def _pairs(self) -> Tensor:
+        """The ends of each edge, `(n, 2)`, once where edges have no direction."""
+        ends = self._graph.edge_index.T
+        return ends if self._graph.is_directed else ends[ends[:, 0] < ends[:, 1]]
+
+    @cached_property
+    def _split(self) -> Parts:
+        """Numbers of pairs."""
+        config, names = self.config, self._graph.node_names
+        labels = [f"{names[a]} {names[b]}" for a, b in self._pairs.tolist()]
+        if len(labels) < 3:
+            raise ValueError(f"{config.data}: there are {len(labels)} edges; expected at least 3, one for each split")
+        return self._divided(labels, [0] * len(labels), None)
+
+    @cached_property
+    def _seen(self) -> GraphSet:
+        """The graph with the edges of the training split."""
+        graph, kept = self._graph, self._codes(self._pairs[self._split.train])
+        return graph.with_edges(torch.isin(self._codes(graph.edge_index.T), kept))
+
+    def _codes(self, pairs: Tensor) -> Tensor:
+        """A number for each pair `(..., 2)`, the same for both of its orders where edges have no direction."""
+        ends = pairs if self._graph.is_directed else pairs.sort(-1).values
+        return ends[..., 0] * len(self._graph.features) + ends[..., 1]
+
+    def _open(self) -> Splits[PairSet]:
+        """The training split, and in place of the test split the one that is measured on."""
+        train, measured = self._pairs[self._split.train], self._pairs[self._measured_part]
+        warn_of_notes(self.config.data, self._graph)
+        generator = torch.Generator().manual_seed(self.config.split_seed)
+        others = self._without_edge(len(measured), self._codes(self._pairs), generator)
+        return Splits(PairSet(train, train[:0]), PairSet(measured, others))
+
+    def _without_edge(self, count: int, edges: Tensor, generator: torch.Generator) -> Tensor:
+        """So many pairs of two nodes, `(count, 2)`, whose codes are none of `edges`."""
+        size = len(self._graph.features)
+        pairs = torch.randint(size, (count, 2), generator=generator)
+        for _ in range(ROUNDS):
+            again = (torch.isin(self._codes(pairs), edges) | (pairs[:, 0] == pairs[:, 1])).nonzero()[:, 0]
+            if len(again) == 0:
+                return pairs
+            pairs[again] = torch.randint(size, (len(again), 2), generator=generator)
+        raise ValueError(f"{self.config.data}: nearly all pairs of nodes are edges; expected a graph with others")
+
+    def _measure(self) -> Facts:
+        return LinkLearning.Facts(preparation=self.config.inputs.learn(self._seen))
+
+    def _check(self, splits: Splits[PairSet]) -> None:
+        if not self._is_measured and self._measure() != self._facts:
+            raise ValueError(f"the graph of {self.config.data} is not the one that the run was made with")
+
+    @cached_property
+    def _whole(self) -> Batch:
+        """The training graph as a network sees it, a batch of one, and the code of each of its edges."""
+        codes = self._codes(self._seen.edge_index.T)
+        return {**batch_of(self.config.inputs.prepare(self._seen, self._facts.preparation)), "codes": codes}
+
+    def model(self) -> nn.Module:
+        """The network, with a code and a bias at every node, of both ends where edges are directed."""
+        outputs = (self.config.code_dim + 1) * (2 if self.config.directed else 1)
+        return build_network(self.config.model, self._facts.preparation, outputs, self.config.inputs)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`pairs` (B, 1 + negatives, 2), an edge before pairs without one; `hidden` (B, B), the codes of all edges of
+        the batch in every row; and `signs` (B, s) of positions, the same in every row, where they are turned.
+        """
+        config, train = self.config, self.splits.train
+        edges, count = train.pairs[indices], len(indices)
+        others = self._without_edge(count * config.num_negatives, self._codes(train.pairs), generator)
+        batch = {
+            "pairs": torch.cat([edges[:, None], others.view(count, config.num_negatives, 2)], dim=1),
+            "hidden": self._codes(edges).expand(count, -1),
+        }
+        if config.inputs.turns_signs:
+            signs = config.inputs.draw_signs(1, self._facts.preparation.pos_dim, generator)
+            batch["signs"] = signs.repeat(count, 1)
+        return batch
+
+    def test_batch(self, indices: Tensor) -> Batch:
+        """`pairs` (B, 2, 2) of the evaluated split, an edge before a pair without one; nothing is drawn."""
+        measured = self.splits.test
+        return {"pairs": torch.stack([measured.pairs[indices], measured.others[indices]], dim=1)}
+
+    def num_targets(self, batch: Batch) -> int:
+        """One a pair."""
+        return batch["pairs"].shape[0] * batch["pairs"].shape[1]
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy in nats of edge or not, summed over the pairs."""
+        logits, targets = self._logits(model, batch)
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+
+    def _logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Logits of the batch's pairs, and 1 where they are edges."""
+        device = batch["pairs"].device
+        if device not in self._moved:
+            self._moved[device] = {name: tensor.to(device) for name, tensor in self._whole.items()}
+        whole = dict(self._moved[device])
+        if "hidden" in batch:
+            kept = ~torch.isin(whole["codes"], batch["hidden"][0])
+            whole["edge_index"] = whole["edge_index"][:, :, kept]
+            whole |= {name: whole[name][:, kept] for name in ("edge_weights", "edge_features") if name in whole}
+        if "signs" in batch:
+            whole["pos"] = whole["pos"] * batch["signs"][:1, None]
+        logits = self._scores(model(graphs_in(whole))[0].float(), batch["pairs"])
+        targets = torch.zeros_like(logits)
+        targets[:, 0] = 1.0
+        return logits, targets
+
+    def _scores(self, outputs: Tensor, pairs: Tensor) -> Tensor:
+        """Logits of pairs `(..., 2)` from what the network tells of each node."""
+        size = self.config.code_dim
+        source, target = outputs[pairs[..., 0]], outputs[pairs[..., 1]]
+        if self.config.directed:
+            source, target = source[..., : size + 1], target[..., size + 1 :]
+        product = (source[..., :size] * target[..., :size]).sum(-1) / size**0.5
+        return product + source[..., size] + target[..., size]
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`auroc`, the chance that an edge scores above a pair without one; `average_precision`; the mean `loss`.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        return {"auroc": BinaryAUROC(), "average_precision": BinaryAveragePrecision(), "loss": MeanMetric()}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `test_batch` to the metrics."""
+        logits, targets = self._logits(model, batch)
+        metrics["loss"].update(F.binary_cross_entropy_with_logits(logits, targets, reduction="none"))
+        for name in ("auroc", "average_precision"):
+            metrics[name].update(logits.sigmoid().flatten(), targets.long().flatten())
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+        """A row for each pair of a table with the columns `source` and `target`: `file`, both, and `probability`.
+
+        They are nodes of the graph of the run, which is opened for it; the network sees all of its edges.
+        """
+        graph, rows = self._graph, list[Prediction]()
+        asked = [_read_pairs(file, graph.node_names) for file in files]
+        whole = batch_of(self.config.inputs.prepare(graph, self._facts.preparation))
+        outputs = model(graphs_in({name: tensor.to(device) for name, tensor in whole.items()}))[0].float().cpu()
+        for file, pairs in zip(files, asked, strict=True):
+            chances = self._scores(outputs, pairs).sigmoid().tolist()
+            for (source, target), chance in zip(pairs.tolist(), chances, strict=True):
+                ends = {"source": graph.node_names[source], "target": graph.node_names[target]}
+                rows.append({"file": str(file), **ends, "probability": chance})
+        return rows
+
+
+def _read_pairs(file: Path, names: tuple[str, ...]) -> Tensor:
+    """The pairs of nodes that a table lists, `(n, 2)`."""
+    table = read_table(file)
+    columns = {name.lower(): name for name in table.names}
+    if absent := [name for name in ("source", "target") if name not in columns]:
+        raise ValueError(f"{file}, line 1: no column {absent[0]!r}; the columns are {', '.join(table.names)}")
+    number, pairs = {name: i for i, name in enumerate(names)}, []
+    for row in table.rows:
+        ends = [row.cells[columns[name]].strip() for name in ("source", "target")]
+        for end in ends:
+            if end not in number:
+                raise ValueError(f"{file}, line {row.line}: there is no node {end!r} in the graph of the run")
+        pairs.append([number[end] for end in ends])
+    return torch.tensor(pairs)

@@ -1,0 +1,253 @@
+"""Telling the classes of the nodes of one graph."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS, ConstantConfig, OnEdgesConfig
+from fredholm.tasks.graphs import GraphSet, open_graphs
+from fredholm.tasks.graphs.batches import batch_of, graphs_in
+from fredholm.tasks.graphs.class_metrics import class_metrics, score_classes
+from fredholm.tasks.graphs.inputs import GraphInputs, Preparation
+from fredholm.tasks.graphs.network import build_network, warn_of_notes
+from fredholm.tasks.splits import Examples, Splits
+from fredholm.tasks.splitting import Parts, ValidatedTask
+from fredholm.tasks.stratified_split import some_of_each
+from fredholm.tasks.task import Batch, Objective, Prediction, Task
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+def _inputs() -> GraphInputs:
+    return GraphInputs(num_walks=0, degrees=False, positions="none", feature_dropout=0.5)
+
+
+def _small() -> ITNet.Config:
+    """What few labelled nodes can teach: means over neighbours, and outputs that spread along the edges."""
+    return ITNet.Config(
+        embed_dim=64,
+        depth=2,
+        num_heads=4,
+        kernel=OnEdgesConfig(kernel=ConstantConfig(), long_range=None),
+        expansion=1,
+        dropout=0.5,
+        drop_path=0.0,
+        pool="none",
+        diffusion=0.9,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class NodeSet(Examples):
+    """Some nodes of a graph: their numbers and labels, int64 `(n,)`, and the names of the classes."""
+
+    shared: ClassVar[tuple[str, ...]] = ("classes",)
+
+    nodes: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """The number of nodes."""
+        return len(self.nodes)
+
+
+@final
+class NodeLearning(ValidatedTask[NodeSet]):
+    """An ITNet on one graph that tells the class of each node, trained by cross-entropy on some of them (ITNet, J.1).
+
+    Every step runs the whole graph, nodes of the validation and test splits included, and counts the loss at its
+    batch's nodes. Warns once of what became of edges.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the data.
+
+    Raises:
+        ValueError: the data cannot be opened, are not one graph with classes of nodes, or are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "nodes"
+    objective = Objective(metric="accuracy", percent=True)
+    parts: ClassVar[tuple[type, ...]] = KERNELS
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the graph, whose features are known at all nodes."""
+
+        preparation: Preparation
+        classes: tuple[str, ...]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ValidatedTask.Config):
+        """A graph, which of its nodes are learnt from, what is computed of it, and the model.
+
+        Args:
+            data: a folder with edges.csv and nodes.csv, or an .npz file.
+            directed: whether an edge from a to b is none from b to a; else every edge is taken both ways.
+            train_per_class: nodes of each class that are learnt from, such as 20, where the data bring no split; None:
+                all that are in no other split.
+            inputs: what is computed of the graph.
+            model: the network.
+        """
+
+        data: str = ""
+        directed: bool = False
+        train_per_class: int | None = None
+        inputs: GraphInputs = field(default_factory=_inputs)
+        model: ITNet.Config = field(default_factory=_small)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.train_per_class is not None and self.train_per_class < 1:
+                raise ValueError(f"train_per_class is {self.train_per_class}; expected at least 1")
+            if self.model.pool != "none":
+                raise ValueError(f"model.pool is {self.model.pool!r}; expected 'none', since every node has an answer")
+
+        def build(self, facts: Task.Facts | None = None) -> "NodeLearning":
+            """The task; see `NodeLearning`."""
+            if facts is not None and not isinstance(facts, NodeLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of nodes")
+            return NodeLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._is_measured = facts is None
+        self._facts = facts or self._measure()
+        self._moved: dict[torch.device, Batch] = {}
+
+    @property
+    def facts(self) -> Facts:
+        """Of the graph."""
+        return self._facts
+
+    @cached_property
+    def _graph(self) -> GraphSet:
+        """The graph as it is."""
+        config = self.config
+        if not config.data:
+            raise ValueError("no graph is given; pass a folder of tables or an .npz file")
+        graph = open_graphs(config.data, is_directed=config.directed)
+        if graph.node_labels is None:
+            is_of_graphs = graph.labels is not None or graph.targets is not None
+            hint = "; fredholm train graphs tells those of graphs" if is_of_graphs else ""
+            raise ValueError(f"{config.data} has no labels of nodes{hint}; give some nodes one")
+        if len(graph.classes) < 2:
+            raise ValueError(f"{config.data} has the classes {list(graph.classes)}; expected at least 2")
+        return graph
+
+    @cached_property
+    def _split(self) -> Parts:
+        """Numbers of labelled nodes."""
+        config, graph = self.config, self._graph
+        assert graph.node_labels is not None
+        nodes = (graph.node_labels >= 0).nonzero()[:, 0]
+        names, labels = [graph.node_names[i] for i in nodes.tolist()], graph.node_labels[nodes].tolist()
+        given = None if graph.split is None else graph.split[nodes]
+        found = self._divided(names, labels, given, without_split=("train_per_class",))
+        train = found.train
+        if config.train_per_class is not None:
+            rest = train.tolist()
+            names, labels = [names[i] for i in rest], [labels[i] for i in rest]
+            train = train[some_of_each(names, labels, config.train_per_class, config.split_seed)]
+        return Parts(train=nodes[train], valid=nodes[found.valid], test=nodes[found.test])
+
+    def _open(self) -> Splits[NodeSet]:
+        """The training split, and in place of the test split the one that is measured on."""
+        train, measured = self._nodes(self._split.train), self._nodes(self._measured_part)
+        warn_of_notes(self.config.data, self._graph)
+        return Splits(train, measured)
+
+    def _nodes(self, nodes: Tensor) -> NodeSet:
+        assert self._graph.node_labels is not None
+        return NodeSet(nodes, self._graph.node_labels[nodes], self._graph.classes)
+
+    def _measure(self) -> Facts:
+        return NodeLearning.Facts(preparation=self.config.inputs.learn(self._graph), classes=self._graph.classes)
+
+    def _check(self, splits: Splits[NodeSet]) -> None:
+        if not self._is_measured and self._measure() != self._facts:
+            raise ValueError(f"the graph of {self.config.data} is not the one that the run was made with")
+
+    @cached_property
+    def _whole(self) -> Batch:
+        """The graph as a network sees it, a batch of one."""
+        return batch_of(self.config.inputs.prepare(self._graph, self._facts.preparation))
+
+    def model(self) -> nn.Module:
+        """The network, with one logit a class at every node."""
+        return build_network(self.config.model, self._facts.preparation, len(self._facts.classes), self.config.inputs)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`nodes` and `labels` (B,), and `signs` (B, s) of positions, the same in every row, where they are turned."""
+        batch, inputs = self._batch(self.splits.train, indices), self.config.inputs
+        if inputs.turns_signs:
+            signs = inputs.draw_signs(1, self._facts.preparation.pos_dim, generator)
+            batch["signs"] = signs.repeat(len(indices), 1)
+        return batch
+
+    def test_batch(self, indices: Tensor) -> Batch:
+        """`nodes` and `labels` (B,) of the evaluated split."""
+        return self._batch(self.splits.test, indices)
+
+    def _batch(self, nodes: NodeSet, indices: Tensor) -> Batch:
+        return {"nodes": nodes.nodes[indices], "labels": nodes.labels[indices]}
+
+    def num_targets(self, batch: Batch) -> int:
+        """One a node of the batch."""
+        return len(batch["nodes"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy in nats, summed over the nodes of the batch."""
+        return F.cross_entropy(self._logits(model, batch), batch["labels"], reduction="sum")
+
+    def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        device = batch["nodes"].device
+        if device not in self._moved:
+            self._moved[device] = {name: tensor.to(device) for name, tensor in self._whole.items()}
+        whole = self._moved[device]
+        if "signs" in batch:
+            whole = whole | {"pos": whole["pos"] * batch["signs"][:1, None]}
+        return model(graphs_in(whole))[0, batch["nodes"]].float()
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`accuracy`, `class_accuracy`, the mean of each class's, the mean `loss`, and with two classes `auroc`.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        return class_metrics(len(self._facts.classes))
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `test_batch` to the metrics."""
+        logits, labels = self._logits(model, batch), batch["labels"]
+        score_classes(logits, labels, F.cross_entropy(logits, labels, reduction="none"), metrics)
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+        """A row for each node: `file`, `node`, and `class` and its `probability`.
+
+        A file is one graph, that of training or another; labels and splits may be absent, and are not read.
+        """
+        facts, rows = self._facts, list[Prediction]()
+        for file in files:
+            known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
+            found = open_graphs(file, is_directed=self.config.directed, **known)
+            if len(found) != 1:
+                raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
+            whole = batch_of(self.config.inputs.prepare(found, facts.preparation))
+            outputs = model(graphs_in({name: tensor.to(device) for name, tensor in whole.items()}))[0]
+            probabilities, labels = outputs.float().softmax(-1).max(-1)
+            for node, label, p in zip(found.node_names, labels.tolist(), probabilities.tolist(), strict=True):
+                rows.append({"file": str(file), "node": node, "class": facts.classes[label], "probability": p})
+        return rows

@@ -1,0 +1,481 @@
+"""Telling the class of a cloud of points, or of each of its points."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from fredholm._settings import check_count, check_rate, refuse_idle
+from fredholm.encoders.points import PointBatch, PointCloud
+from fredholm.models.infvit import InfViT
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS, LowRankConfig
+from fredholm.models.pointnet import EdgeConvolution, PointPooling
+from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, open_points, read_points, write_points
+from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
+from fredholm.tasks.splits import Splits
+from fredholm.tasks.splitting import Parts, ValidatedTask
+from fredholm.tasks.task import Batch, Objective, Prediction, Task
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+Target = Literal["cloud", "points"]
+Sampling = Literal["random", "farthest"]
+CHUNK = 32
+"""Clouds of a file that are predicted at a time."""
+OBJECTIVES = {
+    "cloud": Objective(metric="accuracy", percent=True),
+    "points": Objective(metric="mean_iou", percent=True),
+}
+_NO_LABEL = -100
+
+
+def _small() -> SignalModel.Config:
+    kernel = LowRankConfig(rank=8, width=32, num_frequencies=16, sigma=1.0)
+    return ITNet.Config(embed_dim=64, depth=3, num_heads=4, kernel=kernel, dropout=0.0)
+
+
+@final
+class PointLearning(ValidatedTask[PointSet]):
+    """A model on point clouds, trained by cross-entropy on the class of each cloud or of each point; ITNet K.3.
+
+    Features are standardised by the training split's mean and deviation, but for normals. Clouds of other sizes are
+    padded to the largest of their batch.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, have no such labels, are of one class alone, or are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "points"
+    parts: ClassVar[tuple[type, ...]] = (
+        *(ITNet.Config, InfViT.Config, PointPooling.Config, EdgeConvolution.Config),
+        *KERNELS,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; means and deviations are of features, one each, 0 and 1 for those of a normal."""
+
+        target: Target
+        classes: tuple[str, ...]
+        channels: tuple[str, ...]
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ValidatedTask.Config):
+        """Clouds, what is taken of them, and the model.
+
+        Args:
+            data: a folder of meshes or clouds, with one subfolder a class, or an .npz file; see `open_points`.
+            channels: names of the features of .xyz and .npz files, which do not tell any; nx, ny and nz are those of a
+                normal.
+            target: what has a class: a cloud, or each of its points; None: points where they have labels.
+            num_samples: points drawn on the surface of each mesh, once and for all.
+            normals: add the normals of meshes as features.
+            num_points: points of a cloud that the model sees at a time, where it has more; None: all.
+            sampling: how they are chosen: drawn anew in every training batch and once and for all in others, or each
+                the farthest from those before it. Where points are told, all of them are, in parts of this number.
+            normalise: bring each cloud into the unit sphere; else coordinates are taken as they are, from -1 to 1.
+            position_frequencies: Fourier frequencies of the coordinates that enter the signal (kernels have theirs); 0
+                takes the coordinates themselves.
+            position_sigma: standard deviation of these frequencies, in cycles a diameter; refused where there are none.
+            num_neighbours: points whose arrangement round each enters the signal; 0: none.
+            augmentation: random changes to training clouds.
+            label_smoothing: share of each label that is spread over all classes.
+            votes: copies of a measured cloud whose probabilities are averaged: itself, and others that are drawn and
+                changed as in training, the same each time.
+            model: the model on the points; a recipe chooses its kind. Where points are told, it answers at every point.
+            save: folder in which `predict` writes each cloud's points with their classes, as NAME.csv; None: it prints
+                a row a point. Refused where clouds are told.
+        """
+
+        data: str = ""
+        channels: tuple[str, ...] = ()
+        target: Target | None = None
+        num_samples: int = NUM_SAMPLES
+        normals: bool = False
+        num_points: int | None = 1024
+        sampling: Sampling = "random"
+        normalise: bool = True
+        position_frequencies: int = 16
+        position_sigma: float = 1.0
+        num_neighbours: int = 16
+        augmentation: CloudAugmentation.Config = field(default_factory=CloudAugmentation.Config)
+        label_smoothing: float = 0.0
+        votes: int = 1
+        model: SignalModel.Config = field(default_factory=_small)
+        save: str | None = None
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.target not in (None, *get_args(Target)):
+                raise ValueError(f"target is {self.target!r}; expected one of {', '.join(get_args(Target))}")
+            if self.sampling not in get_args(Sampling):
+                raise ValueError(f"sampling is {self.sampling!r}; expected one of {', '.join(get_args(Sampling))}")
+            for name, least in (("num_samples", 1), ("num_neighbours", 0), ("position_frequencies", 0), ("votes", 1)):
+                check_count("points", name, getattr(self, name), least)
+            check_rate("points", "label_smoothing", self.label_smoothing)
+            if self.num_points is None:
+                refuse_idle("", type(self), "num_points=None", "give num_points", sampling=self.sampling)
+            else:
+                check_count("points", "num_points", self.num_points)
+            if self.position_frequencies == 0:
+                none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
+                refuse_idle("", type(self), none, "give position_frequencies", **given)
+            if self.augmentation.changes_nothing and (self.num_points is None or self.sampling == "farthest"):
+                all_alike = "nothing drawn or augmented, so that all copies are alike"
+                refuse_idle("", type(self), all_alike, "give an augmentation", votes=self.votes)
+
+        def build(self, facts: Task.Facts | None = None) -> "PointLearning":
+            """The task; see `PointLearning`."""
+            if facts is not None and not isinstance(facts, PointLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of point clouds")
+            return PointLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._facts = facts or measure(self._opened.train, config.target, config.data)
+        facts = self._facts
+        if config.target not in (None, facts.target):
+            raise ValueError(f"target is {config.target!r}; the run was made with {facts.target!r}")
+        self.objective = OBJECTIVES[facts.target]
+        self._tells_points = facts.target == "points"
+        self._model_config = _model_for(config, self._tells_points)
+        if len(facts.classes) < 2:
+            raise ValueError(f"{config.data} has the classes {list(facts.classes)}; expected at least 2")
+        has_normal = set(NORMAL) <= set(facts.channels)
+        x, y, z = (facts.channels.index(name) if has_normal else -1 for name in NORMAL)
+        self._augment = CloudAugmentation(config.augmentation, (x, y, z) if has_normal else None)
+        self._mean, self._deviation = torch.tensor(facts.mean), torch.tensor(facts.deviation)
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @cached_property
+    def _clouds(self) -> PointSet:
+        """All clouds."""
+        config = self.config
+        if not config.data:
+            raise ValueError("no clouds are given; pass a folder of meshes or clouds, or an .npz file")
+        return open_points(
+            config.data,
+            num_samples=config.num_samples,
+            normals=config.normals,
+            channels=config.channels,
+        )
+
+    @cached_property
+    def _split(self) -> Parts:
+        clouds, root = self._clouds, str(Path(self.config.data).expanduser())
+        names = [name.removeprefix(root) for name in clouds.names]  # wherever the data lie
+        labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
+        return self._divided(names, labels, clouds.split)
+
+    def _open(self) -> Splits[PointSet]:
+        """The training split, and in place of the test split the one that is measured on."""
+        return Splits(self._clouds.select(self._split.train), self._clouds.select(self._measured_part))
+
+    def _check(self, splits: Splits[PointSet]) -> None:
+        facts, data = self._facts, self.config.data
+        for what, came, expected in (
+            ("classes", classes_of(splits.train, facts.target, data), facts.classes),
+            ("features", splits.train.channels, facts.channels),
+        ):
+            if came != expected:
+                raise ValueError(f"the {what} of {data} are {came}; the run was made with {expected}")
+
+    @property
+    def _most(self) -> int | None:
+        """Points of a row where they are drawn; None: all."""
+        return self.config.num_points if self.config.sampling == "random" else None
+
+    @property
+    def train_lengths(self) -> Tensor | None:
+        """Points of each training cloud that the model sees."""
+        sizes = self.splits.train.sizes
+        sizes = sizes if self._most is None else sizes.clamp(max=self._most)
+        return None if bool((sizes == sizes[0]).all()) else sizes
+
+    def model(self) -> nn.Module:
+        """The model on an encoder of points, with one logit a class."""
+        config, facts = self.config, self._facts
+        clouds = PointCloud.Config(
+            num_features=len(facts.channels),
+            normalise=config.normalise,
+            num_frequencies=config.position_frequencies,
+            sigma=config.position_sigma,
+            num_neighbours=config.num_neighbours,
+            num_points=config.num_points if config.sampling == "farthest" else None,
+        )
+        return self._model_config.build(PointCloud(clouds, config.model.embed_dim), len(facts.classes))
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """Augmented clouds, `pos` (B, N, 3), `mask` (B, N) and, where the data have some, `features` and `weights`.
+
+        `labels` are (B,) or, of points, (B, N), -100 where there is none.
+        """
+        part = self.splits.train.select(indices)
+        rows = [(i, self._drawn(size, generator)) for i, size in enumerate(part.sizes.tolist())]
+        batch = self._changed(self._gathered(part, rows), generator)
+        return {name: tensor for name, tensor in batch.items() if name not in ("cloud", "point")}
+
+    def test_batch(self, indices: Tensor) -> Batch:
+        """Clouds of the evaluated split likewise, unaugmented, or several rows of each: its parts, copies that vote.
+
+        `cloud` (B,) says of which cloud of the batch a row is, and `point` (B, N) which of its points these are.
+        """
+        return self._rows(self.splits.test.select(indices), indices.tolist())
+
+    def _drawn(self, size: int, generator: torch.Generator) -> Tensor:
+        """Which of the points of a cloud are seen."""
+        if self._most is None or size <= self._most:
+            return torch.arange(size)
+        return torch.randperm(size, generator=generator)[: self._most]
+
+    def _rows(self, part: PointSet, seeds: Sequence[int]) -> Batch:
+        """What tells the clouds: for each vote a row a cloud, or a part of one where points are told."""
+        batches = []
+        for vote in range(self.config.votes):
+            for i, (size, seed) in enumerate(zip(part.sizes.tolist(), seeds, strict=True)):
+                generator = torch.Generator().manual_seed(1_000_003 * vote + seed)
+                if self._tells_points and self._most is not None and size > self._most:
+                    order = torch.randperm(size, generator=generator)
+                    shown = order.tensor_split(-(-size // self._most))
+                else:
+                    shown = (self._drawn(size, generator),)
+                rows = self._gathered(part, [(i, points) for points in shown])
+                batches.append(self._changed(rows, generator) if vote else rows)
+        return _joined(batches)
+
+    def _gathered(self, clouds: PointSet, rows: Sequence[tuple[int, Tensor]]) -> Batch:
+        """Rows of some points of a cloud each, padded to the longest."""
+        index = pad_sequence([clouds.offsets[i] + points for i, points in rows], batch_first=True, padding_value=-1)
+        mask, index = index >= 0, index.clamp(min=0)
+        own = torch.tensor([i for i, _ in rows])
+        batch = {"pos": torch.where(mask[..., None], clouds.pos[index], 0.0), "mask": mask}
+        if clouds.channels:
+            features = (clouds.features[index] - self._mean) / self._deviation
+            batch["features"] = torch.where(mask[..., None], features, 0.0)
+        if clouds.weights is not None:
+            batch["weights"] = torch.where(mask, clouds.weights[index], 0.0)
+        if self._tells_points and clouds.point_labels is not None:
+            batch["labels"] = torch.where(mask, clouds.point_labels[index], _NO_LABEL)
+        elif not self._tells_points and clouds.labels is not None:
+            batch["labels"] = clouds.labels[own]
+        return batch | {"cloud": own, "point": index - clouds.offsets[own][:, None] * mask}
+
+    def _changed(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """The rows, augmented."""
+        features = batch.get("features", torch.zeros(*batch["mask"].shape, 0))
+        pos, features, mask = self._augment(Clouds(batch["pos"], features, batch["mask"]), generator)
+        changed = batch | {"pos": pos, "mask": mask}
+        if "features" in batch:
+            changed["features"] = features
+        if self._tells_points and "labels" in batch:
+            changed["labels"] = torch.where(mask, batch["labels"], _NO_LABEL)
+        return changed
+
+    def num_targets(self, batch: Batch) -> int:
+        """One per cloud, or per point that is there."""
+        return int((batch["labels"] != _NO_LABEL).sum())
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy summed over the clouds or points."""
+        logits, labels = self._logits(model, batch), batch["labels"]
+        return F.cross_entropy(
+            logits.flatten(0, -2),
+            labels.flatten(),
+            reduction="sum",
+            ignore_index=_NO_LABEL,
+            label_smoothing=self.config.label_smoothing,
+        )
+
+    @staticmethod
+    def _logits(model: nn.Module, batch: Batch) -> Tensor:
+        mask = None if bool(batch["mask"].all()) else batch["mask"]
+        return model(PointBatch(batch["pos"], batch.get("features"), mask, batch.get("weights"))).float()
+
+    def _probabilities(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The mean over the rows of each cloud, `(clouds, K)`, or over those of each point, `(clouds, N, K)`."""
+        cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
+        rows = range(0, len(cloud), num_clouds)
+        parts = [{name: tensor[start : start + num_clouds] for name, tensor in batch.items()} for start in rows]
+        told = torch.cat([self._logits(model, part).softmax(-1) for part in parts])
+        if self._tells_points:
+            place, there = self._places(batch), batch["mask"]
+            summed = told.new_zeros(num_clouds, self._longest(batch), told.shape[-1])
+            summed.view(-1, told.shape[-1]).index_add_(0, place[there], told[there])
+        else:
+            summed = told.new_zeros(num_clouds, told.shape[-1]).index_add_(0, cloud, told)
+        return summed / summed.sum(-1, keepdim=True).clamp(min=1e-12)
+
+    @staticmethod
+    def _longest(batch: Batch) -> int:
+        return int(batch["point"].max()) + 1
+
+    def _places(self, batch: Batch) -> Tensor:
+        """Where the points of rows lie among those of all clouds, padded to the longest."""
+        return batch["cloud"][:, None] * self._longest(batch) + batch["point"]
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`accuracy`, the share of clouds or points whose likeliest class is right; `loss`; and a mean over classes.
+
+        Of clouds that is `class_accuracy`, the share of each class that is right; of points `mean_iou`, the points that
+        truly are of a class over those that are or are said to be. `loss` is the mean cross-entropy.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardIndex
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        num_classes = len(self._facts.classes)
+        found: dict[str, Metric] = {"accuracy": MulticlassAccuracy(num_classes, average="micro")}
+        if self._tells_points:
+            found["mean_iou"] = MulticlassJaccardIndex(num_classes)
+        else:
+            found["class_accuracy"] = MulticlassAccuracy(num_classes, average="macro")
+        return found | {"loss": MeanMetric()}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `test_batch` to the metrics."""
+        told = self._probabilities(model, batch)
+        if self._tells_points:
+            labels = torch.full_like(told[..., 0], _NO_LABEL, dtype=torch.int64)
+            there = batch["mask"]
+            labels.view(-1)[self._places(batch)[there]] = batch["labels"][there]
+            told, labels = told[labels != _NO_LABEL], labels[labels != _NO_LABEL]
+        else:
+            labels = batch["labels"].new_zeros(len(told)).scatter(0, batch["cloud"], batch["labels"])
+        for name, metric in metrics.items():
+            if name == "loss":
+                metric.update(F.nll_loss(told.clamp(min=1e-12).log(), labels, reduction="none"))
+            else:
+                metric.update(told, labels)
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+        """A row for each cloud of each file: `file`, `cloud`, and `class` and `probability` of the likeliest class.
+
+        Where points are told, a row for each point, with its `x`, `y` and `z`; or, with `save`, a row for each cloud
+        that says where they were `saved`, and how many `points` there are.
+
+        Raises:
+            ValueError: a file cannot be read or does not fit, or a file to write exists already.
+        """
+        rows: list[Prediction] = []
+        for file in files:
+            config = self.config
+            found = read_points(
+                file, num_samples=config.num_samples, normals=config.normals, channels=self._facts.channels
+            )
+            for indices in torch.arange(len(found)).split(CHUNK):
+                part = found.select(indices)
+                batch = self._rows(part, indices.tolist())
+                moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "labels"}
+                for i, told in enumerate(self._probabilities(model, moved).cpu()):
+                    name = part.names[i].removeprefix(str(file)).removeprefix(":")
+                    rows += self._answer({"file": str(file), "cloud": name}, part.select(torch.tensor([i])), told)
+        return rows
+
+    def _answer(self, head: Prediction, cloud: PointSet, told: Tensor) -> list[Prediction]:
+        """What is said of one cloud."""
+        classes = self._facts.classes
+        probabilities, labels = told.max(-1)
+        if not self._tells_points:
+            return [head | {"class": classes[int(labels)], "probability": float(probabilities)}]
+        pos, words = cloud.pos.tolist(), [classes[label] for label in labels[: len(cloud.pos)].tolist()]
+        if self.config.save is not None:
+            number = f"-{head['cloud']}" if head["cloud"] else ""
+            path = Path(self.config.save) / f"{Path(str(head['file'])).stem}{number}.csv"
+            write_points(path, pos, words)
+            return [head | {"saved": str(path), "points": float(len(pos))}]
+        points = zip(pos, words, probabilities.tolist(), strict=False)
+        return [
+            head | dict(zip("xyz", where, strict=True)) | {"class": word, "probability": probability}
+            for where, word, probability in points
+        ]
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """The rows of all, padded to the longest."""
+    longest = max(batch["mask"].shape[1] for batch in batches)
+
+    def padded(name: str, tensor: Tensor) -> Tensor:
+        if tensor.ndim == 1:
+            return tensor
+        filler = _NO_LABEL if name == "labels" else 0
+        return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, longest - tensor.shape[1]), value=filler)
+
+    return {name: torch.cat([padded(name, batch[name]) for batch in batches]) for name in batches[0]}
+
+
+def classes_of(clouds: PointSet, target: Target, data: str) -> tuple[str, ...]:
+    """The classes of what is told.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if target == "cloud" and clouds.labels is None:
+        raise ValueError(f"target is 'cloud', but the clouds of {data} have no classes; put them into a folder a class")
+    if target == "points" and clouds.point_labels is None:
+        raise ValueError(f"target is 'points', but the points of {data} have no labels; leave target out, or add some")
+    return clouds.classes if target == "cloud" else clouds.point_classes
+
+
+def measure(train: PointSet, target: Target | None, data: str) -> PointLearning.Facts:
+    """The facts of a training split; a constant feature has deviation 1, so that it becomes 0."""
+    told: Target = target or ("cloud" if train.point_labels is None else "points")
+    features = train.features.double()
+    mean = features.mean(0)
+    deviation = (features - mean).square().mean(0).sqrt()
+    is_normal = torch.tensor([set(NORMAL) <= set(train.channels) and name in NORMAL for name in train.channels])
+    is_normal = is_normal.bool()
+    return PointLearning.Facts(
+        target=told,
+        classes=classes_of(train, told, data),
+        channels=train.channels,
+        mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
+        deviation=tuple(torch.where(is_normal | (deviation <= 1e-6 * mean.abs()), 1.0, deviation).tolist()),
+    )
+
+
+def _model_for(config: PointLearning.Config, tells_points: bool) -> SignalModel.Config:
+    """The model's config, which answers for each cloud or at every point.
+
+    Raises:
+        ValueError: settings that nothing reads, or that leave some points untold.
+    """
+    model = config.model
+    if not tells_points:
+        model.check_pools("a cloud")
+        if config.save is not None:
+            raise ValueError(f"save={config.save!r} has no effect where clouds are told; leave it out")
+        return model
+    if config.sampling == "farthest":
+        raise ValueError(
+            "sampling is 'farthest', which leaves points out, and each is to be told; leave it at 'random'"
+        )
+    default = next(each.default for each in dataclasses.fields(model) if each.name == "pool")
+    if model.pool not in ("none", default):
+        raise ValueError(f"model.pool is {model.pool!r}, but each point is to be told; leave it out, or take 'none'")
+    return dataclasses.replace(model, pool="none")

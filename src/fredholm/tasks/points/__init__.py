@@ -1,0 +1,20 @@
+"""Clouds of points: files of meshes and of points, and what becomes of them before a model."""
+
+from .cloud_file import NUM_SAMPLES, read_cloud, write_points
+from .modelnet10_voxels import modelnet10_voxels
+from .npz_file import read_npz
+from .open import open_points, read_points
+from .point_set import NORMAL, Cloud, PointSet
+
+__all__ = [
+    "NORMAL",
+    "NUM_SAMPLES",
+    "Cloud",
+    "PointSet",
+    "modelnet10_voxels",
+    "open_points",
+    "read_cloud",
+    "read_npz",
+    "read_points",
+    "write_points",
+]

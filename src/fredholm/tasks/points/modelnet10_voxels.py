@@ -1,0 +1,60 @@
+"""ModelNet10 as occupancy grids of 30 x 30 x 30 voxels, one bit each."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fredholm.tasks.npz_arrays import array_names, load_arrays
+from fredholm.tasks.split_files import SPLITS
+
+from .point_set import Cloud, PointSet
+
+SIDE = 30
+"""Voxels along an axis; shapes fill the middle 24."""
+_FILE = "modelnet10_voxel30.npz"
+_NAMES = ("X_train", "X_test", "y_train", "y_test", "classes")
+
+
+def is_modelnet10_voxels(path: Path) -> bool:
+    """Whether the path is that file, or its folder."""
+    file = path / _FILE if path.is_dir() else path
+    return file.name == _FILE and file.is_file() and set(_NAMES) <= set(array_names(file))
+
+
+def modelnet10_voxels(path: Path) -> PointSet:
+    """The surface of every shape, as the centres of its voxels that have a free neighbour along an axis.
+
+    Coordinates are in [-1, 1], of a box that the shape fills. Shapes without any voxel are left out. There is a
+    training and a test split.
+
+    Args:
+        path: the file `modelnet10_voxel30.npz`, or its folder: bits `X_train` and `X_test` `(n, 3375)`, `y_train` and
+            `y_test` `(n,)`, and `classes`.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    file = path / _FILE if path.is_dir() else path
+    arrays = load_arrays(file)
+    classes = tuple(map(str, arrays["classes"]))
+    clouds, words, split = [], [], []
+    for part in ("train", "test"):
+        bits, labels = arrays[f"X_{part}"], arrays[f"y_{part}"]
+        for i, row in enumerate(bits):
+            filled = np.unpackbits(row)[: SIDE**3].reshape(SIDE, SIDE, SIDE).astype(bool)
+            pos = surface(filled)
+            if len(pos):
+                clouds.append(Cloud(pos=pos, features=np.empty((len(pos), 0)), name=f"{path}:X_{part}[{i}]"))
+                words.append(classes[labels[i]])
+                split.append(SPLITS.index(part))
+    return PointSet.pack(clouds, labels=words, classes=classes, split=split)
+
+
+def surface(filled: np.ndarray) -> np.ndarray:
+    """Voxels `(n, n, n)`, bool, to the centres `(N, 3)` of those on the surface; 12 voxels are 1."""
+    padded = np.pad(filled, 1)
+    inner = np.ones_like(filled)
+    for axis in range(3):
+        for shift in (-1, 1):
+            inner &= np.roll(padded, shift, axis)[1:-1, 1:-1, 1:-1]
+    return (np.argwhere(filled & ~inner) - (len(filled) - 1) / 2) / 12

@@ -1,0 +1,190 @@
+"""Clouds in an .npz file of numpy arrays."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
+
+from .point_set import Cloud, PointSet
+
+_POINTS = ("x", "points")
+
+
+def read_npz(
+    path: Path,
+    *,
+    channels: tuple[str, ...] | None = None,
+    classes: tuple[str, ...] | None = None,
+    point_classes: tuple[str, ...] | None = None,
+) -> PointSet:
+    """Read arrays, with their split where they tell one.
+
+    `x` (or `points`) is `(n, N, 3 + F)`, with `mask` `(n, N)`, True = this point exists, or `lengths` `(n,)` where they
+    differ; `(total, 3 + F)` with `offsets` `(n + 1,)` or `lengths` `(n,)`, cloud after cloud; or `(N, 3 + F)`, one
+    cloud. Coordinates come first, then features. `y` `(n,)` are numbers of `classes`, or names. `labels`, the classes
+    of points, and `weights` have the shape of `x` without its last axis; labels are numbers of `point_classes`, or
+    names. `channels` are the names of the features.
+
+    A split is `_train`, `_valid` (or `_val`) and `_test` after the names of the arrays, of which the training split
+    alone must be there; `classes`, `point_classes` and `channels` are shared.
+
+    Args:
+        path: the file.
+        channels: names of the features, as many as there are; None: the file's, or feature_0, feature_1, ...
+        classes: the known classes of clouds; None: the file's.
+        point_classes: likewise of points.
+
+    Raises:
+        ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
+    """
+    arrays = load_arrays(path)
+    try:
+        return _read(path, arrays, channels, classes, point_classes)
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def clouds_of_npz(path: Path, channels: tuple[str, ...] | None = None) -> list[Cloud]:
+    """The clouds of a file without a split, without their classes; otherwise as `read_npz`."""
+    try:
+        return _clouds(path, load_arrays(path), "", channels)
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def _read(
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    channels: tuple[str, ...] | None,
+    classes: tuple[str, ...] | None,
+    point_classes: tuple[str, ...] | None,
+) -> PointSet:
+    clouds: list[Cloud] = []
+    labels: list[str] = []
+    split: list[int] = []
+    endings = _endings(arrays)
+    for part, ending in endings.items():
+        found = _clouds(path, arrays, ending, channels)
+        clouds += found
+        split += [SPLITS.index(part)] * len(found)
+        labels += _classes(arrays, ending, len(found))
+    if labels and len(labels) < len(clouds):
+        told = ", ".join(f"y{ending}" for ending in endings.values())
+        raise ValueError(f"has some of {told}, but not all; give every split its classes, or none")
+    if classes is None and "classes" in arrays:
+        classes = tuple(map(str, arrays["classes"].ravel()))
+    if point_classes is None and "point_classes" in arrays:
+        point_classes = tuple(map(str, arrays["point_classes"].ravel()))
+    return PointSet.pack(
+        clouds,
+        labels=labels or None,
+        classes=classes,
+        point_classes=point_classes,
+        split=split if endings["train"] else None,
+    )
+
+
+def _endings(arrays: Mapping[str, np.ndarray]) -> dict[Split, str]:
+    """How the names of the arrays of each split end; "" of the only one where there is no split."""
+    if not any(f"{name}_train" in arrays for name in _POINTS):
+        return {"train": ""}
+    found: dict[Split, str] = {}
+    for word, split in SPLIT_WORDS.items():
+        if any(f"{name}_{word}" in arrays for name in _POINTS):
+            if split in found:
+                raise ValueError(f"has clouds of {found[split][1:]} and of {word}, which are one split; keep one")
+            found[split] = f"_{word}"
+    return found
+
+
+def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[str]:
+    """The class of each cloud of a split, or nothing where there are none."""
+    y = arrays.get(f"y{ending}")
+    if y is not None and (y.shape != (count,) or y.dtype.kind not in "iuU"):
+        raise ValueError(f"y{ending} is {y.dtype} {y.shape}; expected integers or names ({count},), one a cloud")
+    words = _named(y, f"y{ending}", arrays, "classes")
+    return [] if words is None else words.tolist()
+
+
+def _clouds(path: Path, arrays: Mapping[str, np.ndarray], split: str, channels: tuple[str, ...] | None) -> list[Cloud]:
+    named = next((f"{name}{split}" for name in _POINTS if f"{name}{split}" in arrays), None)
+    if named is None:
+        raise ValueError(f"has no array 'x{split}'; the arrays are {', '.join(arrays) or 'none'}")
+    x = arrays[named]
+    if x.dtype.kind not in "iuf" or x.ndim not in (2, 3) or x.shape[-1] < 3:
+        expected = "numbers (n, N, 3 + features) or (total, 3 + features)"
+        raise ValueError(f"{named} is {x.dtype} {x.shape}; expected {expected}")
+    if channels is None and "channels" in arrays:
+        channels = tuple(map(str, arrays["channels"].ravel()))
+    num_features = x.shape[-1] - 3
+    names = tuple(f"feature_{k}" for k in range(num_features)) if channels is None else channels
+    if len(names) != num_features:
+        told = ", ".join(names) or "none"
+        raise ValueError(f"{named} has {num_features} features; expected {len(names)}: {told}")
+    weights = _of_points("weights", arrays, split, x, "f", "iu")
+    labels = _named(_of_points("labels", arrays, split, x, "iu", "U"), f"labels{split}", arrays, "point_classes")
+    clouds = [
+        Cloud(
+            pos=x[at][:, :3],
+            features=x[at][:, 3:],
+            channels=names,
+            weights=None if weights is None else weights[at],
+            point_labels=None if labels is None else labels[at],
+            name=f"{path}:{named}[{i}]",
+        )
+        for i, at in enumerate(_where(arrays, split, x))
+    ]
+    if not clouds:
+        raise ValueError(f"{named} has no clouds; expected at least one")
+    return clouds
+
+
+def _where(arrays: Mapping[str, np.ndarray], split: str, x: np.ndarray) -> list[tuple[np.ndarray | slice | int, ...]]:
+    """Where the points of each cloud lie in `x`."""
+    mask, lengths, offsets = (arrays.get(f"{name}{split}") for name in ("mask", "lengths", "offsets"))
+    given = [name for name, array in (("mask", mask), ("lengths", lengths), ("offsets", offsets)) if array is not None]
+    if len(given) > 1 or (mask is not None and x.ndim == 2) or (offsets is not None and x.ndim == 3):
+        told = f"{' and '.join(given)} of x {x.shape}"
+        raise ValueError(f"{told}; give mask or lengths of padded clouds, and offsets or lengths of joined ones")
+    if mask is not None:
+        if mask.shape != x.shape[:2] or mask.dtype.kind != "b":
+            raise ValueError(f"mask{split} is {mask.dtype} {mask.shape}; expected bool {x.shape[:2]}")
+        return [(i, np.flatnonzero(there)) for i, there in enumerate(mask)]
+    for name, array in (("lengths", lengths), ("offsets", offsets)):
+        if array is not None and (array.dtype.kind not in "iu" or array.ndim != 1 or bool((array < 0).any())):
+            raise ValueError(f"{name}{split} is {array.dtype} {array.shape}; expected integers from 0 on")
+    if x.ndim == 3:
+        sizes = np.full(len(x), x.shape[1]) if lengths is None else lengths
+        if sizes.shape != (len(x),) or bool((sizes > x.shape[1]).any()):
+            raise ValueError(f"lengths{split} do not fit {len(x)} clouds of up to {x.shape[1]} points")
+        return [(i, slice(0, int(size))) for i, size in enumerate(sizes)]
+    if offsets is None:
+        offsets = np.array([0, len(x)]) if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
+    if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(x) or (np.diff(offsets.astype(np.int64)) < 0).any():
+        source = f"lengths{split} do not add up" if lengths is not None else f"offsets{split} do not rise from 0"
+        raise ValueError(f"{source} to the {len(x)} points")
+    return [(slice(int(start), int(end)),) for start, end in itertools.pairwise(offsets)]
+
+
+def _of_points(
+    name: str, arrays: Mapping[str, np.ndarray], split: str, x: np.ndarray, *kinds: str
+) -> np.ndarray | None:
+    array = arrays.get(f"{name}{split}")
+    if array is not None and (array.shape != x.shape[:-1] or array.dtype.kind not in "".join(kinds)):
+        raise ValueError(f"{name}{split} is {array.dtype} {array.shape}; expected one a point, {x.shape[:-1]}")
+    return array
+
+
+def _named(labels: np.ndarray | None, name: str, arrays: Mapping[str, np.ndarray], classes: str) -> np.ndarray | None:
+    """Labels as class names: numbers of the array of that name, or as they are."""
+    if labels is None or labels.dtype.kind == "U" or classes not in arrays:
+        return None if labels is None else labels.astype(str)
+    known = arrays[classes].ravel().astype(str)
+    if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < len(known):
+        wrong = labels[(labels < 0) | (labels >= len(known))].ravel()[0]
+        raise ValueError(f"{name} has {wrong}, but there are {len(known)} {classes.replace('_', ' ')}")
+    return known[labels]

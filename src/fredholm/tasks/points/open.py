@@ -1,0 +1,187 @@
+"""One entry for every source of clouds: a folder of files, an .npz file, or the voxels of ModelNet10."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, final
+
+from tqdm import tqdm
+
+from fredholm._settings import check_count, refuse_idle
+from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
+
+from .cloud_file import NUM_SAMPLES, SURFACES, TABLES, read_cloud
+from .modelnet10_voxels import is_modelnet10_voxels, modelnet10_voxels
+from .npz_file import clouds_of_npz, read_npz
+from .point_set import Cloud, PointSet
+
+KINDS = (*SURFACES, *TABLES, ".npz")
+_UNNAMED = (".xyz", ".npz")
+"""The kinds that do not name features."""
+
+
+@final
+class _Files(NamedTuple):
+    """Files, the class of each where folders tell one, and its split, as its number in `SPLITS`, likewise."""
+
+    paths: list[Path]
+    labels: list[str] | None = None
+    split: list[int] | None = None
+
+
+def open_points(
+    data: str | Path, *, num_samples: int = NUM_SAMPLES, normals: bool = False, channels: tuple[str, ...] = ()
+) -> PointSet:
+    """Open labelled clouds, with their split where they have one.
+
+    A folder has one subfolder of files a class (`read_cloud` says which, and .npz files of one cloud each); below
+    `train`, `valid` and `test`, or with these below each class, as ModelNet has it. Without classes, files lie in the
+    folder itself or in those of the splits, and their points have labels. The validation split may be called `val` too;
+    it and the test split may be absent. Hidden files and those of other kinds are left out.
+
+    Args:
+        data: such a folder, an .npz file (`read_npz`), or the file or folder of `modelnet10_voxels`.
+        num_samples: points drawn on the surface of each mesh; refused where there is none.
+        normals: add the normals of meshes as features; refused where something else is read.
+        channels: names of the features of .xyz and .npz files, which do not tell any; refused where nothing reads them.
+
+    Raises:
+        ValueError: nothing of that name, no file or no labels, a file that cannot be read, clouds that differ in what
+            they bring, a class unknown in training, or settings that have no effect.
+        ImportError: a mesh, and trimesh is not installed.
+    """
+    check_count("points", "num_samples", num_samples)
+    path = Path(data).expanduser()
+    if is_modelnet10_voxels(path):
+        _refuse(path, num_samples=num_samples, normals=normals, channels=channels)
+        return modelnet10_voxels(path)
+    if not path.is_dir():
+        if path.suffix.lower() != ".npz":
+            raise ValueError(f"no clouds at {str(path)!r}; pass a folder of clouds, or an .npz file of them")
+        _refuse(path, num_samples=num_samples, normals=normals)
+        found = read_npz(path, channels=channels or None)
+    else:
+        files = _listed(path)
+        clouds = _read_all(files.paths, num_samples, normals, channels)
+        if not any(cloud.is_sampled for cloud in clouds):
+            _refuse(path, num_samples=num_samples)
+        if not any(file.suffix.lower() in _UNNAMED for file in files.paths):
+            _refuse(path, channels=channels)
+        found = PointSet.pack(clouds, labels=files.labels, split=files.split)
+    if found.labels is None and found.point_labels is None:
+        raise ValueError(f"{path}: neither clouds nor their points have labels; put clouds into a folder a class, say")
+    return found
+
+
+def read_points(
+    path: Path, *, num_samples: int = NUM_SAMPLES, normals: bool = False, channels: tuple[str, ...] | None = None
+) -> PointSet:
+    """Read one file of one or, in an .npz file, several clouds; see `read_cloud` and `read_npz`.
+
+    Args:
+        path: the file.
+        num_samples, normals: of meshes.
+        channels: the features it must have; None: all.
+
+    Raises:
+        ValueError: it cannot be read, has other features, or is an .npz file with a split.
+    """
+    if path.suffix.lower() != ".npz":
+        return PointSet.pack([read_cloud(path, num_samples=num_samples, normals=normals, channels=channels)])
+    found = read_npz(path, channels=channels)
+    if found.split is not None:
+        raise ValueError(f"{path}: holds a training set and others; pass a file of clouds without a split")
+    return found
+
+
+def _listed(root: Path) -> _Files:
+    """The files of a folder."""
+    folders, splits = _subfolders(root), _split_folders(root)
+    if splits and len(splits) == len(folders):
+        return _of_splits(root, {split: _below(folder) for split, folder in splits.items()})
+    own = {name: _split_folders(root / name) for name in folders}
+    has_split = [name for name in folders if own[name]]
+    if not has_split:
+        return _below(root)
+    if unsplit := [name for name in folders if not own[name]]:
+        raise ValueError(f"{root / unsplit[0]}: has no folder train, but {root / has_split[0]} has; split all or none")
+    parts: dict[Split, _Files] = {}
+    for split in SPLITS:
+        if any(split in found for found in own.values()):
+            parts[split] = _joined([(_files(own[name].get(split, root / name / split)), name) for name in folders])
+    return _of_splits(root, parts)
+
+
+def _split_folders(root: Path) -> dict[Split, Path]:
+    """The subfolders that are named like splits, where `train` is one of them; else none."""
+    names = [name for name in _subfolders(root) if name in SPLIT_WORDS]
+    found: dict[Split, Path] = {}
+    for name in names if "train" in names else ():
+        split = SPLIT_WORDS[name]
+        if split in found:
+            raise ValueError(f"{root}: has the folders {found[split].name} and {name}, which are one split; keep one")
+        found[split] = root / name
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def _of_splits(root: Path, parts: dict[Split, _Files]) -> _Files:
+    """The files of all splits."""
+    named = [split for split, part in parts.items() if part.labels is not None]
+    if named and len(named) < len(parts):
+        bare = next(split for split in parts if split not in named)
+        raise ValueError(f"{root}: the {named[0]} split has class folders, and the {bare} split none; give both some")
+    return _Files(
+        [path for part in parts.values() for path in part.paths],
+        [label for part in parts.values() for label in part.labels or ()] if named else None,
+        [SPLITS.index(split) for split, part in parts.items() for _ in part.paths],
+    )
+
+
+def _below(root: Path) -> _Files:
+    """The files of a folder, by classes where it has subfolders."""
+    folders = _subfolders(root)
+    if not folders:
+        return _Files(_files(root))
+    return _joined([(_files(root / name), name) for name in folders])
+
+
+def _joined(parts: Sequence[tuple[list[Path], str]]) -> _Files:
+    return _Files([file for files, _ in parts for file in files], [name for files, name in parts for _ in files])
+
+
+def _subfolders(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _files(folder: Path) -> list[Path]:
+    """The clouds at any depth of a folder, by name."""
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in KINDS and path.is_file())
+    found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    if not found:
+        raise ValueError(f"{folder}: has no clouds ({', '.join(KINDS)}); add some, or remove the folder")
+    return found
+
+
+def _read_all(paths: list[Path], num_samples: int, normals: bool, channels: tuple[str, ...]) -> list[Cloud]:
+    clouds = []
+    for file in tqdm(paths, desc="reading clouds", unit="file", delay=1.0, leave=False, disable=None):
+        kind = file.suffix.lower()
+        named = (channels or None) if kind in _UNNAMED else None
+        if kind == ".npz":
+            clouds.append(_single(file, named))
+        else:
+            clouds.append(read_cloud(file, num_samples=num_samples, normals=normals, channels=named))
+    return clouds
+
+
+def _single(file: Path, channels: tuple[str, ...] | None) -> Cloud:
+    found = clouds_of_npz(file, channels)
+    if len(found) != 1:
+        raise ValueError(f"{file}: has {len(found)} clouds; a file in a folder has one; pass the file itself")
+    return found[0]
+
+
+def _refuse(path: Path, **given: object) -> None:
+    meshes, names = f"{path}, where there are no meshes", f"{path}, whose features have names, or none"
+    for name, value in given.items():
+        because, instead = (names, "pass others") if name == "channels" else (meshes, "pass some")
+        refuse_idle("", open_points, because, instead, **{name: value})

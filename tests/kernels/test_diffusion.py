@@ -1,0 +1,79 @@
+"""Diffusion along edges: its series, what it tends to, and what bad graphs are told."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from fredholm import IntegralOperator, kernels
+from fredholm.domains import Graph, Points, undirected
+from fredholm.encoders import Graph as GraphEncoder
+from fredholm.encoders import GraphBatch
+from fredholm.models import ConstantConfig, ITNet, OnEdgesConfig
+
+N = 7
+EDGES = undirected(torch.tensor([[0, 0, 1, 2, 3, 4], [1, 2, 2, 3, 4, 0]]))  # node 5 and 6 have none
+GRAPH = Graph(EDGES, N, pos=torch.rand(N, 1, dtype=torch.float64))
+
+
+def operator(**options: float) -> IntegralOperator:
+    kernel = kernels.Diffusion(3, **options)  # pyright: ignore[reportArgumentType]
+    return IntegralOperator(kernel, residual=False, bias=False, output_projection=False).double()
+
+
+def random_walk() -> torch.Tensor:
+    """P, written out: from a node to itself or to a neighbour, all alike."""
+    adjacency = torch.eye(N, dtype=torch.float64)
+    adjacency[EDGES[1], EDGES[0]] = 1
+    return adjacency / adjacency.sum(1, keepdim=True)
+
+
+def signal() -> torch.Tensor:
+    return torch.randn(2, N, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("gamma", "steps"), [(0.9, 1), (0.5, 4), (0.9, 10)])
+def test_is_its_series(gamma: float, steps: int) -> None:
+    walk = random_walk()
+    powers = [torch.linalg.matrix_power(walk, k) for k in range(steps + 1)]
+    series = (1 - gamma) * sum(gamma**k * powers[k] for k in range(steps)) + gamma**steps * powers[steps]
+    torch.testing.assert_close(operator(gamma=gamma, num_steps=steps)(signal(), GRAPH), series @ signal())
+
+
+def test_many_steps_are_personalised_pagerank_within_what_is_cut_off() -> None:
+    exact = 0.2 * torch.linalg.inv(torch.eye(N, dtype=torch.float64) - 0.8 * random_walk()) @ signal()
+    for steps in (5, 20, 60):
+        error = (operator(gamma=0.8, num_steps=steps)(signal(), GRAPH) - exact).abs().max()
+        assert error <= 2 * 0.8**steps * signal().abs().max()
+    assert error < 1e-5
+
+
+def test_a_constant_and_a_lonely_node_stay_as_they_are() -> None:
+    op, u = operator(), signal()
+    torch.testing.assert_close(op(torch.ones_like(u), GRAPH), torch.ones_like(u))
+    torch.testing.assert_close(op(u, GRAPH)[:, 5:], u[:, 5:])
+
+
+def test_a_domain_without_edges_and_numbers_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"kernels\.Diffusion: needs edges"):
+        operator()(signal(), Points(GRAPH.pos))
+    with pytest.raises(ValueError, match="gamma must be above 0 and below 1; got 1"):
+        kernels.Diffusion(3, gamma=1.0)
+    with pytest.raises(ValueError, match="num_steps must be at least 1"):
+        kernels.Diffusion(3, num_steps=0)
+    with pytest.raises(ValueError, match=r"diffusion=0\.5 has no effect with pool='mean'"):
+        ITNet.Config(pool="mean", diffusion=0.5)
+    with pytest.raises(ValueError, match="diffusion must be at least 0 and below 1"):
+        ITNet.Config(pool="none", diffusion=1.0)
+
+
+def test_a_model_spreads_its_outputs() -> None:
+    config = ITNet.Config(
+        embed_dim=8, depth=1, num_heads=1, kernel=OnEdgesConfig(kernel=ConstantConfig(), long_range=None), pool="none"
+    )
+    torch.manual_seed(0)
+    plain = ITNet(GraphEncoder(3, 8, 1), 3, config).double().eval()
+    torch.manual_seed(0)
+    spread = ITNet(GraphEncoder(3, 8, 1), 3, dataclasses.replace(config, diffusion=0.9)).double().eval()
+    batch = GraphBatch(signal(), EDGES.expand(2, -1, -1), GRAPH.pos.expand(2, -1, -1))
+    torch.testing.assert_close(spread(batch), operator(gamma=0.9)(plain(batch), GRAPH))

@@ -1,0 +1,172 @@
+import gzip
+from pathlib import Path
+
+import pytest
+import torch
+
+from fredholm.tasks.graphs import open_graphs
+from tests.refusals import refused
+from tests.tasks.graphs.build import write_csv, write_several
+
+
+def test_one_graph_with_all_that_tables_may_hold(tmp_path: Path) -> None:
+    graph = open_graphs(write_csv(tmp_path / "people"))
+    assert (len(graph), graph.names, graph.node_names) == (1, ("people",), ("ann", "bob", "cid", "dan"))
+    assert graph.feature_names == ("age", "pay")
+    assert graph.features.tolist() == [[30, 1.5], [40, 2.5], [50, 3.5], [60, 4.5]]
+    assert graph.edge_index.T.tolist() == [[0, 1], [0, 2], [1, 0], [1, 2], [1, 3], [2, 0], [2, 1], [3, 1]]
+    assert graph.edge_weights is not None
+    assert graph.edge_weights.tolist() == [1.0, 0.5, 1.0, 2.0, 1.0, 0.5, 2.0, 1.0]
+    assert graph.edge_feature_names == ("bond",)
+    assert graph.edge_features is not None
+    assert graph.edge_features[:, 0].tolist() == [0.5, 2.5, 0.5, 1.5, 3.5, 2.5, 1.5, 3.5]
+    assert graph.weights is not None
+    assert graph.weights.tolist() == [1, 2, 1, 0]
+    assert graph.classes == ("blue", "red")
+    assert graph.node_labels is not None
+    assert graph.node_labels.tolist() == [1, 0, 1, -1]
+    assert graph.split is not None
+    assert graph.split.tolist() == [0, 1, 2, -1]
+    assert graph.notes == ("4 edges given one way taken both ways",)
+    assert graph.edge_offsets.tolist() == [0, 8]
+
+
+def test_directed_edges(tmp_path: Path) -> None:
+    graph = open_graphs(write_csv(tmp_path), is_directed=True)
+    assert graph.edge_index.T.tolist() == [[0, 1], [1, 2], [2, 0], [3, 1]]
+    assert graph.is_directed
+    assert graph.notes == ()
+
+
+def test_several_graphs_whose_nodes_come_in_turns(tmp_path: Path) -> None:
+    graphs = open_graphs(write_several(tmp_path))
+    assert graphs.names == ("line", "tri")
+    assert graphs.node_offsets.tolist() == [0, 3, 6]
+    assert graphs.features[:, 0].tolist() == [5, 6, 7, 0, 1, 2]
+    assert graphs.edge_offsets.tolist() == [0, 4, 10]
+    assert graphs.edge_index[:, :4].T.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
+    assert graphs.edge_index[:, 4:].T.tolist() == [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1]]
+    assert graphs.classes == ("closed", "open")
+    assert graphs.labels is not None
+    assert graphs.labels.tolist() == [1, 0]
+    assert graphs.split is not None
+    assert graphs.split.tolist() == [0, 2]
+    only = graphs.select(torch.tensor([1]))
+    assert (only.names, only.features[:, 0].tolist()) == (("tri",), [0, 1, 2])
+    assert torch.equal(only.edge_index, graphs.edge_index[:, 4:])
+    assert only.labels is not None
+    assert only.labels.tolist() == [0]
+
+
+def test_names_of_nodes_that_are_of_one_graph_each_need_no_column(tmp_path: Path) -> None:
+    nodes = "id,graph\na,tri\nb,tri\nx,line\ny,line\n"
+    graphs = open_graphs(write_several(tmp_path, edges="source,target\na,b\nx,y\n", nodes=nodes))
+    assert graphs.edge_offsets.tolist() == [0, 2, 4]
+    assert graphs.features.shape == (4, 0)
+
+
+def test_numbers_to_tell(tmp_path: Path) -> None:
+    graphs = open_graphs(write_several(tmp_path, graphs="graph,target_a,target_b\ntri,1,2\nline,3,4\n"))
+    assert graphs.names == ("tri", "line")
+    assert graphs.target_names == ("target_a", "target_b")
+    assert graphs.targets is not None
+    assert graphs.targets.tolist() == [[1, 2], [3, 4]]
+    assert graphs.labels is None
+
+
+def test_edges_alone_make_a_graph(tmp_path: Path) -> None:
+    graph = open_graphs(write_csv(tmp_path, nodes="", edges="Target,Source\nb,a\nc,b\n"))
+    assert graph.node_names == ("a", "b", "c")
+    assert graph.features.shape == (3, 0)
+    assert graph.node_labels is None
+    assert open_graphs(tmp_path / "edges.csv").node_names == graph.node_names
+
+
+def test_known_features_are_found_by_their_names(tmp_path: Path) -> None:
+    graph = open_graphs(write_csv(tmp_path), features=("pay",), edge_features=())
+    assert graph.features[:, 0].tolist() == [1.5, 2.5, 3.5, 4.5]
+    assert graph.edge_features is None
+    with refused(ValueError, "nodes.csv, line 1: no column 'height'; the columns are id, label, split"):
+        open_graphs(tmp_path, features=("height",))
+
+
+def test_gzipped_tables(tmp_path: Path) -> None:
+    write_csv(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    for file in (tmp_path / "a").iterdir():
+        (tmp_path / "b" / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    assert torch.equal(open_graphs(tmp_path / "b").features, open_graphs(tmp_path / "a").features)
+
+
+NODES = "id,label,split,x\na,p,train,1\nb,q,test,2\n"
+EDGES = "source,target\na,b\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"nodes": "id,x\na,1\nb,\n"}, "nodes.csv, line 3: column 'x': is missing; expected a finite number"),
+        ({"nodes": "id,x\na,1\nb,NaN\n"}, "nodes.csv, line 3: column 'x': is missing"),
+        ({"nodes": "id,x\na,1\nb,blue\n"}, "nodes.csv, line 3: column 'x': 'blue' is no finite number"),
+        ({"nodes": "id,x\na,1\nb,2,3\n"}, "nodes.csv, line 3: has 3 cells; expected 2"),
+        ({"nodes": "id,x\n"}, "nodes.csv: has no rows below its header"),
+        ({"nodes": "name,x\na,1\nb,2\n"}, "nodes.csv, line 1: no column 'id'; the columns are name, x"),
+        ({"nodes": "id,x\na,1\n,2\n"}, "nodes.csv, line 3: column 'id': is empty; expected a name"),
+        ({"nodes": "id,x\na,1\na,2\n"}, "nodes.csv, line 3: node 'a' is there twice, first in"),
+        ({"nodes": "id,label,split\na,p,train\nb,q,exam\n"}, "nodes.csv, line 3: split 'exam'; expected train, valid"),
+        ({"nodes": "id,weight\na,1\nb,-1\n"}, "nodes.csv, line 3: weight -1; expected a finite number of at least 0"),
+        ({"nodes": "id,weight\na,0\nb,0\n"}, "have weight 0; expected one that counts"),
+        ({"nodes": "id,ID\na,0\nb,0\n"}, "nodes.csv, line 1: columns 'id' and 'ID' are one; keep one"),
+        ({"edges": "source,target\na,b\na,c\n"}, "edges.csv, line 3: there is no node 'c' in nodes.csv"),
+        ({"edges": "source,target,weight\na,b,-3\n"}, "edges.csv, line 2: weight -3; expected a finite number"),
+        ({"edges": "source,target,weight\na,b,1\nb,a,2\n"}, "edges.csv, line 3: has another weight than the same edge"),
+        ({"edges": "source,target,long\na,b,x\n"}, "edges.csv, line 2: column 'long': 'x' is no finite number"),
+        ({"edges": "from,to\na,b\n"}, "edges.csv, line 1: no column 'source', 'target'; the columns are from, to"),
+        ({"edges": "graph,source,target\ng,a,b\n"}, "nodes.csv, line 1: no column 'graph'"),
+    ],
+)
+def test_bad_tables_of_one_graph(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+    write_csv(tmp_path, **({"nodes": NODES, "edges": EDGES} | changed))
+    with refused(ValueError, told):
+        open_graphs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"graphs": "graph,label\ntri,a\nline,b\nstar,c\n"}, "graphs.csv, line 4: graph 'star' has no nodes"),
+        ({"graphs": "graph,label\ntri,a\n"}, "nodes.csv, line 4: graph 'line' is not in graphs.csv"),
+        ({"graphs": "graph,label\ntri,a\nline,\n"}, "graphs.csv, line 3: column 'label': is empty; expected a class"),
+        ({"graphs": "graph,label\ntri,a\ntri,b\n"}, "graphs.csv, line 3: graph 'tri' is there twice"),
+        ({"graphs": "graph,label,target\ntri,a,1\nline,b,2\n"}, "has the columns 'label' and 'target'; keep one"),
+        ({"graphs": "graph,target\ntri,1\nline,much\n"}, "graphs.csv, line 3: column 'target': 'much' is no finite"),
+        ({"graphs": "graph,label,split\ntri,a,train\nline,b,all\n"}, "graphs.csv, line 3: split 'all'"),
+        ({"graphs": "name,label\ntri,a\nline,b\n"}, "graphs.csv, line 1: no column 'graph'"),
+        ({"nodes": "graph,id,label\ntri,1,a\nline,1,b\n"}, "nodes.csv, line 1: has a column 'label' beside graphs.csv"),
+        ({"nodes": "id,x\n1,1\n"}, "nodes.csv, line 1: no column 'graph'"),
+        (
+            {"edges": "graph,source,target\ntri,1,2\ntri,1,9\n"},
+            "edges.csv, line 3: there is no node '9' of graph 'tri'",
+        ),
+        ({"edges": "source,target\n1,2\n"}, "node '1' is in two graphs, also in"),
+        ({"nodes": ""}, "has no nodes.csv; expected one with the columns graph and id"),
+    ],
+)
+def test_bad_tables_of_several_graphs(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+    write_several(tmp_path, **changed)
+    with refused(ValueError, told):
+        open_graphs(tmp_path)
+
+
+def test_an_edge_between_two_graphs(tmp_path: Path) -> None:
+    nodes = "id,graph\na,tri\nb,tri\nx,line\ny,line\n"
+    write_several(tmp_path, edges="source,target\na,b\nb,x\n", nodes=nodes)
+    with refused(ValueError, "edges.csv, line 3: nodes 'b' and 'x' are of two graphs"):
+        open_graphs(tmp_path)
+
+
+def test_nothing_to_open(tmp_path: Path) -> None:
+    with refused(ValueError, "no graphs at", "expected a folder with edges.csv"):
+        open_graphs(tmp_path)
+    with refused(ValueError, "no graphs at 'absent'"):
+        open_graphs("absent")

@@ -1,0 +1,143 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.tasks.graphs import GraphSet, open_graphs
+from tests.refusals import refused
+from tests.tasks.graphs.build import write_csv, write_several, write_tu
+
+ONE: dict[str, Any] = {
+    "edges": np.array([[0, 1], [1, 2]]),
+    "features": np.array([[1.0, 2], [3, 4], [5, 6]]),
+    "labels": np.array([1, 0, -1]),
+    "classes": np.array(["no", "yes"]),
+    "val_idx": np.array([1]),
+    "train_idx": np.array([0]),
+}
+TWO: dict[str, Any] = {
+    "edge_index": np.array([[0, 1], [2, 1]]),
+    "graph": np.array([0, 1, 0]),
+    "x": np.array([1.0, 2, 3]),
+    "targets": np.array([0.5, 1.5]),
+}
+
+
+def save(path: Path, **arrays: Any) -> Path:
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return path
+
+
+def assert_same(came: GraphSet, expected: GraphSet) -> None:
+    for name, value in vars(expected).items():
+        got = getattr(came, name)
+        assert name == "notes" or (torch.equal(got, value) if isinstance(value, torch.Tensor) else got == value), name
+
+
+def test_one_graph(tmp_path: Path) -> None:
+    graph = open_graphs(save(tmp_path / "a.npz", **ONE))
+    assert graph.feature_names == ("feature_0", "feature_1")
+    assert graph.classes == ("no", "yes")
+    assert graph.node_labels is not None
+    assert graph.node_labels.tolist() == [1, 0, -1]
+    assert graph.split is not None
+    assert graph.split.tolist() == [0, 1, -1]
+    assert graph.node_names == ("0", "1", "2")
+    assert graph.edge_index.T.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
+
+
+def test_several_graphs(tmp_path: Path) -> None:
+    graphs = open_graphs(save(tmp_path / "a.npz", **TWO))
+    assert graphs.notes == ("1 edge to the node itself dropped", "1 edge given one way taken both ways")
+    assert graphs.node_offsets.tolist() == [0, 2, 3]
+    assert graphs.features[:, 0].tolist() == [1, 3, 2]
+    assert graphs.edge_index.T.tolist() == [[0, 1], [1, 0]]
+    assert graphs.targets is not None
+    assert graphs.targets.tolist() == [[0.5], [1.5]]
+    assert graphs.target_names == ("target",)
+
+
+def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+    for i, folder in enumerate((write_csv(tmp_path / "a"), write_several(tmp_path / "b"), write_tu(tmp_path / "c"))):
+        for is_directed in (False, True):
+            graphs = open_graphs(folder, is_directed=is_directed)
+            graphs.save(tmp_path / f"{i}.npz")
+            assert_same(open_graphs(tmp_path / f"{i}.npz"), graphs)
+
+
+def test_sparse_features_are_rows(tmp_path: Path) -> None:
+    sparse = {"x_indptr": np.array([0, 2, 2, 3]), "x_indices": np.array([0, 3, 1]), "x_data": np.array([1.0, 2, 3])}
+    graph = open_graphs(save(tmp_path / "a.npz", **ONE | {"features": None} | sparse))
+    assert graph.features.tolist() == [[1, 0, 0, 2], [0, 0, 0, 0], [0, 3, 0, 0]]
+    wide = open_graphs(save(tmp_path / "b.npz", **ONE | {"features": None, "x_shape": np.array([3, 6])} | sparse))
+    assert wide.features.shape == (3, 6)
+
+
+def test_cora(shared_data: Path) -> None:
+    graph = open_graphs(shared_data / "planetoid" / "cora.npz")
+    assert graph.features.shape == (2708, 1433)
+    assert graph.edge_index.shape == (2, 2 * 5278)
+    assert len(graph.classes) == 7
+    assert graph.split is not None
+    assert graph.node_labels is not None
+    assert [int((graph.split == part).sum()) for part in range(3)] == [140, 500, 1000]
+    assert graph.node_labels[graph.split == 0].bincount().tolist() == [20] * 7
+    assert int(graph.features.sum()) == 49216
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        (ONE | {"edges": None}, "has no array 'edge_index' or 'edges'; the arrays are features, labels"),
+        (ONE | {"edges": np.zeros((2, 3), int)}, "edges is int64 (2, 3); expected integers (E, 2)"),
+        (ONE | {"edges": np.zeros((2, 2))}, "edges is float64 (2, 2); expected integers (E, 2)"),
+        (ONE | {"edges": np.array([[0, 1], [1, 3]])}, "edge 1: there is no node 3; expected 0 to 2"),
+        (ONE | {"features": None}, "has no 'features' and no 'num_nodes'; give one of them"),
+        (ONE | {"features": np.array([[1.0], [2], [np.inf]])}, "node 2: feature_0 is inf; expected a finite number"),
+        (
+            ONE | {"features": np.array([["a"], ["b"], ["c"]])},
+            "features is <U1 (3, 1); expected numbers (rows, columns)",
+        ),
+        (ONE | {"labels": np.array([1, 0])}, "labels is int64 (2,); expected integers or texts (3,)"),
+        (ONE | {"labels": np.array([1, 0, 2])}, "labels[2] is 2, but there are 2 classes"),
+        (ONE | {"val_idx": np.array([0])}, "val_idx[0] is 0, which is in another split too"),
+        (ONE | {"val_idx": np.array([7])}, "val_idx is int64 (1,); expected numbers from 0 to 2"),
+        (ONE | {"split": np.array(["train", "exam", ""])}, "split[1] is 'exam'; expected train, valid or test"),
+        (ONE | {"weights": np.array([1.0, -1, 1])}, "node 1: weight -1; expected a finite number of at least 0"),
+        (ONE | {"weights": np.array([1.0, 1])}, "weights is float64 (2,); expected numbers (3)"),
+        (ONE | {"edge_weights": np.array([1.0, -1])}, "edge 1: weight -1"),
+        (ONE | {"feature_names": np.array(["a"])}, "feature_names is <U1 (1,); expected texts or integers (2,)"),
+        (ONE | {"pos": np.array([[1.0], [np.nan], [1]])}, "node 1: coordinate 1 is nan; expected a finite number"),
+        (TWO | {"edge_index": np.array([[0], [1]])}, "edge 0: nodes 0 and 1 are of two graphs"),
+        (TWO | {"graph": np.array([0, 2, 0])}, "targets is float64 (2,); expected numbers (3, columns)"),
+        (TWO | {"graph": np.array([0, -1, 0])}, "graph[1] is -1; expected numbers from 0 on"),
+        (TWO | {"targets": np.array([1.0, np.nan])}, "targets[1, 0] is nan; expected a finite number"),
+        (
+            {"graph_indicator": np.array([0, 0]), "edges": np.array([[0, 1]]), "node_labels": np.array([1])},
+            "node_labels is",
+        ),
+        ({"edges": np.array([[0, 1]]), "x_indptr": np.array([0, 1])}, "has x_indptr but no x_indices"),
+    ],
+)
+def test_bad_arrays(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
+    file = save(tmp_path / "bad.npz", **arrays)
+    with refused(ValueError, str(file), told):
+        open_graphs(file)
+
+
+def test_features_that_a_model_knows(tmp_path: Path) -> None:
+    file = save(tmp_path / "a.npz", **ONE)
+    assert open_graphs(file, features=("u", "v")).feature_names == ("u", "v")
+    with refused(ValueError, "has 2 features ; the model knows 1: u"):
+        open_graphs(file, features=("u",))
+    named = save(tmp_path / "b.npz", **ONE, feature_names=np.array(["p", "q"]))
+    with refused(ValueError, "has 2 features p, q; the model knows 2: q, p"):
+        open_graphs(named, features=("q", "p"))
+
+
+def test_objects_are_refused(tmp_path: Path) -> None:
+    file = save(tmp_path / "a.npz", **ONE | {"labels": np.array([1, None, 2], dtype=object)})
+    with refused(ValueError, "pass one without objects"):
+        open_graphs(file)

@@ -1,0 +1,218 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
+from fredholm.tasks import LinkLearning
+from fredholm.tasks.graphs import open_graphs
+from fredholm.tasks.graphs.inputs import GraphInputs
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.config_json import from_json, to_json
+from tests.refusals import refused
+from tests.tasks.graphs.build import rings, two_groups, write_csv
+
+NONE = torch.Generator()
+CPU = torch.device("cpu")
+SMALL = ITNet.Config(
+    embed_dim=8,
+    depth=2,
+    num_heads=2,
+    kernel=OnEdgesConfig(kernel=MLPConfig(width=4, num_frequencies=2, sigma=0.5, epsilon=0.1), long_range=None),
+    dropout=0.0,
+    drop_path=0.0,
+    pool="none",
+)
+
+
+def task(folder: Path, **settings: Any) -> LinkLearning:
+    return LinkLearning.Config(**{"data": str(two_groups(folder)), "model": SMALL, "code_dim": 4, **settings}).build()
+
+
+def known(built: LinkLearning) -> set[tuple[int, int]]:
+    """All edges of the data, both ways where they have no direction."""
+    graph = open_graphs(built.config.data, is_directed=built.config.directed)
+    return {(a, b) for a, b in graph.edge_index.T.tolist()}
+
+
+def test_the_edges_are_split_and_each_counts_once(tmp_path: Path) -> None:
+    built = task(tmp_path / "a")
+    edges = known(built)
+    assert (built.num_train, built.num_test, built.measured) == (63, 9, "valid")
+    assert len(edges) == 2 * 91
+    tested = task(tmp_path / "a", evaluated="test")
+    assert tested.num_test == 19
+    found = [
+        tuple(pair)
+        for part in (built.splits.train, built.splits.test, tested.splits.test)
+        for pair in part.pairs.tolist()
+    ]
+    assert sorted(found) == sorted(pair for pair in edges if pair[0] < pair[1])
+
+
+def test_the_network_sees_training_edges_alone_and_not_its_own_batchs(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", inputs=GraphInputs(flip_signs=False))
+    seen: list[Tensor] = []
+
+    class Watched(torch.nn.Module):
+        def forward(self, given: Any) -> Tensor:
+            seen.append(given.edge_index[0].T)
+            return torch.randn(1, 30, 5, generator=torch.Generator().manual_seed(0))
+
+    batch = built.train_batch(torch.tensor([3, 7]), torch.Generator())
+    built.loss(Watched(), batch)
+    built.loss(Watched(), built.test_batch(torch.tensor([0])))
+    pairs = {tuple(pair) for pair in built.splits.train.pairs.tolist()}
+    both = pairs | {(b, a) for a, b in pairs}
+    assert {tuple(pair) for pair in seen[1].tolist()} == both
+    own = {tuple(pair) for pair in batch["pairs"][:, 0].tolist()}
+    assert {tuple(pair) for pair in seen[0].tolist()} == both - own - {(b, a) for a, b in own}
+    part = {name: tensor[:1] for name, tensor in batch.items()}
+    built.loss(Watched(), part)
+    assert torch.equal(seen[2], seen[0])
+
+
+def test_what_is_computed_of_the_graph_is_of_training_edges_alone(tmp_path: Path) -> None:
+    """Another set of held-out edges is another graph; with none held out it is a third one."""
+    inputs = GraphInputs(num_walks=2, positions="none")
+    one, other = (task(tmp_path / "a", inputs=inputs, split_seed=seed) for seed in (0, 1))
+    whole = inputs.learn(open_graphs(one.config.data))
+    assert one.facts.preparation.mean != other.facts.preparation.mean
+    assert one.facts.preparation.mean[-1] < whole.mean[-1]  # fewer edges end at a node
+
+
+def test_pairs_without_an_edge(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", num_negatives=3)
+    one, again, other = (
+        built.train_batch(torch.arange(60), torch.Generator().manual_seed(seed))["pairs"] for seed in (0, 0, 1)
+    )
+    assert one.shape == (60, 4, 2)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    pairs = {tuple(pair) for pair in built.splits.train.pairs.tolist()}
+    drawn = [tuple(sorted(pair)) for pair in one[:, 1:].flatten(0, 1).tolist()]
+    assert not pairs & set(drawn)
+    assert all(a != b for a, b in drawn)
+    measured = task(tmp_path / "a").test_batch(torch.arange(9))["pairs"]
+    assert not {tuple(pair) for pair in measured[:, 1].tolist()} & known(built)
+    assert torch.equal(measured, task(tmp_path / "a").test_batch(torch.arange(9))["pairs"])
+
+
+class Codes(torch.nn.Module):
+    """What a network told of the nodes, whatever it is given."""
+
+    def __init__(self, outputs: Tensor) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, given: object) -> Tensor:
+        return self.outputs[None]
+
+
+def test_the_score_of_a_pair(tmp_path: Path) -> None:
+    built, outputs = task(tmp_path / "a"), torch.randn(30, 5)
+    batch = built.test_batch(torch.arange(9))
+    z, bias = outputs[:, :4], outputs[:, 4]
+    a, b = batch["pairs"].unbind(-1)
+    logits = (z[a] * z[b]).sum(-1) / 2 + bias[a] + bias[b]
+    expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
+    torch.testing.assert_close(built.loss(Codes(outputs), batch), expected)
+    assert built.num_targets(batch) == 18
+    metrics = built.metrics()
+    built.score(Codes(outputs), batch, metrics)
+    wins = (logits[:, :1] > logits[:, 1]).float().mean()
+    assert float(metrics["auroc"].compute()) == pytest.approx(float(wins))
+    torch.testing.assert_close(metrics["loss"].compute(), expected / 18)
+    assert set(metrics) == {"auroc", "average_precision", "loss"}
+
+
+def test_a_direction_changes_the_score(tmp_path: Path) -> None:
+    built, outputs = task(tmp_path / "a", directed=True), torch.randn(30, 10)
+    assert len(built.splits.train.pairs) > 100
+    a, b = built.test_batch(torch.arange(4))["pairs"].unbind(-1)
+    logits = (outputs[a, :4] * outputs[b, 5:9]).sum(-1) / 2 + outputs[a, 4] + outputs[b, 9]
+    expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
+    torch.testing.assert_close(built.loss(Codes(outputs), built.test_batch(torch.arange(4))), expected)
+    assert built.model()(_given(built)).shape == (1, 30, 10)
+
+
+def _given(built: LinkLearning) -> Any:
+    caught: list[Any] = []
+
+    class Catching(torch.nn.Module):
+        def forward(self, given: Any) -> Tensor:
+            caught.append(given)
+            return torch.zeros(1, 30, 10)
+
+    built.loss(Catching(), built.test_batch(torch.arange(2)))
+    return caught[0]
+
+
+def test_a_run_tells_pairs(tmp_path: Path) -> None:
+    config = Run.Config(
+        task=LinkLearning.Config(data=str(two_groups(tmp_path / "a")), model=SMALL, code_dim=4),
+        training=TrainingConfig(epochs=2, batch_size=16, tensorboard=False, ema_decay=0.5),
+    )
+    result = train(config, tmp_path / "run")
+    run = Run(tmp_path / "run")
+    assert run.evaluate() == result.metrics
+    (tmp_path / "asked.csv").write_text("Source,target,why\nn0,n1,x\nn3,n20,y\n")
+    (tmp_path / "one.csv").write_text("source,target\nn3,n20\n")
+    rows = run.predict([tmp_path / "asked.csv", tmp_path / "one.csv"])
+    assert [(row["source"], row["target"]) for row in rows] == [("n0", "n1"), ("n3", "n20"), ("n3", "n20")]
+    assert rows[1]["probability"] == rows[2]["probability"]
+    assert list(rows[0]) == ["file", "source", "target", "probability"]
+    (tmp_path / "bad.csv").write_text("source,target\nn0,n1\nn0,m7\n")
+    with refused(ValueError, "bad.csv, line 3: there is no node 'm7' in the graph of the run"):
+        run.predict([tmp_path / "bad.csv"])
+    (tmp_path / "bad.csv").write_text("from,to\nn0,n1\n")
+    with refused(ValueError, "bad.csv, line 1: no column 'source'; the columns are from, to"):
+        run.predict([tmp_path / "bad.csv"])
+
+
+def test_weights_and_features_of_hidden_edges_go_with_them(tmp_path: Path) -> None:
+    rows = [
+        "source,target,weight,long",
+        *(f"n{i},n{(i * i + 1) % 12},{1 + i},{i}" for i in range(12) if (i * i + 1) % 12 != i),
+    ]
+    tables = {"edges": "\n".join(rows), "nodes": "id,x\n" + "".join(f"n{i},{i % 5}\n" for i in range(12))}
+    inputs = GraphInputs(num_walks=0, positions="none")
+    config = LinkLearning.Config(data=str(write_csv(tmp_path, **tables)), model=SMALL, directed=True, inputs=inputs)
+    built = config.build()
+    batch = built.train_batch(torch.arange(3), NONE)
+    assert bool(torch.isfinite(built.loss(built.model(), batch)))
+
+
+def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", num_negatives=2)
+    for value, kinds in ((built.facts, ()), (built.config, LinkLearning.parts)):
+        assert from_json(json.loads(json.dumps(to_json(value))), type(value), kinds) == value
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    for settings, told in (
+        ({"evaluated": "train"}, "evaluated is 'train'; expected 'valid' or 'test'"),
+        ({"num_negatives": 0}, "num_negatives must be at least 1; got 0"),
+        ({"code_dim": 0}, "code_dim must be at least 1; got 0"),
+        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean'; expected 'none'"),
+        ({"data": ""}, "no graph is given"),
+        ({"data": str(rings(tmp_path / "rings"))}, "holds 24 graphs; expected one"),
+    ):
+        with refused(ValueError, told):
+            task(tmp_path / "a", **settings)
+    few = write_csv(tmp_path / "few", nodes="", edges="source,target\na,b\nb,a\n")
+    with refused(ValueError, "there are 1 edges; expected at least 3, one for each split"):
+        task(tmp_path / "a", data=str(few))
+    pairs = [f"{a},{b}" for a in range(6) for b in range(6) if a != b]
+    full = write_csv(tmp_path / "full", nodes="", edges="\n".join(["source,target", *pairs]))
+    with refused(ValueError, "nearly all pairs of nodes are edges; expected a graph with others"):
+        _ = task(tmp_path / "a", data=str(full)).splits
+    built = task(tmp_path / "a")
+    other = dataclasses.replace(built.config, data=str(two_groups(tmp_path / "b", size=12)))
+    with refused(ValueError, "the graph of ", " is not the one that the run was made with"):
+        _ = other.build(built.facts).splits

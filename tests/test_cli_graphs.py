@@ -1,0 +1,130 @@
+"""The command line on graphs, nodes and links: train, evaluate, predict."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fredholm import cli
+from tests.command_line import call, check_refused
+from tests.tasks.graphs.build import rings, two_groups, write_several, write_tu
+
+TINY = [
+    *("--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
+    *("--training.epochs", "2", "--training.batch-size", "16", "--training.no-tensorboard"),
+]
+NARROW = ("--task.model.kernel.kernel.width", "4")
+
+
+def trained(folder: Path, word: str, data: Path, *more: str) -> Path:
+    """The folder of a short run."""
+    assert cli.main(["train", word, str(data), "--run-dir", str(folder / word), *TINY, *more]) == 0
+    return folder / word
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Graphs and runs on them."""
+    folder = tmp_path_factory.mktemp("graphs")
+    trained(folder, "graphs", rings(folder / "rings"), "--task.num-folds", "4", "--task.fold", "1", *NARROW)
+    trained(folder, "nodes", two_groups(folder / "groups"))
+    trained(folder, "links", folder / "groups", *NARROW)
+    (folder / "asked.csv").write_text("source,target\nn0,n9\nn1,n20\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("word", "metric", "counts"),
+    [("graphs", "accuracy", [3, 6]), ("nodes", "accuracy", [3, 6]), ("links", "auroc", [9, 19])],
+)
+def test_evaluate_on_both_splits(
+    word: str, metric: str, counts: list[int], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split, count in zip(("valid", "test"), counts, strict=True):
+        code, out, err = call(capsys, "evaluate", folder / word, "--json", "--task", f"evaluated={split}")
+        assert (code, err) == (0, "")
+        found = json.loads(out)
+        assert found["examples"] == count
+        assert 0 <= found[metric] <= 1
+    code, out, _ = call(capsys, "evaluate", folder / word)
+    assert out.startswith(f"valid {metric}: ")
+
+
+@pytest.mark.parametrize(
+    ("word", "file", "columns", "count"),
+    [
+        ("graphs", "rings", ["file", "graph", "class", "probability"], 24),
+        ("nodes", "groups", ["file", "node", "class", "probability"], 30),
+        ("links", "asked.csv", ["file", "source", "target", "probability"], 2),
+    ],
+)
+def test_predict(
+    word: str, file: str, columns: list[str], count: int, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, "predict", folder / word, folder / file, "--json")
+    rows = json.loads(out)
+    assert (code, err, len(rows)) == (0, "", count)
+    assert all(list(row) == columns for row in rows)
+
+
+def test_a_folder_of_a_collection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its labels, as features of nodes and edges, count in predictions too."""
+    indicator = "".join(f"{i // 2 + 1}\n" for i in range(40))
+    edges = "".join(f"{i + 1}, {i + 2}\n{i + 2}, {i + 1}\n" for i in range(0, 40, 2))
+    tables = {"graph_indicator": indicator, "A": edges, "node_labels": "".join(f"{i % 3}\n" for i in range(40))}
+    tables |= {"graph_labels": "".join(f"{i % 2}\n" for i in range(20)), "edge_labels": "0\n0\n1\n1\n" * 10}
+    data = write_tu(tmp_path / "toy", node_attributes="", **tables)
+    run = trained(tmp_path, "graphs", data)
+    capsys.readouterr()
+    code, out, err = call(capsys, "evaluate", run, "--json")
+    assert (code, err, json.loads(out)["examples"]) == (0, "", 2)
+    shutil.rmtree(data)
+    few = write_tu(tmp_path / "few", node_attributes="", node_labels="0\n1\n0\n1\n1\n", graph_labels="")
+    code, out, err = call(capsys, "predict", run, few, "--json")
+    rows = json.loads(out)
+    assert (code, err, [row["graph"] for row in rows]) == (0, "", ["1", "2"])
+    assert {row["class"] for row in rows} <= {"0", "1"}
+
+
+def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(tmp_path, "graphs", rings(tmp_path / "sizes", targets=True))
+    assert "mean_absolute_error" in capsys.readouterr().out
+    code, out, _ = call(capsys, "predict", run, tmp_path / "sizes")
+    assert code == 0
+    assert len(out.splitlines()[0].split("\t")) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "graphs", *TINY], "no graphs are given"),
+        (["train", "graphs", "none", *TINY], "no graphs at 'none'"),
+        (
+            ["train", "nodes", "rings", *TINY],
+            "rings has no labels of nodes; fredholm train graphs tells those of graphs",
+        ),
+        (["train", "graphs", "groups", *TINY], "groups has no labels and no targets of graphs; fredholm train nodes"),
+        (["train", "graphs", "bad", *TINY], "bad/edges.csv, line 3: weight -1; expected a finite number of at least 0"),
+        (["train", "graphs", "rings", *TINY, "--task.fold", "1"], "Error parsing run.task: fold=1 has no effect with"),
+        (
+            ["predict", "graphs", "groups"],
+            "groups/nodes.csv, line 1: no column 'heat'; the columns are id, label, x, y",
+        ),
+        (["predict", "links", "rings"], "rings: is of no known kind"),
+        (["evaluate", "graphs", "--task", "num-folds=5"], "the training graphs of"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    arguments: list[str],
+    message: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_several(tmp_path / "bad", edges="graph,source,target,weight\ntri,1,2,1\ntri,2,3,-1\n")
+    for name in ("graphs", "links", "rings", "groups"):
+        (tmp_path / name).symlink_to(folder / name)
+    monkeypatch.chdir(tmp_path)
+    check_refused(capsys, tmp_path, message, *arguments)
