@@ -956,7 +956,7 @@ class Expected:
     @property
     def saturates(self) -> bool:
         """Whether a last digit of a score may count for much: in the softmax of squares, and over a norm next to 0."""
-        return isinstance(self.case.kernel, YatScored | kernels.Neumann)
+        return isinstance(self.case.kernel, YatScored | kernels.Neumann | kernels.LinearInfiniteAttention)
 
     def plainly_allowed(self, name: str) -> float:
         """The tolerance of the precision, of the entry's largest value; or last digits of numbers like the signal's."""

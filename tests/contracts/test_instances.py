@@ -95,6 +95,10 @@ FOUND = (
     " / shape=(2, 1) / seed=32096",
     "ContinuousConvolution / plain + causal / tied times / all / weights / pairs kept, a row empty / one point"
     " / float64 of 30 / shape=(1,) / seed=53436",
+    "InfiniteAttention / causal, gelu / sequence / an entry with nothing / weights / all pairs / other values"
+    " / float64 of 30",
+    "LinearInfiniteAttention / learned gamma / points per entry / padding / weights per entry, some 0 / all pairs"
+    " / u at the domain / bfloat16",
 )
 """Cells that were wrong once, and that the table need not have."""
 

@@ -33,7 +33,7 @@ from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileI
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, State, Stateful
 from fredholm.kernels.attention.scored import Score
 from fredholm.kernels.kernel import each_query_head, stateful, wide_dtype
-from fredholm.kernels.neumann.infinite_attention import HopForm
+from fredholm.kernels.neumann.infinite_attention import HopForm, block_norm
 
 
 class HopInputs(NamedTuple):
@@ -309,8 +309,8 @@ class HopProblem:
             return rows.to(self.dtype)
         squares, places = self.running_squares(rows), self.places(tiles, rows.shape[-1])
         if places is None:
-            return squares[:, -1:].sqrt().expand(-1, tiles.num_queries).to(self.dtype)
-        return squares.gather(-1, places).sqrt().to(self.dtype)
+            return block_norm(squares[:, -1:]).expand(-1, tiles.num_queries).to(self.dtype)
+        return block_norm(squares.gather(-1, places)).to(self.dtype)
 
     def spread(self, tiles: PairTiles, rows: Tensor, ratios: Tensor) -> Tensor:
         """E, `(G, n)`, from ρ `(G, Nq)`."""

@@ -24,6 +24,7 @@ from fredholm.evaluation.running_sums import reset_refusals
 from fredholm.kernels import RowNorm, State
 from fredholm.kernels.kernel import divided, each_query_head, stateful
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann
+from fredholm.kernels.neumann.infinite_attention import block_norm
 
 
 @final
@@ -156,8 +157,10 @@ def _running_norms(
     scores = (own.phi @ each_query_head(own.psi, heads).mT).tril()
     rows = ((own.phi @ earlier) * own.phi).sum(-1) + (scores * pairs).sum(-1)
     squares = (rows * own.mass[..., 0]).double().flatten(2).cumsum(-1) + (sums[1] / whole)[..., None]
-    root = torch.where(squares > 0, torch.where(squares > 0, squares, 1.0).sqrt(), 0.0)
-    return root.to(pairs.dtype).unflatten(2, rows.shape[2:]), [end * size.square(), squares[..., -1] * whole]
+    return block_norm(squares).to(pairs.dtype).unflatten(2, rows.shape[2:]), [
+        end * size.square(),
+        squares[..., -1] * whole,
+    ]
 
 
 def _running(parts: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
 from fredholm.kernels.kernel import divided, each_query_head
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann
+from fredholm.kernels.neumann.infinite_attention import block_norm
 from fredholm.kernels.solve_each import solve
 
 
@@ -70,7 +71,7 @@ def _table(kernel: FactorisedNeumann, sums: list[Tensor]) -> Tensor:
     scale = kernel.discount().double()[:, None, None]
     if grams:
         squares = (grams[0] * grams[1]).sum((-2, -1), keepdim=True)  # c²
-        scale = divided(scale, torch.where(squares == 0, 0.0, torch.where(squares == 0, 1.0, squares).sqrt()))
+        scale = divided(scale, block_norm(squares))
     identity = torch.eye(moments.shape[-1], dtype=moments.dtype, device=moments.device)
     return solve(identity - scale * moments, scale * carried @ kernel.value_matrices().double().mT)
 

@@ -29,7 +29,15 @@ from torch import Tensor
 from fredholm.kernels.attention.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
 from fredholm.kernels.attention.scored import Dot
 from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, divided, each_query_head, wide_dtype
-from fredholm.kernels.neumann.infinite_attention import Discount, FrobeniusNorm, HopForm, HopNorm, Neumann, RowNorm
+from fredholm.kernels.neumann.infinite_attention import (
+    Discount,
+    FrobeniusNorm,
+    HopForm,
+    HopNorm,
+    Neumann,
+    RowNorm,
+    block_norm,
+)
 
 
 class FactorisedNeumann(Neumann):
@@ -166,7 +174,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
                 grams = sums[0] + psi[..., None] * psi[..., None, :]
                 image = (each_query_head(grams, self.num_heads) @ phi[..., None])[..., 0]
                 sums = [grams, sums[1] + (phi * image).sum(-1)]
-                norm = _root(sums[1])
+                norm = block_norm(sums[1])
             psi = each_query_head(psi, self.num_heads)
             phi = divided(self.discount().double()[:, None] * phi, norm[..., None])
             here = (phi * psi).sum(-1, keepdim=True)
@@ -177,8 +185,3 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
         return f"normaliser={self.norm}, is_causal={self.is_causal}"
-
-
-def _root(squares: Tensor) -> Tensor:
-    """√, 0 with gradient 0 at 0."""
-    return torch.where(squares == 0, 0.0, torch.where(squares == 0, 1.0, squares).sqrt())

@@ -48,6 +48,9 @@ from fredholm.kernels.solve_each import solve_each
 CLOSEST = 1e-6
 """How close to 0 and 1 a learned γ may come: at 1 a series need not converge."""
 
+LEAST_SQUARES = 1e-280
+"""c² below which there is no hop: its gradient is of the size of 1 / c², which may not overflow."""
+
 
 @final
 class Discount(nn.Module):
@@ -170,14 +173,18 @@ class FrobeniusNorm(HopNorm):
             running = torch.nn.functional.pad(rows.cumsum(-1), (1, 0))
             seen = scores.seen[:, None].expand(*rows.shape[:2], -1)
             squares = running.gather(-1, seen)[..., None]
-        root = torch.where(squares == 0, 1.0, squares).sqrt()  # at 0 a root has no gradient
-        return torch.where(squares == 0, 0.0, root).to(scores.own.dtype)
+        return block_norm(squares).to(scores.own.dtype)
 
     def following(self, row: Tensor, before: Tensor) -> Tensor:
         """See `HopNorm.following`."""
         squares = before.double().square() + row.double().square().sum((-2, -1))
-        root = torch.where(squares == 0, 1.0, squares).sqrt()  # at 0 a root has no gradient
-        return torch.where(squares == 0, 0.0, root).to(row.dtype)
+        return block_norm(squares).to(row.dtype)
+
+
+def block_norm(squares: Tensor) -> Tensor:
+    """c of c², in float64; 0, with gradient 0, for sums of squares that are none to speak of (`LEAST_SQUARES`)."""
+    is_nothing = squares < LEAST_SQUARES
+    return torch.where(is_nothing, 0.0, torch.where(is_nothing, 1.0, squares).sqrt())
 
 
 @final
