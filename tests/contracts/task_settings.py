@@ -504,7 +504,7 @@ def _points(folder: Path) -> Subject:
         PointLearning.Config,
         {"data": str(meshes), "num_samples": 12, "num_points": 8, "num_neighbours": 3, "model": model},
         {"data": (str(own),), "channels": (("heat",),), "target": ("points",), "num_samples": (14,)}
-        | {"normals": SWITCH, "num_points": (7, None), "sampling": ("farthest",), "normalise": SWITCH}
+        | {"normals": SWITCH, "num_points": (7, None), "num_centres": (5,), "normalise": SWITCH}
         | {"position_frequencies": (3,), "position_sigma": (2.0,), "num_neighbours": (0, 2), "label_smoothing": (0.1,)}
         | {"augmentation": (CloudAugmentation.Config(rotation="all"),), "votes": (2,), "save": ("there",)}
         | {"test_fraction": (0.5,), "split_seed": (1,), "model": (dataclasses.replace(model, depth=2),)}

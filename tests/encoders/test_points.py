@@ -35,7 +35,7 @@ def test_a_cloud_is_brought_into_the_unit_box() -> None:
     torch.testing.assert_close(kept.pos, (pos + 1) / 2)
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_neighbours": 3}, {"num_neighbours": 3, "num_points": 2}])
+@pytest.mark.parametrize("settings", [{}, {"num_neighbours": 3}, {"num_neighbours": 3, "num_centres": 2}])
 def test_clouds_without_extent(settings: dict[str, Any]) -> None:
     built = encoder(**settings)
     for pos in (cloud(2, 1), cloud(2, 1).expand(2, 7, 3)):
@@ -108,14 +108,14 @@ GRID = torch.cartesian_prod(*(torch.arange(3, dtype=torch.float64),) * 3)[None].
 
 
 @pytest.mark.parametrize("pos", [cloud(2, 27), GRID], ids=["scattered", "a grid, where distances tie"])
-@pytest.mark.parametrize("num_points", [None, 10])
+@pytest.mark.parametrize("num_centres", [None, 10])
 @pytest.mark.parametrize("num_frequencies", [0, 3])
 def test_order_padding_and_batch_mates_change_nothing(
-    pos: Tensor, num_points: int | None, num_frequencies: int
+    pos: Tensor, num_centres: int | None, num_frequencies: int
 ) -> None:
     sigma = 2.0 if num_frequencies else 1.0
     built = encoder(
-        num_features=2, num_neighbours=5, num_points=num_points, num_frequencies=num_frequencies, sigma=sigma
+        num_features=2, num_neighbours=5, num_centres=num_centres, num_frequencies=num_frequencies, sigma=sigma
     )
     pos, features = pos.clone(), torch.randn(2, 27, 2, dtype=torch.float64)
     weights = torch.rand(2, 27, dtype=torch.float64)
@@ -152,11 +152,11 @@ def test_order_padding_and_batch_mates_change_nothing(
 
 def test_farthest_points() -> None:
     pos = torch.tensor([[[0.0, 0, 0], [1, 0, 0], [10, 0, 0], [9, 0, 0], [4, 0, 0]]]).double()
-    _, domain = encoder(num_points=3, normalise=False)(pos)
+    _, domain = encoder(num_centres=3, normalise=False)(pos)
     assert domain.pos[0, :, 0].tolist() == [(x + 1) / 2 for x in (0, 10, 4)]
     assert domain.is_plain
     weights = torch.tensor([[1.0, 2, 3, 4, 10]]).double()
-    _, domain = encoder(num_points=3, normalise=False)(PointBatch(pos, weights=weights))
+    _, domain = encoder(num_centres=3, normalise=False)(PointBatch(pos, weights=weights))
     torch.testing.assert_close(domain.weights, torch.tensor([[3.0, 7, 10]]).double() / 20)
 
 
@@ -164,7 +164,7 @@ def test_clouds_with_fewer_points_than_are_chosen() -> None:
     pos = torch.zeros(2, 6, 3).double()
     pos[:, :, 0] = torch.tensor([0.0, 0, 1, 5, 5, 3])
     mask = torch.tensor([[True] * 6, [False, True, True, True, False, False]])
-    built = encoder(num_points=4, normalise=False)
+    built = encoder(num_centres=4, normalise=False)
     signal, domain = built(PointBatch(pos, mask=mask))
     assert domain.mask is not None
     assert domain.mask.tolist() == [[True] * 4, [True, True, True, False]]
@@ -193,9 +193,9 @@ def test_large_coordinates_keep_their_digits() -> None:
     torch.testing.assert_close(near.pos, far.pos, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("num_points", [None, 5])
-def test_it_is_one_graph(num_points: int | None, fresh_compiler: None) -> None:
-    built, weights = encoder(num_neighbours=3, num_points=num_points), torch.rand(2, 9).double()
+@pytest.mark.parametrize("num_centres", [None, 5])
+def test_it_is_one_graph(num_centres: int | None, fresh_compiler: None) -> None:
+    built, weights = encoder(num_neighbours=3, num_centres=num_centres), torch.rand(2, 9).double()
 
     def signal(pos: Tensor, mask: Tensor) -> Tensor:
         return built(PointBatch(pos, mask=mask, weights=weights))[0]
@@ -230,7 +230,7 @@ def test_bad_batches(batch: dict[str, Any], told: str) -> None:
     ("settings", "told"),
     [
         ({"num_features": -1}, "num_features must be at least 0; got -1"),
-        ({"num_points": 0}, "num_points must be at least 1; got 0"),
+        ({"num_centres": 0}, "num_centres must be at least 1; got 0"),
         ({"num_frequencies": 3, "sigma": 0.0}, "sigma must be positive and finite; got 0.0"),
         ({"num_frequencies": 0, "sigma": 2.0}, "sigma=2.0 has no effect with num_frequencies=0"),
     ],

@@ -191,8 +191,8 @@ def test_points_are_drawn_anew_in_training_and_once_in_the_test(tmp_path: Path) 
 
 
 def test_the_encoder_takes_the_farthest_points(tmp_path: Path) -> None:
-    task = config(tmp_path, num_points=4, sampling="farthest").build()
-    assert int(task.train_batch(torch.arange(4), NONE)["mask"].sum(1).max()) == 12
+    task = config(tmp_path, num_points=10, num_centres=4).build()
+    assert int(task.train_batch(torch.arange(4), NONE)["mask"].sum(1).max()) == 10
     model = task.model()
     assert isinstance(model, ITNet)
     batch = task.test_batch(torch.arange(2))
@@ -387,11 +387,11 @@ def test_predictions_of_points(tmp_path: Path) -> None:
 def test_bad_settings(tmp_path: Path) -> None:
     for settings, told in (
         ({"target": "parts"}, "target is 'parts'; expected one of cloud, points"),
-        ({"sampling": "some"}, "sampling is 'some'; expected one of random, farthest"),
+        ({"num_centres": 0}, "num_centres must be at least 1; got 0"),
+        ({"num_points": 9, "num_centres": 9}, "num_centres is 9, of num_points=9; pass fewer, or leave it out"),
         ({"num_points": 0}, "num_points must be at least 1; got 0"),
         ({"votes": 0}, "votes must be at least 1; got 0"),
         ({"label_smoothing": 1.0}, "label_smoothing must be in [0, 1); got 1.0"),
-        ({"num_points": None, "sampling": "farthest"}, "sampling='farthest' has no effect with num_points=None"),
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_sigma=2.0 has no effect with"),
         ({"evaluated": "train"}, "evaluated is 'train'; expected 'valid' or 'test'"),
         ({"num_points": None, "votes": 3}, "votes=3 has no effect with nothing drawn or augmented"),
@@ -406,7 +406,7 @@ def test_bad_settings(tmp_path: Path) -> None:
             "model.pool is 'none'; leave it out, since a cloud",
         ),
         (False, {"save": "out"}, "save='out' has no effect where clouds are told"),
-        (True, {"sampling": "farthest"}, "sampling is 'farthest', which leaves points out"),
+        (True, {"num_centres": 3}, "num_centres is 3, but each point is to be told; leave it out"),
         (
             True,
             {"model": dataclasses.replace(SMALL, pool="mean")},

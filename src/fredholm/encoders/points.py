@@ -62,17 +62,18 @@ class PointCloud(Encoder):
         """Standard deviation of the frequencies, in cycles per side of the unit box; refused where there are none."""
         num_neighbours: int = 16
         """Points K whose arrangement around each point enters its signal; 0: none."""
-        num_points: int | None = None
+        num_centres: int | None = None
         """Points of the signal: as many of the cloud's, each the farthest from those before it, the first the one of
-        smallest coordinates. The masses of the others go to the nearest of them. None: all points."""
+        smallest coordinates. Neighbours are looked for among all points, and the masses of those that are no centres go
+        to the nearest centre. None: all points."""
 
         def __post_init__(self) -> None:
             name = "encoders.PointCloud"
             for what in ("num_features", "num_frequencies", "num_neighbours"):
                 check_count(name, what, getattr(self, what), least=0)
             check_positive(name, "sigma", self.sigma)
-            if self.num_points is not None:
-                check_count(name, "num_points", self.num_points)
+            if self.num_centres is not None:
+                check_count(name, "num_centres", self.num_centres)
             if self.num_frequencies == 0:
                 refuse_idle(name, type(self), "num_frequencies=0", "give num_frequencies", sigma=self.sigma)
 
@@ -101,7 +102,7 @@ class PointCloud(Encoder):
     def forward(self, inputs: Tensor | PointBatch) -> tuple[Tensor, Domain]:
         """A batch, or the coordinates `(B, N, 3)` of one, to the signal `(B, M, embed_dim)` and its M points.
 
-        M is N, and points keep their order; or `num_points`, where clouds have more. The signal is 0 at points that do
+        M is N, and points keep their order; or `num_centres`, where clouds have more. The signal is 0 at points that do
         not exist.
 
         Raises:
@@ -115,11 +116,11 @@ class PointCloud(Encoder):
         exists = torch.ones(pos.shape[:2], dtype=torch.bool, device=pos.device) if mask is None else mask
         if weights is not None:
             weights = _shares(weights, exists)
-        num_points = self.config.num_points
-        if num_points is None or num_points >= pos.shape[1]:
+        num_centres = self.config.num_centres
+        if num_centres is None or num_centres >= pos.shape[1]:
             kept = order.argsort(dim=1)  # as they came
         else:
-            kept, owner = _farthest_points(pos, exists, num_points)
+            kept, owner = _farthest_points(pos, exists, num_centres)
             if weights is not None:
                 weights = torch.zeros_like(weights).scatter_add(1, kept.gather(1, owner), weights)
         # of coordinates as they came, since scaled ones differ by rounding where those are equally far apart
@@ -156,9 +157,8 @@ class PointCloud(Encoder):
         parts = [offsets / unit, lengths / unit]
         if features is not None and own is not None:
             parts += [own[..., None, :].expand(*index.shape, -1), _take(features, index)]
-        found = self.local(torch.cat(parts, dim=-1))
-        found = torch.where(is_there[..., None], found, -torch.inf).amax(2)
-        return signal + torch.where(found > -torch.inf, found, 0.0)
+        # of equal values one takes the gradient, which is faster than sharing it; their inputs are the same
+        return signal + self.local(torch.cat(parts, dim=-1)).max(2).values
 
     def _checked(self, batch: PointBatch) -> PointBatch:
         """The batch, with zeros where no point exists."""
@@ -259,7 +259,7 @@ def _farthest_points(pos: Tensor, exists: Tensor, num_points: int) -> tuple[Tens
 
 @torch.no_grad()
 def _neighbours(pos: Tensor, exists: Tensor, at: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The points nearest to each of `at (B, M)`, `(B, M, K)`, and whether they are there."""
+    """The points nearest to each of `at (B, M)`, `(B, M, K)`, and whether they are there; else the point itself."""
     if pos.numel() == 0:
         index = at[..., None].expand(*at.shape, min(count, pos.shape[1]))
         return index, torch.zeros_like(index, dtype=torch.bool)
@@ -268,4 +268,5 @@ def _neighbours(pos: Tensor, exists: Tensor, at: Tensor, count: int) -> tuple[Te
     by_index = found.points.sort(dim=-1)
     squared = found.squared.gather(-1, by_index.indices).sort(dim=-1, stable=True)
     index = by_index.values.gather(-1, squared.indices[..., :count])
-    return index, squared.values[..., :count].isfinite() & _take(exists, at)[..., None]
+    is_there = squared.values[..., :count].isfinite() & _take(exists, at)[..., None]
+    return torch.where(is_there, index, at[..., None]), is_there

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Target = Literal["cloud", "points"]
-Sampling = Literal["random", "farthest"]
 CHUNK = 32
 """Clouds of a file that are predicted at a time."""
 OBJECTIVES = {
@@ -86,9 +85,11 @@ class PointLearning(ValidatedTask[PointSet]):
             target: what has a class: a cloud, or each of its points; None: points where they have labels.
             num_samples: points drawn on the surface of each mesh, once and for all.
             normals: add the normals of meshes as features.
-            num_points: points of a cloud that the model sees at a time, where it has more; None: all.
-            sampling: how they are chosen: drawn anew in every training batch and once and for all in others, or each
-                the farthest from those before it. Where points are told, all of them are, in parts of this number.
+            num_points: points of a cloud that the model sees at a time, where it has more; drawn anew in every training
+                batch and once and for all in others. None: all. Where points are told, all of them are, in parts of
+                this number.
+            num_centres: points of these at which the model works, each the farthest from those before it; of the others
+                it knows what `num_neighbours` tells. None: all. Refused where points are told.
             normalise: bring each cloud into the unit sphere; else coordinates are taken as they are, from -1 to 1.
             position_frequencies: Fourier frequencies of the coordinates that enter the signal (kernels have theirs); 0
                 takes the coordinates themselves.
@@ -109,7 +110,7 @@ class PointLearning(ValidatedTask[PointSet]):
         num_samples: int = NUM_SAMPLES
         normals: bool = False
         num_points: int | None = 1024
-        sampling: Sampling = "random"
+        num_centres: int | None = None
         normalise: bool = True
         position_frequencies: int = 16
         position_sigma: float = 1.0
@@ -124,19 +125,20 @@ class PointLearning(ValidatedTask[PointSet]):
             super().__post_init__()
             if self.target not in (None, *get_args(Target)):
                 raise ValueError(f"target is {self.target!r}; expected one of {', '.join(get_args(Target))}")
-            if self.sampling not in get_args(Sampling):
-                raise ValueError(f"sampling is {self.sampling!r}; expected one of {', '.join(get_args(Sampling))}")
             for name, least in (("num_samples", 1), ("num_neighbours", 0), ("position_frequencies", 0), ("votes", 1)):
                 check_count("points", name, getattr(self, name), least)
             check_rate("points", "label_smoothing", self.label_smoothing)
-            if self.num_points is None:
-                refuse_idle("", type(self), "num_points=None", "give num_points", sampling=self.sampling)
-            else:
-                check_count("points", "num_points", self.num_points)
+            for name in ("num_points", "num_centres"):
+                if getattr(self, name) is not None:
+                    check_count("points", name, getattr(self, name))
+            if self.num_points is not None and self.num_centres is not None and self.num_centres >= self.num_points:
+                raise ValueError(
+                    f"num_centres is {self.num_centres}, of num_points={self.num_points}; pass fewer, or leave it out"
+                )
             if self.position_frequencies == 0:
                 none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
                 refuse_idle("", type(self), none, "give position_frequencies", **given)
-            if self.augmentation.changes_nothing and (self.num_points is None or self.sampling == "farthest"):
+            if self.augmentation.changes_nothing and self.num_points is None:
                 all_alike = "nothing drawn or augmented, so that all copies are alike"
                 refuse_idle("", type(self), all_alike, "give an augmentation", votes=self.votes)
 
@@ -202,15 +204,10 @@ class PointLearning(ValidatedTask[PointSet]):
                 raise ValueError(f"the {what} of {data} are {came}; the run was made with {expected}")
 
     @property
-    def _most(self) -> int | None:
-        """Points of a row where they are drawn; None: all."""
-        return self.config.num_points if self.config.sampling == "random" else None
-
-    @property
     def train_lengths(self) -> Tensor | None:
         """Points of each training cloud that the model sees."""
         sizes = self.splits.train.sizes
-        sizes = sizes if self._most is None else sizes.clamp(max=self._most)
+        sizes = sizes if self.config.num_points is None else sizes.clamp(max=self.config.num_points)
         return None if bool((sizes == sizes[0]).all()) else sizes
 
     def model(self) -> nn.Module:
@@ -222,7 +219,7 @@ class PointLearning(ValidatedTask[PointSet]):
             num_frequencies=config.position_frequencies,
             sigma=config.position_sigma,
             num_neighbours=config.num_neighbours,
-            num_points=config.num_points if config.sampling == "farthest" else None,
+            num_centres=config.num_centres,
         )
         return self._model_config.build(PointCloud(clouds, config.model.embed_dim), len(facts.classes))
 
@@ -245,9 +242,9 @@ class PointLearning(ValidatedTask[PointSet]):
 
     def _drawn(self, size: int, generator: torch.Generator) -> Tensor:
         """Which of the points of a cloud are seen."""
-        if self._most is None or size <= self._most:
+        if self.config.num_points is None or size <= self.config.num_points:
             return torch.arange(size)
-        return torch.randperm(size, generator=generator)[: self._most]
+        return torch.randperm(size, generator=generator)[: self.config.num_points]
 
     def _rows(self, part: PointSet, seeds: Sequence[int]) -> Batch:
         """What tells the clouds: for each vote a row a cloud, or a part of one where points are told."""
@@ -255,9 +252,9 @@ class PointLearning(ValidatedTask[PointSet]):
         for vote in range(self.config.votes):
             for i, (size, seed) in enumerate(zip(part.sizes.tolist(), seeds, strict=True)):
                 generator = torch.Generator().manual_seed(1_000_003 * vote + seed)
-                if self._tells_points and self._most is not None and size > self._most:
+                if self._tells_points and self.config.num_points is not None and size > self.config.num_points:
                     order = torch.randperm(size, generator=generator)
-                    shown = order.tensor_split(-(-size // self._most))
+                    shown = order.tensor_split(-(-size // self.config.num_points))
                 else:
                     shown = (self._drawn(size, generator),)
                 rows = self._gathered(part, [(i, points) for points in shown])
@@ -471,10 +468,8 @@ def _model_for(config: PointLearning.Config, tells_points: bool) -> SignalModel.
         if config.save is not None:
             raise ValueError(f"save={config.save!r} has no effect where clouds are told; leave it out")
         return model
-    if config.sampling == "farthest":
-        raise ValueError(
-            "sampling is 'farthest', which leaves points out, and each is to be told; leave it at 'random'"
-        )
+    if config.num_centres is not None:
+        raise ValueError(f"num_centres is {config.num_centres}, but each point is to be told; leave it out")
     default = next(each.default for each in dataclasses.fields(model) if each.name == "pool")
     if model.pool not in ("none", default):
         raise ValueError(f"model.pool is {model.pool!r}, but each point is to be told; leave it out, or take 'none'")
