@@ -28,6 +28,7 @@ from fredholm.models.kernel_configs import (
     YatConfig,
 )
 from fredholm.models.language_model import LanguageModel, LanguageState, MaskedModel
+from fredholm.models.message_passing import MessagePassing
 from fredholm.models.neural_field import FieldOperator
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
@@ -59,6 +60,7 @@ __all__ = [
     "LowRankConfig",
     "MLPConfig",
     "MaskedModel",
+    "MessagePassing",
     "OnEdgesConfig",
     "PointPooling",
     "RecurrenceConfig",

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from fredholm._settings import refuse_idle
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.message_passing import MessagePassing
+from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.graphs.batches import batch_of, graphs_in
 from fredholm.tasks.graphs.class_metrics import class_metrics, score_classes
@@ -37,7 +39,7 @@ def _small() -> ITNet.Config:
 
 @final
 class GraphLearning(ValidatedTask[GraphSet]):
-    """An ITNet on whole graphs, trained by cross-entropy on classes or by squared error on numbers (ITNet, J.1).
+    """A network on whole graphs, trained by cross-entropy on classes or by squared error on numbers (ITNet, J.1).
 
     Classes or numbers, as the data have them. Batches are padded to their largest graph, and are of graphs of about one
     size. Numbers are standardised by those of the training split. Warns once of what became of edges.
@@ -52,7 +54,7 @@ class GraphLearning(ValidatedTask[GraphSet]):
     """
 
     command: ClassVar[str] = "graphs"
-    parts: ClassVar[tuple[type, ...]] = KERNELS
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -83,7 +85,7 @@ class GraphLearning(ValidatedTask[GraphSet]):
         num_folds: int | None = None
         fold: int = 0
         inputs: GraphInputs = field(default_factory=GraphInputs)
-        model: ITNet.Config = field(default_factory=_small)
+        model: SignalModel.Config = field(default_factory=_small)
 
         def __post_init__(self) -> None:
             super().__post_init__()

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from fredholm._settings import check_count
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.message_passing import MessagePassing
+from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.graphs.batches import batch_of, graphs_in
 from fredholm.tasks.graphs.inputs import GraphInputs, Preparation
@@ -50,7 +52,7 @@ class PairSet(Examples):
 
 @final
 class LinkLearning(ValidatedTask[PairSet]):
-    """An ITNet on one graph that tells which nodes are joined by an edge, from edges beside pairs without one.
+    """A network on one graph that tells which nodes are joined by an edge, from edges beside pairs without one.
 
     The edges are split; the network, and what is computed of the graph, see those of the training split alone, and a
     training step does not see the edges of its own batch. The score of a pair is the product of what the network tells
@@ -67,7 +69,7 @@ class LinkLearning(ValidatedTask[PairSet]):
 
     command: ClassVar[str] = "links"
     objective = Objective(metric="auroc", percent=True)
-    parts: ClassVar[tuple[type, ...]] = KERNELS
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -94,7 +96,7 @@ class LinkLearning(ValidatedTask[PairSet]):
         num_negatives: int = 1
         code_dim: int = 32
         inputs: GraphInputs = field(default_factory=GraphInputs)
-        model: ITNet.Config = field(default_factory=_small)
+        model: SignalModel.Config = field(default_factory=_small)
 
         def __post_init__(self) -> None:
             super().__post_init__()

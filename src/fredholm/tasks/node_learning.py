@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, ConstantConfig, OnEdgesConfig
+from fredholm.models.message_passing import MessagePassing
+from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.graphs.batches import batch_of, graphs_in
 from fredholm.tasks.graphs.class_metrics import class_metrics, score_classes
@@ -63,7 +65,7 @@ class NodeSet(Examples):
 
 @final
 class NodeLearning(ValidatedTask[NodeSet]):
-    """An ITNet on one graph that tells the class of each node, trained by cross-entropy on some of them (ITNet, J.1).
+    """A network on one graph that tells the class of each node, trained by cross-entropy on some of them (ITNet, J.1).
 
     Every step runs the whole graph, nodes of the validation and test splits included, and counts the loss at its
     batch's nodes. Warns once of what became of edges.
@@ -78,7 +80,7 @@ class NodeLearning(ValidatedTask[NodeSet]):
 
     command: ClassVar[str] = "nodes"
     objective = Objective(metric="accuracy", percent=True)
-    parts: ClassVar[tuple[type, ...]] = KERNELS
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -104,7 +106,7 @@ class NodeLearning(ValidatedTask[NodeSet]):
         directed: bool = False
         train_per_class: int | None = None
         inputs: GraphInputs = field(default_factory=_inputs)
-        model: ITNet.Config = field(default_factory=_small)
+        model: SignalModel.Config = field(default_factory=_small)
 
         def __post_init__(self) -> None:
             super().__post_init__()

@@ -1,5 +1,6 @@
 """One run of a study: trained once, measured once, and read again ever after."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
 from fredholm.training.atomic import write_file
 from fredholm.training.run import Run, facts_of_same, train
+from fredholm.training.scoring import score_test_split
 
 RESULT_FILE = "result.json"
 
@@ -41,3 +43,19 @@ def kept_result(
     result = measure(Run(path, tasks=tasks, device=config.training.device))
     write_file(file, json.dumps(result).encode())
     return result
+
+
+def best_on_both(run: Run, **settings: Any) -> dict[str, dict[str, float]]:
+    """The metrics of the checkpoint that was best on the validation split, of the splits `valid` and `test`.
+
+    Args:
+        run: of a task that is measured on its validation split.
+        settings: of the task, which measuring may take otherwise than training.
+    """
+    numbers, model, found = run.config.training, run.model("best"), dict[str, dict[str, float]]()
+    for split in ("valid", "test"):
+        task = dataclasses.replace(run.config.task, evaluated=split, **settings).build(run.task.facts)  # pyright: ignore[reportCallIssue]
+        found[split] = score_test_split(
+            task, model, batch_size=numbers.test_batch_size, device=run.device, dtype=numbers.dtype
+        )
+    return found

@@ -8,6 +8,7 @@ from torch import nn
 from fredholm.encoders.graph import Graph
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import MLPConfig, OnEdgesConfig
+from fredholm.models.signal_model import SignalModel
 
 from .graph_set import GraphSet
 from .inputs import GraphInputs, Preparation
@@ -28,7 +29,9 @@ def small_network(pool: Literal["mean", "none"], *, dropout: float, long_range: 
     )
 
 
-def build_network(config: ITNet.Config, preparation: Preparation, num_outputs: int, inputs: GraphInputs) -> nn.Module:
+def build_network(
+    config: SignalModel.Config, preparation: Preparation, num_outputs: int, inputs: GraphInputs
+) -> nn.Module:
     """The network on an encoder of what was prepared."""
     encoder = Graph(
         preparation.num_inputs,

@@ -1,0 +1,252 @@
+"""Which kernel tells clouds and graphs best: ITNets that differ in the kernel, beside networks of each field.
+
+Command:   python recipes/points_and_graphs.py
+Hardware:  one core of an AMD EPYC for each process; float32
+Time:      TODO
+Score:     TODO
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import tyro
+
+from fredholm.kernels import KernelInputs
+from fredholm.models import (
+    AdditiveAttentionConfig,
+    AttentionConfig,
+    ConstantConfig,
+    EdgeConvolution,
+    ITNet,
+    KernelConfig,
+    LowRankConfig,
+    MessagePassing,
+    MLPConfig,
+    OnEdgesConfig,
+    PointPooling,
+    SignalModel,
+)
+from fredholm.tasks import GraphLearning, NodeLearning, PointLearning
+from fredholm.tasks.graphs import GraphInputs
+from fredholm.tasks.points.augmentation import CloudAugmentation
+from fredholm.training import Run, TrainingConfig
+from fredholm.training.kept_result import best_on_both, kept_result
+from fredholm.training.progress import print_line
+
+CLOUDS, CLOUD_PARTS, CORA = "ModelNet10", "ModelNet10, parts", "Cora"
+EPOCHS = {CLOUDS: 12, CLOUD_PARTS: 6, "MUTAG": 60, "PROTEINS": 15, "ENZYMES": 50, CORA: 40}
+"""Passes over the training data, the same for all sides of a data set."""
+GRAPH_SETS = ("MUTAG", "PROTEINS", "ENZYMES")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Which data, and where the runs go."""
+
+    data: Path = Path("../shared/data")
+    """Folder of modelnet10_voxel, tudataset and planetoid."""
+    sets: tuple[str, ...] = tuple(EPOCHS)
+    """Data sets."""
+    sides: tuple[str, ...] = ()
+    """Models that are trained, by name; (): all."""
+    out: Path = Path("runs/points_and_graphs")
+    """Folder of the runs and of results.json."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Of the runs on ModelNet10 and Cora; the parts are taken away at the first alone."""
+    folds: tuple[int, ...] = tuple(range(10))
+    """Of the sets of graphs, each tested in a run of seed 0."""
+    rates: tuple[float, ...] = (1e-3, 3e-3)
+    """Peaks of the learning rate; each side takes the one that is best on the validation split of the first runs."""
+    first: int = 1
+    """Seeds on which the rate is chosen, and twice as many folds."""
+    draw: bool = False
+    """Draw the figure from results.json of `out`, and train nothing."""
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.sets if name not in EPOCHS]:
+            raise ValueError(f"no data set {unknown[0]!r}; expected some of {', '.join(EPOCHS)}")
+
+
+Sides = dict[str, list[Run.Config]]
+"""The runs of each model, a seed or a fold each."""
+
+
+def cloud_run(config: Config, seed: int, epochs: int, model: SignalModel.Config, **settings: Any) -> Run.Config:
+    """A run on ModelNet10; the settings are of the task."""
+    task = PointLearning.Config(
+        data=str(config.data / "modelnet10_voxel"),
+        augmentation=CloudAugmentation.Config(scale=(2 / 3, 3 / 2), jitter=0.01),
+        label_smoothing=0.2,
+        model=model,
+        **{"num_points": 512, "num_centres": 64} | settings,
+    )
+    return Run.Config(task=task, training=training(config, epochs, batch_size=32, ema_decay=0.99), seed=seed)
+
+
+def training(config: Config, epochs: int, **settings: Any) -> TrainingConfig:
+    """The numbers of a run."""
+    return TrainingConfig(epochs=epochs, learning_rate=config.rates[0], tensorboard=False, **settings)
+
+
+def cloud_stack(kernel: KernelConfig, embed_dim: int = 64) -> ITNet.Config:
+    """An ITNet on clouds."""
+    return ITNet.Config(embed_dim=embed_dim, depth=3, num_heads=4, kernel=kernel, dropout=0.0, pool="max")
+
+
+SIZES: dict[str, Any] = {"num_frequencies": 16, "sigma": 1.0}
+LOW_RANK = LowRankConfig(rank=8, width=32, **SIZES)
+EXACT = MLPConfig(width=16, head_shared=True, **SIZES)
+
+
+def clouds(config: Config) -> Sides:
+    """Kernels beside pooling and edge convolutions, all of about 270,000 parameters."""
+    plain = {"num_points": 256, "num_centres": None, "num_neighbours": 0, "position_frequencies": 0}
+    sides: dict[str, tuple[SignalModel.Config, dict[str, Any]]] = {
+        "ITNet, low rank": (cloud_stack(LOW_RANK), {}),
+        "ITNet, attention": (cloud_stack(AttentionConfig(), embed_dim=80), {}),
+        "pooling, plain": (PointPooling.Config(widths=(64, 128, 640)), plain),
+        "edge convolution": (EdgeConvolution.Config(widths=(64, 64, 128, 448)), {}),
+        "pooling": (PointPooling.Config(widths=(64, 128, 640)), {}),
+    }
+    epochs = EPOCHS[CLOUDS]
+    return {
+        name: [cloud_run(config, seed, epochs, model, **settings) for seed in config.seeds]
+        for name, (model, settings) in sides.items()
+    }
+
+
+def cloud_parts(config: Config) -> Sides:
+    """The exact kernel without some of its inputs (ITNet, table 5), and the encoder with others (table 21)."""
+    off = dict.fromkeys([field.name for field in dataclasses.fields(KernelInputs)], False)
+    content = {"query_content": True, "key_content": True, "product": True}
+    position = {"query_position": True, "key_position": True, "relative_position": True, "distance": True}
+    kernels = {
+        "exact, all inputs": EXACT,
+        "exact, content alone": MLPConfig(width=16, head_shared=True, inputs=KernelInputs(**off | content)),
+        "exact, position alone": dataclasses.replace(EXACT, inputs=KernelInputs(**off | position)),
+        "exact, without relative parts": dataclasses.replace(
+            EXACT, inputs=KernelInputs(relative_position=False, distance=False)
+        ),
+    }
+    epochs, first = EPOCHS[CLOUD_PARTS], config.seeds[0]
+    found = {name: [cloud_run(config, first, epochs, cloud_stack(kernel))] for name, kernel in kernels.items()}
+    for coordinates, given in {"Fourier": {}, "raw": {"position_frequencies": 0}}.items():
+        for count in (0, 8, 16, 32):
+            run = cloud_run(config, first, epochs, cloud_stack(LOW_RANK), num_neighbours=count, **given)
+            found[f"{coordinates}, K = {count}"] = [run]
+    return found
+
+
+def graph_stack(kernel: KernelConfig, embed_dim: int = 64, **settings: Any) -> ITNet.Config:
+    """An ITNet on graphs."""
+    sizes: dict[str, Any] = {"embed_dim": embed_dim, "depth": 3, "num_heads": 4, "expansion": 2}
+    return ITNet.Config(kernel=kernel, **sizes | {"dropout": 0.1, "drop_path": 0.0, "pool": "mean"} | settings)
+
+
+def graphs(config: Config, data: str) -> Sides:
+    """Kernels along edges and between all nodes beside message passing, all of about 110,000 parameters."""
+    exact = MLPConfig(width=32, num_frequencies=8, sigma=0.3, head_shared=True)
+    sides: dict[str, SignalModel.Config] = {
+        "ITNet, exact on edges": graph_stack(OnEdgesConfig(kernel=exact, long_range=None)),
+        "ITNet, additive on edges": graph_stack(OnEdgesConfig(kernel=AdditiveAttentionConfig(), long_range=None), 72),
+        "ITNet, attention": graph_stack(AttentionConfig()),
+        "GCN": MessagePassing.Config(layer="gcn", embed_dim=184),
+        "GIN": MessagePassing.Config(layer="gin", embed_dim=128),
+        "GAT": MessagePassing.Config(layer="gat", embed_dim=184),
+    }
+
+    def run(model: SignalModel.Config, fold: int) -> Run.Config:
+        task = GraphLearning.Config(
+            data=str(config.data / "tudataset" / f"{data}.npz"), num_folds=10, fold=fold, model=model
+        )
+        numbers: dict[str, Any] = {"batch_size": 32, "ema_decay": 0.95, "test_batch_size": 128}
+        return Run.Config(task=task, training=training(config, EPOCHS[data], **numbers))
+
+    return {name: [run(model, fold) for fold in config.folds] for name, model in sides.items()}
+
+
+def cora(config: Config) -> Sides:
+    """Kernels along citations beside message passing."""
+    inputs = GraphInputs(scale="rows", num_walks=0, degrees=False, positions="none", feature_dropout=0.5)
+    same: dict[str, Any] = {"depth": 2, "expansion": 1, "dropout": 0.5, "pool": "none", "diffusion": 0.9}
+    sides: dict[str, SignalModel.Config] = {
+        "ITNet, mean on edges": graph_stack(OnEdgesConfig(kernel=ConstantConfig(), long_range=None), **same),
+        "ITNet, additive on edges": graph_stack(
+            OnEdgesConfig(kernel=AdditiveAttentionConfig(), long_range=None), **same
+        ),
+        "ITNet, attention": graph_stack(AttentionConfig(), **same),
+    } | {
+        layer.upper(): MessagePassing.Config(layer=layer, depth=2, dropout=0.5, pool="none")
+        for layer in ("gcn", "gin", "gat")
+    }
+
+    def run(model: SignalModel.Config, seed: int) -> Run.Config:
+        task = NodeLearning.Config(data=str(config.data / "planetoid" / "cora.npz"), inputs=inputs, model=model)
+        numbers: dict[str, Any] = {"batch_size": 140, "weight_decay": 1.0, "ema_decay": 0.9, "test_batch_size": 1000}
+        return Run.Config(task=task, training=training(config, EPOCHS[CORA], **numbers), seed=seed)
+
+    return {name: [run(model, seed) for seed in config.seeds] for name, model in sides.items()}
+
+
+def sides_of(config: Config, data: str) -> Sides:
+    """The runs on a data set."""
+    makers: dict[str, Callable[[Config], Sides]] = {CLOUDS: clouds, CLOUD_PARTS: cloud_parts, CORA: cora}
+    found = graphs(config, data) if data in GRAPH_SETS else makers[data](config)
+    return {name: runs for name, runs in found.items() if not config.sides or name in config.sides}
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The accuracy on both splits at the best checkpoint, the parameters, and the share of answers that signs change.
+
+    Clouds are told by five votes.
+    """
+    votes = {"votes": 5} if isinstance(run.task, PointLearning) else {}
+    found = {split: metrics["accuracy"] for split, metrics in best_on_both(run, **votes).items()}
+    return found | {"parameters": sum(p.numel() for p in run.model().parameters())}
+
+
+def reached(config: Config, place: Path, runs: list[Run.Config]) -> dict[str, Any]:
+    """What the runs of a side reach at the better rate."""
+
+    def at(rate: float, number: int) -> dict[str, Any]:
+        run = runs[number]
+        run = dataclasses.replace(run, training=dataclasses.replace(run.training, learning_rate=rate))
+        return kept_result(run, place / f"{rate:g}" / f"{number}", measured)
+
+    first = min(len(runs), config.first * (2 if len(config.folds) == len(runs) else 1))
+
+    def choice(rate: float) -> float:
+        return statistics.mean(at(rate, number)["valid"] for number in range(first))
+
+    rate = max(config.rates, key=choice) if len(runs) > 1 else 2e-3
+    return {"rate": rate, "runs": [at(rate, number) for number in range(len(runs))]}
+
+
+def told(found: dict[str, Any], split: str) -> str:
+    """Mean and deviation over the runs."""
+    values = [100 * each[split] for each in found["runs"]]
+    spread = f" +- {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{split} {statistics.mean(values):.1f}{spread}"
+
+
+def main(config: Config) -> None:
+    """Runs the comparison, prints its table and writes results.json and points_and_graphs.png."""
+    config.out.mkdir(parents=True, exist_ok=True)
+    report: dict[str, dict[str, Any]] = {}
+    for data in config.sets:
+        report[data] = {}
+        for name, runs in sides_of(config, data).items():
+            found = reached(
+                config, config.out / data.replace(", ", "-") / name.replace(", ", "-").replace(" ", "_"), runs
+            )
+            report[data][name] = found
+            print_line(f"{data}, {name}, rate {found['rate']:g}: {told(found, 'valid')}, {told(found, 'test')}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Config, description=(__doc__ or "").partition("\n")[0]))
