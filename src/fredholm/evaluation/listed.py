@@ -5,8 +5,8 @@ Legend of this file
     table    numbers of every point, query or entry, `(M, ...)`; an index says which of them a row reads
 
 A row is what one query meets. Rows go through in chunks: forward nothing of a chunk is kept, backward it is gathered
-and computed again, and its gradients are added to those of the tables. Cost and memory grow with pairs and points,
-never with their product.
+and computed again, and its gradients are added to those of the tables. Few rows are computed once and kept. Cost and
+memory grow with pairs and points, never with their product.
 """
 
 import contextlib
@@ -25,6 +25,8 @@ from fredholm.kernels.kernel import wide_dtype
 
 CHUNK_ELEMENTS = 1 << 22
 """Numbers that a chunk of rows gathers and computes on a CPU; elsewhere 16 times as many."""
+KEPT_ELEMENTS = CHUNK_ELEMENTS // 4
+"""Numbers up to which all rows are computed at once and kept for the backward pass, likewise."""
 
 RowFunction = Callable[..., Tensor]
 """From what all rows share and the gathered rows of all tables, by their names, to `(n, d_out)`."""
@@ -56,8 +58,8 @@ def row_by_row(
         module: whose parameters `function` may read beside; None: it reads none.
         row_elements: numbers that `function` makes of a row.
 
-    Under `torch.func` transforms, forward-mode derivatives and the compiler all rows are computed at once, and
-    everything is kept; likewise for a second derivative.
+    Where there are few rows, and under `torch.func` transforms, forward-mode derivatives and the compiler, all are
+    computed at once, and everything is kept; likewise for a second derivative.
     """
     shared = shared or {}
     whole = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
@@ -66,11 +68,14 @@ def row_by_row(
     tables, indices = [given.table for given in inputs.values()], [given.entries for given in inputs.values()]
     if len(indices[0]) == 0:
         return tables[0].new_zeros(0, out_dim)
+    gathered = sum(index[:1].numel() * table[:1].numel() for table, index in zip(tables, indices, strict=True))
+    made, many = gathered + row_elements, 1 if tables[0].device.type == "cpu" else 16
+    # 16 bits are too few to add up the gradients of an entry that many rows read
+    if len(indices[0]) * made <= KEPT_ELEMENTS * many and all(t.dtype == wide_dtype(t) for t in tables):
+        return function(**shared, **{name: _gather(*given) for name, given in inputs.items()})
     # buffers too: under `functional_call` the module has others by the time of the backward pass
     parameters = {} if module is None else {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    gathered = sum(index[:1].numel() * table[:1].numel() for table, index in zip(tables, indices, strict=True))
-    budget = CHUNK_ELEMENTS * (1 if tables[0].device.type == "cpu" else 16)
-    size = max(1, budget // max(1, gathered + row_elements))
+    size = max(1, CHUNK_ELEMENTS * many // max(1, made))
     plan = _Plan(module, function, tuple(inputs), tuple(indices), tuple(shared), tuple(parameters), size)
     return cast("Tensor", _Rows.apply(plan, *tables, *shared.values(), *parameters.values()))
 

@@ -47,7 +47,7 @@ class ListedPerceptron(Route[PairwiseMLP]):
         tables = _tables(form, integral, dtype)
         shared = _shared(form, dtype)
         perceptron = _Perceptron(kernel.num_heads, kernel.activation, domain.is_periodic)
-        width, dim = kernel.width, kernel.in_dim // kernel.num_heads
+        heads, width, dim = kernel.num_heads, kernel.width, kernel.in_dim // kernel.num_heads
         for group in pairs.groups:
             every = torch.arange(len(group.queries), device=u.device)
             inputs = {name: per_point(t, group.points, n) for name, t in tables["point"].items()}
@@ -56,7 +56,8 @@ class ListedPerceptron(Route[PairwiseMLP]):
             if group.features is not None and form.feature_weight is not None:
                 _check_features(group.features, form.feature_weight)
                 inputs["features"] = Gathered(group.features.to(dtype), every)
-            made = group.points.shape[-1] * (4 * width + 2 * dim + 4 * kernel.num_frequencies) + width * dim
+            made = group.points.shape[-1] * (heads * (4 * width + 2 * dim) + 4 * kernel.num_frequencies)
+            made += heads * width * dim
             rows.append(row_by_row(perceptron, inputs, kernel.out_dim, shared=shared, row_elements=made))
         out = spread(rows, pairs, u, kernel.out_dim)
         share = kernel.past_share(domain, asked)
@@ -112,38 +113,41 @@ class _Perceptron:
 
     def __call__(self, **given: Tensor) -> Tensor:
         """`(n, H·d_out)`, in at least float32; see `ListedPerceptron` for what is given."""
-        between = _between(given, self.is_periodic)
-        accumulator, out = wide_dtype(given["u"]), []
-        mass = given["mass"].to(accumulator)
-        for head in range(self.num_heads):
-            h = self._last_hidden(given, between, head)
-            values = given["u"][:, :, head].to(accumulator) * mass[..., None]  # (n, K, d)
-            sums = h.to(accumulator).mT @ values  # S: (n, w, d)
-            weight, bias = (_of_head(given[name].to(accumulator), head) for name in ("output_weight", "output_bias"))
-            out.append(sums.flatten(1) @ weight.flatten(0, 1) + values.sum(1) @ bias.mT)
-        return torch.cat(out, dim=-1)
+        accumulator = wide_dtype(given["u"])
+        h = self._last_hidden(given).to(accumulator)
+        values = given["u"].to(accumulator) * given["mass"].to(accumulator)[..., None, None]  # (n, K, H, d)
+        sums = h.permute(0, 2, 3, 1) @ values.transpose(1, 2)  # S: (n, H, w, d)
+        weight, bias = (given[name].to(accumulator) for name in ("output_weight", "output_bias"))
+        out = _by_head(sums.flatten(2), weight.flatten(1, 2).mT) + _by_head(values.sum(1), bias)
+        return out.flatten(1)
 
-    def _last_hidden(self, given: dict[str, Tensor], between: dict[str, Tensor], head: int) -> Tensor:
-        """h, `(n, K, w)`."""
-        beta, alpha = (given[name] for name in ("beta", "alpha"))
-        p = beta[..., head if beta.shape[-2] > 1 else 0, :]
-        p = p + alpha[:, None, head if alpha.shape[-2] > 1 else 0]
-        features = dict(between)
+    def _last_hidden(self, given: dict[str, Tensor]) -> Tensor:
+        """h, `(n, K, H, w)`."""
+        p = given["beta"] + given["alpha"][:, None]
+        if between := _between(given, self.is_periodic):
+            weight = torch.cat([_columns(given[name]) for name in between], dim=-1)  # (G, w, f)
+            p = p + linear(torch.cat(list(between.values()), dim=-1), weight.flatten(0, 1)).unflatten(
+                -1, weight.shape[:2]
+            )
         if "product_weight" in given:
-            features["product_weight"] = given["query"][:, None, head] * given["u"][:, :, head]
-        if features:
-            parts = [_of_head(given[name], head) for name in features]
-            weight = torch.cat([part if part.ndim == 2 else part[:, None] for part in parts], dim=-1)
-            p = p + linear(torch.cat(list(features.values()), dim=-1), weight)
-        h = activate(p, self.activation)
+            p = p + _by_head(given["query"][:, None] * given["u"], given["product_weight"])
+        h = activate(p, self.activation).expand(-1, -1, self.num_heads, -1)
         if "hidden_weight" in given:
             for weight, bias in zip(given["hidden_weight"], given["hidden_bias"], strict=True):
-                h = activate(linear(h, _of_head(weight, head), _of_head(bias, head)), self.activation)
+                h = activate(_by_head(h, weight) + bias, self.activation)
         return h
 
 
-def _of_head(weights: Tensor, head: int) -> Tensor:
-    return weights[head if len(weights) > 1 else 0]
+def _columns(weight: Tensor) -> Tensor:
+    """Weights `(G, w, f)`, or `(G, w)` of one number."""
+    return weight if weight.ndim == 3 else weight[..., None]
+
+
+def _by_head(values: Tensor, weight: Tensor) -> Tensor:
+    """Values `(..., H, i)` by each head's matrix, `(H, o, i)`, or by the one of all heads, `(1, o, i)`."""
+    if len(weight) == 1:
+        return linear(values, weight[0])
+    return torch.einsum("...hi,hoi->...ho", values, weight)
 
 
 def _between(given: dict[str, Tensor], is_periodic: bool) -> dict[str, Tensor]:
