@@ -78,13 +78,14 @@ Sides = dict[str, list[Run.Config]]
 
 def cloud_run(config: Config, seed: int, epochs: int, model: SignalModel.Config, **settings: Any) -> Run.Config:
     """A run on ModelNet10; the settings are of the task."""
-    task = PointLearning.Config(
-        data=str(config.data / "modelnet10_voxel"),
-        augmentation=CloudAugmentation.Config(scale=(2 / 3, 3 / 2), jitter=0.01),
-        label_smoothing=0.2,
-        model=model,
-        **{"num_points": 512, "num_centres": 64} | settings,
-    )
+    of_all: dict[str, Any] = {
+        "data": str(config.data / "modelnet10_voxel"),
+        "num_points": 512,
+        "num_centres": 64,
+        "augmentation": CloudAugmentation.Config(scale=(2 / 3, 3 / 2), jitter=0.01),
+        "label_smoothing": 0.2,
+    }
+    task = PointLearning.Config(model=model, **of_all | settings)
     return Run.Config(task=task, training=training(config, epochs, batch_size=32, ema_decay=0.99), seed=seed)
 
 
@@ -174,15 +175,16 @@ def cora(config: Config) -> Sides:
     """Kernels along citations beside message passing."""
     inputs = GraphInputs(scale="rows", num_walks=0, degrees=False, positions="none", feature_dropout=0.5)
     same: dict[str, Any] = {"depth": 2, "expansion": 1, "dropout": 0.5, "pool": "none", "diffusion": 0.9}
+    passing: dict[str, Any] = {"depth": 2, "dropout": 0.5, "pool": "none"}
     sides: dict[str, SignalModel.Config] = {
         "ITNet, mean on edges": graph_stack(OnEdgesConfig(kernel=ConstantConfig(), long_range=None), **same),
         "ITNet, additive on edges": graph_stack(
             OnEdgesConfig(kernel=AdditiveAttentionConfig(), long_range=None), **same
         ),
         "ITNet, attention": graph_stack(AttentionConfig(), **same),
-    } | {
-        layer.upper(): MessagePassing.Config(layer=layer, depth=2, dropout=0.5, pool="none")
-        for layer in ("gcn", "gin", "gat")
+        "GCN": MessagePassing.Config(layer="gcn", **passing),
+        "GIN": MessagePassing.Config(layer="gin", **passing),
+        "GAT": MessagePassing.Config(layer="gat", **passing),
     }
 
     def run(model: SignalModel.Config, seed: int) -> Run.Config:

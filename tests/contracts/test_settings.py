@@ -292,6 +292,16 @@ def on_points(built: Any) -> Iterator[object]:
     yield built(noise(2, 7, 3))
 
 
+def graph_network(**settings: Any) -> models.MessagePassing:
+    config = models.MessagePassing.Config(**settings)
+    return models.MessagePassing(encoders.Graph(3, config.embed_dim, 2), 3, config)
+
+
+def on_a_graph(built: Any) -> Iterator[object]:
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]).expand(2, -1, -1)
+    yield built(encoders.GraphBatch(noise(2, 4, 3), edges, noise(2, 4, 2)))
+
+
 def ckcnn(**settings: Any) -> models.CKCNN:
     return models.CKCNN(encoders.Series(2, spacing=0.01), 3, models.CKCNN.Config(**settings), extent=0.05)
 
@@ -643,7 +653,7 @@ ENCODERS = [
         encoders.PointCloud.Config,
         CLOUDS,
         {"num_features": (0, 3), "normalise": SWITCH, "num_frequencies": (4,), "sigma": (2.0,)}
-        | {"num_neighbours": (0, 4), "num_points": (5,)},
+        | {"num_neighbours": (0, 4), "num_centres": (5,)},
         point_encoder,
         make=lambda **settings: encoders.PointCloud(encoders.PointCloud.Config(**settings), 4),
         modes={"no frequencies": {"num_frequencies": 0}, "nothing local": {"num_neighbours": 0}},
@@ -918,6 +928,15 @@ MODELS = [
         for config, more in ((models.PointPooling.Config, {}), (models.EdgeConvolution.Config, {"num_neighbours": 3}))
     ),
     Subject(
+        models.MessagePassing.Config,
+        {"embed_dim": 6, "depth": 2, "layer": "gat", "num_heads": 2},
+        {"embed_dim": (4,), "depth": (1,), "layer": ("gcn", "gin", "other"), "num_heads": (3, 5), "dropout": (0.0,)}
+        | {"pool": ("max", "none", "cls")},
+        on_a_graph,
+        make=graph_network,
+        modes={"gcn": {"layer": "gcn", "num_heads": None}},
+    ),
+    Subject(
         models.InfViT.Config,
         {"embed_dim": 4, "depth": 2, "num_heads": 2},
         VISION
@@ -1023,6 +1042,7 @@ NO_SETTINGS = {
     "models.ITNetLanguageModel": "takes the size of a text and its Config",
     "models.ITNetMaskedModel": "takes the size of a text and its Config",
     "models.InfViT": "takes an encoder and its Config",
+    "models.MessagePassing": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
 }
 """Public classes that are not walked over, and why."""

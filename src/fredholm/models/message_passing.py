@@ -18,7 +18,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_rate
+from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.domains import Graph
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.signal_model import SignalModel
@@ -63,8 +63,8 @@ class MessagePassing(SignalModel):
             for what, allowed in (("layer", ("gcn", "gin", "gat")), ("pool", ("mean", "max", "none"))):
                 if getattr(self, what) not in allowed:
                     raise ValueError(f"{name}: {what} is one of {', '.join(allowed)}; got {getattr(self, what)!r}")
-            if self.layer != "gat" and self.num_heads is not None:
-                raise ValueError(f"{name}: num_heads={self.num_heads} has no effect with {self.layer!r}; leave it out")
+            if self.layer != "gat":
+                refuse_idle(name, type(self), f"layer={self.layer!r}", "take layer='gat'", num_heads=self.num_heads)
             if self.heads < 1 or self.embed_dim % self.heads:
                 raise ValueError(f"{name}: num_heads must divide embed_dim, {self.embed_dim}; got {self.num_heads}")
 

@@ -14,14 +14,17 @@ from .graph_set import GraphSet
 from .inputs import GraphInputs, Preparation
 
 
-def small_network(pool: Literal["mean", "none"], *, dropout: float, long_range: float | None) -> ITNet.Config:
-    """A small ITNet whose kernels integrate over the neighbours of a node and, with λ, over all nodes."""
+def small_network(pool: Literal["mean", "none"], *, dropout: float) -> ITNet.Config:
+    """A small ITNet whose kernels integrate over the neighbours of a node.
+
+    λ, by which kernels see all nodes too, costs an exact kernel as much as all pairs of nodes do.
+    """
     kernel = MLPConfig(width=32, num_frequencies=8, sigma=0.3, head_shared=True)
     return ITNet.Config(
         embed_dim=64,
         depth=3,
         num_heads=4,
-        kernel=OnEdgesConfig(kernel=kernel, long_range=long_range),
+        kernel=OnEdgesConfig(kernel=kernel, long_range=None),
         expansion=2,
         dropout=dropout,
         drop_path=0.0,
