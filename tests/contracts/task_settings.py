@@ -433,7 +433,7 @@ def _graph_inputs(folders: tuple[Path, ...]) -> Subject:
             preparation = built.learn(graphs)
             found = built.prepare(graphs, preparation)
             yield from (preparation, found.features, found.pos, built.turns_signs)
-            network = build_network(small_network("mean", dropout=0.0), preparation, 2, built)
+            network = build_network(small_network("mean", dropout=0.0, edge_mass="mean"), preparation, 2, built)
             yield str(network.get_submodule("encoder"))
 
     return Subject(

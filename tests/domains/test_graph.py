@@ -98,6 +98,7 @@ def test_to_and_restrict_keep_the_edges() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
+        ({"pos": torch.zeros(5, 2, device="meta")}, "edge_index is on cpu, pos on meta; move one"),
         (
             {"edge_index": torch.tensor([[0, 5], [1, 1]])},
             "Graph: edge 1 joins the nodes [5, 1]; there are nodes 0 to 4",

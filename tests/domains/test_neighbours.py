@@ -167,6 +167,14 @@ def test_half_precision_is_compared_in_float32() -> None:
     check(Neighbours(found.points, found.squared.double()), pos.double(), pos.double(), rtol=1e-6, k=4)
 
 
+@pytest.mark.parametrize("asked", [{"k": 3}, {"radius": 0.5}])
+def test_a_batch_without_entries_has_no_neighbours(asked: dict[str, Any]) -> None:
+    found = nearest(torch.zeros(0, 5, 2), torch.rand(4, 2), **asked)
+    shape = (0, 4, asked.get("k", 1))
+    assert (found.points.shape, found.squared.shape, found.points.dtype) == (shape, shape, torch.int64)
+    assert nearest(torch.rand(5, 2), torch.zeros(0, 4, 2), **asked).squared.shape == shape
+
+
 def test_no_gradient_and_no_change_of_what_is_given() -> None:
     pos = torch.rand(2000, 2, requires_grad=True)
     before = pos.detach().clone()

@@ -8,7 +8,7 @@ from fredholm.domains import PairList, Points
 from fredholm.evaluation import EachQuery
 
 
-@pytest.mark.parametrize("elements", [1 << 22, 40])
+@pytest.mark.parametrize("elements", [1 << 22, 1500, 40])
 def test_weight_dropout_is_drawn_once_for_both_passes(monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
     monkeypatch.setattr("fredholm.evaluation.listed.CHUNK_ELEMENTS", elements)
     kernel = kernels.ContinuousConvolution(2, 3, pos_dim=2, width=8, omega_0=3.0, weight_dropout=0.5)

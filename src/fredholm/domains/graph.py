@@ -63,6 +63,9 @@ class Graph(Domain):
         self._set(pos, weights, mask)
         if self.num_points != num_nodes:
             raise ValueError(f"Graph: pos must have a row for each of the {num_nodes} nodes; got {tuple(pos.shape)}")
+        for name, tensor in (("edge_weights", edge_weights), ("edge_features", edge_features), ("pos", self.pos)):
+            if tensor is not None and tensor.device != edge_index.device:
+                raise ValueError(f"Graph: edge_index is on {edge_index.device}, {name} on {tensor.device}; move one")
         batched = edge_index.ndim == 3
         if batched and self.batch_size not in (None, len(edge_index)):
             raise ValueError(f"Graph: edges are of {len(edge_index)} graphs, nodes of {self.batch_size}")

@@ -95,6 +95,9 @@ def nearest(
     _check_points(pos, query_pos, mask, visible)
     has_batch = max(pos.ndim, query_pos.ndim) == 3 or any(t is not None and t.ndim == 2 for t in (mask, visible))
     search = _Search(pos, query_pos, k, radius, mask, visible, periodic)
+    if 0 in (len(search.pos), len(search.query)):  # a batch without entries
+        nothing = search.query.new_zeros(0, search.num_queries, 1 if k is None else search.most)
+        return Neighbours(nothing.long(), nothing)
     found = search.by_cells() if search.is_worth_cells() else search.of_all_pairs()
     return found if has_batch else Neighbours(found.points[0], found.squared[0])
 

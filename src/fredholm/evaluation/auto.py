@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from fredholm.domains import Domain, Points
+from fredholm.domains import Domain, Graph, Points
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
 from fredholm.evaluation.attention.listed import ListedScores
@@ -150,7 +150,9 @@ class EdgeSum(Route[OnEdges]):
     def told(self, integral: Integral[OnEdges]) -> list[str]:
         """The routes of both parts, and how many pairs each sums over."""
         parts = AUTO if self.parts is None else self.parts
-        near, graph = _along_edges(integral), integral.kernel.on_edges(integral.domain)
+        near = _along_edges(integral)
+        graph = near.domain
+        assert isinstance(graph, Graph)
         edges = graph.num_edges * (1 if graph.edges_batch > 1 else len(near.u))
         lines = [f"edges, {edges:.3g} pairs: {parts.explain(near)}"]
         if integral.kernel.long_range is not None:

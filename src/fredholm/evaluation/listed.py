@@ -25,8 +25,8 @@ from fredholm.kernels.kernel import wide_dtype
 
 CHUNK_ELEMENTS = 1 << 22
 """Numbers that a chunk of rows gathers and computes on a CPU; elsewhere 16 times as many."""
-KEPT_ELEMENTS = CHUNK_ELEMENTS // 4
-"""Numbers up to which all rows are computed at once and kept for the backward pass, likewise."""
+KEPT_SHARE = 1 / 4
+"""Rows that make less than this share of that are all computed at once, and kept for the backward pass."""
 
 RowFunction = Callable[..., Tensor]
 """From what all rows share and the gathered rows of all tables, by their names, to `(n, d_out)`."""
@@ -69,13 +69,13 @@ def row_by_row(
     if len(indices[0]) == 0:
         return tables[0].new_zeros(0, out_dim)
     gathered = sum(index[:1].numel() * table[:1].numel() for table, index in zip(tables, indices, strict=True))
-    made, many = gathered + row_elements, 1 if tables[0].device.type == "cpu" else 16
+    made, budget = gathered + row_elements, CHUNK_ELEMENTS * (1 if tables[0].device.type == "cpu" else 16)
     # 16 bits are too few to add up the gradients of an entry that many rows read
-    if len(indices[0]) * made <= KEPT_ELEMENTS * many and all(t.dtype == wide_dtype(t) for t in tables):
+    if len(indices[0]) * made <= KEPT_SHARE * budget and all(t.dtype == wide_dtype(t) for t in tables):
         return function(**shared, **{name: _gather(*given) for name, given in inputs.items()})
     # buffers too: under `functional_call` the module has others by the time of the backward pass
     parameters = {} if module is None else {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    size = max(1, CHUNK_ELEMENTS * many // max(1, made))
+    size = max(1, budget // max(1, made))
     plan = _Plan(module, function, tuple(inputs), tuple(indices), tuple(shared), tuple(parameters), size)
     return cast("Tensor", _Rows.apply(plan, *tables, *shared.values(), *parameters.values()))
 

@@ -34,7 +34,7 @@ OF_NUMBERS = Objective(metric="mean_absolute_error", maximise=False)
 
 
 def _small() -> ITNet.Config:
-    return small_network(pool="mean", dropout=0.1)
+    return small_network(pool="mean", dropout=0.1, edge_mass="sum")
 
 
 @final

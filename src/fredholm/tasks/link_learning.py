@@ -32,7 +32,7 @@ ROUNDS = 100
 
 
 def _small() -> ITNet.Config:
-    return small_network(pool="none", dropout=0.2)
+    return small_network(pool="none", dropout=0.2, edge_mass="mean")
 
 
 @final

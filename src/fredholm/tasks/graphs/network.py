@@ -6,6 +6,7 @@ from typing import Literal
 from torch import nn
 
 from fredholm.encoders.graph import Graph
+from fredholm.kernels.on_edges import EdgeMass
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import MLPConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
@@ -14,7 +15,7 @@ from .graph_set import GraphSet
 from .inputs import GraphInputs, Preparation
 
 
-def small_network(pool: Literal["mean", "none"], *, dropout: float) -> ITNet.Config:
+def small_network(pool: Literal["mean", "none"], *, dropout: float, edge_mass: EdgeMass) -> ITNet.Config:
     """A small ITNet whose kernels integrate over the neighbours of a node.
 
     λ, by which kernels see all nodes too, costs an exact kernel as much as all pairs of nodes do.
@@ -24,7 +25,7 @@ def small_network(pool: Literal["mean", "none"], *, dropout: float) -> ITNet.Con
         embed_dim=64,
         depth=3,
         num_heads=4,
-        kernel=OnEdgesConfig(kernel=kernel, long_range=None),
+        kernel=OnEdgesConfig(kernel=kernel, long_range=None, edge_mass=edge_mass),
         expansion=2,
         dropout=dropout,
         drop_path=0.0,

@@ -1,0 +1,11 @@
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_chunks() -> Iterator[None]:
+    """The few points of these tables go through in chunks, as many do, where pairs are listed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fredholm.evaluation.listed.CHUNK_ELEMENTS", 600)
+        yield
