@@ -7,12 +7,16 @@ Score:     TODO
 """
 
 import dataclasses
+import importlib.util
+import json
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import torch
 import tyro
 
 from fredholm.kernels import KernelInputs
@@ -32,6 +36,7 @@ from fredholm.models import (
 )
 from fredholm.tasks import GraphLearning, NodeLearning, PointLearning
 from fredholm.tasks.graphs import GraphInputs
+from fredholm.tasks.graphs.batches import graphs_in
 from fredholm.tasks.points.augmentation import CloudAugmentation
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.kept_result import best_on_both, kept_result
@@ -62,8 +67,6 @@ class Config:
     """Of the sets of graphs, each tested in a run of seed 0."""
     rates: tuple[float, ...] = (1e-3, 3e-3)
     """Peaks of the learning rate; each side takes the one that is best on the validation split of its first run."""
-    draw: bool = False
-    """Draw the figure from results.json of `out`, and train nothing."""
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.sets if name not in EPOCHS]:
@@ -202,12 +205,14 @@ def sides_of(config: Config, data: str) -> Sides:
 
 
 def measured(run: Run) -> dict[str, float]:
-    """The accuracy on both splits at the best checkpoint, the parameters, and the share of answers that signs change.
+    """The accuracy on both splits at the best checkpoint, the parameters, and what `changed_by_signs` says.
 
     Clouds are told by five votes.
     """
     votes = {"votes": 5} if isinstance(run.task, PointLearning) else {}
     found = {split: metrics["accuracy"] for split, metrics in best_on_both(run, **votes).items()}
+    if isinstance(run.task, GraphLearning):
+        found["changed by signs"] = changed_by_signs(run)
     return found | {"parameters": sum(p.numel() for p in run.model().parameters())}
 
 
@@ -223,6 +228,21 @@ def reached(config: Config, place: Path, runs: list[Run.Config]) -> dict[str, An
     return {"rate": rate, "runs": [at(rate, number) for number in range(len(runs))]}
 
 
+def changed_by_signs(run: Run, draws: int = 5) -> float:
+    """The share of validation graphs whose class is another once signs of their Laplacian positions are drawn."""
+    task, model, generator = run.task, run.model("best"), torch.Generator().manual_seed(0)
+    assert isinstance(task, GraphLearning)
+    changed, told = 0, 0
+    for indices in torch.arange(task.num_test).split(64):
+        batch = task.test_batch(indices)
+        known = model(graphs_in(batch)).argmax(-1)
+        for _ in range(draws):
+            signs = task.config.inputs.draw_signs(len(indices), batch["pos"].shape[2], generator)
+            other = model(graphs_in(batch | {"pos": batch["pos"] * signs[:, None]})).argmax(-1)
+            changed, told = changed + int((other != known).sum()), told + len(known)
+    return changed / told
+
+
 def told(found: dict[str, Any], split: str) -> str:
     """Mean and deviation over the runs."""
     values = [100 * each[split] for each in found["runs"]]
@@ -230,18 +250,52 @@ def told(found: dict[str, Any], split: str) -> str:
     return f"{split} {statistics.mean(values):.1f}{spread}"
 
 
+def draw_figure(report: dict[str, dict[str, Any]], path: Path) -> None:
+    """A panel a data set: every side's runs, and their mean, on the test split."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    columns = min(len(report), 3)
+    lines = math.ceil(len(report) / columns)
+    longest = max(map(len, report.values()))
+    size = 4.2 * columns, lines * (1.1 + 0.25 * longest)
+    figure, panels = plt.subplots(lines, columns, figsize=size, layout="constrained", squeeze=False)
+    for axes in panels.flat[len(report) :]:
+        axes.set_visible(False)
+    for axes, (data, sides) in zip(panels.flat, report.items(), strict=False):
+        for place, (name, found) in enumerate(sides.items()):
+            values = [100 * each["test"] for each in found["runs"]]
+            colour = "#0072b2" if name.startswith(("ITNet", "exact", "Fourier", "raw")) else "#d55e00"
+            axes.plot(values, [place] * len(values), "o", color=colour, markersize=4, alpha=0.4)
+            axes.plot(statistics.mean(values), place, "|", color=colour, markersize=14, markeredgewidth=2)
+        axes.set(title=data, xlabel="test accuracy, %", yticks=range(len(sides)))
+        axes.set_yticklabels(list(sides))
+        axes.invert_yaxis()
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
 def main(config: Config) -> None:
     """Runs the comparison, prints its table and writes results.json and points_and_graphs.png."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise SystemExit("points_and_graphs: the figure needs matplotlib: pip install 'fredholm[viz]'")
     config.out.mkdir(parents=True, exist_ok=True)
     report: dict[str, dict[str, Any]] = {}
     for data in config.sets:
         report[data] = {}
         for name, runs in sides_of(config, data).items():
-            found = reached(
-                config, config.out / data.replace(", ", "-") / name.replace(", ", "-").replace(" ", "_"), runs
-            )
+            place = config.out / data.replace(", ", "-") / name.replace(", ", "-").replace(" ", "_")
+            found = reached(config, place, runs)
             report[data][name] = found
-            print_line(f"{data}, {name}, rate {found['rate']:g}: {told(found, 'valid')}, {told(found, 'test')}")
+            line = f"{data}, {name}, rate {found['rate']:g}: {told(found, 'valid')}, {told(found, 'test')}"
+            if "changed by signs" in found["runs"][0]:
+                line += f", {told(found, 'changed by signs')} %"
+            print_line(line)
+            (config.out / "results.json").write_text(json.dumps(report, indent=1))
+    draw_figure(report, config.out / "points_and_graphs.png")
 
 
 if __name__ == "__main__":
