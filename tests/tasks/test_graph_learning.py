@@ -249,7 +249,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"fold": 1}, "fold=1 has no effect with num_folds=None"),
         ({"num_folds": 4, "fold": 4}, "fold is 4 of num_folds=4"),
         ({"num_folds": 4, "test_fraction": 0.3}, "test_fraction=0.3 has no effect with num_folds=4"),
-        ({"model": dataclasses.replace(SMALL, pool="cls")}, "model.pool is 'cls'; expected 'mean'"),
+        ({"model": dataclasses.replace(SMALL, pool="cls")}, "model.pool is 'cls'; pass 'mean'"),
         ({"num_folds": 60}, "num_folds is 60; pass a number from 2 to the 24 examples"),
         ({"valid_fraction": 0.9}, "valid_fraction is 0.9"),
         ({"data": ""}, "no graphs are given"),

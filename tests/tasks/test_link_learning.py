@@ -199,7 +199,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"evaluated": "train"}, "evaluated is 'train'; expected 'valid' or 'test'"),
         ({"num_negatives": 0}, "num_negatives must be at least 1; got 0"),
         ({"code_dim": 0}, "code_dim must be at least 1; got 0"),
-        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean'; expected 'none'"),
+        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean'; pass 'none'"),
         ({"data": ""}, "no graph is given"),
         ({"data": str(rings(tmp_path / "rings"))}, "holds 24 graphs; expected one"),
     ):

@@ -98,7 +98,7 @@ class GraphLearning(ValidatedTask[GraphSet]):
                     raise ValueError(f"fold is {self.fold} of num_folds={self.num_folds}; expected 0 to num_folds - 1")
             if self.model.pool != "mean":
                 raise ValueError(
-                    f"model.pool is {self.model.pool!r}; expected 'mean': a graph has one answer, and a token no edges"
+                    f"model.pool is {self.model.pool!r}; pass 'mean': a graph has one answer, and a token no edges"
                 )
 
         def build(self, facts: Task.Facts | None = None) -> "GraphLearning":

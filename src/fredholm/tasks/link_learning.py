@@ -103,7 +103,7 @@ class LinkLearning(ValidatedTask[PairSet]):
             for name in ("num_negatives", "code_dim"):
                 check_count("links", name, getattr(self, name))
             if self.model.pool != "none":
-                raise ValueError(f"model.pool is {self.model.pool!r}; expected 'none', since every node has a code")
+                raise ValueError(f"model.pool is {self.model.pool!r}; pass 'none', since every node has a code")
 
         def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
             """The task; see `LinkLearning`."""

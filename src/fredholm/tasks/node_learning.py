@@ -113,7 +113,7 @@ class NodeLearning(ValidatedTask[NodeSet]):
             if self.train_per_class is not None and self.train_per_class < 1:
                 raise ValueError(f"train_per_class is {self.train_per_class}; expected at least 1")
             if self.model.pool != "none":
-                raise ValueError(f"model.pool is {self.model.pool!r}; expected 'none', since every node has an answer")
+                raise ValueError(f"model.pool is {self.model.pool!r}; pass 'none', since every node has an answer")
 
         def build(self, facts: Task.Facts | None = None) -> "NodeLearning":
             """The task; see `NodeLearning`."""
