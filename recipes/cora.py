@@ -30,7 +30,7 @@ def cora() -> Run.Config:
             epochs=40,
             batch_size=140,
             learning_rate=3e-3,
-            weight_decay=1.0,
+            weight_decay=4.0,
             ema_decay=0.9,
             evaluate_every=10,
             test_batch_size=1000,

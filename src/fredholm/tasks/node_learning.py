@@ -33,12 +33,12 @@ def _inputs() -> GraphInputs:
 
 
 def _small() -> ITNet.Config:
-    """What few labelled nodes can teach: means over neighbours, and outputs that spread along the edges."""
+    """What few labelled nodes can teach: graph convolutions, and outputs that spread along the edges."""
     return ITNet.Config(
         embed_dim=64,
         depth=2,
         num_heads=4,
-        kernel=OnEdgesConfig(kernel=ConstantConfig(), long_range=None),
+        kernel=OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="symmetric"),
         expansion=1,
         dropout=0.5,
         drop_path=0.0,
