@@ -254,8 +254,8 @@ def draw_clouds() -> None:
     """clouds.png: a cloud, the farthest of its points, a neighbourhood, and what a kernel makes of one point."""
     torch.manual_seed(0)
     pos = torus(1500, 0)
-    few = encoders.PointCloud.Config(num_points=200, num_neighbours=0)
-    _, whole = encoders.PointCloud(dataclasses.replace(few, num_points=None), 4)(pos[None])
+    few = encoders.PointCloud.Config(num_centres=200, num_neighbours=0)
+    _, whole = encoders.PointCloud(dataclasses.replace(few, num_centres=None), 4)(pos[None])
     _, thinned = encoders.PointCloud(few, 4)(pos[None])
     own = int((whole.pos[0] - torch.tensor([0.5, 0.05, 0.6])).norm(dim=-1).argmin())
     near = domains.nearest(whole.pos[0], whole.pos[0, own : own + 1], k=16).points[0]
