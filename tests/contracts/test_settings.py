@@ -930,7 +930,14 @@ MODELS = [
     Subject(
         models.MessagePassing.Config,
         {"embed_dim": 6, "depth": 2, "layer": "gat", "num_heads": 2},
-        {"embed_dim": (4,), "depth": (1,), "layer": ("gcn", "gin", "other"), "num_heads": (3, 5), "dropout": (0.0,)}
+        {
+            "embed_dim": (4,),
+            "depth": (1,),
+            "layer": ("gcn", "gin", "other"),
+            "num_heads": (3, 5),
+            "residual": SWITCH,
+            "dropout": (0.0,),
+        }
         | {"pool": ("max", "none", "cls")},
         on_a_graph,
         make=graph_network,

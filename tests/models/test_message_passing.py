@@ -51,12 +51,14 @@ def test_order_padding_and_batch_mates_change_nothing(layer: str, pool: str) -> 
             torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
 
 
-def test_a_layer_is_the_packages_own_on_normed_nodes() -> None:
-    model, features = build(layer="gcn", pool="none"), torch.randn(1, 5, 3, dtype=torch.float64)
-    weights = torch.rand(1, 7, dtype=torch.float64)
+@pytest.mark.parametrize("residual", [True, False])
+def test_a_layer_is_the_packages_own(residual: bool) -> None:
+    model = build(layer="gcn", pool="none", residual=residual)
+    features, weights = torch.randn(1, 5, 3, dtype=torch.float64), torch.rand(1, 7, dtype=torch.float64)
     u = model.encoder.get_submodule("embedding")(features[0])
     for layer, norm in zip(model.layers, model.norms, strict=True):
-        u = u + layer(norm(u), EDGES, edge_weight=weights[0]).relu()
+        passed = layer(norm(u) if residual else u, EDGES, edge_weight=weights[0]).relu()
+        u = u + passed if residual else passed
     torch.testing.assert_close(model(batch(features, EDGES[None], edge_weights=weights))[0], model.head(model.norm(u)))
 
 

@@ -8,8 +8,8 @@ Legend
     gin     u_v ← P(u_v + Σ_{w ∈ N(v)} u_w),  P a perceptron of one hidden layer
     gat     u_v ← Σ_{w ∈ N(v) ∪ {v}} α_vw W u_w + b,  α the softmax over w of leaky_relu(s·W u_w + t·W u_v), by heads
 
-Sources: arXiv 1609.02907, 1810.00826 and 1710.10903. The layers are the package's own. Each has a norm of the nodes
-before it, a ReLU and dropout after it and a residual, and what is read out is the integral mean, as in `ITNet`.
+Sources: arXiv 1609.02907, 1810.00826 and 1710.10903. The layers are the package's own. After each come a ReLU and
+dropout; residuals and norms are those of `ITNet`, not of the papers. What is read out of a graph is the integral mean.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from fredholm.models.signal_model import SignalModel
 
 @final
 class MessagePassing(SignalModel):
-    """Layers of PyTorch Geometric along the edges of a graph, each with a residual, and a head.
+    """Layers of PyTorch Geometric along the edges of a graph, and a head.
 
     Features of edges are not read, and weights of edges by `gcn` alone.
 
@@ -49,6 +49,8 @@ class MessagePassing(SignalModel):
         """Layers."""
         num_heads: int | None = None
         """Of GAT, a divisor of embed_dim; None: 4. Refused with other layers."""
+        residual: bool = True
+        """Whether each layer reads normed nodes and is added to them; else they follow each other, as in the papers."""
         dropout: float = 0.1
         """Rate after the embedding and after each layer."""
         pool: Literal["mean", "max", "none"] = "mean"
@@ -81,7 +83,8 @@ class MessagePassing(SignalModel):
         super().__init__(encoder, num_outputs, embed_dim=config.embed_dim, pool=config.pool, dropout=config.dropout)
         self.config = config
         self.layers = nn.ModuleList(_layer(config) for _ in range(config.depth))
-        self.norms = nn.ModuleList(nn.LayerNorm(config.embed_dim) for _ in range(config.depth))
+        norms = (nn.LayerNorm(config.embed_dim) if config.residual else nn.Identity() for _ in range(config.depth))
+        self.norms = nn.ModuleList(norms)
         self._add_head(config.embed_dim, num_outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -97,7 +100,8 @@ class MessagePassing(SignalModel):
         told = {"edge_weight": weights} if self.config.layer == "gcn" and weights is not None else {}
         for layer, norm in zip(self.layers, self.norms, strict=True):
             passed = layer(norm(u).flatten(0, 1), edges, **told).view_as(u)
-            u = u + self.dropout(passed.relu())
+            passed = self.dropout(passed.relu())
+            u = u + passed if self.config.residual else passed
         return self._outputs(u, domain)
 
 
