@@ -6,7 +6,8 @@ Legend of this file
 
 A row is what one query meets. Rows go through in chunks: forward nothing of a chunk is kept, backward it is gathered
 and computed again, and its gradients are added to those of the tables. Few rows are computed once and kept. Cost and
-memory grow with pairs and points, never with their product.
+memory grow with pairs and points, never with their product. On a GPU the gradients of an entry that several rows read
+are added in no fixed order, so that last digits differ from run to run.
 """
 
 import contextlib
