@@ -2,8 +2,10 @@
 
 Command:   python recipes/points_and_graphs.py
 Hardware:  one core of an AMD EPYC for each process; float32
-Time:      TODO
-Score:     TODO
+Time:      about two and a half hours of processor time without PROTEINS and the parts of ModelNet10
+Score:     accuracy on the test split, which is read once a run; rates and checkpoints are those that were best on the
+           validation split: ModelNet10 89.5 % (low rank), MUTAG 83.6 %, ENZYMES 62.3 % (exact on edges), Cora 80.4 %
+           (constant on edges); see docs/studies/points_and_graphs.md
 """
 
 import dataclasses
@@ -177,7 +179,7 @@ def graphs(config: Config, data: str) -> Sides:
 def cora(config: Config) -> Sides:
     """Kernels along citations beside message passing.
 
-    Of 25 settings that were tried for the first side, those here are the best by the last validation accuracy, mean of
+    Of 26 settings that were tried for the first side, those here are the best by the last validation accuracy, mean of
     three seeds; likewise of 7 for GCN, whose settings the other two take.
     """
     inputs = GraphInputs(scale="rows", num_walks=0, degrees=False, positions="none", feature_dropout=0.5)

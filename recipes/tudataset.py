@@ -1,10 +1,10 @@
 """Molecules and proteins told by their graphs: MUTAG, PROTEINS, ENZYMES and AIDS of the TUDataset collection.
 
 Command:   for fold in 0 1 2 3 4 5 6 7 8 9; do fredholm train mutag --task.fold $fold --run-dir runs/mutag/$fold; done
-           fredholm evaluate runs/mutag/0 --task evaluated=test
+           fredholm evaluate runs/mutag/0 --checkpoint best --task evaluated=test
 Hardware:  one core of an AMD EPYC, shared with other work; float32
-Time:      90 s of processor time a fold of MUTAG
-Score:     none of all folds; the first fold of MUTAG, seed 0: test accuracy 84.2 % of its 19 graphs
+Score:     means of ten folds at the checkpoint that was best on the validation split: MUTAG 83.6 % +- 9.2, ENZYMES
+           62.3 % +- 7.3PROT; AIDS was not run; see docs/studies/points_and_graphs.md
 Data:      ../shared/data/tudataset, or any graphs by --task.data
 Paper:     none; the collection's (Morris et al., 2020) protocol is the mean over ten folds
 
@@ -18,34 +18,33 @@ from fredholm.training import Run, TrainingConfig
 
 def mutag() -> Run.Config:
     """188 molecules of two classes."""
-    return _fold("MUTAG", epochs=60)
+    return _fold("MUTAG", epochs=40, learning_rate=3e-3)
 
 
 def proteins() -> Run.Config:
     """1,113 proteins, enzymes or not."""
-    return _fold("PROTEINS", epochs=30)
+    return _fold("PROTEINS", epochs=8, learning_rate=1e-3)
 
 
 def enzymes() -> Run.Config:
     """600 enzymes of six classes."""
-    return _fold("ENZYMES", epochs=100)
+    return _fold("ENZYMES", epochs=30, learning_rate=3e-3)
 
 
 def aids() -> Run.Config:
     """2,000 molecules, active against HIV or not."""
-    return _fold("AIDS", epochs=30)
+    return _fold("AIDS", epochs=15, learning_rate=3e-3)
 
 
-def _fold(name: str, epochs: int) -> Run.Config:
+def _fold(name: str, *, epochs: int, learning_rate: float) -> Run.Config:
     return Run.Config(
         task=GraphLearning.Config(data=f"../shared/data/tudataset/{name}.npz", num_folds=10),
         training=TrainingConfig(
             epochs=epochs,
             batch_size=32,
-            learning_rate=1e-3,
+            learning_rate=learning_rate,
             weight_decay=0.05,
             ema_decay=0.95,
-            evaluate_every=5,
             test_batch_size=128,
         ),
     )
