@@ -283,7 +283,7 @@ def draw_figure(report: dict[str, dict[str, Any]], path: Path) -> None:
             axes.plot(statistics.mean(values), place, "|", color=colour, markersize=14, markeredgewidth=2)
         axes.set(title=data, xlabel="test accuracy, %", yticks=range(len(sides)))
         axes.set_yticklabels(list(sides))
-        axes.invert_yaxis()
+        axes.set_ylim(len(sides) - 0.5, -0.5)
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
     plt.close(figure)
