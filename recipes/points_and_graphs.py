@@ -290,13 +290,17 @@ def draw_figure(report: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 def main(config: Config) -> None:
-    """Runs the comparison, prints its table and writes results.json and points_and_graphs.png."""
+    """Runs the comparison, prints its table and writes results.json and points_and_graphs.png.
+
+    What results.json of the folder tells of other sides stays there, and is drawn too.
+    """
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("points_and_graphs: the figure needs matplotlib: pip install 'fredholm[viz]'")
     config.out.mkdir(parents=True, exist_ok=True)
-    report: dict[str, dict[str, Any]] = {}
+    results = config.out / "results.json"
+    report: dict[str, dict[str, Any]] = json.loads(results.read_text()) if results.is_file() else {}
     for data in config.sets:
-        report[data] = {}
+        report.setdefault(data, {})
         for name, runs in sides_of(config, data).items():
             place = config.out / data.replace(", ", "-") / name.replace(", ", "-").replace(" ", "_")
             found = reached(config.rates[-1:] if data == CLOUD_PARTS else config.rates, place, runs)
@@ -305,7 +309,7 @@ def main(config: Config) -> None:
             if "changed by signs" in found["runs"][0]:
                 line += f", {told(found, 'changed by signs')} %"
             print_line(line)
-            (config.out / "results.json").write_text(json.dumps(report, indent=1))
+            results.write_text(json.dumps(report, indent=1))
     draw_figure(report, config.out / "points_and_graphs.png")
 
 

@@ -1,5 +1,6 @@
 """The comparison of kernels on clouds and graphs, at a tiny size."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -69,8 +70,10 @@ def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
             assert all(0 <= run[split] <= 1 for run in found["runs"] for split in ("valid", "test"))
     assert all(run["changed by signs"] == 0 for run in report["MUTAG"]["GIN"]["runs"])
     assert (tiny.out / "points_and_graphs.png").stat().st_size > 1000
-    points_and_graphs.main(tiny)  # reads what is there
-    assert json.loads((tiny.out / "results.json").read_text()) == report
+    (tiny.out / "results.json").write_text(json.dumps({"Other": {"a side": report[CORA]["GCN"]}} | report))
+    points_and_graphs.main(dataclasses.replace(tiny, sets=(CORA,)))  # reads what is there
+    told = json.loads((tiny.out / "results.json").read_text())
+    assert told == {"Other": {"a side": report[CORA]["GCN"]}} | report
 
 
 def test_sides_of_a_set_have_about_as_many_parameters(tiny: Config) -> None:
