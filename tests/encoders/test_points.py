@@ -240,3 +240,14 @@ def test_bad_settings(settings: dict[str, Any], told: str) -> None:
         PointCloud.Config(**settings)
     with refused(ValueError, "encoders.PointCloud: embed_dim must be at least 1; got 0"):
         PointCloud(PLAIN, 0)
+
+
+def test_a_cloud_of_fewer_points_than_neighbours_is_its_own_whatever_the_padding() -> None:
+    built = encoder(num_neighbours=5, normalise=False)
+    pos = 0.8 + 0.1 * torch.randn(1, 2, 3, dtype=torch.float64)
+    for layer in built.modules():
+        if isinstance(layer, torch.nn.Linear):
+            torch.nn.init.normal_(layer.weight)
+    padded = torch.cat([pos, torch.zeros(1, 4, 3, dtype=torch.float64)], dim=1)
+    signal, _ = built(PointBatch(padded, mask=torch.tensor([[True] * 2 + [False] * 4])))
+    torch.testing.assert_close(signal[:, :2], built(pos)[0])
