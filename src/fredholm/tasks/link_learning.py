@@ -1,7 +1,7 @@
 """Telling which nodes of a graph are joined by edges that are not listed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
@@ -11,17 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
-from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import KERNELS
-from fredholm.models.message_passing import MessagePassing
-from fredholm.models.signal_model import SignalModel
-from fredholm.tasks.graphs import GraphSet, open_graphs
-from fredholm.tasks.graphs.batches import batch_of, graphs_in
-from fredholm.tasks.graphs.inputs import GraphInputs, Preparation
-from fredholm.tasks.graphs.network import build_network, small_network, warn_of_notes
+from fredholm.tasks.graphs import GraphSet
+from fredholm.tasks.graphs.network import build_network, warn_of_notes
+from fredholm.tasks.graphs.one_graph import OneGraphTask
 from fredholm.tasks.sentences.table import read_table
 from fredholm.tasks.splits import Examples, Splits
-from fredholm.tasks.splitting import Parts, ValidatedTask
+from fredholm.tasks.splitting import Parts
 from fredholm.tasks.task import Batch, Objective, Prediction, Task
 
 if TYPE_CHECKING:
@@ -29,10 +24,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 100
 """How often pairs without an edge are drawn again before a graph counts as one that has none."""
-
-
-def _small() -> ITNet.Config:
-    return small_network(pool="none", dropout=0.2, edge_mass="mean")
 
 
 @final
@@ -51,7 +42,7 @@ class PairSet(Examples):
 
 
 @final
-class LinkLearning(ValidatedTask[PairSet]):
+class LinkLearning(OneGraphTask[PairSet]):
     """A network on one graph that tells which nodes are joined by an edge, from edges beside pairs without one.
 
     The edges are split; the network, and what is computed of the graph, see those of the training split alone, and a
@@ -69,41 +60,27 @@ class LinkLearning(ValidatedTask[PairSet]):
 
     command: ClassVar[str] = "links"
     objective = Objective(metric="auroc", percent=True)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
-    class Facts(Task.Facts):
+    class Facts(OneGraphTask.Facts):
         """Of the graph with the edges of the training split."""
 
-        preparation: Preparation
-
     @dataclass(frozen=True, kw_only=True)
-    class Config(ValidatedTask.Config):
+    class Config(OneGraphTask.Config):
         """A graph, how its edges are split, what is computed of it, and the model.
 
         Args:
-            data: a folder with edges.csv, or an .npz file.
-            directed: whether an edge from a to b is none from b to a; else every edge is taken both ways, and counts
-                once.
             num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
             code_dim: numbers that the network tells of a node, of a source and of a target where edges are directed.
-            inputs: what is computed of the graph.
-            model: the network.
         """
 
-        data: str = ""
-        directed: bool = False
         num_negatives: int = 1
         code_dim: int = 32
-        inputs: GraphInputs = field(default_factory=GraphInputs)
-        model: SignalModel.Config = field(default_factory=_small)
 
         def __post_init__(self) -> None:
             super().__post_init__()
             for name in ("num_negatives", "code_dim"):
                 check_count("links", name, getattr(self, name))
-            if self.model.pool != "none":
-                raise ValueError(f"model.pool is {self.model.pool!r}; pass 'none', since every node has a code")
 
         def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
             """The task; see `LinkLearning`."""
@@ -112,27 +89,14 @@ class LinkLearning(ValidatedTask[PairSet]):
             return LinkLearning(self, facts)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
-        super().__init__(config)
+        super().__init__(config, is_measured=facts is None)
         self.config = config
-        self._is_measured = facts is None
         self._facts = facts or self._measure()
-        self._moved: dict[torch.device, Batch] = {}
 
     @property
     def facts(self) -> Facts:
         """Of the graph with the edges of the training split."""
         return self._facts
-
-    @cached_property
-    def _graph(self) -> GraphSet:
-        """The graph as it is."""
-        config = self.config
-        if not config.data:
-            raise ValueError("no graph is given; pass a folder of tables or an .npz file")
-        graph = open_graphs(config.data, is_directed=config.directed)
-        if len(graph) != 1:
-            raise ValueError(f"{config.data} holds {len(graph)} graphs; expected one")
-        return graph
 
     @cached_property
     def _pairs(self) -> Tensor:
@@ -182,16 +146,6 @@ class LinkLearning(ValidatedTask[PairSet]):
     def _measure(self) -> Facts:
         return LinkLearning.Facts(preparation=self.config.inputs.learn(self._seen))
 
-    def _check(self, splits: Splits[PairSet]) -> None:
-        if not self._is_measured and self._measure() != self._facts:
-            raise ValueError(f"the graph of {self.config.data} is not the one that the run was made with")
-
-    @cached_property
-    def _whole(self) -> Batch:
-        """The training graph as a network sees it, a batch of one, and the code of each of its edges."""
-        codes = self._codes(self._seen.edge_index.T)
-        return {**batch_of(self.config.inputs.prepare(self._seen, self._facts.preparation)), "codes": codes}
-
     def model(self) -> nn.Module:
         """The network, with a code and a bias at every node, of both ends where edges are directed."""
         outputs = (self.config.code_dim + 1) * (2 if self.config.directed else 1)
@@ -201,17 +155,12 @@ class LinkLearning(ValidatedTask[PairSet]):
         """`pairs` (B, 1 + negatives, 2), an edge before pairs without one; `hidden` (B, B), the codes of all edges of
         the batch in every row; and `signs` (B, s) of positions, the same in every row, where they are turned.
         """
-        config, train = self.config, self.splits.train
+        negatives, train = self.config.num_negatives, self.splits.train
         edges, count = train.pairs[indices], len(indices)
-        others = self._without_edge(count * config.num_negatives, self._codes(train.pairs), generator)
-        batch = {
-            "pairs": torch.cat([edges[:, None], others.view(count, config.num_negatives, 2)], dim=1),
-            "hidden": self._codes(edges).expand(count, -1),
-        }
-        if config.inputs.turns_signs:
-            signs = config.inputs.draw_signs(1, self._facts.preparation.pos_dim, generator)
-            batch["signs"] = signs.repeat(count, 1)
-        return batch
+        others = self._without_edge(count * negatives, self._codes(train.pairs), generator)
+        pairs = torch.cat([edges[:, None], others.view(count, negatives, 2)], dim=1)
+        hidden = self._codes(edges).expand(count, -1)
+        return {"pairs": pairs, "hidden": hidden, **self._signs(count, generator)}
 
     def test_batch(self, indices: Tensor) -> Batch:
         """`pairs` (B, 2, 2) of the evaluated split, an edge before a pair without one; nothing is drawn."""
@@ -229,17 +178,12 @@ class LinkLearning(ValidatedTask[PairSet]):
 
     def _logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits of the batch's pairs, and 1 where they are edges."""
-        device = batch["pairs"].device
-        if device not in self._moved:
-            self._moved[device] = {name: tensor.to(device) for name, tensor in self._whole.items()}
-        whole = dict(self._moved[device])
+        whole = self._graph_on(batch["pairs"].device)
         if "hidden" in batch:
-            kept = ~torch.isin(whole["codes"], batch["hidden"][0])
+            kept = ~torch.isin(self._codes(whole["edge_index"][0].T), batch["hidden"][0])
             whole["edge_index"] = whole["edge_index"][:, :, kept]
             whole |= {name: whole[name][:, kept] for name in ("edge_weights", "edge_features") if name in whole}
-        if "signs" in batch:
-            whole["pos"] = whole["pos"] * batch["signs"][:1, None]
-        logits = self._scores(model(graphs_in(whole))[0].float(), batch["pairs"])
+        logits = self._scores(self._outputs(model, whole, batch), batch["pairs"])
         targets = torch.zeros_like(logits)
         targets[:, 0] = 1.0
         return logits, targets
@@ -281,8 +225,7 @@ class LinkLearning(ValidatedTask[PairSet]):
         """
         graph, rows = self._graph, list[Prediction]()
         asked = [_read_pairs(file, graph.node_names) for file in files]
-        whole = batch_of(self.config.inputs.prepare(graph, self._facts.preparation))
-        outputs = model(graphs_in({name: tensor.to(device) for name, tensor in whole.items()}))[0].float().cpu()
+        outputs = self._outputs_on(model, graph, device)
         for file, pairs in zip(files, asked, strict=True):
             chances = self._scores(outputs, pairs).sigmoid().tolist()
             for (source, target), chance in zip(pairs.tolist(), chances, strict=True):

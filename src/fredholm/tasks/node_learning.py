@@ -11,16 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import KERNELS, ConstantConfig, OnEdgesConfig
-from fredholm.models.message_passing import MessagePassing
+from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.graphs import GraphSet, open_graphs
-from fredholm.tasks.graphs.batches import batch_of, graphs_in
 from fredholm.tasks.graphs.class_metrics import class_metrics, score_classes
-from fredholm.tasks.graphs.inputs import GraphInputs, Preparation
+from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import build_network, warn_of_notes
+from fredholm.tasks.graphs.one_graph import OneGraphTask
 from fredholm.tasks.splits import Examples, Splits
-from fredholm.tasks.splitting import Parts, ValidatedTask
+from fredholm.tasks.splitting import Parts
 from fredholm.tasks.stratified_split import some_of_each
 from fredholm.tasks.task import Batch, Objective, Prediction, Task
 
@@ -64,7 +63,7 @@ class NodeSet(Examples):
 
 
 @final
-class NodeLearning(ValidatedTask[NodeSet]):
+class NodeLearning(OneGraphTask[NodeSet]):
     """A network on one graph that tells the class of each node, trained by cross-entropy on some of them (ITNet, J.1).
 
     Every step runs the whole graph, nodes of the validation and test splits included, and counts the loss at its
@@ -80,30 +79,22 @@ class NodeLearning(ValidatedTask[NodeSet]):
 
     command: ClassVar[str] = "nodes"
     objective = Objective(metric="accuracy", percent=True)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
-    class Facts(Task.Facts):
+    class Facts(OneGraphTask.Facts):
         """Of the graph, whose features are known at all nodes."""
 
-        preparation: Preparation
         classes: tuple[str, ...]
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(ValidatedTask.Config):
+    class Config(OneGraphTask.Config):
         """A graph, which of its nodes are learnt from, what is computed of it, and the model.
 
         Args:
-            data: a folder with edges.csv and nodes.csv, or an .npz file.
-            directed: whether an edge from a to b is none from b to a; else every edge is taken both ways.
             train_per_class: nodes of each class that are learnt from, such as 20, where the data bring no split; None:
                 all that are in no other split.
-            inputs: what is computed of the graph.
-            model: the network.
         """
 
-        data: str = ""
-        directed: bool = False
         train_per_class: int | None = None
         inputs: GraphInputs = field(default_factory=_inputs)
         model: SignalModel.Config = field(default_factory=_small)
@@ -112,8 +103,6 @@ class NodeLearning(ValidatedTask[NodeSet]):
             super().__post_init__()
             if self.train_per_class is not None and self.train_per_class < 1:
                 raise ValueError(f"train_per_class is {self.train_per_class}; expected at least 1")
-            if self.model.pool != "none":
-                raise ValueError(f"model.pool is {self.model.pool!r}; pass 'none', since every node has an answer")
 
         def build(self, facts: Task.Facts | None = None) -> "NodeLearning":
             """The task; see `NodeLearning`."""
@@ -122,31 +111,27 @@ class NodeLearning(ValidatedTask[NodeSet]):
             return NodeLearning(self, facts)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
-        super().__init__(config)
+        super().__init__(config, is_measured=facts is None)
         self.config = config
-        self._is_measured = facts is None
         self._facts = facts or self._measure()
-        self._moved: dict[torch.device, Batch] = {}
 
     @property
     def facts(self) -> Facts:
         """Of the graph."""
         return self._facts
 
-    @cached_property
-    def _graph(self) -> GraphSet:
-        """The graph as it is."""
-        config = self.config
-        if not config.data:
-            raise ValueError("no graph is given; pass a folder of tables or an .npz file")
-        graph = open_graphs(config.data, is_directed=config.directed)
+    def _refuse(self, graph: GraphSet) -> None:
+        data = self.config.data
         if graph.node_labels is None:
             is_of_graphs = graph.labels is not None or graph.targets is not None
             hint = "; fredholm train graphs tells those of graphs" if is_of_graphs else ""
-            raise ValueError(f"{config.data} has no labels of nodes{hint}; give some nodes one")
+            raise ValueError(f"{data} has no labels of nodes{hint}; give some nodes one")
         if len(graph.classes) < 2:
-            raise ValueError(f"{config.data} has the classes {list(graph.classes)}; expected at least 2")
-        return graph
+            raise ValueError(f"{data} has the classes {list(graph.classes)}; expected at least 2")
+
+    @cached_property
+    def _seen(self) -> GraphSet:
+        return self._graph
 
     @cached_property
     def _split(self) -> Parts:
@@ -177,26 +162,13 @@ class NodeLearning(ValidatedTask[NodeSet]):
     def _measure(self) -> Facts:
         return NodeLearning.Facts(preparation=self.config.inputs.learn(self._graph), classes=self._graph.classes)
 
-    def _check(self, splits: Splits[NodeSet]) -> None:
-        if not self._is_measured and self._measure() != self._facts:
-            raise ValueError(f"the graph of {self.config.data} is not the one that the run was made with")
-
-    @cached_property
-    def _whole(self) -> Batch:
-        """The graph as a network sees it, a batch of one."""
-        return batch_of(self.config.inputs.prepare(self._graph, self._facts.preparation))
-
     def model(self) -> nn.Module:
         """The network, with one logit a class at every node."""
         return build_network(self.config.model, self._facts.preparation, len(self._facts.classes), self.config.inputs)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`nodes` and `labels` (B,), and `signs` (B, s) of positions, the same in every row, where they are turned."""
-        batch, inputs = self._batch(self.splits.train, indices), self.config.inputs
-        if inputs.turns_signs:
-            signs = inputs.draw_signs(1, self._facts.preparation.pos_dim, generator)
-            batch["signs"] = signs.repeat(len(indices), 1)
-        return batch
+        return self._batch(self.splits.train, indices) | self._signs(len(indices), generator)
 
     def test_batch(self, indices: Tensor) -> Batch:
         """`nodes` and `labels` (B,) of the evaluated split."""
@@ -214,13 +186,8 @@ class NodeLearning(ValidatedTask[NodeSet]):
         return F.cross_entropy(self._logits(model, batch), batch["labels"], reduction="sum")
 
     def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        device = batch["nodes"].device
-        if device not in self._moved:
-            self._moved[device] = {name: tensor.to(device) for name, tensor in self._whole.items()}
-        whole = self._moved[device]
-        if "signs" in batch:
-            whole = whole | {"pos": whole["pos"] * batch["signs"][:1, None]}
-        return model(graphs_in(whole))[0, batch["nodes"]].float()
+        whole = self._graph_on(batch["nodes"].device)
+        return self._outputs(model, whole, batch)[batch["nodes"]]
 
     def metrics(self) -> "dict[str, Metric]":
         """`accuracy`, `class_accuracy`, the mean of each class's, the mean `loss`, and with two classes `auroc`.
@@ -247,9 +214,7 @@ class NodeLearning(ValidatedTask[NodeSet]):
             found = open_graphs(file, is_directed=self.config.directed, **known)
             if len(found) != 1:
                 raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
-            whole = batch_of(self.config.inputs.prepare(found, facts.preparation))
-            outputs = model(graphs_in({name: tensor.to(device) for name, tensor in whole.items()}))[0]
-            probabilities, labels = outputs.float().softmax(-1).max(-1)
+            probabilities, labels = self._outputs_on(model, found, device).softmax(-1).max(-1)
             for node, label, p in zip(found.node_names, labels.tolist(), probabilities.tolist(), strict=True):
                 rows.append({"file": str(file), "node": node, "class": facts.classes[label], "probability": p})
         return rows

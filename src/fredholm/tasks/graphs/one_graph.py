@@ -1,0 +1,141 @@
+"""What tasks on one graph have in common: every step runs the whole graph, and counts the loss at some of it."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.message_passing import MessagePassing
+from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.splits import Part, Splits
+from fredholm.tasks.splitting import ValidatedTask
+from fredholm.tasks.task import Batch, Task
+
+from .batches import batch_of, graphs_in
+from .graph_set import GraphSet
+from .inputs import GraphInputs, Preparation
+from .network import small_network
+from .open import open_graphs
+
+
+def _small() -> ITNet.Config:
+    return small_network(pool="none", dropout=0.2, edge_mass="mean")
+
+
+class OneGraphTask(ValidatedTask[Part]):
+    """A task on parts of one graph, such as its nodes, or pairs of these.
+
+    Args:
+        config: the settings.
+        is_measured: whether the facts are read from these very data; else the data are compared with them.
+    """
+
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the graph that the network sees."""
+
+        preparation: Preparation
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ValidatedTask.Config):
+        """A graph, what is computed of it, and the model.
+
+        Args:
+            data: a folder with edges.csv and, for classes and features, nodes.csv; or an .npz file.
+            directed: whether an edge from a to b is none from b to a; else every edge is taken both ways, and counts
+                once.
+            inputs: what is computed of the graph.
+            model: the network.
+        """
+
+        data: str = ""
+        directed: bool = False
+        inputs: GraphInputs = field(default_factory=GraphInputs)
+        model: SignalModel.Config = field(default_factory=_small)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.model.pool != "none":
+                raise ValueError(f"model.pool is {self.model.pool!r}; pass 'none', since every node has an answer")
+
+    def __init__(self, config: Config, *, is_measured: bool) -> None:
+        super().__init__(config)
+        self._of_graph, self._is_measured = config, is_measured
+        self._moved: dict[torch.device, Batch] = {}
+
+    @property
+    @abstractmethod
+    def facts(self) -> Facts:
+        """Of the graph that the network sees."""
+
+    @abstractmethod
+    def _measure(self) -> Facts:
+        """The facts of these data."""
+
+    @final
+    @cached_property
+    def _graph(self) -> GraphSet:
+        """The graph as it is."""
+        config = self._of_graph
+        if not config.data:
+            raise ValueError("no graph is given; pass a folder of tables or an .npz file")
+        graph = open_graphs(config.data, is_directed=config.directed)
+        self._refuse(graph)
+        if len(graph) != 1:
+            raise ValueError(f"{config.data} holds {len(graph)} graphs; expected one")
+        return graph
+
+    def _refuse(self, graph: GraphSet) -> None:
+        """Raises ValueError where the data do not hold what the task tells."""
+        return
+
+    @cached_property
+    @abstractmethod
+    def _seen(self) -> GraphSet:
+        """The graph as the network may see it in training."""
+
+    @final
+    def _check(self, splits: Splits[Part]) -> None:
+        if not self._is_measured and self._measure() != self.facts:
+            raise ValueError(f"the graph of {self._of_graph.data} is not the one that the run was made with")
+
+    @final
+    def _signs(self, count: int, generator: torch.Generator) -> Batch:
+        """`signs` (B, s) of positions, the same in every row, where they are turned."""
+        inputs = self._of_graph.inputs
+        if not inputs.turns_signs:
+            return {}
+        return {"signs": inputs.draw_signs(1, self.facts.preparation.pos_dim, generator).repeat(count, 1)}
+
+    @final
+    @cached_property
+    def _whole(self) -> Batch:
+        """The seen graph as a network takes it, a batch of one."""
+        return batch_of(self._of_graph.inputs.prepare(self._seen, self.facts.preparation))
+
+    @final
+    def _graph_on(self, device: torch.device) -> Batch:
+        """That batch of one on a device, where it stays."""
+        if device not in self._moved:
+            self._moved[device] = {name: tensor.to(device) for name, tensor in self._whole.items()}
+        return dict(self._moved[device])
+
+    @final
+    def _outputs(self, model: nn.Module, whole: Batch, batch: Batch) -> Tensor:
+        """What the network tells of every node, float32 `(N, outputs)`, with the signs of the batch."""
+        if "signs" in batch:
+            whole = whole | {"pos": whole["pos"] * batch["signs"][:1, None]}
+        return model(graphs_in(whole))[0].float()
+
+    @final
+    def _outputs_on(self, model: nn.Module, graph: GraphSet, device: torch.device) -> Tensor:
+        """Likewise of a graph with the same features, on the CPU."""
+        whole = batch_of(self._of_graph.inputs.prepare(graph, self.facts.preparation))
+        return model(graphs_in({name: tensor.to(device) for name, tensor in whole.items()}))[0].float().cpu()
