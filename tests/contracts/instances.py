@@ -187,6 +187,9 @@ FACTORISED: Mapping[str, Options] = {
     "positions": {"inputs": PointInputs(query_content=False, key_content=False)},
     "causal, content": {"is_causal": True, "inputs": PointInputs(query_position=False, key_position=False)},
 }
+DISPLACEMENT_ALONE = KernelInputs(
+    query_position=False, key_position=False, query_content=False, key_content=False, product=False
+)
 CELLS: Mapping[str, Options] = {"plain": {}, "without bias": {"bias": False}}
 RECURRENCE = Needs(line=True, own_points=True)
 
@@ -213,6 +216,15 @@ ROWS: dict[str, Row] = {
             },
             "positions": {"inputs": KernelInputs(query_content=False, key_content=False, product=False)},
             "displacement": {"inputs": KernelInputs(query_position=False, key_position=False, product=False)},
+            "displacement alone": {"inputs": DISPLACEMENT_ALONE},
+            "displacement alone, raw coordinates": {"inputs": DISPLACEMENT_ALONE, "num_frequencies": 0},
+            "displacement alone, causal, three layers": {"inputs": DISPLACEMENT_ALONE, "is_causal": True, "depth": 3},
+            "displacement alone, causal, of the whole": {
+                "inputs": DISPLACEMENT_ALONE,
+                "is_causal": True,
+                "causal_measure": "total",
+            },
+            "displacement alone, head-shared": {"inputs": DISPLACEMENT_ALONE, "head_shared": True},
             "constant": {"inputs": KernelInputs(**{f.name: False for f in dataclasses.fields(KernelInputs)})},
             "causal, content": {
                 "is_causal": True,

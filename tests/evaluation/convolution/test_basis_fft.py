@@ -271,8 +271,8 @@ def test_compiles_in_one_graph_for_any_length():
     [
         (Points(torch.rand(9, 1)), None, "the points of the signal are not one whole regular grid"),
         (Grid(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
-        (Grid(9), Grid(18), "centres of the filter's windows"),
-        (Grid(9, periodic=True), None, "centres of the filter's windows"),
+        (Grid(9), Grid(18), "not spaced by whole cells"),
+        (Grid(9, periodic=True), None, "on a torus the filter does not end"),
     ],
 )
 def test_refusals(domain, queries, told):

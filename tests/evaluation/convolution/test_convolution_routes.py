@@ -10,7 +10,7 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import AUTO, FFT, Dense, Evaluation, Integral, NativeConvolution
-from fredholm.kernels import MLP, ContinuousConvolution, Convolution, Stationary
+from fredholm.kernels import Attention, ContinuousConvolution, Convolution, Stationary
 from fredholm.kernels.convolution.stationary import FilterGeometry
 from tests.contracts.routes import changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import keep, uniform
@@ -238,8 +238,8 @@ def test_refusals(route, domain, queries, told):
 
 @each_route
 def test_refuses_other_kernels_and_pair_weights(route):
-    (reason,) = route.unsupported_reasons(Integral(MLP(4), torch.randn(1, 9, 4), Sequence(9)))
-    assert reason == "MLP is not marked Stationary"
+    (reason,) = route.unsupported_reasons(Integral(Attention(4), torch.randn(1, 9, 4), Sequence(9)))
+    assert reason == "Attention is not marked Stationary"
     weighed = Sequence(9).weigh_pairs(torch.ones(9, 9, dtype=torch.bool))
     reasons = route.unsupported_reasons(Integral(Convolution(4, 4, 3, padding=1), torch.randn(1, 9, 4), weighed))
     assert reasons == ["the measure differs from query to query"]

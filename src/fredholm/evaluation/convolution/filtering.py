@@ -36,8 +36,8 @@ def as_filtering(integral: Integral[S]) -> Filtering[S] | str:
     if queries is None:
         return "the queries are not one whole regular grid"
     geometry = kernel.filter_geometry(keys, queries)
-    if geometry is None:
-        return "the queries do not lie at the centres of the filter's windows"
+    if isinstance(geometry, str):
+        return geometry
     for n, pair in zip(keys.shape, geometry.padding, strict=True):
         limit = {"reflect": n - 1, "circular": n}.get(geometry.mode)
         if limit is not None and max(pair) > limit:
@@ -74,7 +74,9 @@ class FilterRoute(Route[S]):
         if not (kernel.counts_points and domain.is_uniform and domain.mask is None):
             u = u * kernel.measure(domain).to(u.dtype)[..., None]
         image = u.unflatten(1, filtering.keys.shape).movedim(-1, 1)
-        return self.filtered(image, filtering).flatten(2).transpose(1, 2)
+        out = self.filtered(image, filtering).flatten(2).transpose(1, 2)
+        share = kernel.past_share(domain, integral.query_domain)
+        return out if share is None else (out * share[..., None]).to(out.dtype)
 
 
 def extend(image: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:

@@ -5,7 +5,6 @@ Legend
     M_k        one d_out x d_in matrix each, block-diagonal in g groups of channels
 
     κ(x, y) = Σ_k φ_k(x - y) M_k                 so that ∫ κ(x, y) u(y) dμ(y) = Σ_k M_k ∫ φ_k(x - y) u(y) dμ(y)
-    W_t = κ(h (first + lo - t))                  its filter between two regular grids, spacing h, at tap t
 
 A small network whose last layer is linear is such a kernel: its last hidden layer is φ, its output weights are M.
 """
@@ -18,16 +17,10 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, GridBlock, whole_grid
-from fredholm.kernels.convolution.stationary import (
-    LATTICE_TOLERANCE,
-    FilterGeometry,
-    Stationary,
-    nearest,
-    relative_lattice,
-)
+from fredholm.kernels.convolution.stationary import LATTICE_TOLERANCE, DisplacementFilter
 
 
-class BasisFilter(Stationary):
+class BasisFilter(DisplacementFilter):
     """Marker: κ(x, y) = Σ_k φ_k(x - y) M_k in `groups` groups of channels, at any two points.
 
     Causality is that of positions: a query sees what does not lie after it, whatever the order of the points. On a
@@ -71,56 +64,22 @@ class BasisFilter(Stationary):
         Raises:
             ValueError: where there is no filter between the two grids.
         """
-        return self.basis_on(self._tap_displacements(keys, queries), keys)
+        return self.basis_on(self.tap_displacements(keys, queries), keys)
 
     @final
-    def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | None:
-        """See `Stationary.filter_geometry`: a tap for every displacement that occurs and at which κ does not vanish.
+    def unfiltered(self, keys: GridBlock, queries: GridBlock) -> str | None:
+        """See `DisplacementFilter.unfiltered`."""
+        return "on a torus the filter does not end" if keys.periodic or queries.periodic else None
 
-        There is a filter where the queries' spacing is a whole number of the keys', wherever the first query lies, and
-        neither grid is periodic.
-        """
-        if keys.periodic or queries.periodic or len(keys.shape) != self.pos_dim:
-            return None
-        lattice = relative_lattice(keys, queries, (1,) * len(keys.shape))
-        if lattice is None:
-            return None
-        size, padding = [], []
-        for (step, first), n, m, h in zip(lattice, keys.shape, queries.shape, keys.spacing, strict=True):
-            least, most = self._tap_range(step * (m - 1), first, n, h)
-            lo, taps = step * (m - 1) - least, most - least + 1
-            size.append(taps)
-            padding.append((lo, step * (m - 1) - lo + taps - n))
-        ones = (1,) * len(size)
-        return FilterGeometry(tuple(size), tuple(step for step, _ in lattice), ones, tuple(padding), "zeros", False)
-
-    def _tap_range(self, back: int, first: float, n: int, h: float) -> tuple[int, int]:
-        """First and last of the taps t = 0 … n - 1 + `back`, at h (first + back - t), at which κ may not vanish."""
-        least, most = 0, n - 1 + back
+    @final
+    def tap_range(self, back: int, first: float, n: int, h: float) -> tuple[int, int]:
+        """See `DisplacementFilter.tap_range`: those within the horizon."""
+        least, most = super().tap_range(back, first, n, h)
         if self.horizon is not None:
             reach = self.horizon / h
             least = max(least, math.ceil(first + back - reach - LATTICE_TOLERANCE))
             most = min(most, math.floor(first + back + reach + LATTICE_TOLERANCE))
-        if self.is_causal:
-            most = min(most, math.floor(first + back + LATTICE_TOLERANCE))
-        # where κ vanishes everywhere one tap stands for all, since torch has no empty filter
-        least = min(least, n - 1 + back)
-        return least, max(most, least)
-
-    def _tap_displacements(self, keys: GridBlock, queries: GridBlock) -> Tensor:
-        """x - y at each tap, `(*size, s)` float64."""
-        geometry = self.filter_geometry(keys, queries)
-        lattice = relative_lattice(keys, queries, (1,) * len(keys.shape))
-        if geometry is None or lattice is None:
-            raise ValueError(f"{type(self).__name__}: no filter leads from the grid {keys} to the grid {queries}")
-        like = next(self.parameters(), None)
-        axes = []
-        for size, (lo, _), (_, first), h in zip(geometry.size, geometry.padding, lattice, keys.spacing, strict=True):
-            whole = nearest(first)
-            first = whole if abs(first - whole) <= LATTICE_TOLERANCE else first
-            taps = torch.arange(size, dtype=torch.float64, device=None if like is None else like.device)
-            axes.append((first + lo - taps) * h)
-        return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        return least, most
 
     @final
     def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:

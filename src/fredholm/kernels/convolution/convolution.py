@@ -36,6 +36,8 @@ from fredholm.kernels.convolution.stationary import (
 
 BOUNDARY_MODES: tuple[BoundaryMode, ...] = ("zeros", "reflect", "replicate", "circular")
 
+OFF_CENTRE = "the queries do not lie at the centres of the filter's windows"
+
 Padding = Literal["valid", "same"] | int | tuple[int, ...] | tuple[tuple[int, int], ...]
 
 
@@ -218,18 +220,18 @@ class Convolution(Stationary):
         full = torch.einsum("goi...,gf->gofi...", blocks, same)
         return full.flatten(2, 3).flatten(0, 1)
 
-    def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | None:
+    def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | str:
         """See `Stationary.filter_geometry`: the queries must lie where windows can have their centres."""
         ones = (1,) * len(keys.shape)
         lattice = relative_lattice(keys, queries, self.stride if self.transposed else ones)
         if lattice is None or (self.transposed and any(step != 1 for step, _ in lattice)):
-            return None
+            return OFF_CENTRE
         padding = []
         for (step, first), w, r, n, m in zip(lattice, self.reach, self.stride, keys.shape, queries.shape, strict=True):
             centred = (w - 1) / 2 + (first if self.transposed else -first)
             lo = nearest(centred)
             if abs(centred - lo) > LATTICE_TOLERANCE:
-                return None
+                return OFF_CENTRE
             padding.append((lo, (n - 1) * r + w - lo - m if self.transposed else (m - 1) * step - lo + w - n))
         stride = self.stride if self.transposed else tuple(step for step, _ in lattice)
         return FilterGeometry(

@@ -13,13 +13,15 @@ values, or periodically.
 """
 
 import abc
-from typing import Literal, NamedTuple
+import math
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from fredholm._settings import is_count
 from fredholm.domains import GridBlock
+from fredholm.domains.domain import wrapped
 from fredholm.kernels.kernel import Kernel
 
 BoundaryMode = Literal["zeros", "reflect", "replicate", "circular"]
@@ -53,12 +55,83 @@ class Stationary(Kernel):
     groups: int
 
     @abc.abstractmethod
-    def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | None:
-        """The filter that takes a signal on `keys` to `queries`; None where these two grids have none."""
+    def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | str:
+        """The filter that takes a signal on `keys` to `queries`, or in a sentence why there is none."""
 
     @abc.abstractmethod
     def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:
         """Its coefficients: `(d_out, d_in / groups, *size)`, or if transposed `(d_in, d_out / groups, *size)`."""
+
+
+class DisplacementFilter(Stationary):
+    """Marker: where it is a filter, κ(x, y) = ψ(x - y), with a tap for every displacement at which ψ may not vanish.
+
+    W_t = ψ(h (first + lo - t)), first being where the first query lies, in cells from the first key. There is a filter
+    where the queries' spacing is a whole number of the keys', wherever the first query lies.
+    """
+
+    def unfiltered(self, keys: GridBlock, queries: GridBlock) -> str | None:
+        """Why the kernel is no function of displacement between two grids, in a sentence; None where it is one."""
+        return None
+
+    def tap_range(self, back: int, first: float, n: int, h: float) -> tuple[int, int]:
+        """First and last of the taps t = 0 … n - 1 + `back`, at h (first + back - t), at which ψ may not vanish.
+
+        The last may lie before the first. A causal kernel vanishes at displacements below 0.
+        """
+        return 0, min(n - 1 + back, math.floor(first + back + LATTICE_TOLERANCE)) if self.is_causal else n - 1 + back
+
+    @final
+    def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | str:
+        """See `Stationary.filter_geometry`; on a torus a tap for every cell."""
+        if self.pos_dim is not None and len(keys.shape) != self.pos_dim:
+            return f"the grid has {len(keys.shape)} axes, and the kernel reads positions with {self.pos_dim}"
+        reason = self.unfiltered(keys, queries)
+        if reason is not None:
+            return reason
+        if keys.periodic is not queries.periodic:
+            return "of the grids of signal and queries, one is periodic"
+        lattice = relative_lattice(keys, queries, (1,) * len(keys.shape))
+        if lattice is None:
+            return "the queries are not spaced by whole cells of the signal's grid"
+        size, padding = [], []
+        for (step, first), n, m, h in zip(lattice, keys.shape, queries.shape, keys.spacing, strict=True):
+            back = step * (m - 1)
+            if keys.periodic:
+                lo, taps = n // 2, n
+            else:
+                least, most = self.tap_range(back, first, n, h)
+                # where ψ vanishes everywhere one tap stands for all, since torch has no empty filter
+                least = min(least, n - 1 + back)
+                lo, taps = back - least, max(most, least) - least + 1
+            size.append(taps)
+            padding.append((lo, back - lo + taps - n))
+        ones = (1,) * len(size)
+        mode: BoundaryMode = "circular" if keys.periodic else "zeros"
+        return FilterGeometry(tuple(size), tuple(step for step, _ in lattice), ones, tuple(padding), mode, False)
+
+    @final
+    def tap_displacements(self, keys: GridBlock, queries: GridBlock) -> Tensor:
+        """x - y at each tap, `(*size, s)` float64.
+
+        Raises:
+            ValueError: where there is no filter between the two grids.
+        """
+        geometry = self.filter_geometry(keys, queries)
+        lattice = relative_lattice(keys, queries, (1,) * len(keys.shape))
+        if isinstance(geometry, str) or lattice is None:
+            raise ValueError(
+                f"{type(self).__name__}: no filter leads from the grid {keys} to the grid {queries}: {geometry}"
+            )
+        like = next(self.parameters(), None)
+        axes = []
+        for size, (lo, _), (_, first), h in zip(geometry.size, geometry.padding, lattice, keys.spacing, strict=True):
+            whole = nearest(first)
+            first = whole if abs(first - whole) <= LATTICE_TOLERANCE else first
+            taps = torch.arange(size, dtype=torch.float64, device=None if like is None else like.device)
+            axes.append((first + lo - taps) * h)
+        displacement = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        return wrapped(displacement) if keys.periodic else displacement
 
 
 def relative_lattice(keys: GridBlock, queries: GridBlock, refine: tuple[int, ...]) -> list[tuple[int, float]] | None:

@@ -24,6 +24,7 @@ from fredholm._settings import check_count, refuse_idle
 from fredholm.domains import Domain, GridBlock, Sequence, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import wrapped
+from fredholm.kernels.convolution.stationary import DisplacementFilter
 from fredholm.kernels.kernel import MultiHead, State, Stateful, block_diagonal, split_heads, wide_dtype
 
 
@@ -202,7 +203,7 @@ class KernelInputs:
 
 
 @final
-class MLP(PairwiseMLP, MultiHead):
+class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
     """κ = a small perceptron of positions, displacement, distance and features; matrices, block-diagonal over heads.
 
     Args:
@@ -271,7 +272,7 @@ class MLP(PairwiseMLP, MultiHead):
         check_frequencies("kernels.MLP", MLP, self.inputs.has_frequencies, num_frequencies, sigma)
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.pos_dim, self.width, self.depth = num_heads, pos_dim, width, depth
-        self.head_dim = embed_dim // num_heads
+        self.groups, self.head_dim = num_heads, embed_dim // num_heads
         self.activation, self.head_shared, self.is_causal = activation, head_shared, is_causal
         self.reads_query = self.inputs.query_content or self.inputs.product
         self.reads_time = self.inputs.has_positions
@@ -316,6 +317,16 @@ class MLP(PairwiseMLP, MultiHead):
             )
         return _project(domain.features.to(self.input_bias.dtype), self.edge_weight)
 
+    def _later_layers(self, p: Tensor) -> Tensor:
+        """κ from p `(..., G, a, b, w)`, whatever a and b run over: `(..., G, a, b, d_out, d_in)`."""
+        hidden = activate(p, self.activation)
+        if self.hidden_weight is not None and self.hidden_bias is not None:
+            for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
+                hidden = hidden @ weight.mT[:, None] + bias[:, None, None]
+                hidden = activate(hidden, self.activation)
+        flat = self.output_weight.mT.flatten(2)  # (G, w, d_out·d_in)
+        return (hidden @ flat[:, None]).unflatten(-1, (self.head_dim, self.head_dim)) + self.output_bias[:, None, None]
+
     def head_matrices(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
@@ -343,13 +354,7 @@ class MLP(PairwiseMLP, MultiHead):
         told = self._told_of_pairs(domain)
         if told is not None:
             p = p + told[:, :, None].to(p.dtype)
-        hidden = activate(p, self.activation)
-        if self.hidden_weight is not None and self.hidden_bias is not None:
-            for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
-                hidden = hidden @ weight.mT[:, None] + bias[:, None, None]
-                hidden = activate(hidden, self.activation)
-        flat = self.output_weight.mT.flatten(2)  # (G, w, d_out·d_in)
-        kappa = (hidden @ flat[:, None]).unflatten(-1, (self.head_dim, self.head_dim)) + self.output_bias[:, None, None]
+        kappa = self._later_layers(p)
         if not self.is_causal:
             return kappa
         seen = torch.arange(n_k, device=u.device) < preceding_counts(query_domain, domain)[..., None]  # (B', Nq, N)
@@ -409,7 +414,7 @@ class MLP(PairwiseMLP, MultiHead):
     def head(self, index: int) -> Self:
         """See `MultiHead.head`: the same kernel with one head's slices of the parameters, which it shares."""
         one = type(self).__new__(type(self))
-        vars(one).update(vars(self), _parameters={}, num_heads=1, in_dim=self.head_dim, out_dim=self.head_dim)
+        vars(one).update(vars(self), _parameters={}, num_heads=1, groups=1, in_dim=self.head_dim, out_dim=self.head_dim)
         own = slice(None) if self.head_shared else slice(index, index + 1)
         for name, parameter in self._parameters.items():
             of_head = (slice(None), own) if name in ("hidden_weight", "hidden_bias") else own
@@ -470,22 +475,46 @@ class MLP(PairwiseMLP, MultiHead):
 
     def relative_table(self, block: GridBlock) -> Tensor:
         """See `PairwiseMLP.relative_table`; displacements of a periodic block wrap round."""
-        columns, device = self._columns(), self.input_bias.device
         axes = [
-            -torch.arange(1 - n, n, dtype=torch.float64, device=device) * h
+            -torch.arange(1 - n, n, dtype=torch.float64, device=self.input_bias.device) * h
             for n, h in zip(block.shape, block.spacing, strict=True)
         ]
         displacement = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)  # x - y
         if block.periodic:
             displacement = wrapped(displacement)
-        table = self.input_bias.new_zeros(*self.input_bias.shape, *displacement.shape[:-1])
-        if "relative_position" in columns and (self.num_frequencies or block.periodic):
-            lifted = self._lift(displacement).flatten(0, -2)
-            table = table + (columns["relative_position"] @ lifted.mT).unflatten(-1, displacement.shape[:-1])
+        # raw coordinates split over the two points unless they wrap round
+        splits = self.num_frequencies == 0 and not block.periodic
+        part = self._of_displacement(displacement.flatten(0, -2), with_coordinates=not splits)
+        return part.mT.unflatten(-1, displacement.shape[:-1])
+
+    def _of_displacement(self, displacement: Tensor, *, with_coordinates: bool = True) -> Tensor:
+        """The part of p that depends on x - y `(T, s)` alone, without b1: `(G, T, w)`."""
+        columns = self._columns()
+        part = self.input_bias.new_zeros(len(self.input_bias), len(displacement), self.width)
+        if with_coordinates and "relative_position" in columns:
+            part = part + self._lift(displacement) @ columns["relative_position"].mT
         if "distance" in columns:
-            weight = columns["distance"].view(*self.input_bias.shape, *[1] * len(block.shape))
-            table = table + weight * _norm(displacement).to(table.dtype)
-        return table
+            part = part + _norm(displacement).to(part.dtype)[:, None] @ columns["distance"].mT
+        return part
+
+    def unfiltered(self, keys: GridBlock, queries: GridBlock) -> str | None:
+        """See `DisplacementFilter.unfiltered`: inputs of a point, and an order of indices, do not depend on x - y."""
+        read = [name for name in self.group_sizes if name not in ("relative_position", "distance")]
+        if read:
+            return f"the kernel reads more than the displacement of a pair: {', '.join(read)}"
+        by_displacement = self.pos_dim == 1 and not keys.periodic and keys.same_geometry(queries)
+        if self.is_causal and not by_displacement:
+            return "what comes before a query is no matter of displacement here"
+        return None
+
+    def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:
+        """See `Stationary.filter_weight`: κ at every displacement, `(embed_dim, d, *size)`."""
+        displacement = self.tap_displacements(keys, queries)
+        with torch.autocast(self.input_bias.device.type, enabled=False):
+            p = self._of_displacement(displacement.flatten(0, -2)) + self.input_bias[:, None]
+            kappa = self._later_layers(p[:, None])[:, 0].movedim(1, -1)  # (G, d_out, d_in, T)
+        kappa = kappa.expand(self.num_heads, -1, -1, -1).flatten(0, 1)
+        return kappa.unflatten(-1, displacement.shape[:-1])
 
     def extra_repr(self) -> str:
         """The sizes that `print(module)` shows."""
