@@ -215,6 +215,10 @@ ROWS: dict[str, Row] = {
                 )
             },
             "positions": {"inputs": KernelInputs(query_content=False, key_content=False, product=False)},
+            "positions, head-shared": {
+                "inputs": KernelInputs(query_content=False, key_content=False, product=False),
+                "head_shared": True,
+            },
             "displacement": {"inputs": KernelInputs(query_position=False, key_position=False, product=False)},
             "displacement alone": {"inputs": DISPLACEMENT_ALONE},
             "displacement alone, raw coordinates": {"inputs": DISPLACEMENT_ALONE, "num_frequencies": 0},

@@ -1,6 +1,7 @@
 """The sums of an integral over its tiles, forward and backward, as one operator. Legend: `tiles.py`."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple, final
 
@@ -8,7 +9,15 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.perceptron.tiles import Block, FirstLayer, PerceptronInputs, Tiling, length, split_at_block
+from fredholm.evaluation.perceptron.tiles import (
+    Block,
+    FirstLayer,
+    PerceptronInputs,
+    Tiling,
+    evaluates_kernel,
+    length,
+    split_at_block,
+)
 from fredholm.evaluation.tiling import Workspace, ranges
 from fredholm.kernels.kernel import divided, wide_dtype
 
@@ -16,7 +25,7 @@ from fredholm.kernels.kernel import divided, wide_dtype
 class PerceptronOutputs(NamedTuple):
     """What an integral gives."""
 
-    out: Tensor  # Σ_j ω_j m_ij W h_ij u_j, without the constant part of the kernel: (B, G, Nq, d_out)
+    out: Tensor  # Σ_j ω_j m_ij W h_ij u_j, without the constant part of the kernel: (B, G, Nq, E·d_out)
 
 
 class Chunk(NamedTuple):
@@ -48,9 +57,10 @@ class PerceptronSums:
         self.workspace = Workspace(self.t.query)
         self.sums_workspace = Workspace(self.t.query.new_empty(0, dtype=self.accumulator))
         self.first = FirstLayer(self.t, self.block, self.workspace, window_elements=2 * self.tiling.elements)
-        self.batch, self.kernels, self.num_queries, self.dim = self.t.query.shape
+        self.batch, self.kernels, self.num_queries, _ = self.t.query.shape
         self.num_keys, self.width = self.t.key.shape[2], self.t.key_bias.shape[-1]
-        self.out_dim = self.t.output_weight.shape[-1]
+        self.in_dim, self.out_dim = self.t.output_weight.shape[2:]
+        self.entries = self.t.entries
         # one device read for all tiles: how many keys each query sees at most, over the batch
         self._limits = None if self.t.seen is None else self.t.seen.amax(0).tolist()
 
@@ -78,18 +88,8 @@ class PerceptronSums:
         for place in ranges(length(chunk.batch), self.tiling.batch):
             yield slice(chunk.batch.start + place.start, chunk.batch.start + place.stop), place
 
-    def last_layer(self, g: int) -> Tensor:
-        """W as one matrix, `(w·d, d_out)`."""
-        return self.t.output_weight[g].flatten(0, 1)
-
-    def empty_sums(self, chunk: Chunk) -> Tensor:
-        """Memory for S of a chunk, `(b, nq, w, d)`; zero where a query may turn out to have no tile."""
-        shape = (length(chunk.batch), length(chunk.queries), self.width, self.dim)
-        sums = self.sums_workspace.take("sums", *shape)
-        return sums if self._limits is None and self.num_keys > 0 else sums.zero_()
-
     def values(self, g: int, b: slice, k: slice) -> Tensor:
-        """ω_j u_j, `(b, nk, d)`."""
+        """ω_j u_j, `(b, nk, E·d)`."""
         return self.t.key[b, g, k] * self.t.weights[_of(self.t.weights, b), k, None]
 
     def hidden(self, g: int) -> list[tuple[Tensor, Tensor]]:
@@ -110,14 +110,24 @@ class PerceptronSums:
             unseen = torch.arange(tile.keys.start, tile.keys.stop, device=value.device) >= seen
             value.masked_fill_(unseen[:, :, None], 0)
 
+    def empty_totals(self, name: str, *shape: int) -> Tensor:
+        """Memory for sums over keys; zero where a query may turn out to have no tile."""
+        totals = self.sums_workspace.take(name, *shape)
+        return totals if self._limits is None and self.num_keys > 0 else totals.zero_()
+
+    def last_layer(self) -> "LastLayer":
+        """The last layer before the sum over keys or after it, whichever is cheaper."""
+        is_before = evaluates_kernel(self.entries, self.width, self.out_dim)
+        return BeforeTheSum(self) if is_before else AfterTheSum(self)
+
     def forward(self) -> Tensor:
         """The integral."""
-        out = self.t.query.new_empty(self.batch, self.kernels, self.num_queries, self.out_dim)
+        out = self.t.query.new_empty(self.batch, self.kernels, self.num_queries, self.entries * self.out_dim)
+        last = self.last_layer()
         for g in range(self.kernels):
             self.first.select(g)
-            last = self.last_layer(g)
             for chunk in self.chunks():
-                sums = self.empty_sums(chunk)
+                last.open(g, chunk)
                 for tile in self.tiles(chunk):
                     rest = None
                     for b, place in self.batches(chunk):
@@ -130,11 +140,158 @@ class PerceptronSums:
                         self.hide(h, b, tile)
                         if self.t.pairs is not None:
                             h.mul_(self.t.pairs[self.pairs_at(g, b, tile)][:, :, None])
-                        total = sums[place, tile.rows].flatten(1, 2)
-                        add_product(total, h.flatten(1, 2), self.values(g, b, tile.keys), fresh=tile.first)
-                value = sums.view(-1, last.shape[0]).to(last.dtype) @ last
-                out[chunk.batch, g, chunk.queries] = value.view(*sums.shape[:2], -1)
+                        last.add(h, self.values(g, b, tile.keys), place, tile)
+                out[chunk.batch, g, chunk.queries] = last.closed()
         return out
+
+
+class LastLayer(ABC):
+    """W and the sum over keys, one before the other, of one chunk of queries at a time.
+
+    Forward `open`, `add` for every tile, `closed`; backward `open_backward`, `hidden_gradient` and `collect` for every
+    tile, `close_backward`.
+    """
+
+    def __init__(self, integral: PerceptronSums) -> None:
+        self.integral = integral
+
+    @abstractmethod
+    def open(self, g: int, chunk: Chunk) -> None:
+        """Turns to a chunk of kernel g."""
+
+    @abstractmethod
+    def add(self, h: Tensor, values: Tensor, place: slice, tile: Tile) -> None:
+        """Adds the keys of a tile: h `(b, nq, w, nk)`, m among it, and ω_j u_j `(b, nk, E·d)`."""
+
+    @abstractmethod
+    def closed(self) -> Tensor:
+        """The integral at the queries of the chunk, `(b, nq, E·d_out)`."""
+
+    @abstractmethod
+    def open_backward(self, g: int, chunk: Chunk, grad: Tensor) -> None:
+        """Turns to a chunk of kernel g, `grad` being the gradient of its integral, `(b, nq, E·d_out)`."""
+
+    @abstractmethod
+    def hidden_gradient(self, values: Tensor, place: slice, tile: Tile, out: Tensor) -> None:
+        """The gradient of a tile's h, into `out`, `(b, nq, w, nk)`."""
+
+    @abstractmethod
+    def collect(self, h: Tensor, values: Tensor, place: slice, tile: Tile) -> Tensor:
+        """Takes in what the gradient of W needs of a tile; returns the gradient of `values`, `(b, nk, E·d)`.
+
+        Called after `hidden_gradient` of the same tile.
+        """
+
+    @abstractmethod
+    def close_backward(self, grad_weight: Tensor) -> None:
+        """Adds the gradient of W to `grad_weight`, `(w, d, d_out)`."""
+
+
+@final
+class AfterTheSum(LastLayer):
+    """out_i = W S_i: per pair w·d multiplications for each of E entries."""
+
+    def open(self, g: int, chunk: Chunk) -> None:
+        """See `LastLayer.open`."""
+        op = self.integral
+        self.weight = op.t.output_weight[g].flatten(0, 1)  # (w·d, d_out)
+        shape = (length(chunk.batch), length(chunk.queries), op.width, op.entries * op.in_dim)
+        self.sums = op.empty_totals("sums", *shape)  # S
+
+    def add(self, h: Tensor, values: Tensor, place: slice, tile: Tile) -> None:
+        """See `LastLayer.add`."""
+        add_product(self.sums[place, tile.rows].flatten(1, 2), h.flatten(1, 2), values, fresh=tile.first)
+
+    def closed(self) -> Tensor:
+        """See `LastLayer.closed`."""
+        return (self._by_entry(self.sums).to(self.weight.dtype) @ self.weight).view(*self.sums.shape[:2], -1)
+
+    def open_backward(self, g: int, chunk: Chunk, grad: Tensor) -> None:
+        """See `LastLayer.open_backward`."""
+        op = self.integral
+        self.open(g, chunk)
+        self.grad = grad.reshape(-1, op.out_dim)
+        by_entry = (self.grad @ self.weight.mT).view(*grad.shape[:2], op.entries, op.width, op.in_dim)
+        self.grad_sums = by_entry.transpose(2, 3).reshape(self.sums.shape)
+
+    def hidden_gradient(self, values: Tensor, place: slice, tile: Tile, out: Tensor) -> None:
+        """See `LastLayer.hidden_gradient`."""
+        torch.bmm(self.grad_sums[place, tile.rows].flatten(1, 2), values.mT, out=out.flatten(1, 2))
+
+    def collect(self, h: Tensor, values: Tensor, place: slice, tile: Tile) -> Tensor:
+        """See `LastLayer.collect`."""
+        self.add(h, values, place, tile)
+        return h.flatten(1, 2).mT @ self.grad_sums[place, tile.rows].flatten(1, 2)
+
+    def close_backward(self, grad_weight: Tensor) -> None:
+        """See `LastLayer.close_backward`."""
+        sums = self._by_entry(self.sums).to(self.grad.dtype)
+        add_product(grad_weight.flatten(0, 1)[None], sums.mT[None], self.grad[None])
+
+    def _by_entry(self, sums: Tensor) -> Tensor:
+        """`(b, nq, w, E·d)` to `(b·nq·E, w·d)`."""
+        op = self.integral
+        return sums.unflatten(-1, (op.entries, op.in_dim)).transpose(2, 3).reshape(-1, op.width * op.in_dim)
+
+
+@final
+class BeforeTheSum(LastLayer):
+    """out_i = Σ_j κ_ij ω_j u_j with κ_ij = W h_ij, once for all E entries: per pair d·d_out (w + E) multiplications.
+
+    For integrals of which the batch is 1, all its entries being folded into the channels.
+    """
+
+    def open(self, g: int, chunk: Chunk) -> None:
+        """See `LastLayer.open`."""
+        op = self.integral
+        self.weight = op.t.output_weight[g].permute(2, 1, 0).flatten(0, 1)  # (d_out·d, w)
+        self.total = op.empty_totals("integral", length(chunk.queries), op.out_dim, op.entries)
+
+    def add(self, h: Tensor, values: Tensor, place: slice, tile: Tile) -> None:
+        """See `LastLayer.add`."""
+        total = self.total[tile.rows].flatten(0, 1)
+        add_product(total[None], self._kernel(h)[None], self._columns(values)[None], fresh=tile.first)
+
+    def closed(self) -> Tensor:
+        """See `LastLayer.closed`."""
+        return self.total.mT.flatten(1)[None]
+
+    def open_backward(self, g: int, chunk: Chunk, grad: Tensor) -> None:
+        """See `LastLayer.open_backward`."""
+        op = self.integral
+        self.open(g, chunk)
+        self.grad = grad[0].unflatten(-1, (op.entries, op.out_dim)).mT.contiguous()  # (nq, d_out, E)
+        self.grad_weight = torch.zeros_like(self.weight, dtype=op.accumulator)
+
+    def hidden_gradient(self, values: Tensor, place: slice, tile: Tile, out: Tensor) -> None:
+        """See `LastLayer.hidden_gradient`."""
+        grad, columns = self.grad[tile.rows], self._columns(values)
+        flat = self.integral.workspace.take("grad_kernel", len(grad) * grad.shape[1], len(columns))
+        torch.mm(grad.flatten(0, 1), columns.mT, out=flat)
+        self.grad_kernel = flat.view(len(grad), len(self.weight), -1)  # (nq, d_out·d, nk)
+        torch.bmm(self.weight.mT.expand(len(grad), -1, -1), self.grad_kernel, out=out[0])
+
+    def collect(self, h: Tensor, values: Tensor, place: slice, tile: Tile) -> Tensor:
+        """See `LastLayer.collect`."""
+        self.grad_weight += (self.grad_kernel @ h[0].mT).sum(0)
+        grad_columns = self._kernel(h).mT @ self.grad[tile.rows].flatten(0, 1)  # (d·nk, E)
+        return grad_columns.view(self.integral.in_dim, -1, self.integral.entries).permute(1, 2, 0).flatten(1)[None]
+
+    def close_backward(self, grad_weight: Tensor) -> None:
+        """See `LastLayer.close_backward`."""
+        op = self.integral
+        grad_weight += self.grad_weight.view(op.out_dim, op.in_dim, op.width).permute(2, 1, 0)
+
+    def _kernel(self, h: Tensor) -> Tensor:
+        """κ on a tile, `(nq·d_out, d·nk)`."""
+        num_queries, num_keys = h.shape[1], h.shape[3]
+        kappa = self.integral.workspace.take("kernel", num_queries, len(self.weight), num_keys)
+        torch.bmm(self.weight.expand(num_queries, -1, -1), h[0], out=kappa)
+        return kappa.view(num_queries * self.integral.out_dim, -1)
+
+    def _columns(self, values: Tensor) -> Tensor:
+        """ω_j u_j `(1, nk, E·d)` as `(d·nk, E)`."""
+        return values[0].unflatten(-1, (self.integral.entries, -1)).permute(2, 0, 1).flatten(0, 1)
 
 
 @final
@@ -156,30 +313,27 @@ class Gradients:
         self.key_bias = torch.zeros_like(self.sums["key_bias"].mT, memory_format=torch.contiguous_format)
 
     def run(self, grad: Tensor) -> dict[str, Tensor]:
-        """Gradients of all tensors, from that of the integral, `(B, G, Nq, d_out)`."""
+        """Gradients of all tensors, from that of the integral, `(B, G, Nq, E·d_out)`."""
         op = self.integral
+        last = op.last_layer()
         for g in range(op.kernels):
             op.first.select(g)
-            last, grad_last = op.last_layer(g), self.sums["output_weight"][g].flatten(0, 1)
             self._select_table(g)
             for chunk in op.chunks():
-                sums = op.empty_sums(chunk)
-                grad_out = grad[chunk.batch, g, chunk.queries].reshape(-1, op.out_dim)
-                grad_sums = (grad_out @ last.mT).view(sums.shape)
+                last.open_backward(g, chunk, grad[chunk.batch, g, chunk.queries])
                 for tile in op.tiles(chunk):
                     rest = grad_rest = None
                     for b, place in op.batches(chunk):
                         if rest is None or op.first.positions_per_batch:
                             rest = op.first.relative(b, tile.queries, tile.keys, tile.in_block)
-                        here = (place, tile.rows)
-                        grad_p = self._tile(rest, sums[here].flatten(1, 2), grad_sums[here].flatten(1, 2), g, b, tile)
+                        grad_p = self._tile(rest, last, g, b, place, tile)
                         if op.first.positions_per_batch:
                             self._geometric(grad_p, g, b, tile)
                         else:
                             grad_rest = self._over_batch(grad_p, grad_rest)
                     if grad_rest is not None:
                         self._geometric(grad_rest, g, slice(0, 1), tile)
-                add_product(grad_last[None], sums.view(1, -1, last.shape[0]).to(grad.dtype).mT, grad_out[None])
+                last.close_backward(self.sums["output_weight"][g])
             self._fold_table(g)
         self.sums["key_bias"].copy_(self.key_bias.mT)
         return self.sums
@@ -208,11 +362,8 @@ class Gradients:
             return torch.sum(grad_p, 0, True, out=self.integral.workspace.take("grad_relative", 1, *grad_p.shape[1:]))
         return total.add_(grad_p.sum(0, keepdim=True))
 
-    def _tile(self, rest: Tensor, sums: Tensor, grad_sums: Tensor, g: int, b: slice, tile: Tile) -> Tensor:
-        """Everything that depends on the batch entry; returns the gradient of p, `(b, nq, w, nk)`.
-
-        `sums` and `grad_sums` are S, to be added to, and its gradient, both `(b, nq·w, d)`.
-        """
+    def _tile(self, rest: Tensor, last: LastLayer, g: int, b: slice, place: slice, tile: Tile) -> Tensor:
+        """Everything that depends on the batch entry; returns the gradient of p, `(b, nq, w, nk)`."""
         op, pairs, k = self.integral, self.integral.t.pairs, tile.keys
         before = [op.first.pre_activation(rest, b, tile.queries, k)]
         shape, hidden = before[0].shape, op.hidden(g)
@@ -223,7 +374,7 @@ class Gradients:
         op.hide(h, b, tile)
         values = op.values(g, b, k)
         grad_p = op.workspace.take("grad_p", *shape)
-        torch.bmm(grad_sums, values.mT, out=grad_p.flatten(1, 2))
+        last.hidden_gradient(values, place, tile, grad_p)
         op.hide(grad_p, b, tile)
         if pairs is not None:
             at = op.pairs_at(g, b, tile)
@@ -231,9 +382,7 @@ class Gradients:
                 self.sums["pairs"][at] += (h * grad_p).sum(2).sum_to_size(pairs[at].shape)
             for factor in (h, grad_p):
                 factor.mul_(pairs[at][:, :, None])
-        h = h.flatten(1, 2)  # (b, nq·w, nk)
-        add_product(sums, h, values, fresh=tile.first)
-        self._values(h.mT @ grad_sums, g, b, k)
+        self._values(last.collect(h, values, place, tile), g, b, k)
         for layer in range(len(hidden) - 1, -1, -1):
             activation_gradient_into(grad_p, before[layer + 1], op.activation)
             below = activate_into(before[layer], op.workspace.take("h", *shape), op.activation)
@@ -264,8 +413,8 @@ class Gradients:
     def _content(self, grad_p: Tensor, g: int, b: slice, q: slice, k: slice) -> None:
         op, t, sums = self.integral, self.integral.t, self.sums
         add_product(sums["key"][b, g, k], grad_p.mT, op.first.virtual_queries(b, q))
-        flat = op.workspace.take("grad_virtual", length(b), length(q) * op.width, op.dim)
-        grad_virtual = torch.bmm(grad_p, t.key[b, g, k], out=flat).view(length(b), -1, op.width, op.dim)
+        flat = op.workspace.take("grad_virtual", length(b), length(q) * op.width, op.in_dim)
+        grad_virtual = torch.bmm(grad_p, t.key[b, g, k], out=flat).view(length(b), -1, op.width, op.in_dim)
         if t.key_weight is not None:
             sums["key_weight"][g] += grad_virtual.sum((0, 1))
         if t.product_weight is not None:
@@ -369,7 +518,8 @@ def activation_gradient_into(grad: Tensor, p: Tensor, activation: str) -> Tensor
 
 
 def _like(inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> PerceptronOutputs:
-    return PerceptronOutputs(inputs.query.new_empty(*inputs.query.shape[:3], inputs.output_weight.shape[-1]))
+    channels = inputs.entries * inputs.output_weight.shape[-1]
+    return PerceptronOutputs(inputs.query.new_empty(*inputs.query.shape[:3], channels))
 
 
 def _told(inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> PerceptronSums:

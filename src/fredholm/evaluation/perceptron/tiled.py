@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.domains import GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.perceptron.sums import mlp_integral
-from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, choose_tiling
+from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, choose_tiling, evaluates_kernel
 from fredholm.evaluation.running_sums import state_refusals
 from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import PairwiseMLP, State
@@ -80,8 +80,14 @@ def in_tiles(tile_elements: int | None) -> PairIntegral:
 
     def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
         elements = tile_elements or (1 << 20 if inputs.query.device.type == "cpu" else 1 << 26)
-        batch, _, num_queries, dim = inputs.query.shape
-        num_keys, width = inputs.key.shape[2], inputs.output_weight.shape[1]
+        entries = len(inputs.key)
+        if entries > 1 and inputs.has_one_kernel:
+            out = integral(inputs.folded(), block, activation)
+            return out.unflatten(-1, (entries, -1))[0].movedim(2, 0)
+        batch, _, num_queries, _ = inputs.query.shape
+        (num_keys, dim), (width, _, out_dim) = inputs.key.shape[2:], inputs.output_weight.shape[1:]
+        if evaluates_kernel(inputs.entries, width, out_dim):
+            width, dim = max(width, inputs.output_weight[0, 0].numel()), 1
         tiling = choose_tiling(batch, num_queries, num_keys, width, dim, elements)
         return mlp_integral(inputs, block.numbers, activation, list(tiling)).out
 

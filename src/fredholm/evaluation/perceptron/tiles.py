@@ -22,10 +22,14 @@ from fredholm.evaluation.tiling import Workspace
 
 
 class PerceptronInputs(NamedTuple):
-    """All tensors of one integral; None where one is absent. B' is 1 or B, H' is 1 or G."""
+    """All tensors of one integral; None where one is absent. B' is 1 or B, H' is 1 or G.
+
+    E entries of a batch that have one kernel, since it reads no content, may be folded into the channels: then B = 1,
+    and the queries have no channels. Else E = 1.
+    """
 
     query: Tensor  # u at the queries, (B, G, Nq, d)
-    key: Tensor  # u at the keys, (B, G, N, d)
+    key: Tensor  # u at the keys, (B, G, N, E·d)
     weights: Tensor  # ω, (B', N)
     pairs: Tensor | None  # m: (B', H', Nq, N)
     query_bias: Tensor  # (B', G, Nq, w)
@@ -47,6 +51,32 @@ class PerceptronInputs(NamedTuple):
     output_weight: Tensor  # W: (G, w, d, d_out)
     table: Tensor | None  # R of the grid block by displacement, (G, w, 2 n_1 - 1, ...)
     seen: Tensor | None  # number of leading keys each query may see, int64 (B', Nq)
+
+    @property
+    def entries(self) -> int:
+        """E."""
+        return self.key.shape[-1] // self.output_weight.shape[2]
+
+    @property
+    def has_one_kernel(self) -> bool:
+        """Whether all entries of the batch have the same κ, weighed by the same m."""
+        reads_content = (self.query_weight, self.key_weight, self.product_weight) != (None, None, None)
+        differ = (t for t in (self.key_bias, self.pairs, self.seen) if t is not None and len(t) > 1)
+        return not reads_content and next(differ, None) is None
+
+    def folded(self) -> "PerceptronInputs":
+        """The batch among the channels; for integrals with one kernel."""
+        values = self.key * self.weights[:, None, :, None]
+        return self._replace(
+            query=self.query[:1, ..., :0],
+            key=values.permute(1, 2, 0, 3).flatten(2)[None],
+            weights=values.new_ones(1, values.shape[2]),
+        )
+
+
+def evaluates_kernel(entries: int, width: int, out_dim: int) -> bool:
+    """Whether κ itself, once for all entries, is cheaper than one S an entry: d·d_out (w + E) against w·d·E a pair."""
+    return out_dim * (width + entries) < width * entries
 
 
 class Block(NamedTuple):
