@@ -20,6 +20,7 @@ from benchmarks import (
     linear_infinite_attention,
     neighbours,
     neural_fields,
+    one_kernel,
     scan,
     yat_attention,
     yat_dense,
@@ -43,6 +44,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     neural_fields.BENCHMARK,
     graphs.BENCHMARK,
     neighbours.BENCHMARK,
+    one_kernel.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

@@ -74,6 +74,7 @@ bench linear_infinite_attention 25 --rounds 5 --budget-s 1
 bench neural_fields 20 --rounds 5 --budget-s 1
 bench infvit 40 --rounds 5 --budget-s 2 --limit-s 2
 bench graphs 20 --rounds 5 --budget-s 1
+bench one_kernel 15 --rounds 5 --budget-s 1
 bench continuous_convolution 20 --rounds 3 --budget-s 1
 
 "$python" -m benchmarks.gather "$work" "$out" || failed=1

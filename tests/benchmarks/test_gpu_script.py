@@ -54,6 +54,7 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
         "neural_fields": "done",
         "infvit": "done",
         "graphs": "done",
+        "one_kernel": "done",
         "continuous_convolution": "done",
     }.items():
         assert [f"| {name}", outcome] in lines
@@ -78,7 +79,7 @@ def test_every_benchmark_gets_the_device_a_report_and_quick(tmp_path: Path) -> N
     commands = (tmp_path / "commands").read_text().splitlines()
     assert "pytest" in commands[0]
     names = ["itnet", "large_domains", "exact_mlp", "scan", "converted_layers", "yat_attention", "yat_dense"]
-    names += ["infinite_attention", "linear_infinite_attention", "neural_fields", "infvit", "graphs"]
+    names += ["infinite_attention", "linear_infinite_attention", "neural_fields", "infvit", "graphs", "one_kernel"]
     names += ["continuous_convolution"]
     assert [command.split()[2] for command in commands[1:]] == names
     for command in commands[1:]:

@@ -32,7 +32,7 @@ from tests.contracts.instances import (
 from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS
 
 DRAWS = int(os.environ.get("FREDHOLM_DRAWS", "100"))
-SAMPLE = 200
+SAMPLE = 100
 """Cells a kernel of the slow sample."""
 NOT_ON_EVERY_MACHINE = {"TritonTiled", "TritonFeatureSum", "TritonYat"}
 

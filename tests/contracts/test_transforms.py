@@ -31,6 +31,7 @@ POINTS = Points(torch.rand(5, 1, generator=torch.Generator().manual_seed(1), dty
 SEQUENCE = Sequence(5)
 GRAPH = Graph(torch.tensor([[0, 1, 1, 2, 3, 4, 4], [1, 0, 2, 1, 4, 3, 0]]), 5, pos=POINTS.pos)
 SMALL: dict[str, Any] = {"width": 4, "num_frequencies": 2, "sigma": 1.0}
+POSITIONS = kernels.KernelInputs(query_content=False, key_content=False, product=False)
 HOPS: dict[str, Any] = {"activation": "gelu", "learn_gamma": True}
 
 KERNELS: dict[str, tuple[Callable[[], kernels.Kernel], Domain]] = {
@@ -60,6 +61,7 @@ KERNELS: dict[str, tuple[Callable[[], kernels.Kernel], Domain]] = {
     "LinearInfiniteAttention": (lambda: kernels.LinearInfiniteAttention(4, 2), POINTS),
     "MLP": (lambda: kernels.MLP(4, 2, **SMALL), POINTS),
     "MLP, grid": (lambda: kernels.MLP(4, 2, depth=3, **SMALL), Grid(5)),
+    "MLP, positions": (lambda: kernels.MLP(4, 2, inputs=POSITIONS, head_shared=True, **SMALL), POINTS),
     "LowRankMLP": (lambda: kernels.LowRankMLP(4, 2, rank=2, **SMALL), POINTS),
     "LowRankMLP, causal": (lambda: kernels.LowRankMLP(4, 2, rank=2, is_causal=True, **SMALL), SEQUENCE),
     "SeparableMLP": (lambda: kernels.SeparableMLP(4, 2, **SMALL), POINTS),
