@@ -23,6 +23,7 @@ def all_pairs(
         candidates: random rows tried for each row.
     """
     rng = random.Random(seed)
+    factors = _possible(factors, allowed, rng)
     missing = dict.fromkeys(_pairs_of(factors))
     rows: list[Chosen] = []
     while missing:
@@ -43,10 +44,19 @@ def all_pairs(
 def random_rows(factors: Levels, allowed: Callable[[Chosen], bool], count: int, *, seed: int = 0) -> Iterator[Chosen]:
     """At most `count` allowed rows, drawn evenly and independently."""
     rng = random.Random(seed)
+    factors = _possible(factors, allowed, rng)
     for _ in range(count):
         row = _completed({}, factors, allowed, rng)
         if row is not None:
             yield row
+
+
+def _possible(factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random) -> Levels:
+    """The factors without levels that no allowed row was found for: others would be drawn beside them in vain."""
+    return {
+        name: [level for level in levels if _completed({name: level}, factors, allowed, rng, tries=2000) is not None]
+        for name, levels in factors.items()
+    }
 
 
 def _pairs_of(factors: Levels) -> Iterator[Pair]:

@@ -55,10 +55,14 @@ def state_factors(name: str) -> dict[str, list[str]]:
         "mask": list(MASKS),
         "weights": list(WEIGHTS),
         "pairs": list(PAIRS),
-        "route": list(BY_NAME),
+        "route": [route for route, way in BY_NAME.items() if not isinstance(way, Route) or _serves(way, name)],
         "chunks": list(CHUNKS),
         "reset": list(RESETS),
     }
+
+
+def _serves(route: Route, name: str) -> bool:
+    return any(route.is_made_for(table_kernel(name, variant, 1)) for variant in ROWS[name].variants)
 
 
 def cell_of(name: str, chosen: Chosen) -> Cell:
