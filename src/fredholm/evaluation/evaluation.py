@@ -275,10 +275,16 @@ class Route(Evaluation, Generic[K]):
         """Whether a kernel has the route's marker."""
         return isinstance(kernel, self.marker)
 
+    def concerns(self, integral: Integral[K]) -> bool:
+        """Whether the route may fit a kernel with these options; else it is passed over without a word."""
+        return True
+
     @final
     def is_meant_for(self, integral: Integral[Kernel]) -> bool:
-        """Whether it is made for the kernel, and the measure is of the kind that it serves."""
-        return self.is_made_for(integral.kernel) and (integral.domain.pair_list is not None or not self.needs_list)
+        """Whether it is made for the kernel, with its options, and the measure is of the kind that it serves."""
+        if not self.is_made_for(integral.kernel) or (integral.domain.pair_list is None and self.needs_list):
+            return False
+        return self.concerns(cast("Integral[K]", integral))
 
     @final
     def integrate(self, integral: Integral[Kernel]) -> Tensor:

@@ -59,3 +59,9 @@ def test_large_grids_are_transformed_and_small_ones_summed():
     for cells, route in ((4, "Toeplitz"), (32, "FFT")):
         u = torch.randn(1, cells**2, 4, dtype=torch.float64)
         assert AUTO.choose(Integral(kernel, u, Grid(cells, cells))).route.name == route
+
+
+def test_kernels_of_more_than_displacement_are_passed_over_without_a_word():
+    u, grid = torch.randn(1, 16, 4, dtype=torch.float64), Grid(4, 4)
+    assert "FFT" not in AUTO.explain(Integral(perceptron(2, {"product": False}), u, grid))
+    assert "not FFT: the direct sum costs" in AUTO.explain(Integral(perceptron(2), u, grid))

@@ -59,6 +59,11 @@ class FilterRoute(Route[S]):
         """The image, `(B, d_in, *n)`, filtered: `(B, d_out, *m)`, plus a constant `(d_out,)` if one is given."""
 
     @final
+    def concerns(self, integral: Integral[S]) -> bool:
+        """See `Route.concerns`: with kernels that are filters."""
+        return integral.kernel.is_filter
+
+    @final
     def refusals(self, integral: Integral[S]) -> list[str]:
         """Refuses other points, and what `filter_refusals` says."""
         filtering = integral.once(as_filtering)

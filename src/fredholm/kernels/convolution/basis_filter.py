@@ -27,7 +27,6 @@ class BasisFilter(DisplacementFilter):
     torus displacements are the shortest ones, and a causal kernel sees half of it.
 
     Attributes:
-        groups: channel groups that do not mix.
         horizon: κ = 0 where a coordinate of x - y is as large as this or larger; None: it reaches over the whole input.
         num_basis: w.
     """

@@ -50,9 +50,14 @@ class Stationary(Kernel):
     """Marker: between two aligned regular grids the kernel is one filter, in groups of channels.
 
     With a uniform counting measure the integral is the formula on top of this file; any other measure multiplies u.
+
+    Attributes:
+        groups: channel groups that do not mix.
+        is_filter: whether it is one at all, which may depend on a kernel's options.
     """
 
     groups: int
+    is_filter: bool = True
 
     @abc.abstractmethod
     def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | str:

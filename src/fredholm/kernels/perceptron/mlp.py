@@ -281,6 +281,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         self.frequencies: Tensor
         kernels, d, hidden = (1 if head_shared else num_heads), self.head_dim, depth - 2
         self.group_sizes = _group_sizes(self.inputs, 2 * num_frequencies or pos_dim, d)
+        self.is_filter = not self._read_beyond_displacement()
         self.input_weight = self.hidden_weight = self.hidden_bias = None
         if self.group_sizes:
             self.input_weight = nn.Parameter(0.02 * torch.randn(kernels, width, sum(self.group_sizes.values())))
@@ -497,10 +498,13 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
             part = part + _norm(displacement).to(part.dtype)[:, None] @ columns["distance"].mT
         return part
 
+    def _read_beyond_displacement(self) -> list[str]:
+        """The inputs that x - y does not tell."""
+        return [name for name in self.group_sizes if name not in ("relative_position", "distance")]
+
     def unfiltered(self, keys: GridBlock, queries: GridBlock) -> str | None:
         """See `DisplacementFilter.unfiltered`: inputs of a point, and an order of indices, do not depend on x - y."""
-        read = [name for name in self.group_sizes if name not in ("relative_position", "distance")]
-        if read:
+        if read := self._read_beyond_displacement():
             return f"the kernel reads more than the displacement of a pair: {', '.join(read)}"
         by_displacement = self.pos_dim == 1 and not keys.periodic and keys.same_geometry(queries)
         if self.is_causal and not by_displacement:
