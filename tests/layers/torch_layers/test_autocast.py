@@ -32,6 +32,21 @@ def parts(out: Any) -> list[Tensor]:
     return [] if out is None else [part for inner in out for part in parts(inner)]
 
 
+def by_torch(layer: nn.Module, *given: Any) -> Any:
+    """What torch's own layer gives; skips the test where the processor has no such layer in 16 bits."""
+    try:
+        return layer(*given)
+    except RuntimeError as error:
+        if "could not create a primitive" not in str(error):
+            raise
+        pytest.skip("torch has no such layer in 16 bits on this processor")
+
+
+def slope(out: list[Tensor], x: Tensor) -> Tensor:
+    """The gradient of the sum of all results."""
+    return torch.autograd.grad(torch.stack([part.float().sum() for part in out]).sum(), x)[0]
+
+
 def call(layer: nn.Module, name: str, x: Tensor, **more) -> list[Tensor]:
     return parts(layer(x, x, x, **more) if name == "attention" else layer(x, **more))
 
@@ -50,18 +65,22 @@ def test_dtypes_and_numbers_are_torchs(name, dtype, given):
     theirs = theirs.double() if given == torch.float64 else theirs
     ours, x = from_torch(theirs), torch.randn(shape).to(given).requires_grad_()
     results = []
-    for layer in (theirs, ours):
+    given_to_it = [x] * (3 if name == "attention" else 1)
+    for layer in (by_torch, lambda _, *given: ours(*given)):
         with torch.autocast("cpu", dtype):
-            out = call(layer, name, x)
-        (grad,) = torch.autograd.grad(torch.stack([part.float().sum() for part in out]).sum(), x)
-        results.append((out, grad))
+            out = parts(layer(theirs, *given_to_it))
+        results.append((out, slope(out, x)))
     (expected, their_grad), (out, grad) = results
     for mine, other in zip(out, expected, strict=True):
         assert mine.dtype == other.dtype
         bound = 3e-2 if given != torch.float64 else 1e-12
         assert (mine.double() - other.double()).abs().max() <= bound * other.double().abs().max()
     assert grad.dtype == their_grad.dtype
-    assert (grad.double() - their_grad.double()).abs().max() <= 3e-2 * their_grad.double().abs().max()
+    wide = x.detach().double().requires_grad_()
+    exact = slope(call(theirs.double(), name, wide), wide)
+    # on some processors torch adds up in 16 bits
+    their_error = (their_grad.double() - exact).abs().max()
+    assert (grad.double() - exact).abs().max() <= max(their_error, 3e-2 * exact.abs().max())
 
 
 @pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
@@ -73,7 +92,8 @@ def test_states_of_either_dtype_are_taken_and_given_as_by_torch(name, given, sta
     hx = torch.randn(2 * (1 + theirs.bidirectional), 2, 4).to(state)
     hx = (hx, -hx) if name == "lstm" else hx
     with torch.autocast("cpu", torch.bfloat16):
-        expected, out = (parts(layer(x, hx)) for layer in (theirs, ours))
+        by_torch(theirs, x.float())  # where it lacks the layer, it answers in other dtypes
+        expected, out = parts(theirs(x, hx)), parts(ours(x, hx))
     for mine, other in zip(out, expected, strict=True):
         assert mine.dtype == other.dtype
         assert (mine.double() - other.double()).abs().max() <= 3e-2 * other.double().abs().max()
