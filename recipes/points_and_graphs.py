@@ -2,7 +2,7 @@
 
 Command:   python recipes/points_and_graphs.py
 Hardware:  one core of an AMD EPYC for each process; float32
-Time:      between five and six hours of processor time, of which the parts of ModelNet10 take one
+Time:      some hours of processor time on a machine with other work; not timed as a whole
 Score:     accuracy on the test split, which is read once a run; rates and checkpoints are those that were best on the
            validation split: ModelNet10 89.5 % (low rank), MUTAG 83.6 %, ENZYMES 62.3 % (exact on edges), Cora 80.4 %
            (constant on edges); see docs/studies/points_and_graphs.md
