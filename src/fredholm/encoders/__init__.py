@@ -1,10 +1,21 @@
 """From a modality to a signal on a domain."""
 
-from fredholm.encoders.encoder import Encoder
+from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.encoders.graph import Graph, GraphBatch
 from fredholm.encoders.image import Image
 from fredholm.encoders.points import PointBatch, PointCloud
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.encoders.text import Text
 
-__all__ = ["Encoder", "Graph", "GraphBatch", "Image", "PointBatch", "PointCloud", "Series", "SeriesBatch", "Text"]
+__all__ = [
+    "Encoder",
+    "FieldEncoder",
+    "Graph",
+    "GraphBatch",
+    "Image",
+    "PointBatch",
+    "PointCloud",
+    "Series",
+    "SeriesBatch",
+    "Text",
+]
