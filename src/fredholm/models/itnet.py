@@ -176,8 +176,8 @@ class ITNet(SignalModel):
             raise ValueError("models.ITNet: diffusion shares answers among the nodes of a graph; leave `at` out")
         v = self.dropout(self.encoder.at(inputs, at))
         blocks = [block for block in self.blocks if isinstance(block, PreNormBlock)]
-        for block in blocks:
+        for layer, block in enumerate(blocks, 1):
             v = block.at(v, at, u, domain)
-            if block is not blocks[-1]:  # nobody reads the last signal at its own points
+            if layer < len(blocks):  # nobody reads the last signal at its own points
                 u = block(u, domain)
         return self._outputs(v, at)
