@@ -24,7 +24,7 @@ class Encoder(nn.Module, abc.ABC):
     edge_dim: int = 0
 
     @abc.abstractmethod
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
+    def forward(self, inputs: Any) -> tuple[Tensor, Domain]:
         """Raw inputs of one batch to the signal `(B, N, embed_dim)` and its domain of N points."""
 
 

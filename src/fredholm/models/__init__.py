@@ -24,6 +24,7 @@ from fredholm.models.kernel_configs import (
     OnEdgesConfig,
     RecurrenceConfig,
     SeparableConfig,
+    SpectralConfig,
     SumConfig,
     YatConfig,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "Sampling",
     "SeparableConfig",
     "SignalModel",
+    "SpectralConfig",
     "SumConfig",
     "YatConfig",
     "generate",

@@ -7,6 +7,7 @@ from .language_modelling import LanguageModelling
 from .link_learning import LinkLearning
 from .masked_language_modelling import MaskedLanguageModelling
 from .node_learning import NodeLearning
+from .operator_learning import OperatorLearning
 from .point_learning import PointLearning
 from .sentence_learning import SentenceLearning
 from .series_classification import SeriesClassification
@@ -20,6 +21,7 @@ TASKS: tuple[type[Task], ...] = (
     SentenceLearning,
     SeriesClassification,
     FieldLearning,
+    OperatorLearning,
     PointLearning,
     GraphLearning,
     NodeLearning,
@@ -40,6 +42,7 @@ __all__ = [
     "MaskedLanguageModelling",
     "NodeLearning",
     "Objective",
+    "OperatorLearning",
     "PointLearning",
     "Prediction",
     "SentenceLearning",
