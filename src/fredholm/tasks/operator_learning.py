@@ -14,7 +14,7 @@ from fredholm._settings import check_count, refuse_idle
 from fredholm.domains import Domain, domain_of, nearest, whole_grid
 from fredholm.encoders.function import Function, FunctionBatch, interpolate
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import KERNELS, AttentionConfig
+from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.fields.answer import Answer, Compared, Evaluated, answered, draw_comparison, places
 from fredholm.tasks.fields.batches import draw_samples, joined
@@ -30,12 +30,13 @@ Symmetry = Literal["mirror", "exchange"]
 
 
 def _small() -> ITNet.Config:
-    return ITNet.Config(embed_dim=64, depth=4, num_heads=4, kernel=AttentionConfig(), dropout=0.0, drop_path=0.0)
+    sizes = ITNet.Config(embed_dim=32, depth=4, num_heads=2, expansion=2)
+    return dataclasses.replace(sizes, kernel=SpectralConfig(), dropout=0.0, drop_path=0.0)
 
 
 @final
 class OperatorLearning(ValidatedTask[FieldSet]):
-    """An ITNet from sampled functions to functions, trained by the relative error of its answers.
+    """An ITNet from sampled functions to functions, trained by the relative error of its answers (FNO, section 5).
 
     The network is a map between functions: it may be given them at other points, and asked at other points, than in
     training. Values are standardised by the training split's mean and deviation per channel. Positions are moved and
@@ -222,6 +223,10 @@ class OperatorLearning(ValidatedTask[FieldSet]):
 
     def _check(self, splits: Splits[FieldSet]) -> None:
         splits.check_facts(self._facts, self.config.data)
+        if splits.train.num_steps != self._facts.num_steps:
+            raise ValueError(
+                f"{self.config.data} has {splits.train.num_steps} steps; the run was made with {self._facts.num_steps}"
+            )
 
     def model(self) -> nn.Module:
         """The network on an encoder of functions, with one output a wanted channel."""

@@ -128,7 +128,7 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
     assert torch.equal(coarse.targets.values.reshape(2, 16, 16), torch.from_numpy(arrays["darcy_test_16_y"]))
     even = fine.given.pos[0].reshape(32, 32, 2)[::2, ::2].reshape(-1, 2)
     assert torch.equal(even, coarse.given.pos[0])
-    with pytest.raises(ValueError, match="resolution is 64; expected one of"):
+    with pytest.raises(ValueError, match="resolution is 64; darcy has 16, 32"):
         neuralop(path, resolution=64)
 
 

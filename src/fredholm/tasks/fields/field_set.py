@@ -49,7 +49,7 @@ class FieldSet(Examples):
             message begins with the function's name.
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("coordinates", "channels", "target_channels", "num_steps")
+    shared: ClassVar[tuple[str, ...]] = ("coordinates", "channels", "target_channels")
 
     given: Samples
     wanted: Samples | None = None
