@@ -42,7 +42,7 @@ class FourierSum(Route[FourierFilter]):
             values = at_least_float32(u)
             values = values * kernel.measure(domain).to(values.dtype)[..., None]
             at_keys, at_queries = (
-                torch.cat(kernel.waves(side.pos), dim=-1).to(values.dtype) for side in (domain, integral.query_domain)
+                torch.cat(kernel.waves(side.pos, values.dtype), dim=-1) for side in (domain, integral.query_domain)
             )
             moments = (at_keys.mT @ values).unflatten(1, (2, -1)).transpose(1, 2)  # (B, M, 2, d_in)
             a, b = (part.to(values.dtype).unflatten(1, (kernel.groups, -1)) for part in kernel.wave_weight())

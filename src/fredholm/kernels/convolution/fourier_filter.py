@@ -16,6 +16,7 @@ the integral is a discrete Fourier transform on a grid; here it is over the meas
 """
 
 import itertools
+import math
 from typing import final
 
 import torch
@@ -48,10 +49,17 @@ class FourierFilter(BasisFilter):
         return torch.cat([cosines, sines[..., 1:]], dim=-1)
 
     @final
-    def waves(self, pos: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin of 2πk·x / P at positions `(..., s)`, `(..., M)` each, in at least float32."""
-        phase = phases(pos / self.period, self.wave_vectors)
-        return phase.cos(), phase.sin()
+    def waves(self, pos: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """cos and sin of 2πk·x / P at positions `(..., s)`, `(..., M)` each, in at least float32.
+
+        Args:
+            pos: the positions.
+            dtype: of the results; None: that of the positions. Whole waves are taken off before, so that positions far
+                from 0 lose no digits.
+        """
+        phase = phases(pos / self.period, self.wave_vectors) / (2 * math.pi)
+        angle = 2 * math.pi * (phase - phase.round()).to(dtype or phase.dtype)
+        return angle.cos(), angle.sin()
 
     @final
     def wave_weight(self) -> tuple[Tensor, Tensor]:
