@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from fredholm.kernels import KernelInputs
-from fredholm.models import ITNet, ITNetMaskedModel, MLPConfig, OnEdgesConfig
+from fredholm.models import ITNet, ITNetMaskedModel, MLPConfig, OnEdgesConfig, SpectralConfig
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.neural_field import FieldOperator
@@ -26,6 +26,7 @@ from fredholm.tasks import (
     LinkLearning,
     MaskedLanguageModelling,
     NodeLearning,
+    OperatorLearning,
     PointLearning,
     SentenceLearning,
     SeriesClassification,
@@ -59,6 +60,7 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     LinkLearning.Config,
     MaskedLanguageModelling.Config,
     NodeLearning.Config,
+    OperatorLearning.Config,
     PointLearning.Config,
     Run.Config,
     SentenceLearning.Config,
@@ -79,6 +81,7 @@ def task_subjects(folder: Path) -> list[Subject]:
         _tokens(folder / "tokens"),
         _series(folder / "series"),
         _fields(folder / "fields"),
+        _operators(folder / "operators"),
         *_graphs(folder / "graphs"),
         _cloud_augmentation(),
         _points(folder / "points"),
@@ -517,6 +520,68 @@ def _points(folder: Path) -> Subject:
             "a split of its own": {"data": str(own), "num_samples": NUM_SAMPLES},
             "a validation split of its own": {"data": str(whole), "num_samples": NUM_SAMPLES},
             "points are told": {"data": str(told), "num_samples": NUM_SAMPLES},
+        },
+    )
+
+
+def _operators(folder: Path) -> Subject:
+    folder.mkdir(parents=True)
+    drawn, model = np.random.default_rng(0), OperatorLearning.Config().model
+    model = dataclasses.replace(model, embed_dim=4, depth=1, kernel=SpectralConfig(num_waves_per_axis=1))
+
+    def write(name: str, **shapes: tuple[int, ...]) -> str:
+        np.savez(folder / name, **{array: drawn.normal(size=shape) for array, shape in shapes.items()})
+        return str(folder / name)
+
+    pairs, others = (write(name, values=(20, 4, 4), wanted_values=(20, 4, 4)) for name in ("pairs.npz", "others.npz"))
+    moving = write("moving.npz", trajectories=(20, 4, 6))
+    fixed = write(
+        "fixed.npz",
+        **{f"{part}_{name}": (10, 4, 4) for part in ("train", "test") for name in ("values", "wanted_values")},
+    )
+    rows = [f"{f},{x},{y},{y + x},{y - x}" for f in range(20) for x, y in enumerate(drawn.normal(size=3).tolist())]
+    (folder / "table.csv").write_text("\n".join(["field,x,y,a,b", *rows]))
+    darcy = {f"darcy_train_16_{name}": (12, 16, 16) for name in "xy"}
+    darcy |= {f"darcy_test_{size}_{name}": (3, size, size) for name in "xy" for size in (16, 32)}
+    parts = ("train", "test")
+    burgers = {f"burgers_{part}_16_x": (12, 16) for part in parts} | {
+        f"burgers_{part}_16_y": (12, 17, 16) for part in parts
+    }
+    neuralop = write("neuralop_pde.npz", **darcy, **burgers)
+
+    def task(built: OperatorLearning) -> Iterator[object]:
+        """Its scores and answers too."""
+        yield from _task(built)
+        torch.manual_seed(0)
+        model, metrics = built.model(), built.metrics()
+        built.score(model, built.test_batch(torch.arange(2)), metrics)
+        yield from (metric.compute() for metric in metrics.values())
+        if built.config.data == pairs:
+            with tempfile.TemporaryDirectory() as saved:
+                comparison = None if built.config.comparison is None else str(Path(saved) / "there.png")
+                answering = dataclasses.replace(built.config, comparison=comparison).build(built.facts)
+                yield [list(row) for row in answering.predict(model, [Path(others)], CPU)]
+                yield [path.name for path in Path(saved).iterdir()]
+
+    return Subject(
+        OperatorLearning.Config,
+        {"data": pairs, "position_frequencies": 2, "model": model},
+        {"data": (others,), "coordinates": (("y",),), "targets": (("b",), ("a",)), "problem": ("burgers",)}
+        | {"resolution": (32,), "is_periodic": SWITCH, "symmetries": (("mirror",),), "shown": (0.5,)}
+        | {"least_shown": (0.25,), "wanted": (3,), "loss": ("h1",), "unroll": (2,), "position_frequencies": (3,)}
+        | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),), "answer": (Answer(grid=(2, 2)),)}
+        | {"comparison": ("there.png",), "test_fraction": (0.5,), "split_seed": (1,), "valid_fraction": (0.3,)}
+        | {"evaluated": ("test",)},
+        task,
+        make=lambda **settings: OperatorLearning.Config(**settings).build(),
+        modes={
+            "no positions": {"position_frequencies": 0},
+            "a torus": {"is_periodic": True},
+            "differences": {"loss": "h1"},
+            "trajectories": {"data": moving},
+            "a split of its own": {"data": fixed},
+            "a table": {"data": str(folder / "table.csv"), "coordinates": ("x",), "targets": ("b",)},
+            "neuralop": {"data": neuralop, "evaluated": "test"},
         },
     )
 

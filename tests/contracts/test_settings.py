@@ -179,6 +179,14 @@ def image_encoder(built: encoders.Image) -> Iterator[object]:
             yield str(error)
 
 
+def function_encoder(built: encoders.Function) -> Iterator[object]:
+    config, torus = built.config, built.config.is_periodic
+    grid = Grid(*(4,) * config.pos_dim, periodic=torus)
+    batch = encoders.FunctionBatch(noise(2, grid.num_points, config.num_channels), grid)
+    yield built(batch)[0]
+    yield built.at(batch, Points(noise(3, config.pos_dim).double(), periodic=torus))
+
+
 def graph_encoder(built: encoders.Graph) -> Iterator[object]:
     edges, features = torch.tensor([[[0, 1, 1], [1, 0, 2]]] * 2), None
     if built.edge_dim:
@@ -461,6 +469,13 @@ KERNELS = [
         modes={"transposed": {"transposed": True, "stride": 2}},
     ),
     Subject(
+        kernels.SpectralConvolution,
+        {"in_dim": 4, "out_dim": 4, "pos_dim": 1, "num_waves_per_axis": 2},
+        {"in_dim": (2,), "out_dim": (2,), "pos_dim": (2,), "num_waves_per_axis": (0, 3), "period": (2.0,)}
+        | {"groups": (2,)},
+        kernel,
+    ),
+    Subject(
         kernels.ContinuousConvolution,
         {"in_dim": 4, "out_dim": 4, "width": 3, "spacing": 0.05, "is_causal": True, "layer_norm": False},
         {"in_dim": (2,), "out_dim": (2,), "pos_dim": (2,), "groups": (2,), "is_causal": SWITCH, "horizon": (0.5,)}
@@ -632,6 +647,7 @@ QUADRATURES = [
 ]
 
 IMAGES: dict[str, Any] = {"image_size": (4, 6), "patch_size": 2, "channels": 1, "num_frequencies": 2, "sigma": 1.0}
+FUNCTIONS: dict[str, Any] = {"num_channels": 1, "pos_dim": 1, "num_frequencies": 2}
 CLOUDS: dict[str, Any] = {"num_features": 2, "num_frequencies": 3, "num_neighbours": 3}
 ENCODERS = [
     Subject(
@@ -648,6 +664,21 @@ ENCODERS = [
         {"config": encoders.Image.Config(**IMAGES), "embed_dim": 4},
         {"config": (dataclasses.replace(encoders.Image.Config(**IMAGES), sigma=2.0),), "embed_dim": (3,)},
         image_encoder,
+    ),
+    Subject(
+        encoders.Function.Config,
+        FUNCTIONS,
+        {"num_channels": (2,), "pos_dim": (2,), "is_periodic": SWITCH, "num_frequencies": (3,), "sigma": (2.0,)}
+        | {"num_neighbours": (3,)},
+        function_encoder,
+        make=lambda **settings: encoders.Function(encoders.Function.Config(**settings), 4),
+        modes={"no frequencies": {"num_frequencies": 0}, "a torus": {"is_periodic": True}},
+    ),
+    Subject(
+        encoders.Function,
+        {"config": encoders.Function.Config(**FUNCTIONS), "embed_dim": 4},
+        {"config": (dataclasses.replace(encoders.Function.Config(**FUNCTIONS), sigma=2.0),), "embed_dim": (3,)},
+        function_encoder,
     ),
     Subject(
         encoders.PointCloud.Config,
