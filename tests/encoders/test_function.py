@@ -10,6 +10,7 @@ from torch import Tensor
 from fredholm.domains import Domain, Grid, Points
 from fredholm.encoders import Function, FunctionBatch
 from fredholm.encoders.function import interpolate
+from fredholm.models import ITNet, SpectralConfig
 from tests.refusals import refused
 
 
@@ -118,3 +119,19 @@ def test_other_shapes_are_refused() -> None:
         Function.Config(num_channels=1, pos_dim=1, num_frequencies=0, sigma=2.0)
     with refused(ValueError, "is_periodic"):
         Function.Config(num_channels=1, pos_dim=1, is_periodic=True, sigma=2.0)
+
+
+def test_answers_bend_as_their_second_derivatives_say() -> None:
+    torch.manual_seed(0)
+    config = ITNet.Config(
+        embed_dim=6, depth=2, num_heads=2, kernel=SpectralConfig(num_waves_per_axis=2), pool="none", dropout=0.0
+    )
+    net = ITNet(encoder(), 1, config).double().eval()
+    batch, pos = FunctionBatch(noise(1, 12, 3), Grid(3, 4)), torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(net(batch, at=Points(pos)).sum(), pos, create_graph=True)
+    step = 1e-4
+    for axis in range(2):
+        bend = torch.autograd.grad(slope[:, axis].sum(), pos, retain_graph=True)[0][:, axis]
+        aside = torch.eye(2, dtype=torch.float64)[axis] * step
+        before, at, after = (net(batch, at=Points(pos.detach() + n * aside))[0, :, 0] for n in (-1, 0, 1))
+        torch.testing.assert_close(bend, (before - 2 * at + after) / step**2, rtol=1e-4, atol=1e-4)
