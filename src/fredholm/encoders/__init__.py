@@ -3,8 +3,21 @@
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.graph import Graph, GraphBatch
 from fredholm.encoders.image import Image
+from fredholm.encoders.image_text import ImageText, ImageTextBatch
 from fredholm.encoders.points import PointBatch, PointCloud
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.encoders.text import Text
 
-__all__ = ["Encoder", "Graph", "GraphBatch", "Image", "PointBatch", "PointCloud", "Series", "SeriesBatch", "Text"]
+__all__ = [
+    "Encoder",
+    "Graph",
+    "GraphBatch",
+    "Image",
+    "ImageText",
+    "ImageTextBatch",
+    "PointBatch",
+    "PointCloud",
+    "Series",
+    "SeriesBatch",
+    "Text",
+]
