@@ -117,33 +117,29 @@ class ImageTextSet(Examples):
         )
 
 
-def numbered(
-    examples: Sequence[Example], split: Sequence[int] | None, known: tuple[str, ...] | None
-) -> tuple[Tensor | None, tuple[str, ...]]:
-    """The labels of examples, and the classes that they count in.
+def numbered(examples: Sequence[Example], split: Sequence[int] | None) -> tuple[Tensor | None, tuple[str, ...]]:
+    """The labels of examples, None where none has one, and the classes that they count in: the training examples'.
 
     Args:
         examples: they.
         split: 0 train, 1 valid, 2 test of each; None: all are training examples.
-        known: the classes; None: those of training examples, sorted.
 
     Raises:
-        ValueError: some have labels and others none, or a label is no class.
+        ValueError: some have labels and others none, or training has no such class.
     """
     labelled = [example for example in examples if example.label is not None]
     if not labelled:
-        return None, known or ()
+        return None, ()
     if len(labelled) < len(examples):
         bare = next(example for example in examples if example.label is None)
-        raise ValueError(f"{bare.place}: has no label, but {labelled[0].place} has one; give each one")
+        raise ValueError(f"{bare.place}: has no 'label', but {labelled[0].place} has one; give each one")
     words = [str(example.label) for example in examples]
-    if known is None:
-        learnt = [word for word, part in zip(words, split or [0] * len(words), strict=True) if part == 0]
-        _, known = ClassNames(None).number(learnt)
+    learnt = [word for word, part in zip(words, split or [0] * len(words), strict=True) if part == 0]
+    _, known = ClassNames(None).number(learnt)
     names = ClassNames(known)
-    for example in examples:
+    for example, word in zip(examples, words, strict=True):
         try:
-            names.check(str(example.label))
+            names.check(word)
         except ValueError as error:
             raise ValueError(f"{example.place}: label: {error}, those of the training data") from error
     numbers, classes = names.number(words)

@@ -45,7 +45,6 @@ def with_image_files(
     examples: Sequence[Example],
     *,
     split: Sequence[int] | None = None,
-    classes: tuple[str, ...] | None = None,
     channels: int | None = None,
     image_size: tuple[int, int] | None = None,
 ) -> ImageTextSet:
@@ -54,7 +53,6 @@ def with_image_files(
     Args:
         examples: at least one; paths of images are relative to the folder of their file.
         split: 0 train, 1 valid, 2 test of each; None: they have none.
-        classes: the known ones; None: those of the training examples.
         channels: of every image; None: 1 if all are grey, else 3.
         image_size: height and width to deliver; None: the size that all have.
 
@@ -87,7 +85,7 @@ def with_image_files(
                     f"{example.place}: images differ in size, {told} ({file}); pass image_size, the height and width "
                     "to bring all to"
                 )
-    labels, classes = numbered(examples, split, classes)
+    labels, classes = numbered(examples, split)
     size = image_size or size_of_first
     assert size is not None
     return ImageTextSet(
@@ -136,10 +134,10 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def _label(found: dict[str, Any]) -> str | None:
-    """The class as text; None where there is no such key."""
-    if "label" not in found:
+    """The class as text; None where there is none, or null."""
+    value = found.get("label")
+    if value is None:
         return None
-    value = found["label"]
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

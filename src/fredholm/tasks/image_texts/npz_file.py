@@ -12,9 +12,7 @@ from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS
 from .image_text_set import Example, ImageTextSet, numbered
 
 
-def read_npz(
-    path: Path, *, classes: tuple[str, ...] | None = None, image_size: tuple[int, int] | None = None
-) -> ImageTextSet:
+def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_labels: bool = True) -> ImageTextSet:
     """Read `images`, `text` and, where there are some, `label` and `split`.
 
     Images are uint8 `(n, M, H, W, C)`, or `(n, H, W, C)` of one image each, with C of 1 or 3; the others one an
@@ -22,8 +20,8 @@ def read_npz(
 
     Args:
         path: the file.
-        classes: the known ones; None: those of the training examples.
         image_size: height and width to deliver; None: the size that images have.
+        reads_labels: whether labels and splits are read, where there are some.
 
     Raises:
         ValueError: it is no such file, arrays are missing or do not fit together, a text is empty, or a label is no
@@ -42,7 +40,7 @@ def read_npz(
     count, num_images = images.shape[:2]
     if texts.dtype.kind != "U" or texts.shape != (count,):
         raise ValueError(f"{path}: text is {texts.dtype} {texts.shape}; expected texts ({count},), one an example")
-    words = _labels(path, arrays, count)
+    words = _labels(path, arrays, count) if reads_labels else None
     examples = tuple(
         Example(
             images=tuple(f"{i}:{m}" for m in range(num_images)),
@@ -56,8 +54,8 @@ def read_npz(
     for example in examples:
         if not example.text.strip():
             raise ValueError(f"{example.place}: the text is empty; write one, or leave the example out")
-    split = _split(path, arrays, count)
-    labels, classes = numbered(examples, split, classes)
+    split = _split(path, arrays, count) if reads_labels else None
+    labels, classes = numbered(examples, split)
     pixels = torch.from_numpy(images.reshape(-1, *images.shape[2:])).movedim(-1, 1).contiguous()
     return ImageTextSet(
         examples=examples,

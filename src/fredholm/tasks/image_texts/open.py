@@ -1,5 +1,6 @@
 """One entry for every source of images with texts: a JSONL file, a folder of them, or an .npz file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from fredholm.tasks.split_files import SPLITS, find_split_files
@@ -44,14 +45,11 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
     return found
 
 
-def read_image_texts(
-    path: Path, *, classes: tuple[str, ...], num_images: int, channels: int, image_size: tuple[int, int]
-) -> ImageTextSet:
-    """The examples of one file, whose labels may be absent, for a model that knows what they have to be.
+def read_image_texts(path: Path, *, num_images: int, channels: int, image_size: tuple[int, int]) -> ImageTextSet:
+    """The examples of one file as a trained model reads them, without labels, be there some or not.
 
     Args:
         path: a .jsonl or .npz file.
-        classes: the classes that labels may be of.
         num_images: images that each example must have.
         channels: of every image, to which files are brought.
         image_size: height and width to deliver.
@@ -61,12 +59,12 @@ def read_image_texts(
     """
     _check_kind(path)
     if path.suffix == ".npz":
-        found = read_npz(path, classes=classes, image_size=image_size)
+        found = read_npz(path, image_size=image_size, reads_labels=False)
         if found.channels != channels:
             raise ValueError(f"{path}: images have {found.channels} channels; the model reads {channels}")
     else:
-        examples = read_examples(path)
-        found = with_image_files(examples, classes=classes, channels=channels, image_size=image_size)
+        examples = [replace(example, label=None) for example in read_examples(path)]
+        found = with_image_files(examples, channels=channels, image_size=image_size)
     if found.num_images != num_images:
         first = found.examples[0]
         raise ValueError(f"{first.place}: has {found.num_images} images; the model reads {num_images} with a text")
