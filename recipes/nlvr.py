@@ -86,7 +86,8 @@ def prepared(config: Config) -> Path:
         parts["label"].append(labels)
         parts["split"].append(["test" if name == "test" else _split_of(text) for text in sentences.astype(str)])
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **{name: np.concatenate(arrays) for name, arrays in parts.items()})
+    joined: dict[str, Any] = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    np.savez_compressed(path, **joined)
     return path
 
 

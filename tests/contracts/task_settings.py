@@ -162,11 +162,11 @@ def _images(folder: Path) -> Subject:
 
 
 def _image_texts(folder: Path) -> Subject:
-    all_rows, own, one = write_folder(folder), folder / "own.npz", folder / "one.npz"
+    all_rows, own, one = write_folder(folder, num_images=3), folder / "own.npz", folder / "one.npz"
     train_and_test = folder / "two"
-    write_folder(train_and_test, splits=True)
+    write_folder(train_and_test, splits=True, num_images=3)
     (train_and_test / "valid.jsonl").unlink()
-    write_npz(own)
+    write_npz(own, num_images=3)
     write_npz(one, num_images=1)
     kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
     sizes: dict[str, Any] = {"embed_dim": 4, "depth": 1, "num_heads": 1, "kernel": kernel}

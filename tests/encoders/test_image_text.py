@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.domains import Grid
+from fredholm.domains import Domain, Grid
 from fredholm.encoders import Image, ImageText, ImageTextBatch, Text
 from fredholm.models import ITNet, MLPConfig
 from tests.refusals import refused
@@ -83,7 +83,10 @@ def test_each_modality_weighs_what_its_measure_says(measure: Any, num_images: in
 
 def test_a_class_token_of_the_model_leaves_the_shares() -> None:
     model = network(class_token=False, measure="text-heavy")
-    _, domain = model._signal(batch())
+    met: list[Domain] = []
+    model.blocks[0].register_forward_pre_hook(lambda _, given: met.append(given[1]))
+    model(batch())
+    domain = met[0]
     for row, tokens in zip(domain.weights, (5, 3, 4), strict=True):
         count = 1 + tokens + 12
         rest = torch.tensor([0.75, 0.25], dtype=torch.float64) * (count - 1) / count

@@ -1,5 +1,5 @@
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def formula(built: TwoStream, given: ImageTextBatch) -> Tensor:
         v, of_image = torch.cat([built.image_token.expand(3, 1, 4), v], dim=1), Union(centre, of_image)
     for layer in range(2):
         if len(built.text_crossings):
-            ours, theirs = built.text_crossings[layer], built.image_crossings[layer]
+            ours, theirs = cast("Any", built.text_crossings[layer]), cast("Any", built.image_crossings[layer])
             met = ours.operator(ours.key_norm(v), of_image, query=ours.query_norm(u), query_domain=of_text)
             v = v + theirs.operator(theirs.key_norm(u), of_text, query=theirs.query_norm(v), query_domain=of_image)
             u = u + met
@@ -83,7 +83,8 @@ def test_streams_meet_in_cross_attention_alone() -> None:
     for fusion in ("cross-attention", "concatenation"):
         built, seen = network(fusion=fusion), []
         built.image_blocks[1].register_forward_hook(lambda _, __, out, seen=seen: seen.append(out))
-        built(given), built(other)
+        for each in (given, other):
+            built(each)
         assert ((seen[0] - seen[1]).abs().max() > 1e-6) == (fusion == "cross-attention")
 
 

@@ -20,8 +20,8 @@ def tiny(tmp_path: Path) -> Config:
         sentence = [f"there are {i // 3} of them {name}" for i in range(count)]
         np.savez(tmp_path / f"nlvr_{name}.npz", boxes=boxes, sentence=sentence, label=np.arange(count) % 3 > 0)
     sides = ("joint, uniform", "two streams, cross-attention", "text alone")
-    sizes = {"epochs": 1, "image_size": 10, "patch_size": 5}
-    return Config(data=tmp_path, out=tmp_path / "out", sides=sides, seeds=(0, 1), **sizes)
+    out = tmp_path / "out"
+    return Config(data=tmp_path, out=out, sides=sides, seeds=(0, 1), epochs=1, image_size=10, patch_size=5)
 
 
 def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:

@@ -63,7 +63,8 @@ class ImageText(Encoder):
         measure: see above; refused where one modality alone is read.
 
     Raises:
-        ValueError: no modality, encoders of different channels, a text without a context, or a number of images below 1.
+        ValueError: no modality, encoders of different channels, a text without a context, settings that nothing reads,
+            or a number of images below 1.
     """
 
     def __init__(
@@ -93,7 +94,8 @@ class ImageText(Encoder):
             )
         if text is not None and text.context is None:
             raise ValueError(f"{name}: text needs a context, the unit of its positions; give it one")
-        self.embed_dim, self.pos_dim, self.num_images, self.measure = own.embed_dim, 2, num_images, measure
+        self.embed_dim, self.pos_dim, self.num_images = own.embed_dim, 2, num_images
+        self.measure: ModalityMeasure = measure
         self.has_class_token = text is not None and text.has_class_token
         self.image, self.text = image, text
         self.modality_weight = nn.Parameter(0.02 * torch.randn(2, self.embed_dim))

@@ -251,8 +251,8 @@ class ImageTextLearning(ValidatedTask[ImageTextSet]):
         laid = [self._lay_out(example.text) for example in self.splits.train.examples]
         if cut := sum(is_cut for _, is_cut in laid):
             warnings.warn(
-                f"{cut} of {len(laid)} training texts of {self.config.data} have more than {self.config.context} tokens "
-                "and are cut; a larger context sees all",
+                f"{cut} of {len(laid)} training texts of {self.config.data} have more than {self.config.context} "
+                "tokens and are cut; a larger context sees all",
                 stacklevel=2,
             )
         return [tokens for tokens, _ in laid]
