@@ -27,7 +27,7 @@ from fredholm.training.progress import print_line
 
 VALID_SHARE = 0.2
 """Of the sentences of the dev split, with all their images; the test split is NLVR's."""
-KERNEL = MLPConfig(width=32, num_frequencies=16, sigma=1.0)
+KERNEL = MLPConfig(width=16, num_frequencies=16, sigma=1.0)
 SIZES: dict[str, Any] = {"num_heads": 4, "kernel": KERNEL, "expansion": 2, "dropout": 0.1, "drop_path": 0.0}
 JOINT = ITNet.Config(embed_dim=64, depth=4, **SIZES)
 STREAMS = TwoStream.Config(embed_dim=64, depth=2, fusion="concatenation", **SIZES)
@@ -61,9 +61,9 @@ class Config:
     rates: tuple[float, ...] = (1e-3, 3e-3)
     """Peaks of the learning rate; each side takes the one that is best on the validation split of its first run."""
     epochs: int = 40
-    image_size: int = 50
+    image_size: int = 48
     """Side of a box in pixels, which are 100 at first."""
-    patch_size: int = 10
+    patch_size: int = 16
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.sides if name not in SIDES]:
@@ -99,7 +99,7 @@ def _split_of(sentence: str) -> str:
 
 def run_of(config: Config, side: str, rate: float, seed: int) -> Run.Config:
     """A run of one side."""
-    settings = {"patch_size": config.patch_size, "tokens": Tokens(vocab_size=400), "context": 48} | SIDES[side]
+    settings = {"patch_size": config.patch_size, "tokens": Tokens(vocab_size=600), "context": 48} | SIDES[side]
     modalities = settings.get("modalities", "both")
     if modalities != "text":
         settings["shuffle_images"] = True  # the sentences do not tell the order of the boxes

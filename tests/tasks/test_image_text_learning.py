@@ -3,11 +3,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from fredholm.encoders import ImageText, ImageTextBatch
-from fredholm.models import EachImage, ITNet, ITNetMaskedModel, MLPConfig, TwoStream
+from fredholm.models import AttentionConfig, EachImage, ITNet, ITNetMaskedModel, MLPConfig, TwoStream
 from fredholm.tasks import ImageClassification, ImageTextLearning, MaskedLanguageModelling
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
@@ -164,8 +165,6 @@ def masked_run(folder: Path, tokens: Tokens = TOKENS, context: int = 16) -> Path
 
 
 def image_run(folder: Path, patch_size: int = 4) -> Path:
-    import numpy as np
-
     shown = np.concatenate([pixels([name]) for name in ("red", "blue") * 8])
     labels = np.array([0, 1] * 8)
     np.savez(folder / "images.npz", x_train=shown, y_train=labels, x_test=shown, y_test=labels)
@@ -212,13 +211,13 @@ def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
 
     refuses("image_run: ", "its patch_embedding.weight is (8, 12), expected (8, 48)", image_run=str(images))
-    refuses("image_run: ", "it has no patch_embedding.bias, expected (8,)", image_run=str(texts))
+    refuses("image_run: ", "it has no patch_embedding.weight, expected (8, 48)", image_run=str(texts))
     refuses("the tokenizer of", "pass --task.tokens.file", text_run=str(texts))
     kept = Tokens(file=str(texts / "tokenizer.json"))
     refuses("the context of", "pass --task.context 16", text_run=str(texts), tokens=kept, context=12)
     refuses(
         "text_run: ",
-        "its frequencies is (2, 1), expected (3, 1)",
+        "its position_weight is (8, 4), expected (8, 6)",
         text_run=str(texts),
         tokens=kept,
         position_frequencies=3,
@@ -278,11 +277,21 @@ def test_data_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         config(whole, test_fraction=0.4).build()
 
 
-def test_it_learns_what_pictures_and_sentences_tell_together(tmp_path: Path) -> None:
-    task = config(write_npz(tmp_path / "a.npz", count=120), evaluated="test")
-    training = TrainingConfig(epochs=25, batch_size=16, learning_rate=1e-2, ema_decay=0.9, tensorboard=False)
-    result = train(Run.Config(task=task, training=training), tmp_path / "run")
-    assert result.metrics["accuracy"] > 0.95
+def test_it_learns_what_neither_modality_tells_alone(tmp_path: Path) -> None:
+    rows = [(shade, word) for _ in range(24) for shade in (40, 210) for word in ("dark", "light")]
+    noise = np.random.default_rng(0).integers(-9, 9, (96, 8, 8, 3))
+    images = (np.array([shade for shade, _ in rows])[:, None, None, None] + noise).astype(np.uint8)
+    label = [(shade == 40) == (word == "dark") for shade, word in rows]
+    split = np.repeat(["train", "valid", "test"], [48, 24, 24])
+    np.savez(tmp_path / "a.npz", images=images, text=[f"a {word} one" for _, word in rows], label=label, split=split)
+    model = ITNet.Config(embed_dim=16, depth=2, num_heads=2, kernel=AttentionConfig(), dropout=0.0, drop_path=0.0)
+    training = TrainingConfig(epochs=15, batch_size=8, learning_rate=5e-3, ema_decay=0.9, tensorboard=False)
+    reached = {}
+    for modalities, more in (("both", {}), ("image", WORDLESS), ("text", {"patch_size": 16})):
+        given = {"patch_size": 8} | more
+        task = config(tmp_path / "a.npz", modalities=modalities, model=model, evaluated="test", **given)
+        reached[modalities] = train(Run.Config(task=task, training=training), tmp_path / modalities).metrics["accuracy"]
+    assert reached == {"both": 1.0, "image": 0.5, "text": 0.5}
 
 
 def test_the_encoder_is_the_one_of_the_settings(tmp_path: Path) -> None:

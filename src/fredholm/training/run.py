@@ -174,14 +174,16 @@ def _part_from(source: Source, task: Task, model: nn.Module, tasks: Sequence[typ
                 weights[here + name.removeprefix(there)] = tensor
     start = start_from(weights, model)
     wanted = {name: tensor for name, tensor in model_tensors(model).items() if name.startswith(source.whole)}
-    # what is absent first: it tells a run of another kind
-    for name in sorted(wanted.keys() - start.fitting.keys(), key=lambda name: (name in weights, name)):
-        own = name.removeprefix(source.whole)
-        came = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
-        raise ValueError(
-            f"{source.setting}: {source.run} does not fit this model: {came}, expected {tuple(wanted[name].shape)}; "
-            "give both the same sizes"
-        )
+    learned = dict(model.named_parameters())
+    # what is absent first, which tells a run of another kind, and parameters before buffers
+    for name in sorted(wanted, key=lambda name: (name in weights, name not in learned)):
+        if name not in start.fitting:
+            own = name.removeprefix(source.whole)
+            came = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
+            raise ValueError(
+                f"{source.setting}: {source.run} does not fit this model: {came}, expected "
+                f"{tuple(wanted[name].shape)}; give both the same sizes"
+            )
     places = tuple(source.names.values())
     _print_start(source.run, start._replace(new=[name for name in start.new if name.startswith(places)]))
     return start.fitting

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220)}
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "yellow": (220, 210, 30)}
 
 
 def pixels(names: Sequence[str], size: int = 8) -> np.ndarray:
@@ -19,21 +19,20 @@ def pixels(names: Sequence[str], size: int = 8) -> np.ndarray:
 
 
 def write_pictures(folder: Path, size: int = 8) -> None:
-    """red.png, green.png and blue.png."""
+    """red.png, green.png, blue.png and yellow.png."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in COLOURS:
         Image.fromarray(pixels([name], size)[0]).save(folder / f"{name}.png")
 
 
 def examples(count: int, num_images: int = 2) -> list[dict[str, Any]]:
-    """Whether the named colour is among the pictures."""
-    names, found = list(COLOURS), []
+    """Whether the named colour is among the pictures, which are of different colours, at most 4."""
+    names, found, drawn = list(COLOURS), [], np.random.default_rng(0)
     for i in range(count):
-        shown = [names[(i + 2 * m * (i % 2)) % 3] for m in range(num_images)]
-        asked = names[i // 2 % 3]
-        label = asked in shown
+        shown = [names[k] for k in drawn.permutation(4)[:num_images]]
+        asked = names[int(drawn.integers(0, 4))]
         images = [f"pictures/{name}.png" for name in shown]
-        found.append({"images": images, "text": f"there is {asked} in number {i % 5}", "label": label})
+        found.append({"images": images, "text": f"there is {asked} in number {i % 5}", "label": asked in shown})
     return found
 
 

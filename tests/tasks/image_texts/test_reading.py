@@ -28,7 +28,7 @@ def test_a_file_is_its_lines_with_their_images(tmp_path: Path) -> None:
         names = [Path(name).stem for name in rows[i]["images"]]
         expected = np.stack([pixels([name])[0] for name in names])
         assert torch.equal(shown, torch.from_numpy(expected).movedim(-1, 1))
-    assert len(found.pictures) == 3  # each file once
+    assert len(found.pictures) == 4  # each file once
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_images_are_brought_to_a_size_and_grey_ones_stay_grey(tmp_path: Path) ->
 
 
 def test_names_and_digest_depend_on_neither_place_nor_order(tmp_path: Path) -> None:
-    rows = examples(6)
+    rows = [{**row, "text": f"{row['text']} of line {i}"} for i, row in enumerate(examples(6))]
     for name, listed in (("one", rows), ("two", rows[::-1])):
         write_pictures(tmp_path / name / "pictures")
         write_jsonl(tmp_path / name / "all.jsonl", [*listed, listed[0]])
