@@ -28,10 +28,10 @@ from fredholm.training.progress import print_line
 VALID_SHARE = 0.2
 """Of the sentences of the dev split, with all their images; the test split is NLVR's."""
 KERNEL = MLPConfig(width=16, num_frequencies=16, sigma=1.0)
-SIZES: dict[str, Any] = {"num_heads": 4, "kernel": KERNEL, "expansion": 2, "dropout": 0.1, "drop_path": 0.0}
+SIZES: dict[str, Any] = {"num_heads": 2, "kernel": KERNEL, "expansion": 2, "dropout": 0.1, "drop_path": 0.0}
 JOINT = ITNet.Config(embed_dim=64, depth=4, **SIZES)
 STREAMS = TwoStream.Config(embed_dim=64, depth=2, fusion="concatenation", **SIZES)
-CROSSING = TwoStream.Config(embed_dim=56, depth=2, fusion="cross-attention", **SIZES)
+CROSSING = TwoStream.Config(embed_dim=58, depth=2, fusion="cross-attention", **SIZES)
 SIDES: dict[str, dict[str, Any]] = {
     "joint, balanced": {"model": JOINT},
     "joint, uniform": {"model": JOINT, "measure": "uniform"},
@@ -60,7 +60,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = (1e-3, 3e-3)
     """Peaks of the learning rate; each side takes the one that is best on the validation split of its first run."""
-    epochs: int = 40
+    epochs: int = 24
     image_size: int = 48
     """Side of a box in pixels, which are 100 at first."""
     patch_size: int = 16
