@@ -130,6 +130,8 @@ GOOD = {"images": ["pictures/red.png", "pictures/blue.png"], "text": "a", "label
         ([{**GOOD, "label": " "}], "a.jsonl, line 1: 'label' is ' '; expected a class"),
         ([{**GOOD, "label": ["a"]}], "a.jsonl, line 1: 'label' is ['a']; expected a class"),
         ([{**GOOD, "text": " \t"}], "a.jsonl, line 1: 'text' is empty"),
+        ([GOOD, {**GOOD, "text": "a \ud800"}], "a.jsonl, line 2: the text is no UTF-8 at character 2"),
+        ([GOOD, {**GOOD, "label": "\ud800"}], "a.jsonl, line 2: the text is no UTF-8 at character 0"),
         ([{**GOOD, "text": 7}], "a.jsonl, line 1: 'text' is 7; expected a text"),
         ([{**GOOD, "images": []}], "a.jsonl, line 1: 'images' is []; expected a path, or a list of paths"),
         ([{**GOOD, "images": 7}], "a.jsonl, line 1: 'images' is 7; expected a path"),

@@ -9,6 +9,7 @@ import torch
 from fredholm.tasks.images import ImageFolder
 from fredholm.tasks.images.read import is_grey, size_of
 from fredholm.tasks.text import json_lines, read_text
+from fredholm.tasks.text.tokenizer import utf8
 
 from .image_text_set import Example, ImageTextSet, numbered
 
@@ -22,7 +23,8 @@ def read_examples(path: Path) -> list[Example]:
 
     Raises:
         ValueError: the file cannot be read, is empty or no UTF-8, a line does not parse, lacks a key, or has a value of
-            another type, an empty text, or another number of images than the first. The message names file and line.
+            another type, an empty text, half a surrogate pair, or another number of images than the first. The message
+            names file and line.
     """
     examples: list[Example] = []
     for line, found in json_lines(path, read_text(path)):
@@ -130,6 +132,7 @@ def _text(found: dict[str, Any]) -> str:
         raise ValueError(f"'text' is {_shown(value)}; expected a text")
     if not value.strip():
         raise ValueError("'text' is empty; write one, or leave the line out")
+    utf8(value)
     return value
 
 
@@ -144,6 +147,7 @@ def _label(found: dict[str, Any]) -> str | None:
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"'label' is {_shown(value)}; expected a class: a text, a whole number, true or false")
+    utf8(value)
     return value.strip()
 
 
