@@ -108,7 +108,8 @@ class ImageTextLearning(ValidatedTask[ImageTextSet]):
             label_smoothing: share of each label that is spread over all classes.
             image_run: the folder of a run of `fredholm train images`, from whose averaged weights the encoder of
                 patches starts and, where they fit, the blocks; None: from new weights.
-            text_run: the folder of a run of `sentences` or `masked`, likewise for the encoder of tokens.
+            text_run: the folder of a run of `sentences` or `masked`, from whose averaged weights the encoder of tokens
+                starts, and nothing else; None: from new weights.
             model: the model on both; a recipe chooses its kind.
         """
 
