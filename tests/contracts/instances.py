@@ -443,6 +443,18 @@ ROWS: dict[str, Row] = {
         },
         takes_pos_dim=True,
     ),
+    "SpectralConvolution": Row(
+        kernels.SpectralConvolution,
+        {"in_dim": 4, "out_dim": 2, "num_waves_per_axis": 2},
+        {
+            "plain": {},
+            "one wave": {"num_waves_per_axis": 0},
+            "groups": {"groups": 2},
+            "longer than the box": {"period": 2.0},
+            "half the box": {"period": 0.5, "num_waves_per_axis": 1},
+        },
+        takes_pos_dim=True,
+    ),
     "Pointwise": Row(kernels.Pointwise, {"in_dim": 4, "out_dim": 3}, {"plain": {}}, lambda _: Needs(own_points=True)),
     "LinearRNN": Row(
         kernels.LinearRNN,

@@ -49,6 +49,7 @@ IN_THE_PLANE: dict[str, Callable[[], Kernel]] = {
     "FactorisedInfiniteAttention": functools.partial(kernels.FactorisedInfiniteAttention, CHANNELS, HEADS),
     "LinearInfiniteAttention": functools.partial(kernels.LinearInfiniteAttention, CHANNELS, HEADS),
     "ContinuousConvolution": functools.partial(kernels.ContinuousConvolution, CHANNELS, CHANNELS, 2),
+    "SpectralConvolution": functools.partial(kernels.SpectralConvolution, CHANNELS, CHANNELS, 2),
     "one's own": RationalQuadratic,
 }
 HOLES = {("one's own", where) for where in DOMAINS}

@@ -892,6 +892,7 @@ KERNEL_CONFIGS = [
         {"width": (8,), "omega_0": (10.0,), "horizon": (0.5,), "depthwise": SWITCH},
         kernel_of,
     ),
+    Subject(models.SpectralConfig, {}, {"num_waves_per_axis": (2,), "period": (2.0,)}, kernel_of),
     Subject(models.RecurrenceConfig, {}, {"kind": ("lstm", "gru"), "state_dim": (3,)}, kernel_of),
     Subject(
         models.OnEdgesConfig,

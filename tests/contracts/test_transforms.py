@@ -70,6 +70,7 @@ KERNELS: dict[str, tuple[Callable[[], kernels.Kernel], Domain]] = {
     "ContinuousConvolution": (lambda: kernels.ContinuousConvolution(4, 3, width=4, omega_0=3.0), POINTS),
     "ContinuousConvolution, grid": (lambda: kernels.ContinuousConvolution(4, 3, width=4, omega_0=3.0), Grid(5)),
     "Convolution": (lambda: kernels.Convolution(4, 3, 3, padding=1), Grid(5)),
+    "SpectralConvolution": (lambda: kernels.SpectralConvolution(4, 3, 1, num_waves_per_axis=2), POINTS),
     "Pointwise": (lambda: kernels.Pointwise(4, 3), POINTS),
     "Sum and Scaled": (
         lambda: kernels.Sum(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from fredholm.domains import Grid, Points, Sequence, Union, whole_grid
+from fredholm.domains import Grid, Points, Sequence, Union, domain_of, whole_grid
 from tests.refusals import refused
 
 
@@ -99,3 +99,29 @@ def test_the_grid_that_all_points_form() -> None:
     assert whole_grid(Points(torch.rand(3, 1))) is None
     assert whole_grid(Union(Grid(3), Points(torch.rand(1, 1).double()))) is None
     assert whole_grid(Union(Grid(3), Grid(3))) is None
+
+
+def test_positions_of_a_grid_are_known_as_one() -> None:
+    for grid in (Grid(4, 6), Grid(5), Grid(1, 7, spacing=(1.0, 0.25), origin=(2.0, -1.0)), Grid(3, 2, periodic=True)):
+        found = domain_of(grid.pos, periodic=grid.is_periodic)
+        assert isinstance(found, Grid)
+        assert found.shape == grid.shape
+        assert found.has_points_of(grid)
+        assert found.is_periodic == grid.is_periodic
+    assert isinstance(domain_of(Grid(4, 6).pos.expand(3, -1, -1).float()), Grid)
+
+
+def test_other_positions_are_points() -> None:
+    pos = Grid(4, 6).pos
+    scattered = pos.clone()
+    scattered[3, 0] += 1e-3
+    own = torch.stack([pos, scattered])
+    for positions, batch in ((scattered, None), (pos.flip(0), None), (own, 2), (pos[:-1].expand(2, -1, -1), None)):
+        found = domain_of(positions)
+        assert isinstance(found, Points)
+        assert found.batch_size == batch
+        assert torch.equal(found.pos, positions if batch else positions.reshape(-1, *pos.shape[1:])[: found.num_points])
+    # a grid that leaves a gap is no torus
+    assert isinstance(domain_of(Grid(4, spacing=(0.2,)).pos, periodic=True), Points)
+    assert domain_of(pos[:0]).num_points == 0
+    assert domain_of(pos, torch.arange(24) < 5).mask is not None

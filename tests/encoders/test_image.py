@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.domains import Grid
-from fredholm.encoders.image import Image
+from fredholm.domains import Grid, Points
+from fredholm.encoders.image import Image, windows
 from tests.refusals import refused
 
 SHAPES = [
@@ -189,3 +189,38 @@ def test_images_of_another_shape(shape: tuple[int, ...]) -> None:
 def test_images_that_are_not_float(dtype: torch.dtype) -> None:
     with refused(ValueError, "expected float images", str(dtype)):
         encoder((4, 6), 2, 2)(torch.zeros(3, 2, 4, 6, dtype=dtype))
+
+
+@pytest.mark.parametrize(("image_size", "patch_size", "channels"), SHAPES)
+def test_has_the_value_of_its_grid_there(image_size: tuple[int, int], patch_size: Any, channels: int) -> None:
+    built = encoder(image_size, patch_size, channels)
+    images = torch.randn(3, channels, *image_size, dtype=torch.float64)
+    signal, grid = built(images)
+    torch.testing.assert_close(built.at(images, grid), signal, rtol=1e-10, atol=1e-10)
+
+
+def test_windows_are_what_lies_round_their_centre() -> None:
+    built = encoder((6, 12), (3, 4), 2)
+    images = torch.randn(2, 2, 6, 12, dtype=torch.float64)
+    # pixels 2 to 4 and 3 to 6, and the same half a pixel down and a quarter to the right
+    centres = torch.tensor([[3.5 / 6, 5 / 12], [4 / 6, 5.25 / 12]], dtype=torch.float64)
+    window = images[..., 2:5, 3:7]
+    moved = 0.75 * images[..., 2:6, 3:7] + 0.25 * images[..., 2:6, 4:8]
+    moved = (moved[..., :3, :] + moved[..., 1:, :]) / 2
+    embedded = torch.stack([window, moved], 1).flatten(2) @ built.patch_embedding.weight.T + built.patch_embedding.bias
+    phases = 2 * math.pi * centres @ built.frequencies.T
+    position = torch.cat([phases.sin(), phases.cos()], -1).expand(2, -1, -1)
+    expected = torch.cat([embedded, position], -1) @ built.projection.weight.T + built.projection.bias
+    torch.testing.assert_close(built.at(images, Points(centres)), expected)
+
+
+def test_the_border_goes_on_beyond_the_image() -> None:
+    images = torch.arange(12.0, dtype=torch.float64).view(1, 1, 3, 4)
+    outside = torch.tensor([[-1.0, -1.0], [0.5, 9.0]], dtype=torch.float64)
+    assert windows(images, outside, (1, 1)).flatten().tolist() == [0.0, 7.0]
+
+
+def test_places_of_other_coordinates_are_refused() -> None:
+    built = encoder((4, 4), 2, 1)
+    with refused(ValueError, "places must have 2 coordinates"):
+        built.at(torch.randn(1, 1, 4, 4, dtype=torch.float64), Grid(3))

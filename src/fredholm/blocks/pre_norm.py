@@ -51,6 +51,21 @@ class PreNormBlock(nn.Module):
         """`(B, N, embed_dim)` on `domain` to the same shape; `key_padding_mask` as in `IntegralOperator`."""
         return self._join(u, self.operator(self.operator_norm(u), domain, key_padding_mask=key_padding_mask))
 
+    def at(self, query: Tensor, query_domain: Domain, u: Tensor, domain: Domain) -> Tensor:
+        """What the block makes of a signal whose values are known at other points too.
+
+        Args:
+            query: the values there, `(B, Nq, embed_dim)`.
+            query_domain: where that is, Nq points.
+            u: the signal that is integrated, `(B, N, embed_dim)`.
+            domain: where it lives.
+
+        Returns:
+            `(B, Nq, embed_dim)`; at points of the signal, with its values, what `forward` gives there.
+        """
+        normed, asked = self.operator_norm(u), self.operator_norm(query)
+        return self._join(query, self.operator(normed, domain, query=asked, query_domain=query_domain))
+
     def scan(self, u: Tensor, domain: Domain, state: State) -> tuple[Tensor, State]:
         """The next points `(B, N, embed_dim)` of a sequence, and the operator's state after them."""
         integral, state = self.operator.scan(self.operator_norm(u), domain, state=state)

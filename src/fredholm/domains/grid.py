@@ -1,12 +1,15 @@
 """Regular grids, by default on the unit box."""
 
+import math
 from collections.abc import Sequence as Ordered
 from typing import final
 
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import Domain, GridBlock, device_of
+from fredholm.domains.points import Points
 
 
 @final
@@ -76,3 +79,51 @@ def whole_grid(domain: Domain) -> GridBlock | None:
     """The regular grid that the points of a domain form all together; None where they do not."""
     blocks = domain.grid_blocks
     return blocks[0] if len(blocks) == 1 and blocks[0].num_points == domain.num_points else None
+
+
+def domain_of(pos: Tensor, mask: Tensor | None = None, *, periodic: bool = False) -> Domain:
+    """The grid that positions form in row-major order, or else scattered points, which entries share where they can.
+
+    That is told from numbers alone: a grid are positions that lie on a lattice to one part in 1e6 of its spacing. Where
+    values cannot be read they count as scattered, and as each entry's own; likewise those that need a gradient.
+
+    Args:
+        pos: `(N, s)` or `(B, N, s)`, float.
+        mask: as for `Points`.
+        periodic: whether displacements wrap round the unit box; a grid then tiles it.
+    """
+    if pos.ndim == 3 and len(pos) and values_can_be_read(pos) and bool((pos == pos[:1]).all()):
+        pos = pos[0]
+    if pos.ndim == 2 and pos.numel() and values_can_be_read(pos) and not pos.requires_grad:
+        found = _lattice(pos.double().cpu())
+        if found is not None:
+            shape, spacing, origin = found
+            tiles = all(abs(n * h - 1) < 1e-9 for n, h in zip(shape, spacing, strict=True))
+            if tiles or not periodic:
+                return Grid(*shape, periodic=periodic, spacing=spacing, origin=origin, mask=mask).to(pos.device)
+    return Points(pos, mask=mask, periodic=periodic)
+
+
+def _lattice(pos: Tensor) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]] | None:
+    """Shape, spacing and origin of the lattice that positions `(N, s)` run through row by row; None: they do not."""
+    low, high, step = pos.amin(0), pos.amax(0), (pos - pos[0]).abs()
+    shape: list[int] = []
+    spacing: list[float] = []
+    for axis in range(pos.shape[1]):
+        moves = step[step[:, axis] > 0, axis]
+        extent = float(high[axis] - low[axis])
+        count = 1 if len(moves) == 0 else round(extent / float(moves.min())) + 1
+        shape.append(count)
+        # an axis of one cell has any spacing
+        spacing.append(1.0 if count == 1 else _snapped(extent / (count - 1)))
+    if math.prod(shape) != len(pos):
+        return None
+    origin = tuple(low.tolist())
+    away = (Grid(*shape, spacing=spacing, origin=origin).pos - pos).abs()
+    return None if bool((away > 1e-6 * pos.new_tensor(spacing)).any()) else (tuple(shape), tuple(spacing), origin)
+
+
+def _snapped(spacing: float) -> float:
+    """1 / n, where it is that but for rounding."""
+    count = round(1 / spacing)
+    return 1 / count if count and abs(spacing * count - 1) < 1e-9 else spacing

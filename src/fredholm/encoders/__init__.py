@@ -1,6 +1,7 @@
 """From a modality to a signal on a domain."""
 
-from fredholm.encoders.encoder import Encoder
+from fredholm.encoders.encoder import Encoder, FieldEncoder
+from fredholm.encoders.function import Function, FunctionBatch
 from fredholm.encoders.graph import Graph, GraphBatch
 from fredholm.encoders.image import Image
 from fredholm.encoders.image_text import ImageText, ImageTextBatch
@@ -10,6 +11,9 @@ from fredholm.encoders.text import Text
 
 __all__ = [
     "Encoder",
+    "FieldEncoder",
+    "Function",
+    "FunctionBatch",
     "Graph",
     "GraphBatch",
     "Image",

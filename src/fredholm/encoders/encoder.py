@@ -1,6 +1,7 @@
 """The abstract encoder: a modality becomes a signal on a domain."""
 
 import abc
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -23,5 +24,29 @@ class Encoder(nn.Module, abc.ABC):
     edge_dim: int = 0
 
     @abc.abstractmethod
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
+    def forward(self, inputs: Any) -> tuple[Tensor, Domain]:
         """Raw inputs of one batch to the signal `(B, N, embed_dim)` and its domain of N points."""
+
+
+class FieldEncoder(Encoder):
+    """An encoder whose signal is a function of place: it has a value at any point, not only at those of its domain."""
+
+    @abc.abstractmethod
+    def at(self, inputs: Any, places: Domain) -> Tensor:
+        """The signal of one batch at other points.
+
+        Args:
+            inputs: as `forward` takes them.
+            places: Nq points, of the domain's coordinates.
+
+        Returns:
+            `(B, Nq, embed_dim)`; at the points of the domain what `forward` gives there.
+        """
+
+
+def check_places(name: str, pos_dim: int, places: Domain) -> None:
+    """Raises, in the name of an encoder, unless these are points of so many coordinates."""
+    if not isinstance(places, Domain):
+        raise TypeError(f"{name}: places must be a fredholm domain; got {type(places).__name__}")
+    if places.pos_dim != pos_dim:
+        raise ValueError(f"{name}: places must have {pos_dim} coordinates; {places!r} has {places.pos_dim}")

@@ -9,18 +9,19 @@ from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, Grid
-from fredholm.encoders.encoder import Encoder
+from fredholm.encoders.encoder import FieldEncoder, check_places
 from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
 
 
 @final
-class Image(Encoder):
+class Image(FieldEncoder):
     """Patches, each joined with Fourier features of its centre and projected to the signal (ITNet, 3.4).
 
-    u(x) = W [E patch(x) ; γ(x)] + b on `Grid(H / P_h, W / P_w)`. The paper names the projection without a formula; this
-    is its plainest reading. E starts as a normal truncated at two standard deviations, of deviation 0.02 for the
-    paper's patches of 16 x 16 x 3 values and larger for smaller ones, so that patches of any size weigh alike against
-    the position features.
+    u(x) = W [E patch(x) ; γ(x)] + b on `Grid(H / P_h, W / P_w)`, where patch(x) are the pixels round x, of the patch
+    whose centre it is; so u has a value at any x, see `at`. The paper names the projection without a formula; this is
+    its plainest reading. E starts as a normal truncated at two standard deviations, of deviation 0.02 for the paper's
+    patches of 16 x 16 x 3 values and larger for smaller ones, so that patches of any size weigh alike against the
+    position features.
 
     Args:
         config: the images.
@@ -92,11 +93,24 @@ class Image(Encoder):
         rows, columns = inputs.shape[2] // height, inputs.shape[3] // width
         patches = inputs.unflatten(3, (columns, width)).unflatten(2, (rows, height))
         patches = patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, N, channels·P_h·P_w)
-        embedded = self.patch_embedding(patches)
         grid = Grid(rows, columns).to(inputs.device)
-        position = fourier_features(grid.pos, self.frequencies).to(embedded.dtype)
+        return self._embedded(patches, grid), grid
+
+    def at(self, inputs: Tensor, places: Domain) -> Tensor:
+        """The signal at any points of the plane; see `FieldEncoder.at`.
+
+        The patch round a point that is no pixel's centre is interpolated bilinearly; beyond the image its border goes
+        on.
+        """
+        self._check(inputs)
+        check_places("encoders.Image", self.pos_dim, places)
+        return self._embedded(windows(inputs, places.pos, self.config.patch), places)
+
+    def _embedded(self, patches: Tensor, where: Domain) -> Tensor:
+        embedded = self.patch_embedding(patches)
+        position = fourier_features(where.pos, self.frequencies).to(embedded.dtype)
         signal = torch.cat([embedded, position.expand(embedded.shape[0], -1, -1)], dim=-1)
-        return self.projection(signal), grid
+        return self.projection(signal)
 
     def _check(self, inputs: Tensor) -> None:
         config, (height, width) = self.config, self.config.patch
@@ -111,6 +125,37 @@ class Image(Encoder):
                 f"encoders.Image: expected float images of shape (batch, {config.channels}, {sides[0]}, {sides[1]}); "
                 f"got {tuple(inputs.shape)}, {inputs.dtype}"
             )
+
+
+def windows(images: Tensor, pos: Tensor, size: tuple[int, int]) -> Tensor:
+    """The pixels of windows of this height and width round points of the unit square, interpolated bilinearly.
+
+    Args:
+        images: `(B, C, H, W)`; pixel (i, j) has its centre at ((i + 1/2) / H, (j + 1/2) / W), and beyond the border the
+            outermost pixels go on.
+        pos: `(N, 2)` or `(B, N, 2)`.
+        size: height P_h and width P_w.
+
+    Returns:
+        `(B, N, C·P_h·P_w)`.
+    """
+    batch = len(images)
+    extent = pos.new_tensor(images.shape[2:])
+    first = (pos * extent - pos.new_tensor(size) / 2).expand(batch, -1, -1)  # of a window's upper left pixel
+    corner = first.floor()
+    share = (first - corner).to(images.dtype)
+    # a window that lies between pixels touches one more of them along each axis
+    rows, columns = (
+        (corner[..., axis, None].long() + torch.arange(size[axis] + 1, device=pos.device)).clamp(
+            0, images.shape[2 + axis] - 1
+        )
+        for axis in (0, 1)
+    )
+    entry = torch.arange(batch, device=pos.device)[:, None, None, None]
+    touched = images.movedim(1, -1)[entry, rows[..., :, None], columns[..., None, :]]  # (B, N, P_h + 1, P_w + 1, C)
+    down, right = (share[..., axis, None, None, None] for axis in (0, 1))
+    touched = torch.lerp(touched[:, :, :-1], touched[:, :, 1:], down)
+    return torch.lerp(touched[:, :, :, :-1], touched[:, :, :, 1:], right).movedim(-1, 2).flatten(2)
 
 
 def _divisors(n: int) -> list[int]:

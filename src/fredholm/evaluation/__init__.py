@@ -9,6 +9,7 @@ from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
 from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, as_filtering
+from fredholm.evaluation.convolution.fourier_sum import FourierSum
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import (
@@ -64,6 +65,7 @@ __all__ = [
     "FilterRoute",
     "Filtering",
     "FirstOf",
+    "FourierSum",
     "FusedAttention",
     "HopSeries",
     "HopTiled",

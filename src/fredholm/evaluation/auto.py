@@ -15,6 +15,7 @@ from fredholm.evaluation.attention.score_tiled import ScoreTiled
 from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
+from fredholm.evaluation.convolution.fourier_sum import FourierSum
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import (
@@ -278,6 +279,7 @@ ROUTES: tuple[Route[Any], ...] = (
     Mean(),
     EdgeSum(),
     Walk(),
+    FourierSum(),
     BasisFFT(min_gain=3.0),
     FFT(min_gain=8.0),
     TritonTiled(),

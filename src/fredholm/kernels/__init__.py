@@ -20,6 +20,7 @@ from fredholm.kernels.constant import Constant
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.continuous_convolution import ContinuousConvolution
 from fredholm.kernels.convolution.convolution import Convolution
+from fredholm.kernels.convolution.fourier_filter import FourierFilter, SpectralConvolution
 from fredholm.kernels.convolution.stationary import Stationary
 from fredholm.kernels.kernel import HeadProjections, Kernel, MultiHead, Scaled, State, Stateful, Sum
 from fredholm.kernels.neumann.diffusion import Diffusion
@@ -58,6 +59,7 @@ __all__ = [
     "FactorisedInfiniteAttention",
     "FeatureFactorised",
     "FeatureMapped",
+    "FourierFilter",
     "FrobeniusNorm",
     "HeadProjections",
     "HopNorm",
@@ -89,6 +91,7 @@ __all__ = [
     "SoftTanh",
     "Softermax",
     "Softmax",
+    "SpectralConvolution",
     "State",
     "Stateful",
     "Stationary",

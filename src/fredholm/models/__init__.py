@@ -25,6 +25,7 @@ from fredholm.models.kernel_configs import (
     OnEdgesConfig,
     RecurrenceConfig,
     SeparableConfig,
+    SpectralConfig,
     SumConfig,
     YatConfig,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "Sampling",
     "SeparableConfig",
     "SignalModel",
+    "SpectralConfig",
     "SumConfig",
     "TwoStream",
     "YatConfig",

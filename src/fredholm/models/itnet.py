@@ -2,14 +2,15 @@
 
 import dataclasses
 import math
-from typing import Literal, Self, final
+from typing import Any, Literal, Self, final
 
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
-from fredholm.encoders.encoder import Encoder
+from fredholm.domains import Domain
+from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.kernels import Diffusion, Kernel, MultiHead
 from fredholm.models.kernel_configs import KernelConfig, MLPConfig
 from fredholm.models.signal_model import SignalModel
@@ -131,10 +132,52 @@ class ITNet(SignalModel):
             kernel = Diffusion(num_outputs, gamma=config.diffusion)
             self.diffusion = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """See `SignalModel.forward`."""
+    def forward(self, inputs: Any, at: Domain | None = None) -> Tensor:
+        """One batch of what the encoder takes, to the answer of the whole input, or to one at every point.
+
+        Every layer maps a function to a function, u_l(x) = u_l-1(x) + K_l[u_l-1](x) + F(·), and K_l is an integral over
+        the points of the signal alone; so each u_l has a value at any x at which the encoder's signal has one. Points
+        that are asked change nothing of what the others are told.
+
+        Args:
+            inputs: one batch.
+            at: Nq points where answers are wanted, in the coordinates of the encoder's domain; None: the points of the
+                signal. Needs pool='none' and a `FieldEncoder`.
+
+        Returns:
+            `(B, num_outputs)`; with pool='none' `(B, N, num_outputs)`, or `(B, Nq, num_outputs)` at the points asked,
+            at points of the signal the same.
+
+        Raises:
+            ValueError: on a model that cannot be asked elsewhere, or kernels, such as recurrences, that answer at the
+                points of their signal alone.
+        """
         u, domain = self._signal(inputs)
+        if at is not None:
+            return self._answers(inputs, at.to(u.device), u, domain)
         for block in self.blocks:
             u = block(u, domain)
         out = self._outputs(u, domain)
         return out if self.diffusion is None else self.diffusion(out, domain)
+
+    def _answers(self, inputs: Any, at: Domain, u: Tensor, domain: Domain) -> Tensor:
+        """The answers at other points than those of the signal u that enters the first block."""
+        if self.pool != "none":
+            raise ValueError(
+                f"models.ITNet: pool={self.pool!r} gives one answer for the whole input; leave `at` out, or build the "
+                "model with pool='none'"
+            )
+        if not isinstance(self.encoder, FieldEncoder):
+            raise ValueError(
+                f"models.ITNet: the signal of encoders.{type(self.encoder).__name__} has no value between its points; "
+                "leave `at` out"
+            )
+        if self.diffusion is not None:
+            raise ValueError("models.ITNet: diffusion shares answers among the nodes of a graph; leave `at` out")
+        v = self.dropout(self.encoder.at(inputs, at))
+        blocks = [block for block in self.blocks if isinstance(block, PreNormBlock)]
+        for layer, block in enumerate(blocks, 1):
+            v = block.at(v, at, u, domain)
+            if layer < len(blocks):  # nobody reads the last signal at its own points
+                u = block(u, domain)
+        return self._outputs(v, at)

@@ -29,6 +29,7 @@ from fredholm.kernels import (
     PointInputs,
     SelectiveStateSpace,
     SeparableMLP,
+    SpectralConvolution,
     YatAttention,
 )
 from fredholm.kernels.on_edges import EdgeMass
@@ -264,6 +265,29 @@ class ContinuousConvolutionConfig(KernelConfig):
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SpectralConfig(KernelConfig):
+    """A filter that is a Fourier series, as in Fourier neural operators; see `kernels.SpectralConvolution`."""
+
+    num_waves_per_axis: int = 6
+    """The highest frequency along an axis, in waves a period; along each axis a period has at least two points a wave,
+    where it has the information."""
+    period: float = 1.0
+    """In the unit of positions: 1 is a torus, at 2 nothing comes in again that leaves the unit box."""
+
+    def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
+        """See `KernelConfig.build`."""
+        if is_causal:
+            raise ValueError(
+                "models.SpectralConfig: waves look both ways, so this filter cannot be causal; take "
+                "ContinuousConvolutionConfig"
+            )
+        return SpectralConvolution(
+            embed_dim, embed_dim, pos_dim, num_waves_per_axis=self.num_waves_per_axis, period=self.period
+        )
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrenceConfig(KernelConfig):
     """A recurrence along a sequence, from the left whatever the model; see `kernels.SelectiveStateSpace`."""
 
@@ -363,6 +387,7 @@ KERNELS: tuple[type[KernelConfig], ...] = (
     InfiniteConfig,
     ConvolutionConfig,
     ContinuousConvolutionConfig,
+    SpectralConfig,
     RecurrenceConfig,
     SumConfig,
     OnEdgesConfig,

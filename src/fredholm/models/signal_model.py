@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Literal, final
+from typing import Literal, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -92,6 +92,21 @@ class SignalModel(nn.Module, abc.ABC):
             """Raises a ValueError where the model answers at every point, and one answer is wanted of a whole input."""
             if self.pool == "none":
                 raise ValueError(f"model.pool is 'none'; leave it out, since {whole} has one answer")
+
+        @final
+        def answering_everywhere(self, each: str) -> Self:
+            """The same with one answer at every point.
+
+            Args:
+                each: what is told, in messages: "each pixel".
+
+            Raises:
+                ValueError: another pool was asked for.
+            """
+            default = next(field.default for field in dataclasses.fields(self) if field.name == "pool")
+            if self.pool not in ("none", default):
+                raise ValueError(f"model.pool is {self.pool!r}, but {each} is to be told; leave it out, or take 'none'")
+            return dataclasses.replace(self, pool="none")
 
         @abc.abstractmethod
         def build(self, encoder: Encoder, num_outputs: int) -> SignalModel:

@@ -8,6 +8,7 @@ from .language_modelling import LanguageModelling
 from .link_learning import LinkLearning
 from .masked_language_modelling import MaskedLanguageModelling
 from .node_learning import NodeLearning
+from .operator_learning import OperatorLearning
 from .point_learning import PointLearning
 from .sentence_learning import SentenceLearning
 from .series_classification import SeriesClassification
@@ -21,6 +22,7 @@ TASKS: tuple[type[Task], ...] = (
     SentenceLearning,
     SeriesClassification,
     FieldLearning,
+    OperatorLearning,
     PointLearning,
     GraphLearning,
     NodeLearning,
@@ -43,6 +45,7 @@ __all__ = [
     "MaskedLanguageModelling",
     "NodeLearning",
     "Objective",
+    "OperatorLearning",
     "PointLearning",
     "Prediction",
     "SentenceLearning",

@@ -1,6 +1,5 @@
 """Telling the class of a cloud of points, or of each of its points."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -470,7 +469,4 @@ def _model_for(config: PointLearning.Config, tells_points: bool) -> SignalModel.
         return model
     if config.num_centres is not None:
         raise ValueError(f"num_centres is {config.num_centres}, but each point is to be told; leave it out")
-    default = next(each.default for each in dataclasses.fields(model) if each.name == "pool")
-    if model.pool not in ("none", default):
-        raise ValueError(f"model.pool is {model.pool!r}, but each point is to be told; leave it out, or take 'none'")
-    return dataclasses.replace(model, pool="none")
+    return model.answering_everywhere("each point")

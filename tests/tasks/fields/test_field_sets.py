@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.fields import FieldSet, Samples, darcy, open_fields, read_csv, read_fields, read_npz
+from fredholm.tasks.fields import FieldSet, Samples, neuralop, open_fields, read_csv, read_fields, read_npz
 from fredholm.tasks.fields.open import read_places
 from fredholm.tasks.splits import Splits
 
@@ -123,13 +123,13 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
         arrays[f"darcy_{split}_{size}_y"] = drawn(n, size, size).astype(np.float32)
     path = tmp_path / "neuralop_pde.npz"
     np.savez(path, **arrays)
-    coarse, fine = open_fields(path).test, darcy(path, 32).test
+    coarse, fine = open_fields(path).test, neuralop(path, resolution=32).test
     assert set(coarse.given.values.unique().tolist()) == {0.0, 1.0}
     assert torch.equal(coarse.targets.values.reshape(2, 16, 16), torch.from_numpy(arrays["darcy_test_16_y"]))
     even = fine.given.pos[0].reshape(32, 32, 2)[::2, ::2].reshape(-1, 2)
     assert torch.equal(even, coarse.given.pos[0])
-    with pytest.raises(ValueError, match="resolution is 64; expected one of"):
-        darcy(path, 64)
+    with pytest.raises(ValueError, match="resolution is 64; darcy has 16, 32"):
+        neuralop(path, resolution=64)
 
 
 @pytest.mark.parametrize(

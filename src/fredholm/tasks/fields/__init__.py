@@ -1,19 +1,22 @@
-"""Sampled functions: .csv and .npz files, images, and Darcy flow."""
+"""Sampled functions: .csv and .npz files, images, and the small sets of neuraloperator."""
 
 from .csv_file import read_csv
 from .field_set import FieldSet, Samples
 from .image_fields import image_fields
-from .neuralop import darcy
+from .neuralop import Problem, neuralop
 from .npz_file import read_npz
-from .open import open_fields, read_fields
+from .open import open_fields, open_functions, read_fields, read_functions
 
 __all__ = [
     "FieldSet",
+    "Problem",
     "Samples",
-    "darcy",
     "image_fields",
+    "neuralop",
     "open_fields",
+    "open_functions",
     "read_csv",
     "read_fields",
+    "read_functions",
     "read_npz",
 ]

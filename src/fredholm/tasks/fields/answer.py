@@ -4,7 +4,8 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -14,6 +15,10 @@ from fredholm.tasks.task import Prediction
 
 from .field_set import FieldSet
 from .open import read_places
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @final
@@ -66,8 +71,8 @@ class Evaluated:
     """`(N, s)`."""
     values: Tensor
     """`(N, m)`, in the data's unit."""
-    is_far: Tensor
-    """`(N,)` bool: far outside the samples."""
+    is_far: Tensor | None = None
+    """`(N,)` bool: far outside the samples; None: nobody told."""
 
 
 def places(answer: Answer, fields: FieldSet) -> list[Tensor]:
@@ -118,24 +123,29 @@ def answered(
             extremes = zip(channels, one.values.amin(0).tolist(), one.values.amax(0).tolist(), strict=True)
             rows.append(head | {f"{word} {c}": v for c, a, b in extremes for word, v in (("least", a), ("largest", b))})
             continue
-        for pos, values, far in zip(one.pos.tolist(), one.values.tolist(), one.is_far.tolist(), strict=True):
-            told = dict(zip((*coordinates, *channels), (*pos, *values), strict=True))
-            rows.append(head | told | {"far": "far" if far else ""})
+        told = [
+            head | dict(zip((*coordinates, *channels), (*pos, *values), strict=True))
+            for pos, values in zip(one.pos.tolist(), one.values.tolist(), strict=True)
+        ]
+        if one.is_far is not None:
+            told = [row | {"far": "far" if far else ""} for row, far in zip(told, one.is_far.tolist(), strict=True)]
+        rows += told
     return rows
 
 
 def save(path: Path, found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> None:
     """Writes all fields as arrays one after the other, which `read_npz` reads again."""
-    np.savez(
-        path,
-        pos=torch.cat([one.pos for one in found]).numpy(),
-        values=torch.cat([one.values for one in found]).numpy(),
-        is_far=torch.cat([one.is_far for one in found]).numpy(),
-        offsets=np.cumsum([0, *(len(one.pos) for one in found)]),
-        names=[one.name for one in found],
-        coordinates=list(coordinates),
-        channels=list(channels),
-    )
+    arrays: dict[str, Any] = {
+        "pos": torch.cat([one.pos for one in found]).numpy(),
+        "values": torch.cat([one.values for one in found]).numpy(),
+        "offsets": np.cumsum([0, *(len(one.pos) for one in found)]),
+        "names": [one.name for one in found],
+        "coordinates": list(coordinates),
+        "channels": list(channels),
+    }
+    if far := [one.is_far for one in found if one.is_far is not None]:
+        arrays["is_far"] = torch.cat(far).numpy()
+    np.savez(path, **arrays)
 
 
 def draw(
@@ -149,13 +159,7 @@ def draw(
     Raises:
         ImportError: matplotlib is not installed.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError('a picture needs matplotlib; get it with: pip install "fredholm[viz]"')
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = _pyplot()
     columns = min(len(found), 4)
     rows = -(-len(found) // columns)
     figure, panels = plt.subplots(
@@ -185,3 +189,93 @@ def draw(
         axes.set_title(one.name, fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+@final
+@dataclass(frozen=True)
+class Compared:
+    """One function beside what was told of it and the truth; positions are `(N, s)`, values `(N,)`."""
+
+    name: str
+    given_pos: Tensor
+    given: Tensor
+    pos: Tensor
+    answer: Tensor
+    truth: Tensor
+
+
+def draw_comparison(
+    path: Path, rows: Sequence[Compared], coordinates: Sequence[str], given_channel: str, channel: str
+) -> None:
+    """Writes a picture with a row a function: input, answer, truth, and the absolute error.
+
+    Samples along one coordinate are lines, on a plane colours; answer and truth share a scale. The first coordinate
+    runs up and the second to the right, but where the first is `y` it runs down, as in rows of an image.
+
+    Raises:
+        ValueError: samples of more than two coordinates.
+        ImportError: matplotlib is not installed.
+    """
+    if len(coordinates) > 2:
+        raise ValueError(f"comparison draws functions of one or two coordinates; these have {', '.join(coordinates)}")
+    plt = _pyplot()
+    figure, panels = plt.subplots(len(rows), 4, figsize=(13, 2.9 * len(rows)), squeeze=False, layout="constrained")
+    for axes, row in zip(panels, rows, strict=True):
+        low, high = torch.cat([row.answer, row.truth]).aminmax()
+        error = (row.answer - row.truth).abs()
+        share = float(error.norm() / row.truth.norm().clamp(min=1e-12))
+        for at, (title, pos, values, limits) in zip(
+            axes,
+            (
+                (f"{given_channel}, given", row.given_pos, row.given, None),
+                (f"{channel}, answer", row.pos, row.answer, (float(low), float(high))),
+                (f"{channel}, truth", row.pos, row.truth, (float(low), float(high))),
+                (f"error, {100 * share:.1f} %", row.pos, error, (0.0, float(error.max()))),
+            ),
+            strict=True,
+        ):
+            _panel(figure, at, pos, values, coordinates, limits)
+            at.set_title(title, fontsize=9)
+        axes[0].annotate(row.name, (0, 1.16), xycoords="axes fraction", fontsize=9, fontweight="bold")
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def _panel(
+    figure: "Figure",
+    axes: "Axes",
+    pos: Tensor,
+    values: Tensor,
+    coordinates: Sequence[str],
+    limits: tuple[float, float] | None,
+) -> None:
+    """Values of one function: a line where one coordinate differs, else colours."""
+    differing = [axis for axis in range(pos.shape[1]) if len(pos) and bool(pos[:, axis].amax() > pos[:, axis].amin())]
+    if len(differing) < 2:
+        axis = differing[0] if differing else 0
+        order = pos[:, axis].argsort()
+        axes.plot(pos[order, axis], values[order], color="#0072b2")
+        axes.set(xlabel=coordinates[axis], ylim=None if limits is None or limits[0] == limits[1] else limits)
+        return
+    low, high = limits or (None, None)
+    shown = axes.tripcolor(pos[:, 1], pos[:, 0], values, shading="gouraud", cmap="viridis", vmin=low, vmax=high)
+    if coordinates[0] == "y":
+        axes.invert_yaxis()
+    axes.set(xlabel=coordinates[1], ylabel=coordinates[0])
+    figure.colorbar(shown, ax=axes)
+
+
+def _pyplot() -> ModuleType:
+    """matplotlib, to draw into files.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError('a picture needs matplotlib; get it with: pip install "fredholm[viz]"')
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt

@@ -41,6 +41,8 @@ class FieldSet(Examples):
         channels: names of the m given values.
         wanted_channels: names of the wanted values; empty: those of the given ones.
         names: where each function came from, for messages.
+        num_steps: of a trajectory T: what is wanted is what is given T steps on, at the same points, the m values of
+            the first step before those of the second.
 
     Raises:
         ValueError: shapes or types do not agree, a function has no sample, a position or value is NaN or infinite. The
@@ -55,6 +57,7 @@ class FieldSet(Examples):
     channels: tuple[str, ...]
     wanted_channels: tuple[str, ...] = ()
     names: tuple[str, ...]
+    num_steps: int = 1
 
     def __post_init__(self) -> None:
         self._check(self.given, self.channels, "samples")
@@ -62,6 +65,10 @@ class FieldSet(Examples):
             self._check(self.wanted, self.wanted_channels, "wanted samples")
         elif self.wanted_channels:
             raise ValueError(f"the wanted channels are {self.wanted_channels}, but no wanted samples are given")
+        if self.num_steps > 1 and len(self.target_channels) != self.num_steps * len(self.channels):
+            raise ValueError(
+                f"{self.num_steps} steps of {len(self.channels)} channels are wanted; {len(self.target_channels)} came"
+            )
 
     def _check(self, samples: Samples, channels: tuple[str, ...], what: str) -> None:
         pos, values, mask = samples
@@ -112,6 +119,7 @@ class FieldSet(Examples):
             channels=self.channels,
             wanted_channels=self.wanted_channels,
             names=tuple(self.names[i] for i in indices.tolist()),
+            num_steps=self.num_steps,
         )
 
 

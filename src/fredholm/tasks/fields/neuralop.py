@@ -1,7 +1,8 @@
-"""Darcy flow from the small sets of the neuraloperator library: from what a medium lets through to its pressure."""
+"""Darcy flow and Burgers' equation from the small sets of the neuraloperator library."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -12,8 +13,9 @@ from fredholm.tasks.splits import Splits
 
 from .field_set import FieldSet, Samples
 
+Problem = Literal["darcy", "burgers", "burgers-steps"]
 RESOLUTIONS = (16, 32)
-"""Of the test set; training is at 16."""
+"""Of the test set of Darcy flow; everything else is at 16."""
 
 
 def is_neuralop(path: Path) -> bool:
@@ -21,28 +23,35 @@ def is_neuralop(path: Path) -> bool:
     return path.name == "neuralop_pde.npz"
 
 
-def darcy(path: str | Path, resolution: int = 16) -> Splits[FieldSet]:
-    """-∇·(a ∇u) = 1 on the unit square: 1,000 and 50 pairs of a coefficient a (0 or 1) and its solution u.
+def neuralop(path: str | Path, problem: Problem = "darcy", resolution: int = 16) -> Splits[FieldSet]:
+    """Pairs of functions, of which the second is to be told from the first.
 
-    The solution is told from the coefficient: `given` is a, `wanted` is u, on the same grid.
+    `darcy` is -∇·(a ∇u) = 1 on the unit square: from a coefficient a (0 or 1) to its solution u, on the same grid;
+    1,000 and 50 pairs. `burgers` is ∂u/∂t + u ∂u/∂x = 0.01 ∂²u/∂x² on a circle: from u at 16 points and t = 0 to u at
+    16 points and 17 times from 0 to 1; 800 and 400 pairs. `burgers-steps` are the same as trajectories.
 
     Args:
         path: the file, with `darcy_train_16_x`, `darcy_train_16_y`, `darcy_test_16_x` and so on.
+        problem: which of them.
         resolution: of the test set.
 
     Raises:
-        ValueError: a resolution that is none of `RESOLUTIONS`, or the file cannot be read or lacks an array.
+        ValueError: a problem or resolution that is not there, or the file cannot be read or lacks an array.
     """
-    if resolution not in RESOLUTIONS:
-        raise ValueError(f"resolution is {resolution}; expected one of {RESOLUTIONS}")
+    if problem not in get_args(Problem):
+        raise ValueError(f"problem is {problem!r}; expected one of {', '.join(get_args(Problem))}")
+    known = RESOLUTIONS if problem == "darcy" else RESOLUTIONS[:1]
+    if resolution not in known:
+        raise ValueError(f"resolution is {resolution}; {problem} has {', '.join(map(str, known))}")
     arrays = load_arrays(Path(path))
+    read = {"darcy": _darcy, "burgers": _burgers, "burgers-steps": _burgers_steps}[problem]
     try:
-        return Splits(_fields(arrays, "train", 16), _fields(arrays, "test", resolution))
+        return Splits(read(arrays, "train", 16), read(arrays, "test", resolution))
     except (KeyError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _fields(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> FieldSet:
+def _darcy(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> FieldSet:
     a, u = (arrays[f"darcy_{split}_{resolution}_{name}"] for name in ("x", "y"))
     n = len(a)
     # the samples are nodes of the lattice k / resolution, of which the coarse one has every second
@@ -54,5 +63,47 @@ def _fields(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> Fi
         coordinates=("y", "x"),
         channels=("coefficient",),
         wanted_channels=("solution",),
-        names=tuple(f"darcy_{split}_{resolution}[{i}]" for i in range(n)),
+        names=_names("darcy", split, resolution, n),
     )
+
+
+def _burgers(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> FieldSet:
+    start, whole = _states(arrays, split, resolution)
+    n, times, points = whole.shape
+    spacing = (1 / (times - 1), 1 / points)
+    at_once, later = (
+        Grid(count, points, spacing=spacing, origin=(0.0, 0.0)).pos.expand(n, -1, -1) for count in (1, times)
+    )
+    return FieldSet(
+        given=Samples(at_once, start[..., None], None),
+        wanted=Samples(later, whole.reshape(n, -1, 1), None),
+        coordinates=("t", "x"),
+        channels=("velocity",),
+        wanted_channels=("velocity",),
+        names=_names("burgers", split, resolution, n),
+    )
+
+
+def _burgers_steps(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> FieldSet:
+    start, whole = _states(arrays, split, resolution)
+    n, times, points = whole.shape
+    pos = Grid(points, spacing=(1 / points,), origin=(0.0,)).pos.expand(n, -1, -1)
+    return FieldSet(
+        given=Samples(pos, start[..., None], None),
+        wanted=Samples(pos, whole[:, 1:].mT.contiguous(), None),
+        coordinates=("x",),
+        channels=("velocity",),
+        wanted_channels=tuple(f"velocity, step {t}" for t in range(1, times)),
+        names=_names("burgers", split, resolution, n),
+        num_steps=times - 1,
+    )
+
+
+def _states(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """u at t = 0, `(n, N)`, and at all times, `(n, T + 1, N)`."""
+    start, whole = (torch.from_numpy(arrays[f"burgers_{split}_{resolution}_{name}"]).float() for name in ("x", "y"))
+    return start, whole
+
+
+def _names(problem: str, split: str, resolution: int, count: int) -> tuple[str, ...]:
+    return tuple(f"{problem}_{split}_{resolution}[{i}]" for i in range(count))

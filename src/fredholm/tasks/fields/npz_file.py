@@ -26,6 +26,9 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     `wanted_values`, `wanted_pos` and `wanted_offsets` likewise are what is to be told of each function, where that is
     not what is given. `coordinates`, `channels` and `wanted_channels` are names.
 
+    `trajectories` in place of `values` have one axis more, of T + 1 times, after the first: given is the state at the
+    first time, wanted are those at the T others. Their points exist at all times or never.
+
     A split is `is_test` `(n,)`, or `train_` and `test_` before the names of the arrays.
 
     Raises:
@@ -48,6 +51,8 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
 
 
 def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:
+    if "trajectories" in arrays:
+        return _trajectories(path, arrays)
     given = _samples(arrays, "")
     n, dim, channels = len(given.pos), given.pos.shape[-1], given.values.shape[-1]
     wanted = _samples(arrays, "wanted_") if "wanted_values" in arrays else None
@@ -56,17 +61,44 @@ def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:
             f"wanted_values are of {len(wanted.pos)} functions of {wanted.pos.shape[-1]} coordinates; values are of "
             f"{n} of {dim}"
         )
-    default = _AXES[:dim] if dim <= len(_AXES) else tuple(f"x{i + 1}" for i in range(dim))
     return FieldSet(
         given=given,
         wanted=wanted,
-        coordinates=_names(arrays, "coordinates", dim, default),
+        coordinates=_coordinates(arrays, dim),
         channels=_names(arrays, "channels", channels, _numbered(channels)),
         wanted_channels=()
         if wanted is None
         else _names(arrays, "wanted_channels", wanted.values.shape[-1], _numbered(wanted.values.shape[-1])),
         names=tuple(f"{path.name}, function {i}" for i in range(n)),
     )
+
+
+def _trajectories(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:
+    states = arrays["trajectories"]
+    for name in ("values", "wanted_values", "offsets"):
+        if name in arrays:
+            raise ValueError(f"has both trajectories and {name}; leave one out")
+    if states.ndim < 3 or states.shape[1] < 2:
+        raise ValueError(f"trajectories is {states.shape}; expected (n, T + 1, ...) with at least two times")
+    times = [_samples({**arrays, "values": states[:, t]}, "") for t in range(states.shape[1])]
+    given, num_steps = times[0], len(times) - 1
+    if any(bool((step.exists != given.exists).any()) for step in times):
+        raise ValueError("trajectories have NaN at some times of a point and not at others; expected all or none")
+    channels = _names(arrays, "channels", given.values.shape[-1], _numbered(given.values.shape[-1]))
+    return FieldSet(
+        given=given,
+        wanted=Samples(given.pos, torch.cat([step.values for step in times[1:]], dim=-1), given.mask),
+        coordinates=_coordinates(arrays, given.pos.shape[-1]),
+        channels=channels,
+        wanted_channels=tuple(f"{name}, step {t + 1}" for t in range(num_steps) for name in channels),
+        names=tuple(f"{path.name}, function {i}" for i in range(len(states))),
+        num_steps=num_steps,
+    )
+
+
+def _coordinates(arrays: Mapping[str, np.ndarray], dim: int) -> tuple[str, ...]:
+    default = _AXES[:dim] if dim <= len(_AXES) else tuple(f"x{i + 1}" for i in range(dim))
+    return _names(arrays, "coordinates", dim, default)
 
 
 def _numbered(count: int) -> tuple[str, ...]:

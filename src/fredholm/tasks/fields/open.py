@@ -1,5 +1,7 @@
 """One entry for every source of sampled functions."""
 
+import contextlib
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_sp
 from .csv_file import read_csv
 from .field_set import FieldSet
 from .image_fields import image_fields
-from .neuralop import darcy, is_neuralop
+from .neuralop import Problem, is_neuralop, neuralop
 from .npz_file import read_npz
 
 _TABLES = (".csv", ".csv.gz")
@@ -31,7 +33,7 @@ def open_fields(
     """Open sampled functions as a training and a test set.
 
     Args:
-        data: a .csv (`read_csv`, also gzipped) or .npz file (`read_npz`), the .npz file of `darcy`, or any source of
+        data: a .csv (`read_csv`, also gzipped) or .npz file (`read_npz`), the .npz file of `neuralop`, or any source of
             `tasks.images.open_images`, whose images become functions (`image_fields`).
         coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there. Refused of
             what is no table.
@@ -45,7 +47,7 @@ def open_fields(
     if not path.name.endswith(_TABLES):
         refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
-        return _fixed(path, darcy(path), test_fraction, split_seed)
+        return _fixed(path, neuralop(path), test_fraction, split_seed)
     if not path.is_file() or not path.name.endswith((*_TABLES, ".npz")) or _holds_images(path):
         return image_fields(open_images(data, test_fraction=test_fraction, split_seed=split_seed))
     found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
@@ -61,6 +63,108 @@ def open_fields(
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return Splits(*(found.select(torch.tensor(part, dtype=torch.int64)) for part in parts))
+
+
+def open_functions(
+    data: str | Path,
+    *,
+    coordinates: tuple[str, ...] = (),
+    targets: tuple[str, ...] = (),
+    problem: Problem = "darcy",
+    resolution: int = 16,
+) -> Splits[FieldSet] | FieldSet:
+    """Open pairs of functions, of which one is given and the other wanted; with their split, where they have one.
+
+    Args:
+        data: an .npz file (`read_npz`) with `wanted_values` or `trajectories`, that of `neuralop`, a .csv file whose
+            columns `targets` are wanted, or a folder with `given.csv` and `wanted.csv`, whose functions the column
+            `field` matches and whose points may be others.
+        coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there.
+        targets: the columns of a single table that are wanted.
+        problem, resolution: of the set of `neuralop`.
+
+    Raises:
+        ValueError: nothing of that name, the source is broken, nothing is wanted, or settings that it does not read.
+    """
+    path = Path(data).expanduser()
+    is_table = path.name.endswith(_TABLES)
+    for because, idle, instead in (
+        (is_table or path.is_dir(), {"coordinates": coordinates}, "pass a .csv file"),
+        (is_table, {"targets": targets}, "pass a .csv file"),
+        (is_neuralop(path), {"problem": problem, "resolution": resolution}, "pass neuralop_pde.npz"),
+    ):
+        if not because:
+            refuse_idle("", open_functions, f"{path}, which has none", instead, **idle)
+    if path.is_file() and is_neuralop(path):
+        return neuralop(path, problem, resolution)
+    if path.is_dir():
+        return _matched(path, coordinates)
+    if not path.is_file() or not (is_table or path.suffix == ".npz"):
+        raise ValueError(
+            f"no functions at {str(path)!r}; pass an .npz file, a .csv file, or a folder with given.csv and wanted.csv"
+        )
+    found = _told(read_csv(path, coordinates=coordinates), targets, path) if is_table else read_npz(path)
+    for part in (found.train, found.test) if isinstance(found, Splits) else (found,):
+        if part.wanted is None:
+            raise ValueError(
+                f"{path}: says nothing of what is wanted; expected the array wanted_values or trajectories, or in a "
+                "table the columns of --task.targets"
+            )
+    return found
+
+
+def read_functions(
+    path: Path, *, coordinates: tuple[str, ...], channels: tuple[str, ...], targets: tuple[str, ...]
+) -> FieldSet:
+    """Functions of a file, to tell others from; with what is wanted, where the file has it.
+
+    Raises:
+        ValueError: see `read_fields`.
+    """
+    if path.name.endswith(_TABLES):
+        with contextlib.suppress(ValueError):  # a table without the answers is read below, and its mistakes told
+            whole = read_csv(path, coordinates=coordinates, channels=(*channels, *targets))
+            return _told(whole, targets, path)
+    return read_fields(path, coordinates=coordinates, channels=channels)
+
+
+def _told(table: FieldSet, targets: tuple[str, ...], path: Path) -> FieldSet:
+    """A table whose columns of these names are wanted; as it is, where there are none."""
+    if not targets:
+        return table
+    if missing := [name for name in targets if name not in table.channels]:
+        raise ValueError(f"{path}: no column {missing[0]!r} with values; the columns are {', '.join(table.channels)}")
+    channels = tuple(name for name in table.channels if name not in targets)
+    if not channels:
+        raise ValueError(f"{path}: all columns with values are targets; expected at least one that is given")
+    given, wanted = (
+        table.given._replace(values=table.given.values[..., [table.channels.index(name) for name in names]])
+        for names in (channels, targets)
+    )
+    return dataclasses.replace(table, given=given, wanted=wanted, channels=channels, wanted_channels=targets)
+
+
+def _matched(folder: Path, coordinates: tuple[str, ...]) -> FieldSet:
+    """The functions of given.csv, and those of wanted.csv with the same names."""
+    given, wanted = (read_csv(_table(folder, name), coordinates=coordinates) for name in ("given", "wanted"))
+    if given.coordinates != wanted.coordinates:
+        raise ValueError(
+            f"{folder}: given.csv has the coordinates {', '.join(given.coordinates)}, wanted.csv "
+            f"{', '.join(wanted.coordinates)}; make them equal"
+        )
+    named = [[name.partition(", ")[2] for name in fields.names] for fields in (given, wanted)]
+    for ours, theirs, file in ((*named, "wanted.csv"), (*named[::-1], "given.csv")):
+        if alone := [name for name in ours if name not in theirs]:
+            raise ValueError(f"{folder / file}: has no {alone[0] or 'function'}, which the other file has")
+    order = torch.tensor([named[1].index(name) for name in named[0]])
+    return dataclasses.replace(given, wanted=wanted.given.select(order), wanted_channels=wanted.channels)
+
+
+def _table(folder: Path, name: str) -> Path:
+    for suffix in _TABLES:
+        if (folder / f"{name}{suffix}").is_file():
+            return folder / f"{name}{suffix}"
+    raise ValueError(f"{folder}: has no {name}.csv; expected given.csv and wanted.csv")
 
 
 def read_fields(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[str, ...] | None = None) -> FieldSet:

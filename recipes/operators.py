@@ -1,0 +1,260 @@
+"""Operators between functions: ITNets beside Fourier neural operators, on Darcy flow and Burgers' equation.
+
+Command:   python recipes/operators.py
+Hardware:  one core for each process; float32; needs neuraloperator 2.0: pip install neuraloperator
+Time:      100 s of processor time a training run of Darcy flow, 60 s of Burgers' equation; 5 runs a side
+Score:     see docs/studies/operators.md
+"""
+
+import copy
+import dataclasses
+import importlib.util
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+import tyro
+from torch import Tensor, nn
+
+from fredholm.encoders import FunctionBatch
+from fredholm.models import AttentionConfig, ITNet, KernelConfig, LowRankConfig, SpectralConfig
+from fredholm.tasks import OperatorLearning
+from fredholm.training.progress import print_line
+
+SECONDS = {"darcy": 100.0, "burgers": 60.0, "burgers-steps": 60.0}
+"""Processor time of a training run."""
+BATCH = 16
+WEIGHT_DECAY = 1e-4
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Which data, and where the results go."""
+
+    data: Path = Path("../shared/data/neuralop_pde/neuralop_pde.npz")
+    """The small sets of the neuraloperator library."""
+    problems: tuple[str, ...] = tuple(SECONDS)
+    only: tuple[str, ...] = ()
+    """Sides to run; none: all."""
+    out: Path = Path("runs/operators")
+    """Folder of results.json, which keeps what it has of other sides."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    rates: tuple[float, ...] = (4e-3, 8e-3)
+    """Peak learning rates, of which the one with the best validation error of the first seed is taken."""
+
+
+def itnet(kernel: KernelConfig | None = None, **changes: Any) -> ITNet.Config:
+    """The network of the task's default, with another kernel."""
+    model = OperatorLearning.Config().model
+    return dataclasses.replace(model, kernel=kernel or model.kernel, **changes)
+
+
+class OnGrid(nn.Module):
+    """A peer's network of images, where the task expects one of functions; what is given once is given at all times."""
+
+    def __init__(self, network: nn.Module, times: int | None) -> None:
+        super().__init__()
+        self.network, self.times = network, times
+
+    def forward(self, inputs: FunctionBatch, at: object = None) -> Tensor:
+        """Values `(B, N, m)` on a square, or at one time on a line, to `(B, Nq, m')`."""
+        values = inputs.values.mT
+        if self.times is None:
+            side = math.isqrt(values.shape[-1])
+            image = values.unflatten(-1, (side, side))
+        else:
+            image = values[:, :, None].expand(-1, -1, self.times, -1)
+        return self.network(image).flatten(2).mT
+
+
+def fno(problem: str) -> nn.Module:
+    """A Fourier neural operator of about the ITNet's real parameters (complex ones count twice)."""
+    from neuralop.models import FNO
+
+    if problem == "burgers-steps":
+        return OnLine(FNO(n_modes=(12,), in_channels=1, out_channels=1, hidden_channels=64, n_layers=4))
+    network = FNO(n_modes=(12, 12), in_channels=1, out_channels=1, hidden_channels=32, n_layers=4)
+    return OnGrid(network, 17 if problem == "burgers" else None)
+
+
+class OnLine(nn.Module):
+    """The same on a line."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: FunctionBatch, at: object = None) -> Tensor:
+        """Values `(B, N, m)` to `(B, N, m')`."""
+        return self.network(inputs.values.mT).mT
+
+
+def uno(problem: str) -> nn.Module:
+    """A U-shaped one, likewise."""
+    from neuralop.models import UNO
+
+    network = UNO(
+        in_channels=1,
+        out_channels=1,
+        hidden_channels=32,
+        n_layers=4,
+        uno_out_channels=[32, 32, 32, 32],
+        uno_n_modes=[[10, 10], [8, 8], [8, 8], [10, 10]],
+        uno_scalings=[[1.0, 1.0], [0.5, 0.5], [1.0, 1.0], [2.0, 2.0]],
+        channel_mlp_skip="linear",
+    )
+    return OnGrid(network, 17 if problem == "burgers" else None)
+
+
+@final
+@dataclass(frozen=True)
+class Side:
+    """One network and how its data are shown."""
+
+    task: dict[str, Any] = dataclasses.field(default_factory=dict)
+    peer: Callable[[str], nn.Module] | None = None
+
+
+TURNED: dict[str, Any] = {"symmetries": ("mirror", "exchange")}
+TWICE = SpectralConfig(period=2.0)
+LOW_RANK = LowRankConfig(rank=8, width=32, num_frequencies=8, sigma=1.0)
+SIDES: dict[str, dict[str, Side]] = {
+    "darcy": {
+        "FNO": Side(peer=fno),
+        "UNO": Side(peer=uno),
+        "ITNet, spectral": Side(),
+        "ITNet, spectral, turned": Side(TURNED),
+        "ITNet, spectral, turned, half drawn": Side(TURNED | {"least_shown": 0.4}),
+        "ITNet, attention, turned": Side(TURNED | {"model": itnet(AttentionConfig(), embed_dim=64, num_heads=4)}),
+        "ITNet, low rank, turned": Side(TURNED | {"model": itnet(LOW_RANK, embed_dim=64, num_heads=4)}),
+    },
+    "burgers": {
+        "FNO": Side(peer=fno),
+        "UNO": Side(peer=uno),
+        "ITNet, spectral": Side({"model": itnet(TWICE)}),
+        "ITNet, attention": Side({"model": itnet(AttentionConfig(), embed_dim=64, num_heads=4)}),
+    },
+    "burgers-steps": {
+        "FNO": Side({"unroll": 4}, peer=fno),
+        "ITNet, spectral": Side(
+            {"unroll": 4, "is_periodic": True, "model": itnet(SpectralConfig(num_waves_per_axis=6), embed_dim=64)}
+        ),
+    },
+}
+
+
+def relative_error(task: OperatorLearning, model: nn.Module) -> float:
+    """The task's metric on its measured split."""
+    from fredholm.training.scoring import score_test_split
+
+    model.eval()
+    found = score_test_split(task, model, batch_size=25, device=torch.device("cpu"), dtype=torch.float32)
+    return found["relative_l2"]
+
+
+def trained(task: OperatorLearning, model: nn.Module, *, seconds: float, rate: float, seed: int) -> int:
+    """Trains for so much processor time, with a cosine from the peak rate down to 0; the number of steps."""
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=WEIGHT_DECAY)
+    model.train()
+    start, steps = time.process_time(), 0
+    while True:
+        for indices in torch.randperm(task.num_train, generator=generator).split(BATCH):
+            share = (time.process_time() - start) / seconds
+            if share >= 1:
+                return steps
+            for group in optimiser.param_groups:
+                group["lr"] = rate * min(1, (steps + 1) / 50) * 0.5 * (1 + math.cos(math.pi * share))
+            loss = task.loss(model, task.train_batch(indices, generator)) / len(indices)
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            steps += 1
+
+
+def real_parameters(model: nn.Module) -> int:
+    """Complex numbers count twice."""
+    return sum(p.numel() * (2 if p.is_complex() else 1) for p in model.parameters())
+
+
+def run(
+    config: Config, problem: str, side: Side, rate: float, seed: int
+) -> tuple[dict[str, Any], Callable[[], dict[str, float]]]:
+    """One training run with its validation error, and what reads its test errors."""
+    torch.manual_seed(seed)
+    settings = OperatorLearning.Config(data=str(config.data), problem=problem, **side.task)
+    task = settings.build()
+    model = task.model() if side.peer is None else side.peer(problem)
+    steps = trained(task, model, seconds=SECONDS[problem], rate=rate, seed=seed)
+    found = {"seed": seed, "rate": rate, "steps": steps, "parameters": real_parameters(model)}
+    # a network of shown shares is validated on whole functions
+    found["valid"] = relative_error(task, model)
+
+    def tested() -> dict[str, float]:
+        kept = copy.deepcopy(model)
+
+        def asked(**changes: Any) -> float:
+            other = dataclasses.replace(settings, evaluated="test", **changes).build(task.facts)
+            return relative_error(other, kept)
+
+        errors = {"test": asked()}
+        if problem == "darcy":
+            errors["at 32"] = asked(resolution=32)
+            if side.peer is None:
+                errors["half the points"] = asked(shown=0.5, least_shown=None)
+        return errors
+
+    return found, tested
+
+
+def side_of(config: Config, problem: str, side: Side) -> dict[str, Any]:
+    """The runs of all seeds at the rate that validation chose; the test split is read once a run."""
+    first = {rate: run(config, problem, side, rate, config.seeds[0]) for rate in config.rates}
+    best = min(first, key=lambda rate: first[rate][0]["valid"])
+    runs = []
+    for seed in config.seeds:
+        found, tested = first[best] if seed == config.seeds[0] else run(config, problem, side, best, seed)
+        runs.append(found | tested())
+    return {"rate": best, "tried": {rate: found["valid"] for rate, (found, _) in first.items()}, "runs": runs}
+
+
+def told(runs: list[dict[str, Any]], what: str) -> str:
+    """Mean and deviation over the seeds."""
+    values = [run[what] for run in runs]
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.4f} ± {spread:.4f}"
+
+
+def main(config: Config) -> None:
+    """Runs the comparison and writes results.json after each side."""
+    if importlib.util.find_spec("neuralop") is None:
+        raise SystemExit("operators: the peers need neuraloperator: pip install neuraloperator")
+    torch.set_num_threads(1)
+    config.out.mkdir(parents=True, exist_ok=True)
+    results = config.out / "results.json"
+    for problem in config.problems:
+        for name, side in SIDES[problem].items():
+            if config.only and name not in config.only:
+                continue
+            found = side_of(config, problem, side)
+            # read anew, since another process may have written meanwhile
+            report: dict[str, dict[str, Any]] = json.loads(results.read_text()) if results.is_file() else {}
+            report.setdefault(problem, {})[name] = found
+            results.write_text(json.dumps(report, indent=1))
+            numbers = [key for key in ("valid", "test", "at 32", "half the points") if key in found["runs"][0]]
+            print_line(
+                f"{problem}, {name}, rate {found['rate']:g}: "
+                + ", ".join(f"{n} {told(found['runs'], n)}" for n in numbers)
+            )
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Config, description=(__doc__ or "").partition("\n")[0]))
