@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from fredholm.kernels import KernelInputs
-from fredholm.models import ITNet, ITNetMaskedModel, MLPConfig, OnEdgesConfig, SpectralConfig
+from fredholm.models import ITNet, ITNetMaskedModel, MLPConfig, OnEdgesConfig, SpectralConfig, TwoStream
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.neural_field import FieldOperator
@@ -22,6 +22,7 @@ from fredholm.tasks import (
     FieldLearning,
     GraphLearning,
     ImageClassification,
+    ImageTextLearning,
     LanguageModelling,
     LinkLearning,
     MaskedLanguageModelling,
@@ -45,6 +46,7 @@ from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.checkpoint import Checkpoints
 from tests.contracts.settings import Subject
 from tests.tasks.graphs.build import rings, two_groups
+from tests.tasks.image_texts.build import write_folder, write_npz
 from tests.training.toy_task import ToyTask
 
 SWITCH = (False, True)
@@ -56,6 +58,7 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     GraphInputs,
     GraphLearning.Config,
     ImageClassification.Config,
+    ImageTextLearning.Config,
     LanguageModelling.Config,
     LinkLearning.Config,
     MaskedLanguageModelling.Config,
@@ -75,6 +78,7 @@ def task_subjects(folder: Path) -> list[Subject]:
     return [
         _augmentation(),
         _images(folder / "images"),
+        _image_texts(folder / "image texts"),
         _text(folder / "text"),
         _masked(folder / "masked"),
         _sentences(folder / "sentences"),
@@ -156,6 +160,46 @@ def _images(folder: Path) -> Subject:
         modes={
             "a split of its own": {"data": str(own)},
             "no positions": {"position_frequencies": 0, "position_sigma": 10.0},
+        },
+    )
+
+
+def _image_texts(folder: Path) -> Subject:
+    all_rows, own, one = write_folder(folder, num_images=3), folder / "own.npz", folder / "one.npz"
+    train_and_test = folder / "two"
+    write_folder(train_and_test, splits=True, num_images=3)
+    (train_and_test / "valid.jsonl").unlink()
+    write_npz(own, num_images=3)
+    write_npz(one, num_images=1)
+    kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
+    sizes: dict[str, Any] = {"embed_dim": 4, "depth": 1, "num_heads": 1, "kernel": kernel}
+    model, streams = ITNet.Config(**sizes), TwoStream.Config(**sizes)
+
+    def task(built: ImageTextLearning) -> Iterator[object]:
+        yield from _task(built)
+        yield built.sources
+
+    return Subject(
+        ImageTextLearning.Config,
+        {"data": str(all_rows), "patch_size": 8, "tokens": Tokens(vocab_size=60), "position_frequencies": 2}
+        | {"model": model},
+        {"data": (str(own),), "image_size": ((16, 16),), "test_fraction": (0.5,), "split_seed": (1,)}
+        | {"valid_fraction": (0.3,), "evaluated": ("test",), "patch_size": (4, (2, 4)), "context": (9,)}
+        | {"tokens": (Tokens(vocab_size=50),), "position_frequencies": (3,), "position_sigma": (2.0,)}
+        | {"modalities": ("image", "text"), "measure": ("uniform", "image-heavy", "text-heavy")}
+        | {"images_apart": SWITCH, "shuffle_images": SWITCH, "label_smoothing": (0.1,)}
+        | {"image_run": ("there",), "text_run": ("there",), "model": (dataclasses.replace(model, depth=2), streams)},
+        task,
+        make=lambda **settings: ImageTextLearning.Config(**settings).build(),
+        modes={
+            "a split of its own": {"data": str(own)},
+            "a split without validation": {"data": str(train_and_test)},
+            "one image": {"data": str(one)},
+            "images alone": {"modalities": "image", "tokens": Tokens()},
+            "texts alone": {"modalities": "text", "patch_size": 16},
+            "two streams": {"model": streams},
+            "apart": {"images_apart": True},
+            "no positions": {"position_frequencies": 0},
         },
     )
 

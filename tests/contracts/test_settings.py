@@ -289,6 +289,34 @@ def infvit(**settings: Any) -> models.InfViT:
     return models.InfViT(encoders.Image(encoder, settings["embed_dim"]), 3, models.InfViT.Config(**settings))
 
 
+def image_texts(num_images: int = 2) -> encoders.ImageTextBatch:
+    return encoders.ImageTextBatch(noise(2, num_images, 1, 4, 6), torch.tensor([[1, 3, 2, 0], [1, 2, 0, 0]]))
+
+
+def image_part(patch_size: int = 2, embed_dim: int = 4) -> encoders.Image:
+    config = encoders.Image.Config(image_size=(4, 6), patch_size=patch_size, channels=1, num_frequencies=2, sigma=1.0)
+    return encoders.Image(config, embed_dim)
+
+
+def text_part(context: int = 6, embed_dim: int = 4) -> encoders.Text:
+    return encoders.Text(5, embed_dim, context=context, pad=0, has_class_token=True)
+
+
+def image_text_encoder(built: encoders.ImageText) -> Iterator[object]:
+    u, domain = built(image_texts())
+    yield from (u, domain.weights, domain.pos, built.has_class_token)
+
+
+def two_streams(**settings: Any) -> models.TwoStream:
+    channels = settings["embed_dim"]
+    encoder = encoders.ImageText(image_part(embed_dim=channels), text_part(embed_dim=channels), num_images=2)
+    return models.TwoStream(encoder, 3, models.TwoStream.Config(**settings))
+
+
+def on_image_texts(built: Any) -> Iterator[object]:
+    yield built(image_texts())
+
+
 def points_network(config: type[Any]) -> Any:
     def make(**settings: Any) -> models.SignalModel:
         return config(**settings).build(encoders.PointCloud(encoders.PointCloud.Config(), settings["embed_dim"]), 3)
@@ -702,6 +730,13 @@ ENCODERS = [
         | {"feature_dropout": (0.5,)},
         graph_encoder,
     ),
+    Subject(
+        encoders.ImageText,
+        {"image": Made(image_part), "text": Made(text_part), "num_images": 2},
+        {"image": (None, Made(lambda: image_part(1))), "text": (None, Made(lambda: text_part(7))), "num_images": (1,)}
+        | {"measure": ("uniform", "image-heavy", "text-heavy", "even")},
+        image_text_encoder,
+    ),
     Subject(encoders.Series, {"channels": 2}, {"channels": (3,), "embed_dim": (2,), "spacing": (0.5,)}, series_encoder),
     Subject(
         encoders.Text,
@@ -960,6 +995,16 @@ MODELS = [
         for config, more in ((models.PointPooling.Config, {}), (models.EdgeConvolution.Config, {"num_neighbours": 3}))
     ),
     Subject(
+        models.TwoStream.Config,
+        {"embed_dim": 4, "depth": 2, "num_heads": 2, "kernel": models.MLPConfig(width=3, num_frequencies=2)},
+        {"embed_dim": (6,), "depth": (1,), "num_heads": (4,), "kernel": (models.AttentionConfig(),)}
+        | {"fusion": ("concatenation", "sum"), "cross_kernel": (models.LinearAttentionConfig(),), "expansion": (2,)}
+        | {"dropout": (0.0,), "drop_path": (0.0,), "pool": ("mean", "max")},
+        on_image_texts,
+        make=two_streams,
+        modes={"concatenation": {"fusion": "concatenation"}},
+    ),
+    Subject(
         models.MessagePassing.Config,
         {"embed_dim": 6, "depth": 2, "layer": "gat", "num_heads": 2},
         {
@@ -1074,6 +1119,7 @@ NO_SETTINGS = {
     "models.Aether": "takes the size of a text and its Config",
     "models.CKCNN": "hands all to ContinuousStack, which is here",
     "models.CKCNNText": "takes the size of a text and its Config",
+    "models.EachImage": "takes a model and the number of images that its outputs are for",
     "models.EdgeConvolution": "takes an encoder and its Config",
     "models.FieldOperator": "takes a field, a frame and its Config",
     "models.GPT2": "takes the size of a text and its Config",
@@ -1083,6 +1129,7 @@ NO_SETTINGS = {
     "models.InfViT": "takes an encoder and its Config",
     "models.MessagePassing": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
+    "models.TwoStream": "takes an encoder and its Config",
 }
 """Public classes that are not walked over, and why."""
 

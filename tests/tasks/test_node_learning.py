@@ -8,7 +8,7 @@ import torch
 
 from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
 from fredholm.tasks import NodeLearning
-from fredholm.tasks.graphs.class_metrics import class_metrics, score_classes
+from fredholm.tasks.class_metrics import class_metrics, score_classes
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.config_json import from_json, to_json

@@ -80,7 +80,7 @@ def test_a_tasks_word_is_its_default_run() -> None:
     ("reference", "message"),
     [
         ("digts", "no recipe or task called 'digts'; did you mean digits"),
-        ("image", "no recipe or task called 'image'; did you mean images or mutag?"),
+        ("image", "no recipe or task called 'image'; did you mean images or image-text or mutag?"),
         ("qqqqq", "no recipe or task called 'qqqqq'; known are aids, character_trajectories, "),
         ("recipes/own.py:mien", "recipes/own.py has no function 'mien'; did you mean mine?"),
         ("recipes/own.py:wrong", "recipes/own.py:wrong returned a int; expected a fredholm.training.Run.Config"),

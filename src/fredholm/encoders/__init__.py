@@ -4,6 +4,7 @@ from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.encoders.function import Function, FunctionBatch
 from fredholm.encoders.graph import Graph, GraphBatch
 from fredholm.encoders.image import Image
+from fredholm.encoders.image_text import ImageText, ImageTextBatch
 from fredholm.encoders.points import PointBatch, PointCloud
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.encoders.text import Text
@@ -16,6 +17,8 @@ __all__ = [
     "Graph",
     "GraphBatch",
     "Image",
+    "ImageText",
+    "ImageTextBatch",
     "PointBatch",
     "PointCloud",
     "Series",

@@ -3,6 +3,7 @@
 from fredholm.models.aether import Aether
 from fredholm.models.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.ckcnn_text import CKCNNText
+from fredholm.models.each_image import EachImage
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.in_context_regressor import InContextRegressor
@@ -33,6 +34,7 @@ from fredholm.models.message_passing import MessagePassing
 from fredholm.models.neural_field import FieldOperator
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
+from fredholm.models.two_stream import TwoStream
 
 __all__ = [
     "CKCNN",
@@ -46,6 +48,7 @@ __all__ = [
     "ContinuousConvolutionConfig",
     "ContinuousStack",
     "ConvolutionConfig",
+    "EachImage",
     "EdgeConvolution",
     "FieldOperator",
     "ITNet",
@@ -70,6 +73,7 @@ __all__ = [
     "SignalModel",
     "SpectralConfig",
     "SumConfig",
+    "TwoStream",
     "YatConfig",
     "generate",
 ]

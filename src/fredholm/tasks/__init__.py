@@ -3,6 +3,7 @@
 from .field_learning import FieldLearning
 from .graph_learning import GraphLearning
 from .image_classification import ImageClassification
+from .image_text_learning import ImageTextLearning
 from .language_modelling import LanguageModelling
 from .link_learning import LinkLearning
 from .masked_language_modelling import MaskedLanguageModelling
@@ -12,7 +13,7 @@ from .point_learning import PointLearning
 from .sentence_learning import SentenceLearning
 from .series_classification import SeriesClassification
 from .splits import Examples, Splits
-from .task import Batch, EpochTask, Objective, Prediction, SplitTask, Task
+from .task import Batch, EpochTask, Objective, Prediction, Source, SplitTask, Task
 
 TASKS: tuple[type[Task], ...] = (
     ImageClassification,
@@ -26,6 +27,7 @@ TASKS: tuple[type[Task], ...] = (
     GraphLearning,
     NodeLearning,
     LinkLearning,
+    ImageTextLearning,
 )
 """Every task of the library; a new one is added here."""
 
@@ -37,6 +39,7 @@ __all__ = [
     "FieldLearning",
     "GraphLearning",
     "ImageClassification",
+    "ImageTextLearning",
     "LanguageModelling",
     "LinkLearning",
     "MaskedLanguageModelling",
@@ -47,6 +50,7 @@ __all__ = [
     "Prediction",
     "SentenceLearning",
     "SeriesClassification",
+    "Source",
     "SplitTask",
     "Splits",
     "Task",

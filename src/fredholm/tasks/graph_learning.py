@@ -15,9 +15,9 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.message_passing import MessagePassing
 from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.class_metrics import class_metrics, score_classes
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.graphs.batches import batch_of, graphs_in
-from fredholm.tasks.graphs.class_metrics import class_metrics, score_classes
 from fredholm.tasks.graphs.inputs import GraphInputs, Preparation
 from fredholm.tasks.graphs.network import build_network, small_network, warn_of_notes
 from fredholm.tasks.splits import Splits

@@ -16,15 +16,12 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.augmentation import Augmentation
-from fredholm.tasks.images import ImageDataset, open_images, read_images
+from fredholm.tasks.images import ImageDataset, moments, open_images, read_images
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
-
-CHUNK = 4096
-"""Images read at a time where a whole split is measured."""
 
 
 @final
@@ -188,16 +185,11 @@ class ImageClassification(SplitTask[ImageDataset]):
 
 def measure(train: ImageDataset) -> ImageClassification.Facts:
     """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
-    sums = torch.zeros(2, train.channels, dtype=torch.float64)
-    for indices in torch.arange(len(train)).split(CHUNK):
-        pixels = train.images(indices).double() / 255
-        sums += torch.stack([pixels.sum((0, 2, 3)), pixels.square().sum((0, 2, 3))])
-    mean, square = sums / (len(train) * train.image_size[0] * train.image_size[1])
-    deviation = (square - mean.square()).clamp(min=0).sqrt()
+    mean, deviation = moments(train, torch.arange(len(train)))
     return ImageClassification.Facts(
         classes=train.classes,
         channels=train.channels,
         image_size=train.image_size,
-        mean=tuple(mean.tolist()),
-        deviation=tuple(torch.where(deviation > 1e-6, deviation, 1.0).tolist()),
+        mean=mean,
+        deviation=deviation,
     )

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.class_metrics import class_metrics, score_classes
 from fredholm.tasks.graphs import GraphSet, open_graphs
-from fredholm.tasks.graphs.class_metrics import class_metrics, score_classes
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import build_network, warn_of_notes
 from fredholm.tasks.graphs.one_graph import OneGraphTask

@@ -49,6 +49,26 @@ class Objective:
         return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"
 
 
+@final
+@dataclass(frozen=True)
+class Source:
+    """Another run, from whose averaged weights a part of a model starts.
+
+    Args:
+        setting: the task's setting that names it, for messages.
+        run: its folder.
+        names: beginnings of the names of its tensors, with what they begin with here; others are left there.
+        whole: all tensors here whose names begin so must be there, of one shape; of others those that fit are taken.
+        reading: what of `Task.reading` must mean the same there.
+    """
+
+    setting: str
+    run: str
+    names: dict[str, str]
+    whole: str
+    reading: tuple[str, ...] = ()
+
+
 class Task(ABC):
     """Data, loss and metric of one kind of problem.
 
@@ -116,6 +136,11 @@ class Task(ABC):
     def reading(self) -> dict[str, object]:
         """What a model's inputs mean, by name: a run starts from another's weights only where both mean the same."""
         return {}
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Runs that parts of the model start from, where settings name some; read when a run is new."""
+        return ()
 
     @property
     def train_lengths(self) -> Tensor | None:

@@ -1,7 +1,7 @@
 """A run: config in, trained model in a folder, and back."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, final
 from torch import Tensor, nn
 
 from fredholm.tasks import TASKS
-from fredholm.tasks.task import Objective, Prediction, Task
-from fredholm.training.checkpoint import Which, model_tensors, start_from
+from fredholm.tasks.task import Objective, Prediction, Source, Task
+from fredholm.training.checkpoint import Start, Which, model_tensors, start_from
 from fredholm.training.config import TrainingConfig
 from fredholm.training.config_json import to_json
 from fredholm.training.device import choose_device
@@ -143,30 +143,71 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
 def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
     """The tensors that a new run starts from in place of its own; prints what does not fit.
 
+    Those of the task's sources come before those of ``init``.
+
     Raises:
-        ValueError: the other run's inputs mean something else, or none of its weights fits.
+        ValueError: another run's inputs mean something else, or what is wanted of its weights does not fit.
     """
     model = task.model()
-    if config.init is None:
-        return {}
-    other = Run(Path(config.init).expanduser(), tasks=tasks, device="cpu")
-    for name, value in task.reading.items():
-        if other.task.reading.get(name, value) != value:
-            way = (
-                f"pass --task.tokens.file {Path(config.init) / 'tokenizer.json'}"
-                if name == "tokenizer"
-                else (f"pass --task.{name} {other.task.reading[name]}")
+    found: dict[str, Tensor] = {}
+    if config.init is not None:
+        other = Run(Path(config.init).expanduser(), tasks=tasks, device="cpu")
+        _check_reading(task, other.task, task.reading, config.init)
+        start = start_from(model_tensors(other.model()), model)
+        if not start.fitting:
+            raise ValueError(f"no weight of {config.init} fits this model; give both the same sizes")
+        _print_start(config.init, start)
+        found |= start.fitting
+    for source in task.sources:
+        found |= _part_from(source, task, model, tasks)
+    return found
+
+
+def _part_from(source: Source, task: Task, model: nn.Module, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
+    """The tensors of a part of the model that another run has; prints what does not fit."""
+    other = Run(Path(source.run).expanduser(), tasks=tasks, device="cpu")
+    _check_reading(task, other.task, source.reading, source.run)
+    weights: dict[str, Tensor] = {}
+    for name, tensor in model_tensors(other.model()).items():
+        for there, here in source.names.items():
+            if name.startswith(there):
+                weights[here + name.removeprefix(there)] = tensor
+    start = start_from(weights, model)
+    wanted = {name: tensor for name, tensor in model_tensors(model).items() if name.startswith(source.whole)}
+    learned = dict(model.named_parameters())
+    # what is absent first, which tells a run of another kind, and parameters before buffers
+    for name in sorted(wanted, key=lambda name: (name in weights, name not in learned)):
+        if name not in start.fitting:
+            own = name.removeprefix(source.whole)
+            came = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
+            raise ValueError(
+                f"{source.setting}: {source.run} does not fit this model: {came}, expected "
+                f"{tuple(wanted[name].shape)}; give both the same sizes"
             )
-            raise ValueError(f"the {name} of {config.init} is not this run's; {way}")
-    found = start_from(model_tensors(other.model()), model)
-    if not found.fitting:
-        raise ValueError(f"no weight of {config.init} fits this model; give both the same sizes")
-    new, left = (f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" for names in (found.new, found.left))
+    places = tuple(source.names.values())
+    _print_start(source.run, start._replace(new=[name for name in start.new if name.startswith(places)]))
+    return start.fitting
+
+
+def _check_reading(task: Task, other: Task, names: Iterable[str], run: str) -> None:
+    """Raises ValueError where the inputs of another run mean something else, by some names of `Task.reading`."""
+    for name in names:
+        own = task.reading[name]
+        if other.reading.get(name, own) != own:
+            way = (
+                f"pass --task.tokens.file {Path(run) / 'tokenizer.json'}"
+                if name == "tokenizer"
+                else f"pass --task.{name} {other.reading[name]}"
+            )
+            raise ValueError(f"the {name} of {run} is not this run's; {way}")
+
+
+def _print_start(run: str, start: Start) -> None:
+    new, left = (f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" for names in (start.new, start.left))
     print_line(
-        f"from {config.init}: {len(found.fitting)} tensors; new here: {len(found.new)}{new if found.new else ''}; "
-        f"left there: {len(found.left)}{left if found.left else ''}"
+        f"from {run}: {len(start.fitting)} tensors; new here: {len(start.new)}{new if start.new else ''}; "
+        f"left there: {len(start.left)}{left if start.left else ''}"
     )
-    return found.fitting
 
 
 def facts_of_same(config: Run.Config, path: Path, tasks: Sequence[type[Task]] = TASKS) -> Task.Facts:

@@ -5,6 +5,7 @@ from .digits import digits
 from .idx import idx_folder
 from .image_folder import ImageFolder, image_folder
 from .in_memory import InMemoryImages
+from .moments import Moments, moments
 from .npz_file import npz_images
 from .open import open_images
 from .read import read_images
@@ -13,9 +14,11 @@ __all__ = [
     "ImageDataset",
     "ImageFolder",
     "InMemoryImages",
+    "Moments",
     "digits",
     "idx_folder",
     "image_folder",
+    "moments",
     "npz_images",
     "open_images",
     "read_images",

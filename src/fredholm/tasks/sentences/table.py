@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
-from fredholm.tasks.text import read_text
+from fredholm.tasks.text import json_lines, read_text
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 
@@ -99,17 +99,8 @@ def _header(cells: list[str]) -> tuple[str, ...]:
 
 
 def _objects(path: Path, text: str) -> Iterator[Row]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            found: Any = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: does not parse as JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise ValueError(f"{path}, line {number}: is a {type(found).__name__}; expected an object")
-        cells = {name: _cell(value) for name, value in found.items() if isinstance(value, str | int | float)}
-        yield Row(number, cells)
+    for line, found in json_lines(path, text):
+        yield Row(line, {name: _cell(value) for name, value in found.items() if isinstance(value, str | int | float)})
 
 
 def _cell(value: str | float) -> str:

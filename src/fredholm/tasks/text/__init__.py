@@ -4,6 +4,7 @@ from .blocks import IGNORED, TokenStream
 from .byte_pairs import BytePairs
 from .continuation import Piece, continue_text
 from .documents import Separator, cut_documents, split_documents
+from .json_lines import JsonLine, json_lines
 from .marked_tokenizer import MARKS, Layout, MarkedTokenizer, Marks
 from .open import TextSplits, open_text
 from .read import read_text
@@ -16,6 +17,7 @@ __all__ = [
     "BytePairs",
     "ByteTokenizer",
     "Bytes",
+    "JsonLine",
     "Layout",
     "MarkedTokenizer",
     "Marks",
@@ -27,6 +29,7 @@ __all__ = [
     "Tokens",
     "continue_text",
     "cut_documents",
+    "json_lines",
     "open_text",
     "read_text",
     "split_documents",

@@ -1,4 +1,4 @@
-"""What is measured where a class is told of graphs or nodes."""
+"""What is measured where a class is told of graphs, of nodes, or of images with text."""
 
 from typing import TYPE_CHECKING
 

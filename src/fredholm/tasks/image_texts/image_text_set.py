@@ -1,0 +1,146 @@
+"""Images with a text and a label each: the frozen value that every reader gives."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self, final
+
+import torch
+from torch import Tensor
+
+from fredholm.tasks.images import ImageDataset
+from fredholm.tasks.series.naming import ClassNames
+from fredholm.tasks.splits import Examples
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One text with its images as it was read.
+
+    Args:
+        images: what tells each image from others, such as its path as the file has it.
+        text: not blank.
+        label: a class; None: not known.
+        path: the file.
+        line: of the file, from 1; of an .npz file the number of the example.
+    """
+
+    images: tuple[str, ...]
+    text: str
+    label: str | None
+    path: Path
+    line: int
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for messages."""
+        return f"{self.path}, line {self.line}"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImageTextSet(Examples):
+    """n texts with M images each.
+
+    Args:
+        examples: they.
+        pictures: all images, each once; only their pixels are read.
+        index: int64 `(n, M)`, which of the pictures each example has.
+        labels: int64 `(n,)`, each in `0 .. len(classes) - 1`; None: they have none.
+        classes: the class names.
+        split: int64 `(n,)`, 0 train, 1 valid, 2 test; None: they have none.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("classes", "channels", "image_size", "num_images")
+
+    examples: tuple[Example, ...]
+    pictures: ImageDataset
+    index: Tensor
+    labels: Tensor | None
+    classes: tuple[str, ...]
+    split: Tensor | None = None
+
+    def __len__(self) -> int:
+        """The number of texts."""
+        return len(self.examples)
+
+    @property
+    def channels(self) -> int:
+        """Of each image, 1 (grey) or 3 (RGB)."""
+        return self.pictures.channels
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.pictures.image_size
+
+    @property
+    def num_images(self) -> int:
+        """M, images of each text."""
+        return self.index.shape[1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A distinct name each, which depends neither on where the files lie nor on the order of different examples."""
+        seen: Counter[str] = Counter()
+        found = []
+        for example in self.examples:
+            name = repr((example.text, example.images))
+            found.append(f"{name}, {seen[name]}")
+            seen[name] += 1
+        return tuple(found)
+
+    @property
+    def digest(self) -> str:
+        """What tells one set from another: a hash of texts, labels and names of images in their order."""
+        found = hashlib.blake2b(digest_size=16)
+        for example in self.examples:
+            found.update(repr((example.text, example.label, example.images)).encode())
+        return found.hexdigest()
+
+    def images(self, indices: Tensor) -> Tensor:
+        """The images at `indices`, int64 `(m,)`, as uint8 `(m, M, C, H, W)`; errors as those of the pictures."""
+        index = self.index[indices]
+        return self.pictures.images(index.flatten()).unflatten(0, index.shape)
+
+    def select(self, indices: Tensor) -> Self:
+        """The examples at `indices`, int64 `(m,)`."""
+        return replace(
+            self,
+            examples=tuple(self.examples[i] for i in indices.tolist()),
+            index=self.index[indices],
+            labels=None if self.labels is None else self.labels[indices],
+            split=None if self.split is None else self.split[indices],
+        )
+
+
+def numbered(examples: Sequence[Example], split: Sequence[int] | None) -> tuple[Tensor | None, tuple[str, ...]]:
+    """The labels of examples, None where none has one, and the classes that they count in: the training examples'.
+
+    Args:
+        examples: they.
+        split: 0 train, 1 valid, 2 test of each; None: all are training examples.
+
+    Raises:
+        ValueError: some have labels and others none, or training has no such class.
+    """
+    labelled = [example for example in examples if example.label is not None]
+    if not labelled:
+        return None, ()
+    if len(labelled) < len(examples):
+        bare = next(example for example in examples if example.label is None)
+        raise ValueError(f"{bare.place}: has no 'label', but {labelled[0].place} has one; give each one")
+    words = [str(example.label) for example in examples]
+    learnt = [word for word, part in zip(words, split or [0] * len(words), strict=True) if part == 0]
+    _, known = ClassNames(None).number(learnt)
+    names = ClassNames(known)
+    for example, word in zip(examples, words, strict=True):
+        try:
+            names.check(word)
+        except ValueError as error:
+            raise ValueError(f"{example.place}: label: {error}, those of the training data") from error
+    numbers, classes = names.number(words)
+    return torch.tensor(numbers, dtype=torch.int64), classes

@@ -1,0 +1,76 @@
+"""One entry for every source of images with texts: a JSONL file, a folder of them, or an .npz file."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from fredholm.tasks.split_files import SPLITS, find_split_files
+
+from .image_text_set import Example, ImageTextSet
+from .jsonl_file import JSONL_SUFFIXES, read_examples, with_image_files
+from .npz_file import read_npz
+
+
+def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = None) -> ImageTextSet:
+    """Open labelled images with texts, with their split where they have one.
+
+    Args:
+        data: a .jsonl file, also gzipped (`read_examples`), a folder with files such as train.jsonl and test.jsonl or
+            the start of such names (`find_split_files`), or an .npz file (`read_npz`).
+        image_size: height and width to deliver; None: the size that all images have.
+
+    Raises:
+        ValueError: nothing of that name, a file or an image that cannot be read, an example without a label, a class
+            unknown in training, or images that differ in size where no size is given.
+        ImportError: images are files, and pillow is not installed.
+    """
+    path = Path(data).expanduser()
+    if path.is_file():
+        _check_kind(path)
+    if path.suffix == ".npz" and path.is_file():
+        found = read_npz(path, image_size=image_size)
+    else:
+        files = find_split_files(path, JSONL_SUFFIXES, what="JSONL", example=".jsonl")
+        examples: list[Example] = []
+        split: list[int] = []
+        for name, paths in (files.by_split or {"train": files.unsplit}).items():
+            own = [example for file in paths for example in read_examples(file)]
+            examples += own
+            split += [SPLITS.index(name)] * len(own)
+        for example in examples:
+            if example.label is None:
+                raise ValueError(f"{example.place}: has no 'label'; give each line one")
+        found = with_image_files(examples, split=split if files.by_split else None, image_size=image_size)
+    if found.labels is None:
+        raise ValueError(f"{path}: has no array 'label'; expected a class an example")
+    return found
+
+
+def read_image_texts(path: Path, *, num_images: int, channels: int, image_size: tuple[int, int]) -> ImageTextSet:
+    """The examples of one file as a trained model reads them, without labels, be there some or not.
+
+    Args:
+        path: a .jsonl or .npz file.
+        num_images: images that each example must have.
+        channels: of every image, to which files are brought.
+        image_size: height and width to deliver.
+
+    Raises:
+        ValueError: it cannot be read, or does not fit.
+    """
+    _check_kind(path)
+    if path.suffix == ".npz":
+        found = read_npz(path, image_size=image_size, reads_labels=False)
+        if found.channels != channels:
+            raise ValueError(f"{path}: images have {found.channels} channels; the model reads {channels}")
+    else:
+        examples = [replace(example, label=None) for example in read_examples(path)]
+        found = with_image_files(examples, channels=channels, image_size=image_size)
+    if found.num_images != num_images:
+        first = found.examples[0]
+        raise ValueError(f"{first.place}: has {found.num_images} images; the model reads {num_images} with a text")
+    return found
+
+
+def _check_kind(path: Path) -> None:
+    if not path.name.endswith((*JSONL_SUFFIXES, ".npz")):
+        raise ValueError(f"{path}: is of no known kind; expected {', '.join((*JSONL_SUFFIXES, '.npz'))}")

@@ -1,0 +1,36 @@
+"""Objects that stand a line each in a text."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+
+@final
+class JsonLine(NamedTuple):
+    """The number of a line, counted from 1, and the object on it."""
+
+    line: int
+    found: dict[str, Any]
+
+
+def json_lines(path: Path, text: str) -> Iterator[JsonLine]:
+    """The objects of a text in JSONL; empty lines are left out.
+
+    Args:
+        path: where the text is from, for messages.
+        text: it.
+
+    Raises:
+        ValueError: a line does not parse, or is no object.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            found: Any = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: does not parse as JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"{path}, line {number}: is a {type(found).__name__}; expected an object")
+        yield JsonLine(number, found)
