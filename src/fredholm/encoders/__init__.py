@@ -3,6 +3,7 @@
 from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.encoders.graph import Graph, GraphBatch
 from fredholm.encoders.image import Image
+from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.encoders.points import PointBatch, PointCloud
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.encoders.text import Text
@@ -13,6 +14,7 @@ __all__ = [
     "Graph",
     "GraphBatch",
     "Image",
+    "MultiScaleImage",
     "PointBatch",
     "PointCloud",
     "Series",

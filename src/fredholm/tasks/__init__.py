@@ -8,6 +8,7 @@ from .link_learning import LinkLearning
 from .masked_language_modelling import MaskedLanguageModelling
 from .node_learning import NodeLearning
 from .point_learning import PointLearning
+from .segmentation import Segmentation
 from .sentence_learning import SentenceLearning
 from .series_classification import SeriesClassification
 from .splits import Examples, Splits
@@ -19,6 +20,7 @@ TASKS: tuple[type[Task], ...] = (
     MaskedLanguageModelling,
     SentenceLearning,
     SeriesClassification,
+    Segmentation,
     FieldLearning,
     PointLearning,
     GraphLearning,
@@ -42,6 +44,7 @@ __all__ = [
     "Objective",
     "PointLearning",
     "Prediction",
+    "Segmentation",
     "SentenceLearning",
     "SeriesClassification",
     "SplitTask",
