@@ -267,7 +267,7 @@ class Segmentation(ValidatedTask[MaskedImages]):
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `test_batch` to the metrics, image by image and some rows of pixels at a time."""
         for image, labels in zip(batch["images"], batch["labels"], strict=True):
-            for top, logits in self._rows(model, image[None], (labels.shape[0], labels.shape[1])):
+            for top, logits in self.logits(model, image[None], (labels.shape[0], labels.shape[1])):
                 known = labels[top : top + len(logits)]
                 there = known != _NO_LABEL
                 found, known = logits[there], known[there]
@@ -277,8 +277,11 @@ class Segmentation(ValidatedTask[MaskedImages]):
                 metrics["mean_iou"].update(found, known)
                 metrics["loss"].update(F.cross_entropy(found, known, reduction="none"))
 
-    def _rows(self, model: nn.Module, image: Tensor, size: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
-        """Logits `(rows, W, K)` of some rows of pixels, with the number of the first, from top to bottom.
+    def logits(self, model: nn.Module, image: Tensor, size: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
+        """What a model says of one image: logits `(rows, W, K)` of some rows of pixels after the others.
+
+        With them comes the number of the first of these rows, from 0 at the top. The layers of the patches
+        are computed once.
 
         Args:
             image: standardised, `(1, C, H', W')`.
@@ -317,7 +320,7 @@ class Segmentation(ValidatedTask[MaskedImages]):
             scaled = self._scaled_size(file, size)
             image = read_images([file], self._facts.channels, size)
             given = self._standardise(_resized(image / 255, scaled)).to(device)
-            mask = torch.cat([logits.argmax(-1) for _, logits in self._rows(model, given, size)])
+            mask = torch.cat([logits.argmax(-1) for _, logits in self.logits(model, given, size)])
             mask = mask.to("cpu", torch.uint8)
             row: Prediction = {"file": str(file)}
             if file in targets:
