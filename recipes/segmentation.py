@@ -2,8 +2,9 @@
 
 Command:   python recipes/segmentation.py --data ../shared/data --out runs/segmentation --seeds 0 1 2
 Hardware:  one core of an AMD EPYC; float32
-Time:      not timed as a whole; see TIME below
-Score:     not run as a whole
+Time:      about one minute a run, and four with exact kernels; not timed as a whole
+Score:     not run as a whole; low rank, seed 0, rate 5e-3: mean intersection over union 52.9 % on the test split, pixel
+           accuracy 73.9 % (55.7 % and 73.9 % on the validation split)
 Data:      ../shared/data/bccd, 364 images of blood of 96 x 128 pixels with a box for each cell, in the source's split
            of 205, 87 and 72 images
 
@@ -55,17 +56,19 @@ class Side:
     kernel: KernelConfig
     embed_dim: int
     """Such that all sides have about as many parameters."""
+    num_heads: int = 4
     patch_sizes: tuple[int, ...] = (8,)
 
 
+EXACT = MLPConfig(width=8, head_shared=True, **SIZES)
 LOW_RANK = LowRankConfig(rank=8, width=16, **SIZES)
 SIDES = {
     "low rank": Side(kernel=LOW_RANK, embed_dim=60),
     "separable": Side(kernel=SeparableConfig(width=32, **SIZES), embed_dim=64),
-    "exact": Side(kernel=MLPConfig(width=20, head_shared=True, **SIZES), embed_dim=72),
+    "exact": Side(kernel=EXACT, embed_dim=72, num_heads=2),
     "attention": Side(kernel=AttentionConfig(), embed_dim=68),
     "low rank, two scales": Side(kernel=LOW_RANK, embed_dim=48, patch_sizes=(8, 16)),
-    "exact, two scales": Side(kernel=MLPConfig(width=12, head_shared=True, **SIZES), embed_dim=60, patch_sizes=(8, 16)),
+    "exact, two scales": Side(kernel=EXACT, embed_dim=56, num_heads=2, patch_sizes=(8, 16)),
 }
 
 
@@ -84,7 +87,7 @@ class Config:
     """Sides that are trained, by name; (): all."""
     rates: tuple[float, ...] = (2e-3, 5e-3)
     """Peaks of the learning rate, of which each side takes one."""
-    epochs: int = 60
+    epochs: int = 15
     """Passes over the training images."""
 
     def __post_init__(self) -> None:
@@ -128,12 +131,18 @@ def write_masks(data: Path, file: Path) -> None:
 def run_of(side: Side, config: Config, *, rate: float, seed: int) -> Run.Config:
     """One run."""
     stack = ITNet.Config(
-        embed_dim=side.embed_dim, depth=3, num_heads=4, kernel=side.kernel, expansion=2, dropout=0.0, pool="none"
+        embed_dim=side.embed_dim,
+        depth=3,
+        num_heads=side.num_heads,
+        kernel=side.kernel,
+        expansion=2,
+        dropout=0.0,
+        pool="none",
     )
     task = Segmentation.Config(
         data=str(masks_file(config)),
         patch_sizes=side.patch_sizes,
-        num_pixels=256,
+        num_pixels=128,
         stride=4,
         augmentation=MaskAugmentation.Config(
             crop_scale=(0.5, 1.0), horizontal_flip=0.5, vertical_flip=0.5, brightness=0.1, contrast=0.1
@@ -142,7 +151,7 @@ def run_of(side: Side, config: Config, *, rate: float, seed: int) -> Run.Config:
     )
     numbers = TrainingConfig(
         epochs=config.epochs,
-        batch_size=16,
+        batch_size=8,
         learning_rate=rate,
         warmup_fraction=0.1,
         weight_decay=0.05,
@@ -161,8 +170,11 @@ def masks_file(config: Config) -> Path:
 
 
 def measured(run: Run) -> dict[str, float]:
-    """Mean intersection over union and accuracy at every pixel on both splits, at the best checkpoint."""
-    found = best_on_both(run, stride=1)
+    """Mean intersection over union and accuracy on both splits, at the checkpoint that is best on the first of them.
+
+    All pixels count, and are asked in squares of two by two.
+    """
+    found = best_on_both(run, stride=2)
     told = {f"{split} {name}": found[split][name] for split in found for name in ("mean_iou", "accuracy")}
     return told | {"parameters": sum(p.numel() for p in run.model().parameters())}
 
