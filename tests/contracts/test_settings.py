@@ -642,7 +642,9 @@ QUADRATURES = [
 ]
 
 IMAGES: dict[str, Any] = {"image_size": (4, 6), "patch_size": 2, "channels": 1, "num_frequencies": 2, "sigma": 1.0}
-SCALES = {name: value for name, value in IMAGES.items() if name != "patch_size"} | {"patch_sizes": (1, 2)}
+SCALES: dict[str, Any] = {name: value for name, value in IMAGES.items() if name != "patch_size"} | {
+    "patch_sizes": (1, 2)
+}
 CLOUDS: dict[str, Any] = {"num_features": 2, "num_frequencies": 3, "num_neighbours": 3}
 ENCODERS = [
     Subject(
@@ -678,7 +680,7 @@ ENCODERS = [
     Subject(
         encoders.MultiScaleImage,
         {"config": encoders.MultiScaleImage.Config(**SCALES), "embed_dim": 4},
-        {"config": (encoders.MultiScaleImage.Config(**SCALES | {"sigma": 2.0}),), "embed_dim": (3,)},
+        {"config": (dataclasses.replace(encoders.MultiScaleImage.Config(**SCALES), sigma=2.0),), "embed_dim": (3,)},
         scales_encoder,
     ),
     Subject(

@@ -62,3 +62,9 @@ def test_masks_are_fitted_as_their_images_are(height: int, width: int, target_he
     if covered[0] >= height and covered[1] >= width:  # no pixel is a mean over several
         assert bool((mask[fitted == 0] == 0).all())
         assert bool((mask[fitted == 255] == 1).all())
+
+
+def test_a_pixel_of_a_mask_takes_what_lies_at_its_centre() -> None:
+    mask = torch.arange(27, dtype=torch.uint8).view(1, 3, 9)
+    assert fit_masks(mask, (1, 3)).flatten().tolist() == [10, 13, 16]
+    assert fit_masks(mask, (1, 1)).flatten().tolist() == [13]

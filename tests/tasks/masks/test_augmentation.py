@@ -60,6 +60,14 @@ def test_a_crop_has_the_drawn_area_and_lies_within_the_image() -> None:
     assert float(found[:, 0, -1, -1].max()) > 0.9
 
 
+def test_a_crop_of_all_is_the_image() -> None:
+    given = ramps(3, 9, 7)
+    almost = Config(crop_scale=(1 - 1e-6, 1 - 1e-6), crop_ratio=(1.0, 1.0))
+    found = MaskAugmentation(almost, 3)(given, generator())
+    torch.testing.assert_close(found.images, given.images, atol=1e-4, rtol=0)
+    assert torch.equal(found.masks, given.masks)
+
+
 def test_crops_are_as_wide_as_the_ratio_says() -> None:
     config = Config(crop_scale=(0.25, 0.25), crop_ratio=(2.0, 2.0))
     found = MaskAugmentation(config, 3)(ramps(5, 64, 64), generator()).images
@@ -97,9 +105,9 @@ def test_grey_images_take_what_needs_no_colour() -> None:
     grey = Masked(ramps().images[:, :1], ramps().masks)
     found = MaskAugmentation(Config(brightness=0.2, contrast=0.2, crop_scale=(0.5, 1.0)), 1)(grey, generator())
     assert found.images.shape == grey.images.shape
-    for name in ("saturation", "hue"):
+    for name, config in (("saturation", Config(saturation=0.2)), ("hue", Config(hue=0.2))):
         with refused(ValueError, f"augmentation.{name} is 0.2, but the images are grey"):
-            MaskAugmentation(Config(**{name: 0.2}), 1)
+            MaskAugmentation(config, 1)
 
 
 @pytest.mark.parametrize(
