@@ -108,6 +108,10 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
             ["train", "segmentation", "squares", *TINY, "--task.model.pool", "mean"],
             "Error parsing run.task: model.pool is",
         ),
+        (
+            ["train", "segmentation", "squares", *TINY[:4], "--task.model.kernel", "recurrence"],
+            "SelectiveStateSpace integrates over",
+        ),
         (["predict", "run", "absent.png"], "absent.png: cannot be read as an image (No such file"),
         (["predict", "run", "text.png"], "text.png: not a PNG or JPEG image"),
         (["predict", "run", "long.png"], "long.png: is 2 x 200, too long for the model's 16 x 16"),
@@ -117,7 +121,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
         (["predict", "run", "one.png", "--task", "picture=absent/a.png"], "picture: there is no folder 'absent'"),
         (
             ["evaluate", "run", "--task", "image-size=10,10"],
-            "encoders.Image: expected float images of shape (batch, 3, ",
+            "Error parsing task: image_size is (10, 10); expected multiples of 4",
         ),
     ],
 )

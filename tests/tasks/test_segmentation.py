@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from fredholm.domains import Points
 from fredholm.encoders import MultiScaleImage
-from fredholm.models import AttentionConfig, ITNet, LowRankConfig, MLPConfig
+from fredholm.models import AttentionConfig, ITNet, LowRankConfig, MLPConfig, RecurrenceConfig
+from fredholm.operators import collect_auxiliary_losses
 from fredholm.tasks import Segmentation, Task, segmentation
 from fredholm.tasks.masks import read_mask
 from fredholm.tasks.masks.augmentation import MaskAugmentation
@@ -310,12 +311,34 @@ def test_a_picture_shows_what_is_known_where_it_lies_beside(tmp_path: Path) -> N
     assert not (tmp_path / "more.png").exists()
 
 
-@pytest.mark.parametrize("kernel", [MLPConfig(width=3, num_frequencies=2, sigma=1.0), AttentionConfig()])
-def test_kernels(tmp_path: Path, kernel: Any) -> None:
-    task = config(tmp_path, model=dataclasses.replace(SMALL, kernel=kernel)).build()
+@pytest.mark.parametrize(
+    "changes",
+    [{"kernel": MLPConfig(width=3, num_frequencies=2, sigma=1.0)}, {"kernel": AttentionConfig()}, {"num_samples": 3}],
+    ids=str,
+)
+def test_kernels_and_quadratures(tmp_path: Path, changes: dict[str, Any]) -> None:
+    task = config(tmp_path, model=dataclasses.replace(SMALL, **changes)).build()
     model = task.model()
-    task.loss(model, task.train_batch(torch.arange(4), drawn())).backward()
+    with collect_auxiliary_losses() as beside:
+        loss = task.loss(model, task.train_batch(torch.arange(4), drawn()))
+    assert len(beside) == (3 if "num_samples" in changes else 0)  # two layers at pixels, and one at patches
+    torch.stack([loss, *(extra.float() for extra in beside)]).sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+def test_a_kernel_without_answers_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = dataclasses.replace(SMALL, kernel=RecurrenceConfig())
+    with refused(ValueError, "which Grid(1, 1) does not order"):
+        config(tmp_path, model=stack).build().model()
+    task = config(tmp_path, model=dataclasses.replace(SMALL, num_samples=3)).build()
+    found = []
+    for _ in range(2):  # asked whether it answers, and not
+        seed_everything(0)
+        model = task.model()
+        assert model.training
+        found.append([*model.parameters(), torch.rand(2)])
+        monkeypatch.setattr(Segmentation, "_refuse_unanswering", lambda *_: None)
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -323,6 +346,9 @@ def test_kernels(tmp_path: Path, kernel: Any) -> None:
     [
         ({"patch_sizes": ()}, "patch_sizes is (); expected at least one"),
         ({"patch_sizes": (0,)}, "patch_sizes must be at least 1"),
+        ({"image_size": (8, 10)}, "image_size is (8, 10); expected multiples of 4, the side of a patch"),
+        ({"image_size": (0, 8)}, "image_size is (0, 8)"),
+        ({"image_size": (8, 12), "patch_sizes": (2, 8)}, "expected multiples of 8, the side of a patch"),
         ({"balance_scales": True}, "balance_scales=True has no effect with patch_sizes=(4,)"),
         ({"num_pixels": 0}, "num_pixels must be at least 1"),
         ({"stride": 0}, "stride must be at least 1"),

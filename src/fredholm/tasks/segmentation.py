@@ -123,6 +123,12 @@ class Segmentation(ValidatedTask[MaskedImages]):
             if len(self.patch_sizes) == 1:
                 one = f"patch_sizes={self.patch_sizes}"
                 refuse_idle("", type(self), one, "give several", balance_scales=self.balance_scales)
+            if self.image_size is not None:
+                for side in self.patch_sizes:
+                    if any(extent < 1 or extent % side for extent in self.image_size):
+                        raise ValueError(
+                            f"image_size is {self.image_size}; expected multiples of {side}, the side of a patch"
+                        )
             check_count("segmentation", "stride", self.stride)
             check_count("segmentation", "position_frequencies", self.position_frequencies, 0)
             if self.num_pixels is not None:
@@ -198,7 +204,17 @@ class Segmentation(ValidatedTask[MaskedImages]):
         else:
             scales = MultiScaleImage.Config(patch_sizes=sizes, balanced=config.balance_scales, **same)
             encoder = MultiScaleImage(scales, embed_dim)
-        return dataclasses.replace(config.model, pool="none").build(encoder, len(facts.classes))
+        model = dataclasses.replace(config.model, pool="none").build(encoder, len(facts.classes))
+        self._refuse_unanswering(model)
+        return model
+
+    @torch.no_grad()
+    def _refuse_unanswering(self, model: ITNet) -> None:
+        """Raises a ValueError where a kernel has no answers between patches, before anything is trained or written."""
+        side = self.config.patch_sizes[-1]
+        with torch.random.fork_rng(devices=[]):  # what a quadrature may draw changes nothing of the run
+            model.eval()(torch.zeros(1, self._facts.channels, side, side), at=Points(torch.tensor([[0.3, 0.6]])))
+            model.train()
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`images` (B, C, H, W), standardised, the places `pos` (B, n, 2) of pixels, and their `labels` (B, n).

@@ -1,6 +1,11 @@
 """One entry for every source of images with masks: a folder of files, or an .npz file."""
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple, final
 
 import torch
 from tqdm import tqdm
@@ -18,6 +23,15 @@ IMAGES, MASKS, CLASSES = "images", "masks", "classes.txt"
 """What the folders and the file of names are called."""
 
 _Pair = tuple[Path, Path]
+
+
+@final
+class _Inspected(NamedTuple):
+    """The size of an image, whether it is grey, and the class numbers in its mask, the largest last."""
+
+    size: tuple[int, int]
+    is_grey: bool
+    numbers: list[int]
 
 
 def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -> MaskedImages:
@@ -69,10 +83,10 @@ def _folder(root: Path, image_size: tuple[int, int] | None) -> MaskedImages:
         pairs += own
         split += [SPLITS.index(part)] * len(own)
     sizes, all_grey, largest, labelled = [], True, -1, set[int]()
-    for (image, mask), part in zip(_progress(pairs), split, strict=True):
-        sizes.append(size_of(image))
-        all_grey &= is_grey(image)
-        numbers = _numbers(image, mask, sizes[-1], None if named is None else len(named))
+    for found, part in zip(_inspected(pairs, None if named is None else len(named)), split, strict=True):
+        numbers = found.numbers
+        sizes.append(found.size)
+        all_grey &= found.is_grey
         largest = max(largest, *numbers, -1)
         labelled |= {part} if numbers else set()
     if unlabelled := [part for part in sorted(set(split)) if part not in labelled]:
@@ -135,19 +149,27 @@ def _by_stem(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _numbers(image: Path, mask: Path, size: tuple[int, int], num_classes: int | None) -> list[int]:
-    """The class numbers that are in a mask."""
-    values = read_mask(mask)
+def _inspected(pairs: list[_Pair], num_classes: int | None) -> "Iterator[_Inspected]":
+    """What the headers of all images and the values of all masks say, several at a time, in their order."""
+    pool = ThreadPoolExecutor(min(len(pairs), os.cpu_count() or 1))
+    try:
+        found = pool.map(partial(_inspect, num_classes=num_classes), pairs)
+        yield from tqdm(
+            found, desc="reading masks", total=len(pairs), unit="file", delay=1.0, leave=False, disable=None
+        )
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _inspect(pair: _Pair, num_classes: int | None) -> _Inspected:
+    image, mask = pair
+    size, values = size_of(image), read_mask(mask)
     if tuple(values.shape) != size:
         raise ValueError(f"{mask}: is {_text(tuple(values.shape))}; its image {image.name} is {_text(size)}")
     numbers = [number for number in values.unique().tolist() if number != IGNORED]
     if num_classes is not None and numbers and numbers[-1] >= num_classes:
         raise ValueError(f"{mask}: has the class number {numbers[-1]}; there are {num_classes} classes, from 0 on")
-    return numbers
-
-
-def _progress(pairs: list[_Pair]) -> "tqdm[_Pair]":
-    return tqdm(pairs, desc="reading masks", unit="file", delay=1.0, leave=False, disable=None)
+    return _Inspected(size, is_grey(image), numbers)
 
 
 def _text(size: tuple[int, ...]) -> str:
