@@ -25,9 +25,10 @@ from torch import Tensor, nn
 from fredholm.encoders import FunctionBatch
 from fredholm.models import AttentionConfig, ITNet, KernelConfig, LowRankConfig, SpectralConfig
 from fredholm.tasks import OperatorLearning
+from fredholm.tasks.fields import Problem
 from fredholm.training.progress import print_line
 
-SECONDS = {"darcy": 100.0, "burgers": 60.0, "burgers-steps": 60.0}
+SECONDS: dict[Problem, float] = {"darcy": 100.0, "burgers": 60.0, "burgers-steps": 60.0}
 """Processor time of a training run."""
 BATCH = 16
 WEIGHT_DECAY = 1e-4
@@ -40,7 +41,7 @@ class Config:
 
     data: Path = Path("../shared/data/neuralop_pde/neuralop_pde.npz")
     """The small sets of the neuraloperator library."""
-    problems: tuple[str, ...] = tuple(SECONDS)
+    problems: tuple[Problem, ...] = tuple(SECONDS)
     only: tuple[str, ...] = ()
     """Sides to run; none: all."""
     out: Path = Path("runs/operators")
@@ -74,7 +75,7 @@ class OnGrid(nn.Module):
         return self.network(image).flatten(2).mT
 
 
-def fno(problem: str) -> nn.Module:
+def fno(problem: Problem) -> nn.Module:
     """A Fourier neural operator of about the ITNet's real parameters (complex ones count twice)."""
     from neuralop.models import FNO
 
@@ -96,7 +97,7 @@ class OnLine(nn.Module):
         return self.network(inputs.values.mT).mT
 
 
-def uno(problem: str) -> nn.Module:
+def uno(problem: Problem) -> nn.Module:
     """A U-shaped one, likewise."""
     from neuralop.models import UNO
 
@@ -119,13 +120,13 @@ class Side:
     """One network and how its data are shown."""
 
     task: dict[str, Any] = dataclasses.field(default_factory=dict)
-    peer: Callable[[str], nn.Module] | None = None
+    peer: Callable[[Problem], nn.Module] | None = None
 
 
 TURNED: dict[str, Any] = {"symmetries": ("mirror", "exchange")}
 TWICE = SpectralConfig(period=2.0)
 LOW_RANK = LowRankConfig(rank=8, width=32, num_frequencies=8, sigma=1.0)
-SIDES: dict[str, dict[str, Side]] = {
+SIDES: dict[Problem, dict[str, Side]] = {
     "darcy": {
         "FNO": Side(peer=fno),
         "UNO": Side(peer=uno),
@@ -186,7 +187,7 @@ def real_parameters(model: nn.Module) -> int:
 
 
 def run(
-    config: Config, problem: str, side: Side, rate: float, seed: int
+    config: Config, problem: Problem, side: Side, rate: float, seed: int
 ) -> tuple[dict[str, Any], Callable[[], dict[str, float]]]:
     """One training run with its validation error, and what reads its test errors."""
     torch.manual_seed(seed)
@@ -215,7 +216,7 @@ def run(
     return found, tested
 
 
-def side_of(config: Config, problem: str, side: Side) -> dict[str, Any]:
+def side_of(config: Config, problem: Problem, side: Side) -> dict[str, Any]:
     """The runs of all seeds at the rate that validation chose; the test split is read once a run."""
     first = {rate: run(config, problem, side, rate, config.seeds[0]) for rate in config.rates}
     best = min(first, key=lambda rate: first[rate][0]["valid"])

@@ -29,6 +29,7 @@ from fredholm.tasks import (
     NodeLearning,
     OperatorLearning,
     PointLearning,
+    Segmentation,
     SentenceLearning,
     SeriesClassification,
     Task,
@@ -38,6 +39,7 @@ from fredholm.tasks.fields.answer import Answer
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import build_network, small_network
+from fredholm.tasks.masks.augmentation import MaskAugmentation, Masked
 from fredholm.tasks.points import NUM_SAMPLES
 from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
 from fredholm.tasks.series.thinning import Dropped
@@ -47,6 +49,7 @@ from fredholm.training.checkpoint import Checkpoints
 from tests.contracts.settings import Subject
 from tests.tasks.graphs.build import rings, two_groups
 from tests.tasks.image_texts.build import write_folder, write_npz
+from tests.tasks.masks.build import squares
 from tests.training.toy_task import ToyTask
 
 SWITCH = (False, True)
@@ -61,11 +64,13 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     ImageTextLearning.Config,
     LanguageModelling.Config,
     LinkLearning.Config,
+    MaskAugmentation.Config,
     MaskedLanguageModelling.Config,
     NodeLearning.Config,
     OperatorLearning.Config,
     PointLearning.Config,
     Run.Config,
+    Segmentation.Config,
     SentenceLearning.Config,
     SeriesClassification.Config,
     Tokens,
@@ -89,6 +94,8 @@ def task_subjects(folder: Path) -> list[Subject]:
         *_graphs(folder / "graphs"),
         _cloud_augmentation(),
         _points(folder / "points"),
+        _mask_augmentation(),
+        _segmentation(folder / "masks"),
         *_runs(folder / "start"),
     ]
 
@@ -574,7 +581,8 @@ def _operators(folder: Path) -> Subject:
     model = dataclasses.replace(model, embed_dim=4, depth=1, kernel=SpectralConfig(num_waves_per_axis=1))
 
     def write(name: str, **shapes: tuple[int, ...]) -> str:
-        np.savez(folder / name, **{array: drawn.normal(size=shape) for array, shape in shapes.items()})
+        arrays: dict[str, Any] = {array: drawn.normal(size=shape) for array, shape in shapes.items()}
+        np.savez(folder / name, **arrays)
         return str(folder / name)
 
     pairs, others = (write(name, values=(20, 4, 4), wanted_values=(20, 4, 4)) for name in ("pairs.npz", "others.npz"))
@@ -626,6 +634,72 @@ def _operators(folder: Path) -> Subject:
             "a split of its own": {"data": fixed},
             "a table": {"data": str(folder / "table.csv"), "coordinates": ("x",), "targets": ("b",)},
             "neuralop": {"data": neuralop, "evaluated": "test"},
+        },
+    )
+
+
+def _mask_augmentation() -> Subject:
+    def augmented(built: MaskAugmentation) -> Iterator[object]:
+        drawn = torch.Generator().manual_seed(2)
+        images, masks = torch.rand(4, 3, 6, 8, generator=drawn), torch.randint(3, (4, 6, 8), generator=drawn)
+        yield from built(Masked(images, masks.to(torch.uint8)), torch.Generator().manual_seed(5))
+
+    return Subject(
+        MaskAugmentation.Config,
+        {},
+        {"crop_scale": ((0.3, 0.8),), "crop_ratio": ((1.0, 1.0),), "horizontal_flip": (1.0,), "vertical_flip": (1.0,)}
+        | {"brightness": (0.3,), "contrast": (0.3,), "saturation": (0.5,), "hue": (0.2,)},
+        augmented,
+        make=lambda **settings: MaskAugmentation(MaskAugmentation.Config(**settings), 3),
+        modes={"cropped": {"crop_scale": (0.4, 0.6)}},
+    )
+
+
+def _segmentation(folder: Path) -> Subject:
+    folder.mkdir()
+    images, masks = squares(24, (8, 8))
+    known: dict[str, Any] = {"images": images, "masks": masks}
+    np.savez(folder / "one.npz", **known)
+    np.savez(folder / "two.npz", images=images[::-1], masks=masks[::-1])
+    np.savez(folder / "own.npz", **known, split=np.arange(24) // 8)
+    np.savez(folder / "two parts.npz", **known, split=2 * (np.arange(24) // 16))
+    Image.fromarray(images[0]).save(folder / "asked.png")
+    model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0))
+
+    def task(built: Segmentation) -> Iterator[object]:
+        """Its scores and answers too, and what it writes."""
+        yield from _task(built)
+        torch.manual_seed(0)
+        model, metrics = built.model().eval(), built.metrics()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter)
+        yield model.encoder(torch.zeros(1, 3, 8, 8))[1].weights
+        built.score(model, built.test_batch(torch.arange(1)), metrics)
+        yield from (metric.compute() for metric in metrics.values())
+        with tempfile.TemporaryDirectory() as place:
+            config = built.config
+            save = None if config.save is None else place
+            picture = None if config.picture is None else str(Path(place) / "picture.png")
+            answering = dataclasses.replace(config, save=save, picture=picture).build(built.facts)
+            yield [list(row) for row in answering.predict(model, [folder / "asked.png"], CPU)]
+            yield sorted(path.name for path in Path(place).iterdir())
+
+    return Subject(
+        Segmentation.Config,
+        {"data": str(folder / "one.npz"), "patch_sizes": (4,), "num_pixels": 8, "model": model},
+        {"data": (str(folder / "two.npz"),), "image_size": ((4, 8),), "patch_sizes": ((2,), (2, 4)), "stride": (3,)}
+        | {"balance_scales": SWITCH, "position_frequencies": (3, 0), "position_sigma": (2.0,)}
+        | {"num_pixels": (9, None), "label_smoothing": (0.1,), "save": ("there",), "picture": ("there.png",)}
+        | {"augmentation": (MaskAugmentation.Config(horizontal_flip=1.0),)}
+        | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,), "evaluated": ("test",)}
+        | {"test_fraction": (0.5,), "split_seed": (1,)},
+        task,
+        make=lambda **settings: Segmentation.Config(**settings).build(),
+        modes={
+            "scales": {"patch_sizes": (2, 4)},
+            "no positions": {"position_frequencies": 0},
+            "a split of its own": {"data": str(folder / "own.npz")},
+            "no validation split": {"data": str(folder / "two parts.npz")},
         },
     )
 

@@ -187,6 +187,16 @@ def function_encoder(built: encoders.Function) -> Iterator[object]:
     yield built.at(batch, Points(noise(3, config.pos_dim).double(), periodic=torus))
 
 
+def scales_encoder(built: encoders.MultiScaleImage) -> Iterator[object]:
+    yield built.grid_shapes
+    for shape in ((4, 6), (8, 6)):
+        try:
+            signal, domain = built(noise(2, built.config.channels, *shape))
+            yield from (signal, domain.weights)
+        except ValueError as error:
+            yield str(error)
+
+
 def graph_encoder(built: encoders.Graph) -> Iterator[object]:
     edges, features = torch.tensor([[[0, 1, 1], [1, 0, 2]]] * 2), None
     if built.edge_dim:
@@ -676,6 +686,9 @@ QUADRATURES = [
 
 IMAGES: dict[str, Any] = {"image_size": (4, 6), "patch_size": 2, "channels": 1, "num_frequencies": 2, "sigma": 1.0}
 FUNCTIONS: dict[str, Any] = {"num_channels": 1, "pos_dim": 1, "num_frequencies": 2}
+SCALES: dict[str, Any] = {name: value for name, value in IMAGES.items() if name != "patch_size"} | {
+    "patch_sizes": (1, 2)
+}
 CLOUDS: dict[str, Any] = {"num_features": 2, "num_frequencies": 3, "num_neighbours": 3}
 ENCODERS = [
     Subject(
@@ -707,6 +720,27 @@ ENCODERS = [
         {"config": encoders.Function.Config(**FUNCTIONS), "embed_dim": 4},
         {"config": (dataclasses.replace(encoders.Function.Config(**FUNCTIONS), sigma=2.0),), "embed_dim": (3,)},
         function_encoder,
+    ),
+    Subject(
+        encoders.MultiScaleImage.Config,
+        SCALES,
+        {
+            "image_size": ((8, 6),),
+            "patch_sizes": ((1, 2), (2,)),
+            "balanced": SWITCH,
+            "channels": (2,),
+            "any_size": SWITCH,
+        }
+        | {"num_frequencies": (3,), "sigma": (2.0,)},
+        scales_encoder,
+        make=lambda **settings: encoders.MultiScaleImage(encoders.MultiScaleImage.Config(**settings), 4),
+        modes={"any size": {"any_size": True}, "no frequencies": RAW},
+    ),
+    Subject(
+        encoders.MultiScaleImage,
+        {"config": encoders.MultiScaleImage.Config(**SCALES), "embed_dim": 4},
+        {"config": (dataclasses.replace(encoders.MultiScaleImage.Config(**SCALES), sigma=2.0),), "embed_dim": (3,)},
+        scales_encoder,
     ),
     Subject(
         encoders.PointCloud.Config,

@@ -114,6 +114,21 @@ def test_what_is_asked_changes_no_other_answer() -> None:
     torch.testing.assert_close(hidden[:, mask], whole[:, mask], rtol=1e-10, atol=1e-12)
 
 
+def test_a_field_is_asked_often_and_its_layers_are_computed_once() -> None:
+    net, x, calls = model(), images(), list[int]()
+    net.encoder.register_forward_hook(lambda *_: calls.append(1))
+    for block in net.blocks:
+        block.register_forward_hook(lambda *_: calls.append(2))
+    field = net.field(x)
+    pos = torch.rand(7, 2, dtype=torch.float64)
+    parts = torch.cat([field(Points(part)) for part in pos.split(3)], dim=1)
+    assert calls == [1, 2, 2]  # nobody asks for the last layer's signal
+    torch.testing.assert_close(parts, net(x, at=Points(pos)), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(field(Points(pos)), literally(net, x, Points(pos)))
+    with refused(ValueError, "pool='mean' gives one answer"):
+        model(pool="mean").field(x)
+
+
 def test_sampled_integrals_take_their_anchors_from_the_signal() -> None:
     net, x = model(num_samples=5), images()
     pos = torch.rand(4, 2, dtype=torch.float64)

@@ -199,7 +199,7 @@ def test_symmetries_move_given_and_wanted_alike(tmp_path: Path) -> None:
 def test_positions_outside_the_unit_box_are_brought_into_it(tmp_path: Path) -> None:
     values, pos, wanted = waves(40, (8, 6))
     flat = {"values": values.reshape(40, -1), "wanted_values": wanted.reshape(40, -1)}
-    path = write(tmp_path, **flat, pos=10 * pos - 3, wanted_pos=10 * pos - 3)
+    path = write(tmp_path, (8, 6), **flat, pos=10 * pos - 3, wanted_pos=10 * pos - 3)
     task = config(path).build()
     assert task.facts.extent == pytest.approx(10 * float(np.ptp(pos, 0).max()))
     batch = task.test_batch(torch.arange(2))

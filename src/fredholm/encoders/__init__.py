@@ -5,6 +5,7 @@ from fredholm.encoders.function import Function, FunctionBatch
 from fredholm.encoders.graph import Graph, GraphBatch
 from fredholm.encoders.image import Image
 from fredholm.encoders.image_text import ImageText, ImageTextBatch
+from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.encoders.points import PointBatch, PointCloud
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.encoders.text import Text
@@ -19,6 +20,7 @@ __all__ = [
     "Image",
     "ImageText",
     "ImageTextBatch",
+    "MultiScaleImage",
     "PointBatch",
     "PointCloud",
     "Series",

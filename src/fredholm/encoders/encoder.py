@@ -40,7 +40,8 @@ class FieldEncoder(Encoder):
             places: Nq points, of the domain's coordinates.
 
         Returns:
-            `(B, Nq, embed_dim)`; at the points of the domain what `forward` gives there.
+            `(B, Nq, embed_dim)`; at the points of the domain what `forward` gives there, unless the encoder says that
+            some of them have a signal of another kind.
         """
 
 

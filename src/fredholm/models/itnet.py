@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, Literal, Self, final
 
 from torch import Tensor, nn
@@ -152,16 +153,44 @@ class ITNet(SignalModel):
             ValueError: on a model that cannot be asked elsewhere, or kernels, such as recurrences, that answer at the
                 points of their signal alone.
         """
-        u, domain = self._signal(inputs)
         if at is not None:
-            return self._answers(inputs, at.to(u.device), u, domain)
+            return self.field(inputs)(at)
+        u, domain = self._signal(inputs)
         for block in self.blocks:
             u = block(u, domain)
         out = self._outputs(u, domain)
         return out if self.diffusion is None else self.diffusion(out, domain)
 
-    def _answers(self, inputs: Any, at: Domain, u: Tensor, domain: Domain) -> Tensor:
-        """The answers at other points than those of the signal u that enters the first block."""
+    def field(self, inputs: Any) -> Callable[[Domain], Tensor]:
+        """The answers to one batch as a function of place, which may be asked often: its layers are computed once.
+
+        Args:
+            inputs: one batch.
+
+        Returns:
+            what takes `at` to `forward(inputs, at)`.
+
+        Raises:
+            ValueError: on a model that cannot be asked elsewhere; and what it returns, as `forward` does.
+        """
+        encoder = self._field_encoder()
+        blocks = [block for block in self.blocks if isinstance(block, PreNormBlock)]
+        u, domain = self._signal(inputs)
+        signals = [u]  # what enters each block; nobody reads what leaves the last one at its own points
+        for block in blocks[:-1]:
+            signals.append(block(signals[-1], domain))
+
+        def answers(at: Domain) -> Tensor:
+            at = at.to(u.device)
+            v = self.dropout(encoder.at(inputs, at))
+            for block, signal in zip(blocks, signals, strict=True):
+                v = block.at(v, at, signal, domain)
+            return self._outputs(v, at)
+
+        return answers
+
+    def _field_encoder(self) -> FieldEncoder:
+        """The encoder, which has values at any points; raises a ValueError where answers there make no sense."""
         if self.pool != "none":
             raise ValueError(
                 f"models.ITNet: pool={self.pool!r} gives one answer for the whole input; leave `at` out, or build the "
@@ -174,10 +203,4 @@ class ITNet(SignalModel):
             )
         if self.diffusion is not None:
             raise ValueError("models.ITNet: diffusion shares answers among the nodes of a graph; leave `at` out")
-        v = self.dropout(self.encoder.at(inputs, at))
-        blocks = [block for block in self.blocks if isinstance(block, PreNormBlock)]
-        for layer, block in enumerate(blocks, 1):
-            v = block.at(v, at, u, domain)
-            if layer < len(blocks):  # nobody reads the last signal at its own points
-                u = block(u, domain)
-        return self._outputs(v, at)
+        return self.encoder

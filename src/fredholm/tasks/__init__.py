@@ -10,6 +10,7 @@ from .masked_language_modelling import MaskedLanguageModelling
 from .node_learning import NodeLearning
 from .operator_learning import OperatorLearning
 from .point_learning import PointLearning
+from .segmentation import Segmentation
 from .sentence_learning import SentenceLearning
 from .series_classification import SeriesClassification
 from .splits import Examples, Splits
@@ -21,6 +22,7 @@ TASKS: tuple[type[Task], ...] = (
     MaskedLanguageModelling,
     SentenceLearning,
     SeriesClassification,
+    Segmentation,
     FieldLearning,
     OperatorLearning,
     PointLearning,
@@ -48,6 +50,7 @@ __all__ = [
     "OperatorLearning",
     "PointLearning",
     "Prediction",
+    "Segmentation",
     "SentenceLearning",
     "SeriesClassification",
     "Source",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fredholm.tasks.images.resize import fit
+from fredholm.tasks.images.resize import covering_size, fit, fit_masks
 
 sides = st.integers(1, 40)
 
@@ -47,3 +47,24 @@ def test_shift_of_one_sided_trim_shows() -> None:
     image = torch.arange(9, dtype=torch.uint8).view(1, 1, 1, 9)
     assert fit(image, (1, 3)).flatten().tolist() == [3, 4, 5]
     assert fit(image.mT, (3, 1)).flatten().tolist() == [3, 4, 5]
+
+
+@given(sides, sides, sides, sides)
+def test_masks_are_fitted_as_their_images_are(height: int, width: int, target_height: int, target_width: int) -> None:
+    """Of an image whose right half is white, the mask's border lies where the image's does, to half a pixel."""
+    image = torch.zeros(1, 1, height, width, dtype=torch.uint8)
+    image[..., width // 2 :] = 255
+    fitted = fit(image, (target_height, target_width))[:, 0]
+    mask = fit_masks(image[:, 0] // 255, (target_height, target_width))
+    assert mask.shape == fitted.shape
+    assert set(mask.unique().tolist()) <= {0, 1}
+    covered = covering_size((height, width), (target_height, target_width))
+    if covered[0] >= height and covered[1] >= width:  # no pixel is a mean over several
+        assert bool((mask[fitted == 0] == 0).all())
+        assert bool((mask[fitted == 255] == 1).all())
+
+
+def test_a_pixel_of_a_mask_takes_what_lies_at_its_centre() -> None:
+    mask = torch.arange(27, dtype=torch.uint8).view(1, 3, 9)
+    assert fit_masks(mask, (1, 3)).flatten().tolist() == [10, 13, 16]
+    assert fit_masks(mask, (1, 1)).flatten().tolist() == [13]

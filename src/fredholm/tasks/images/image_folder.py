@@ -15,6 +15,7 @@ from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
 from .dataset import ImageDataset
+from .kept import Kept
 from .read import IMAGE_SUFFIXES, is_grey, read_images, size_of
 from .resize import check_image_size
 
@@ -52,9 +53,7 @@ class ImageFolder(ImageDataset):
         self._root, self._files, self._classes = root, list(files), tuple(classes)
         self._targets = torch.tensor(labels, dtype=torch.int64)
         self._channels, self._image_size = channels, image_size
-        num_cached = min(len(files), cache_bytes // (channels * image_size[0] * image_size[1]))
-        self._cache = torch.empty((num_cached, channels, *image_size), dtype=torch.uint8)
-        self._is_cached = torch.zeros(num_cached, dtype=torch.bool)
+        self._pixels = Kept(len(files), (channels, *image_size), self._decode, cache_bytes=cache_bytes)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -72,18 +71,7 @@ class ImageFolder(ImageDataset):
         return len(self._files)
 
     def _images(self, indices: Tensor) -> Tensor:
-        within = indices < len(self._cache)
-        missing = indices[within].unique()
-        missing = missing[~self._is_cached[missing]]
-        if len(missing):
-            self._cache[missing] = self._decode(missing)
-            self._is_cached[missing] = True
-        if bool(within.all()):
-            return self._cache[indices]
-        images = torch.empty((len(indices), self._channels, *self._image_size), dtype=torch.uint8)
-        images[within] = self._cache[indices[within]]
-        images[~within] = self._decode(indices[~within])
-        return images
+        return self._pixels[indices]
 
     def _labels(self, indices: Tensor) -> Tensor:
         return self._targets[indices]

@@ -55,15 +55,16 @@ def read_images(paths: Sequence[str | Path], channels: int, image_size: tuple[in
 
 def is_grey(path: str | Path) -> bool:
     """Whether the file's header says that it holds no colour (a palette of greys counts as grey); errors as above."""
-    return _use(path, _header_is_grey)
+    return use_image(path, _header_is_grey)
 
 
 def size_of(path: str | Path) -> tuple[int, int]:
     """Return height and width as `read_images` sees them, with the EXIF orientation applied; errors as above."""
-    return _use(path, _upright_size)
+    return use_image(path, _upright_size)
 
 
-def _use(path: str | Path, read: "Callable[[Picture], T]") -> T:
+def use_image(path: str | Path, read: "Callable[[Picture], T]") -> T:
+    """What `read` makes of an opened PNG or JPEG file; errors as above."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
@@ -81,7 +82,7 @@ def _use(path: str | Path, read: "Callable[[Picture], T]") -> T:
 
 
 def _decode(path: str | Path, channels: int) -> Tensor:
-    return _use(path, partial(_pixels, channels=channels))
+    return use_image(path, partial(_pixels, channels=channels))
 
 
 def _pixels(image: "Picture", channels: int) -> Tensor:

@@ -1,5 +1,7 @@
 """Bringing images to one size without changing their proportions."""
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -22,18 +24,39 @@ def fit(images: Tensor, image_size: tuple[int, int]) -> Tensor:
     Returns:
         uint8 ``(n, C, *image_size)``.
     """
-    height, width = images.shape[-2:]
-    target_height, target_width = image_size
-    if (height, width) == (target_height, target_width):
-        return images
+    return _fitted(images, image_size, {"mode": "bilinear", "antialias": True})
+
+
+def fit_masks(masks: Tensor, image_size: tuple[int, int]) -> Tensor:
+    """Scale and cut class numbers as `fit` does the images they belong to; a pixel takes the number nearest to it.
+
+    Args:
+        masks: uint8 ``(n, H, W)``.
+        image_size: the height and width wanted.
+
+    Returns:
+        uint8 ``(n, *image_size)``.
+    """
+    return _fitted(masks[:, None], image_size, {"mode": "nearest-exact"})[:, 0]
+
+
+def covering_size(size: tuple[int, int], image_size: tuple[int, int]) -> tuple[int, int]:
+    """The height and width of an image once it is scaled to cover ``image_size``."""
+    (height, width), (target_height, target_width) = size, image_size
     # the larger factor covers; rounding the other side cannot take it below the target, which is an integer
     if target_height * width >= target_width * height:
-        scaled = (target_height, round(width * target_height / height))
-    else:
-        scaled = (round(height * target_width / width), target_width)
+        return target_height, round(width * target_height / height)
+    return round(height * target_width / width), target_width
+
+
+def _fitted(images: Tensor, image_size: tuple[int, int], scaling: dict[str, Any]) -> Tensor:
+    size = (images.shape[-2], images.shape[-1])
+    if size == image_size:
+        return images
+    scaled = covering_size(size, image_size)
     if len(images):
-        images = F.interpolate(images, scaled, mode="bilinear", antialias=True)
+        images = F.interpolate(images, scaled, **scaling)
     else:
         images = images.new_empty((0, images.shape[1], *scaled))
-    top, left = (scaled[0] - target_height) // 2, (scaled[1] - target_width) // 2
-    return images[..., top : top + target_height, left : left + target_width]
+    top, left = ((have - want) // 2 for have, want in zip(scaled, image_size, strict=True))
+    return images[..., top : top + image_size[0], left : left + image_size[1]]

@@ -1,0 +1,160 @@
+"""Random changes to images that move their masks along."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fredholm._settings import refuse_idle
+
+COLOURS = ("brightness", "contrast", "saturation", "hue")
+
+
+@final
+class Masked(NamedTuple):
+    """Images of one batch, floating `(B, C, H, W)` in [0, 1], and their class numbers, uint8 `(B, H, W)`."""
+
+    images: Tensor
+    masks: Tensor
+
+
+@final
+class MaskAugmentation:
+    """Crops and mirrors each image with its mask, and changes its colours, by draws of its own.
+
+    A crop is brought back to the image's size, the image bilinearly; a pixel of the mask takes the number nearest to
+    it. Colours are changed by kornia, in the order of the settings; it is imported only if one of them is on.
+
+    Args:
+        config: the changes.
+        channels: of the images.
+
+    Raises:
+        ValueError: saturation or hue of grey images.
+        ImportError: a setting needs kornia, which is not installed.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """How far images are changed; by default not at all.
+
+        Args:
+            crop_scale: smallest and largest share of the image's area that a crop has (uniform), above 0, at most 1.
+            crop_ratio: smallest and largest factor by which a crop is wider, against its height, than the image
+                (uniform in the logarithm); a side that would be longer than the image's is cut to it. Refused without
+                crops.
+            horizontal_flip: probability of mirroring left and right.
+            vertical_flip: probability of mirroring top and bottom.
+            brightness: largest number that is added to all pixels or taken from them.
+            contrast: largest share by which all pixels are multiplied up or down.
+            saturation: largest share by which colours gain or lose saturation.
+            hue: largest turn of the hue either way, as a share of the colour circle, at most 0.5.
+        """
+
+        crop_scale: tuple[float, float] = (1.0, 1.0)
+        crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+        horizontal_flip: float = 0.0
+        vertical_flip: float = 0.0
+        brightness: float = 0.0
+        contrast: float = 0.0
+        saturation: float = 0.0
+        hue: float = 0.0
+
+        def __post_init__(self) -> None:
+            (least, most), (narrow, wide) = self.crop_scale, self.crop_ratio
+            for name, is_valid, range_text in (
+                ("crop_scale", 0 < least <= most <= 1, "two shares above 0 and at most 1, the smaller first"),
+                ("crop_ratio", 0 < narrow <= wide < math.inf, "two positive numbers, the smaller first"),
+                ("horizontal_flip", 0 <= self.horizontal_flip <= 1, "a probability"),
+                ("vertical_flip", 0 <= self.vertical_flip <= 1, "a probability"),
+                ("brightness", 0 <= self.brightness <= 1, "from 0 to 1"),
+                ("contrast", 0 <= self.contrast <= 1, "from 0 to 1"),
+                ("saturation", 0 <= self.saturation <= 1, "from 0 to 1"),
+                ("hue", 0 <= self.hue <= 0.5, "from 0 to 0.5"),
+            ):
+                if not is_valid:
+                    raise ValueError(f"{name} is {getattr(self, name)}; expected {range_text}")
+            if not self.crops:
+                own = "crop_scale=(1.0, 1.0)"
+                refuse_idle("", type(self), own, "give crop_scale", crop_ratio=self.crop_ratio)
+
+        @property
+        def crops(self) -> bool:
+            """Whether images are cropped."""
+            return self.crop_scale != (1.0, 1.0)
+
+    def __init__(self, config: Config, channels: int) -> None:
+        self._config = config
+        for name in ("saturation", "hue"):
+            if channels != 3 and getattr(config, name):
+                raise ValueError(
+                    f"augmentation.{name} is {getattr(config, name)}, but the images are grey; leave it out"
+                )
+        self._colours = _colours(config)
+
+    def __call__(self, given: Masked, generator: torch.Generator) -> Masked:
+        """The images and masks changed, by draws from ``generator`` alone; torch's own generators stay as they were."""
+        images, masks = given
+        config, batch = self._config, len(images)
+        if config.crops:
+            images, masks = _cropped(images, masks, _boxes(config, batch, generator))
+        for dim, chance in ((-1, config.horizontal_flip), (-2, config.vertical_flip)):
+            if chance:
+                mirrored = torch.rand(batch, generator=generator) < chance
+                images = torch.where(mirrored[:, None, None, None], images.flip(dim), images)
+                masks = torch.where(mirrored[:, None, None], masks.flip(dim), masks)
+        if self._colours:
+            seed = int(torch.randint(2**63 - 1, (), generator=generator))
+            # kornia draws from the global CPU generator; the other devices' generators are never touched
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed)
+                for change in self._colours:
+                    images = change(images)
+        return Masked(images, masks)
+
+
+def _boxes(config: MaskAugmentation.Config, count: int, generator: torch.Generator) -> Tensor:
+    """Top, left, height and width of crops as shares of the image, `(count, 4)`, anywhere within it."""
+    drawn = torch.rand(4, count, generator=generator)
+    (least, most), (narrow, wide) = config.crop_scale, config.crop_ratio
+    area = least + (most - least) * drawn[0]
+    ratio = (math.log(narrow) + (math.log(wide) - math.log(narrow)) * drawn[1]).exp()
+    height, width = ((area / ratio).sqrt().clamp(max=1), (area * ratio).sqrt().clamp(max=1))
+    return torch.stack([drawn[2] * (1 - height), drawn[3] * (1 - width), height, width], dim=1)
+
+
+def _cropped(images: Tensor, masks: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+    """Each image and mask within its box, at the size it had."""
+    height, width = masks.shape[1:]
+    top, left, tall, wide = boxes.to(images.dtype)[..., None].unbind(1)
+    rows = top + tall * (torch.arange(height) + 0.5) / height  # where pixel centres of a crop come from, in [0, 1]
+    columns = left + wide * (torch.arange(width) + 0.5) / width
+    grid = torch.stack([columns[:, None, :].expand(-1, height, -1), rows[:, :, None].expand(-1, -1, width)], dim=-1)
+    # what lies within half a pixel of the border has no neighbour beyond it
+    changed = F.grid_sample(images, 2 * grid - 1, mode="bilinear", padding_mode="border", align_corners=False)
+    row, column = ((at * size).long().clamp(max=size - 1) for at, size in ((rows, height), (columns, width)))
+    entry = torch.arange(len(masks))[:, None, None]
+    return changed, masks[entry, row[:, :, None], column[:, None, :]]
+
+
+def _colours(config: MaskAugmentation.Config) -> list[Callable[[Tensor], Tensor]]:
+    if not any(getattr(config, name) for name in COLOURS):
+        return []
+    try:
+        from kornia import augmentation as kornia
+    except ImportError as error:
+        raise ImportError('augmentation uses kornia; get it with: pip install "fredholm[augment]"') from error
+    changes: list[Callable[[Tensor], Tensor]] = []
+    if config.brightness:
+        changes.append(kornia.RandomBrightness((1 - config.brightness, 1 + config.brightness), p=1.0))
+    if config.contrast:
+        changes.append(kornia.RandomContrast((1 - config.contrast, 1 + config.contrast), p=1.0))
+    if config.saturation:
+        changes.append(kornia.RandomSaturation((1 - config.saturation, 1 + config.saturation), p=1.0))
+    if config.hue:
+        changes.append(kornia.RandomHue((-config.hue, config.hue), p=1.0))
+    return changes

@@ -1,0 +1,30 @@
+"""The names of class numbers."""
+
+from pathlib import Path
+
+from .mask_set import IGNORED
+
+
+def named_classes(file: Path) -> tuple[str, ...] | None:
+    """The class names of a file, one a line; None where there is no file."""
+    if not file.is_file():
+        return None
+    try:
+        names = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: cannot be read as text ({getattr(error, 'strerror', None) or error})") from error
+    while names and not names[-1]:
+        names.pop()
+    return checked_classes(names, str(file))
+
+
+def checked_classes(names: list[str], source: str) -> tuple[str, ...]:
+    """Names of classes; raises a ValueError where there are none, one is empty or is there twice, or they are many."""
+    if not names:
+        raise ValueError(f"{source}: names no class; write one a line, in the order of their numbers")
+    for number, name in enumerate(names):
+        if not name or name in names[:number]:
+            raise ValueError(f"{source}: the name of class {number} is {name!r}; give each class one of its own")
+    if len(names) > IGNORED:
+        raise ValueError(f"{source}: names {len(names)} classes; a mask can tell {IGNORED} from each other")
+    return tuple(names)

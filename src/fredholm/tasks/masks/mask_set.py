@@ -1,0 +1,155 @@
+"""Images and the class of each of their pixels, read by index."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fredholm.tasks.images.kept import Kept
+from fredholm.tasks.images.read import read_images
+from fredholm.tasks.images.resize import fit, fit_masks
+from fredholm.tasks.splits import Examples
+
+from .read import read_mask
+
+IGNORED = 255
+"""The number of a pixel whose class is not known."""
+
+
+class MaskSource(ABC):
+    """Where images and masks come from, all of them brought to one size."""
+
+    channels: int
+    """1 (grey) or 3 (RGB)."""
+    image_size: tuple[int, int]
+    """Height and width in pixels."""
+    names: tuple[str, ...]
+    """Where each image came from."""
+
+    @abstractmethod
+    def images(self, indices: Tensor) -> Tensor:
+        """uint8 `(n, channels, H, W)`."""
+
+    @abstractmethod
+    def masks(self, indices: Tensor) -> Tensor:
+        """uint8 `(n, H, W)`."""
+
+
+@final
+class MaskArrays(MaskSource):
+    """Images and masks in memory.
+
+    Args:
+        images: uint8 `(n, C, H, W)`, C of 1 or 3.
+        masks: uint8 `(n, H, W)`.
+        names: one an image.
+        image_size: to deliver; None: theirs.
+    """
+
+    def __init__(self, images: Tensor, masks: Tensor, names: Sequence[str], image_size: tuple[int, int] | None) -> None:
+        self._images, self._masks, self.names = images, masks, tuple(names)
+        self.channels = images.shape[1]
+        self.image_size = image_size or (images.shape[2], images.shape[3])
+
+    def images(self, indices: Tensor) -> Tensor:
+        return fit(self._images[indices], self.image_size)
+
+    def masks(self, indices: Tensor) -> Tensor:
+        return fit_masks(self._masks[indices], self.image_size)
+
+
+@final
+class MaskFiles(MaskSource):
+    """Images and masks on disk, decoded when asked for and kept decoded while they fit.
+
+    Args:
+        files: of images, and of masks of the same sizes.
+        channels: to which every image is brought.
+        image_size: likewise.
+        cache_bytes: memory for images, and as much for masks.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[tuple[Path, Path]],
+        *,
+        channels: int,
+        image_size: tuple[int, int],
+        cache_bytes: int = 256 << 20,
+    ) -> None:
+        self._files, self.channels, self.image_size = list(files), channels, image_size
+        self.names = tuple(str(image) for image, _ in files)
+        self._images = Kept(len(files), (channels, *image_size), self._decoded, cache_bytes=cache_bytes)
+        self._masks = Kept(len(files), image_size, self._decoded_masks, cache_bytes=cache_bytes)
+
+    def images(self, indices: Tensor) -> Tensor:
+        return self._images[indices]
+
+    def masks(self, indices: Tensor) -> Tensor:
+        return self._masks[indices]
+
+    def _decoded(self, indices: Tensor) -> Tensor:
+        return read_images([self._files[i][0] for i in indices.tolist()], self.channels, self.image_size)
+
+    def _decoded_masks(self, indices: Tensor) -> Tensor:
+        masks = [fit_masks(read_mask(self._files[i][1])[None], self.image_size) for i in indices.tolist()]
+        return torch.cat(masks)
+
+
+@final
+class MaskedImages(Examples):
+    """Images of one size whose pixels have classes.
+
+    Args:
+        source: of images and masks.
+        classes: the class names; number i of a mask means `classes[i]`, and `IGNORED` that a class is not known.
+        split: 0 train, 1 valid, 2 test, one an image; None: they bring none.
+        indices: which of the source's images these are; None: all.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("classes", "channels", "image_size")
+
+    def __init__(
+        self,
+        source: MaskSource,
+        classes: tuple[str, ...],
+        *,
+        split: Tensor | None = None,
+        indices: Tensor | None = None,
+    ) -> None:
+        self._source, self.classes, self.split = source, classes, split
+        self._indices = torch.arange(len(source.names)) if indices is None else indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @property
+    def channels(self) -> int:
+        """1 (grey) or 3 (RGB)."""
+        return self._source.channels
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self._source.image_size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Where each image came from."""
+        return tuple(self._source.names[i] for i in self._indices.tolist())
+
+    def select(self, indices: Tensor) -> "MaskedImages":
+        """Those of these numbers, in their order."""
+        split = None if self.split is None else self.split[indices]
+        return MaskedImages(self._source, self.classes, split=split, indices=self._indices[indices])
+
+    def images(self, indices: Tensor) -> Tensor:
+        """uint8 `(n, channels, H, W)`; raises a ValueError where a file cannot be read."""
+        return self._source.images(self._indices[indices])
+
+    def masks(self, indices: Tensor) -> Tensor:
+        """uint8 `(n, H, W)`; likewise."""
+        return self._source.masks(self._indices[indices])

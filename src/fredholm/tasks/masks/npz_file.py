@@ -1,0 +1,73 @@
+"""Images and masks in an .npz file of numpy arrays."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.split_files import SPLITS
+
+from .classes import checked_classes
+from .mask_set import IGNORED, MaskArrays, MaskedImages
+
+
+def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> MaskedImages:
+    """Read `images` uint8 `(n, H, W)` or `(n, H, W, 3)` and `masks` uint8 `(n, H, W)`, 255 where a class is not known.
+
+    `classes` are the names of the class numbers, where the file has them; `split` `(n,)` are 0 train, 1 valid, 2 test.
+
+    Args:
+        path: the file.
+        image_size: height and width to deliver; None: the size the images have.
+
+    Raises:
+        ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
+    """
+    arrays = load_arrays(path)
+    try:
+        return _read(path, arrays, image_size)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _read(path: Path, arrays: dict[str, np.ndarray], image_size: tuple[int, int] | None) -> MaskedImages:
+    for name in ("images", "masks"):
+        if name not in arrays:
+            raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
+    images, masks = arrays["images"], arrays["masks"]
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
+        raise ValueError(f"images are {images.dtype} {images.shape}; expected uint8 (n, H, W) or (n, H, W, 3)")
+    if not images.size:
+        raise ValueError(f"images have the shape {images.shape}; expected at least one image")
+    if masks.dtype != np.uint8 or masks.shape != images.shape[:3]:
+        raise ValueError(f"masks are {masks.dtype} {masks.shape}; expected uint8 {images.shape[:3]}, one a pixel")
+    known = np.unique(masks[masks != IGNORED])
+    if not len(known):
+        raise ValueError(f"all pixels of all masks are {IGNORED}, not labelled; give some a class")
+    largest = int(known[-1])
+    if "classes" in arrays:
+        classes = checked_classes(arrays["classes"].ravel().astype(str).tolist(), "classes")
+        if largest >= len(classes):
+            image = int(np.flatnonzero((masks == largest).any((1, 2)))[0])
+            raise ValueError(f"masks[{image}] has the class number {largest}; there are {len(classes)} classes")
+    else:
+        classes = tuple(map(str, range(largest + 1)))
+    pixels = torch.from_numpy(images.reshape(*images.shape[:3], -1)).permute(0, 3, 1, 2).contiguous()
+    names = [f"{path}:images[{i}]" for i in range(len(images))]
+    source = MaskArrays(pixels, torch.from_numpy(masks), names, image_size)
+    return MaskedImages(source, classes, split=_split(arrays, masks))
+
+
+def _split(arrays: dict[str, np.ndarray], masks: np.ndarray) -> torch.Tensor | None:
+    split = arrays.get("split")
+    if split is None:
+        return None
+    if split.shape != masks.shape[:1] or split.dtype.kind not in "iu" or not bool(np.isin(split, (0, 1, 2)).all()):
+        raise ValueError(
+            f"split is {split.dtype} {split.shape}; expected 0 (train), 1 (valid) or 2 (test), one an image"
+        )
+    for part in np.unique(split).tolist():
+        if bool((masks[split == part] == IGNORED).all()):
+            raise ValueError(f"all pixels of the {SPLITS[part]} split are {IGNORED}, not labelled; give some a class")
+    return torch.from_numpy(split.astype(np.int64))

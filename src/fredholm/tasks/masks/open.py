@@ -1,0 +1,176 @@
+"""One entry for every source of images with masks: a folder of files, or an .npz file."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, final
+
+import torch
+from tqdm import tqdm
+
+from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
+from fredholm.tasks.images.resize import check_image_size
+from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
+
+from .classes import named_classes
+from .mask_set import IGNORED, MaskedImages, MaskFiles
+from .npz_file import masks_of_npz
+from .read import read_mask
+
+IMAGES, MASKS, CLASSES = "images", "masks", "classes.txt"
+"""What the folders and the file of names are called."""
+
+_Pair = tuple[Path, Path]
+
+
+@final
+class _Inspected(NamedTuple):
+    """The size of an image, whether it is grey, and the class numbers in its mask, the largest last."""
+
+    size: tuple[int, int]
+    is_grey: bool
+    numbers: list[int]
+
+
+def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -> MaskedImages:
+    """Open images with the class of each pixel, with their split where they have one.
+
+    A folder has `images`, PNG or JPEG files, and `masks`, PNG files of the same names up to the ending (`read_mask`);
+    or `train`, `valid` (or `val`) and `test` with these two below each, of which the last two may be absent. Values of
+    masks are class numbers from 0; 255 is a pixel whose class is not known. `classes.txt` beside them has a class name
+    a line, in the order of the numbers; without it the names are the numbers, up to the largest in any mask. Hidden
+    files and those of other kinds are left out. Every mask is read here; images only when they are asked for.
+
+    Args:
+        data: such a folder, or an .npz file (`masks_of_npz`).
+        image_size: height and width to deliver (images are scaled to cover it and trimmed, and masks with them);
+            None: the size all images share.
+
+    Raises:
+        ValueError: nothing of that name, an image without a mask or a mask without an image, sizes that differ, a
+            number without a class, fewer than two classes, no pixel with a class, or a file that cannot be read.
+        ImportError: pillow is not installed.
+    """
+    if image_size is not None:
+        check_image_size(image_size)
+    path = Path(data).expanduser()
+    if path.is_dir():
+        found = _folder(path, image_size)
+    elif path.suffix.lower() == ".npz" and path.is_file():
+        found = masks_of_npz(path, image_size)
+    else:
+        raise ValueError(f"no images at {str(path)!r}; pass a folder with {IMAGES} and {MASKS}, or an .npz file")
+    if len(found.classes) < 2:
+        raise ValueError(f"{path} has the classes {list(found.classes)}; expected at least 2")
+    return found
+
+
+def truth_beside(file: Path) -> Path | None:
+    """The mask of an image that lies in a folder of such; None where there is none."""
+    mask = file.parent.parent / MASKS / f"{file.stem}.png"
+    return mask if file.parent.name == IMAGES and mask.is_file() else None
+
+
+def _folder(root: Path, image_size: tuple[int, int] | None) -> MaskedImages:
+    parts = _split_folders(root)
+    named = named_classes(root / CLASSES)
+    pairs: list[_Pair] = []
+    split: list[int] = []
+    for part, folder in (parts or {"train": root}).items():
+        own = _pairs(folder)
+        pairs += own
+        split += [SPLITS.index(part)] * len(own)
+    sizes, all_grey, largest, labelled = [], True, -1, set[int]()
+    for found, part in zip(_inspected(pairs, None if named is None else len(named)), split, strict=True):
+        numbers = found.numbers
+        sizes.append(found.size)
+        all_grey &= found.is_grey
+        largest = max(largest, *numbers, -1)
+        labelled |= {part} if numbers else set()
+    if unlabelled := [part for part in sorted(set(split)) if part not in labelled]:
+        where = f"{root}, {SPLITS[unlabelled[0]]} split" if parts else f"{root}"
+        raise ValueError(f"{where}: all pixels of all masks are {IGNORED}, not labelled; give some a class")
+    if image_size is None:
+        other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
+        if other is not None:
+            raise ValueError(
+                f"images differ in size: {pairs[0][0]} is {_text(sizes[0])}, {pairs[other][0]} is "
+                f"{_text(sizes[other])}; pass image_size, the height and width to bring all to"
+            )
+    source = MaskFiles(pairs, channels=1 if all_grey else 3, image_size=image_size or sizes[0])
+    classes = tuple(map(str, range(largest + 1))) if named is None else named
+    return MaskedImages(source, classes, split=torch.tensor(split) if parts else None)
+
+
+def _split_folders(root: Path) -> dict[Split, Path]:
+    """The subfolders of splits, where there is a training one."""
+    found: dict[Split, Path] = {}
+    if (root / IMAGES).is_dir() or not (root / "train").is_dir():
+        return found
+    for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name in SPLIT_WORDS):
+        split = SPLIT_WORDS[folder.name]
+        if split in found:
+            raise ValueError(
+                f"{root}: has the folders {found[split].name} and {folder.name}, which are one split; keep one"
+            )
+        found[split] = folder
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def _pairs(folder: Path) -> list[_Pair]:
+    """The images of a folder with their masks, by name."""
+    for name in (IMAGES, MASKS):
+        if not (folder / name).is_dir():
+            raise ValueError(
+                f"{folder}: has no folder {name!r}; put images into {IMAGES!r} and their masks into {MASKS!r}"
+            )
+    images, masks = (_by_stem(folder / name) for name in (IMAGES, MASKS))
+    if not images and not masks:
+        raise ValueError(f"{folder / IMAGES}: has no images ({', '.join(IMAGE_SUFFIXES)}); add some")
+    for stem, image in images.items():
+        if stem not in masks:
+            raise ValueError(f"{image}: has no mask; add {folder / MASKS / stem}.png, or remove the image")
+    for stem, mask in masks.items():
+        if stem not in images:
+            raise ValueError(f"{mask}: has no image in {folder / IMAGES}; add one, or remove the mask")
+    return [(image, masks[stem]) for stem, image in images.items()]
+
+
+def _by_stem(folder: Path) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.suffix.lower() not in IMAGE_SUFFIXES or not path.is_file():
+            continue
+        if path.stem in found:
+            raise ValueError(f"{folder}: has {found[path.stem].name} and {path.name}, of one name; rename one")
+        found[path.stem] = path
+    return found
+
+
+def _inspected(pairs: list[_Pair], num_classes: int | None) -> "Iterator[_Inspected]":
+    """What the headers of all images and the values of all masks say, several at a time, in their order."""
+    pool = ThreadPoolExecutor(min(len(pairs), os.cpu_count() or 1))
+    try:
+        found = pool.map(partial(_inspect, num_classes=num_classes), pairs)
+        yield from tqdm(
+            found, desc="reading masks", total=len(pairs), unit="file", delay=1.0, leave=False, disable=None
+        )
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _inspect(pair: _Pair, num_classes: int | None) -> _Inspected:
+    image, mask = pair
+    size, values = size_of(image), read_mask(mask)
+    if tuple(values.shape) != size:
+        raise ValueError(f"{mask}: is {_text(tuple(values.shape))}; its image {image.name} is {_text(size)}")
+    numbers = [number for number in values.unique().tolist() if number != IGNORED]
+    if num_classes is not None and numbers and numbers[-1] >= num_classes:
+        raise ValueError(f"{mask}: has the class number {numbers[-1]}; there are {num_classes} classes, from 0 on")
+    return _Inspected(size, is_grey(image), numbers)
+
+
+def _text(size: tuple[int, ...]) -> str:
+    return " x ".join(map(str, size))

@@ -1,0 +1,410 @@
+"""Telling the class of each pixel of an image."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, check_rate, refuse_idle
+from fredholm.domains import Points
+from fredholm.encoders.encoder import FieldEncoder
+from fredholm.encoders.image import Image
+from fredholm.encoders.multi_scale_image import MultiScaleImage
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS, LowRankConfig
+from fredholm.tasks.images import read_images
+from fredholm.tasks.images.read import size_of
+from fredholm.tasks.images.resize import covering_size
+from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, truth_beside
+from fredholm.tasks.masks.answer import Answered, check_targets, draw, write_mask
+from fredholm.tasks.masks.augmentation import MaskAugmentation, Masked
+from fredholm.tasks.splits import Splits
+from fredholm.tasks.splitting import Parts, ValidatedTask
+from fredholm.tasks.task import Batch, Objective, Prediction, Task
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+CHUNK = 256
+"""Images read at a time where a whole split is measured."""
+QUERIES = 16384
+"""Places that are asked at a time, but for a row of them that is longer: what bounds memory."""
+LARGEST = 16
+"""Pixels of a scaled image to predict, in multiples of those of a training image."""
+_NO_LABEL = -100
+
+
+def _small() -> ITNet.Config:
+    kernel = LowRankConfig(rank=8, width=32, num_frequencies=16, sigma=1.0)
+    return ITNet.Config(embed_dim=64, depth=3, num_heads=4, kernel=kernel, dropout=0.0)
+
+
+@final
+class Segmentation(ValidatedTask[MaskedImages]):
+    """A model on image patches that answers at pixels, trained by cross-entropy at pixels drawn anew in each step.
+
+    Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, or are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "segmentation"
+    objective = Objective(metric="mean_iou", percent=True)
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, *KERNELS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel."""
+
+        classes: tuple[str, ...]
+        channels: int
+        image_size: tuple[int, int]
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ValidatedTask.Config):
+        """Images with masks, what is taken of them, and the model.
+
+        Args:
+            data: a folder with images and masks, or an .npz file; see `open_masks`.
+            image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
+                another size, which its patches divide.
+            patch_sizes: sides of square patches, which divide the image; of several sizes, the smallest first, all
+                patches are points of one signal (`encoders.MultiScaleImage`).
+            balance_scales: give each size of patches the same mass, instead of each patch; refused with one size.
+            position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
+                0 keeps positions out of it.
+            position_sigma: standard deviation of these frequencies, in cycles per image side; refused where there are
+                none.
+            num_pixels: labelled pixels of each training image at which the model is asked, drawn anew in every batch;
+                None: all.
+            stride: measuring and predicting ask once for every square of so many pixels a side, at its centre. 1: at
+                every pixel.
+            augmentation: random changes to training images and their masks.
+            label_smoothing: share of each label that is spread over all classes.
+            model: the model on the patches; it answers at every point, whatever its `pool`.
+            save: folder in which `predict` writes the class numbers of each file as NAME.png; None: nowhere.
+            picture: a PNG that `predict` draws, with each image beside what is told of it and, where the image lies in
+                a folder `images` with its mask in `masks` beside it, what is known; None: none.
+        """
+
+        data: str = ""
+        image_size: tuple[int, int] | None = None
+        patch_sizes: tuple[int, ...] = (8,)
+        balance_scales: bool = False
+        position_frequencies: int = 16
+        position_sigma: float = 1.0
+        num_pixels: int | None = 256
+        stride: int = 1
+        augmentation: MaskAugmentation.Config = field(default_factory=MaskAugmentation.Config)
+        label_smoothing: float = 0.0
+        model: ITNet.Config = field(default_factory=_small)
+        save: str | None = None
+        picture: str | None = None
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not self.patch_sizes:
+                raise ValueError("patch_sizes is (); expected at least one side of a patch")
+            for side in self.patch_sizes:
+                check_count("segmentation", "patch_sizes", side)
+            if len(self.patch_sizes) == 1:
+                one = f"patch_sizes={self.patch_sizes}"
+                refuse_idle("", type(self), one, "give several", balance_scales=self.balance_scales)
+            if self.image_size is not None:
+                for side in self.patch_sizes:
+                    if any(extent < 1 or extent % side for extent in self.image_size):
+                        raise ValueError(
+                            f"image_size is {self.image_size}; expected multiples of {side}, the side of a patch"
+                        )
+            check_count("segmentation", "stride", self.stride)
+            check_count("segmentation", "position_frequencies", self.position_frequencies, 0)
+            if self.num_pixels is not None:
+                check_count("segmentation", "num_pixels", self.num_pixels)
+            check_rate("segmentation", "label_smoothing", self.label_smoothing)
+            if self.position_frequencies == 0:
+                none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
+                refuse_idle("", type(self), none, "give position_frequencies", **given)
+            self.model.answering_everywhere("each pixel")
+            if self.model.diffusion:
+                raise ValueError(f"model.diffusion is {self.model.diffusion}, but images are no graphs; leave it out")
+
+        def build(self, facts: Task.Facts | None = None) -> "Segmentation":
+            """The task; see `Segmentation`."""
+            if facts is not None and not isinstance(facts, Segmentation.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of segmentation")
+            return Segmentation(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._facts = facts or measure(self._opened.train)
+        self._augment = MaskAugmentation(config.augmentation, self._facts.channels)
+        self._mean, self._deviation = (
+            torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @cached_property
+    def _images(self) -> MaskedImages:
+        """All images."""
+        if not self.config.data:
+            raise ValueError("no images are given; pass a folder with images and masks, or an .npz file")
+        return open_masks(self.config.data, image_size=self.config.image_size)
+
+    @cached_property
+    def _split(self) -> Parts:
+        images, root = self._images, str(Path(self.config.data).expanduser())
+        names = [name.removeprefix(root) for name in images.names]  # wherever the data lie
+        return self._divided(names, [0] * len(images), images.split)
+
+    def _open(self) -> Splits[MaskedImages]:
+        """The training split, and in place of the test split the one that is measured on."""
+        return Splits(self._images.select(self._split.train), self._images.select(self._measured_part))
+
+    def _check(self, splits: Splits[MaskedImages]) -> None:
+        # where a size is asked for, it may be another than in training
+        scaled = () if self.config.image_size is None else ("image_size",)
+        splits.check_facts(self._facts, self.config.data, apart_from=scaled)
+
+    def model(self) -> ITNet:
+        """The model on an image encoder, with one logit per class at every point."""
+        config, facts = self.config, self._facts
+        same = {
+            "image_size": facts.image_size,
+            "channels": facts.channels,
+            "num_frequencies": config.position_frequencies,
+            "sigma": config.position_sigma if config.position_frequencies else 10.0,
+            "any_size": True,
+        }
+        embed_dim, sizes = config.model.embed_dim, config.patch_sizes
+        encoder: FieldEncoder
+        if len(sizes) == 1:
+            encoder = Image(Image.Config(patch_size=sizes[0], **same), embed_dim)
+        else:
+            scales = MultiScaleImage.Config(patch_sizes=sizes, balanced=config.balance_scales, **same)
+            encoder = MultiScaleImage(scales, embed_dim)
+        model = config.model.answering_everywhere("each pixel").build(encoder, len(facts.classes))
+        self._refuse_unanswering(model)
+        return model
+
+    @torch.no_grad()
+    def _refuse_unanswering(self, model: ITNet) -> None:
+        """Raises a ValueError where a kernel has no answers between patches, before anything is trained or written."""
+        side = self.config.patch_sizes[-1]
+        with torch.random.fork_rng(devices=[]):  # what a quadrature may draw changes nothing of the run
+            model.eval()(torch.zeros(1, self._facts.channels, side, side), at=Points(torch.tensor([[0.3, 0.6]])))
+            model.train()
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`images` (B, C, H, W), standardised, the places `pos` (B, n, 2) of pixels, and their `labels` (B, n).
+
+        Labels are -100 where there is none; those pixels are drawn only where an image has too few others.
+        """
+        train = self.splits.train
+        images, masks = self._augment(Masked(train.images(indices) / 255, train.masks(indices)), generator)
+        height, width = masks.shape[1:]
+        labels = masks.flatten(1).long()
+        count = height * width if self.config.num_pixels is None else min(self.config.num_pixels, height * width)
+        pixel = torch.arange(height * width).expand(len(labels), -1)
+        if count < height * width:
+            key = torch.rand(labels.shape, generator=generator)
+            pixel = torch.where(labels == IGNORED, -1.0, key).topk(count, dim=1).indices
+            labels = labels.gather(1, pixel)
+        pos = torch.stack([(pixel // width + 0.5) / height, (pixel % width + 0.5) / width], dim=-1)
+        labels = torch.where(labels == IGNORED, _NO_LABEL, labels)
+        return {"images": self._standardise(images), "pos": pos, "labels": labels}
+
+    def test_batch(self, indices: Tensor) -> Batch:
+        """`images` (B, C, H, W), standardised, and `labels` (B, H, W), -100 where there is none."""
+        images, masks = self.splits.test.images(indices), self.splits.test.masks(indices).long()
+        return {
+            "images": self._standardise(images / 255),
+            "labels": torch.where(masks == IGNORED, _NO_LABEL, masks),
+        }
+
+    def num_targets(self, batch: Batch) -> int:
+        """One per labelled pixel that is asked."""
+        return max(1, int((batch["labels"] != _NO_LABEL).sum()))  # a batch of none has loss 0
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy summed over the pixels of a training batch."""
+        logits = model(batch["images"], at=Points(batch["pos"])).float()
+        return F.cross_entropy(
+            logits.flatten(0, 1),
+            batch["labels"].flatten(),
+            reduction="sum",
+            ignore_index=_NO_LABEL,
+            label_smoothing=self.config.label_smoothing,
+        )
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`mean_iou`, `accuracy`, the share of labelled pixels whose likeliest class is right; and `loss`.
+
+        The intersection over union of a class is the pixels that truly are of it and are said to be, over those that
+        are or are said to be; all images of the split are counted together, and the mean is over the classes that occur
+        among either. `loss` is the mean cross-entropy. Pixels without a label count nowhere.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardIndex
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        num_classes = len(self._facts.classes)
+        return {
+            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
+            "mean_iou": MulticlassJaccardIndex(num_classes),
+            "loss": MeanMetric(),
+        }
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `test_batch` to the metrics, image by image and some rows of pixels at a time."""
+        for image, labels in zip(batch["images"], batch["labels"], strict=True):
+            for top, logits in self.logits(model, image[None], (labels.shape[0], labels.shape[1])):
+                known = labels[top : top + len(logits)]
+                there = known != _NO_LABEL
+                found, known = logits[there], known[there]
+                if not len(known):
+                    continue
+                metrics["accuracy"].update(found, known)
+                metrics["mean_iou"].update(found, known)
+                metrics["loss"].update(F.cross_entropy(found, known, reduction="none"))
+
+    def logits(self, model: nn.Module, image: Tensor, size: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
+        """What a model says of one image: logits `(rows, W, K)` of some rows of pixels after the others.
+
+        With them comes the number of the first of these rows, from 0 at the top. The layers of the patches
+        are computed once.
+
+        Args:
+            image: standardised, `(1, C, H', W')`.
+            size: height and width H, W of the pixels that are asked, which divide the same box.
+        """
+        if not isinstance(model, ITNet):
+            raise TypeError(f"segmentation asks an ITNet; got a {type(model).__name__}")
+        (height, width), stride = size, self.config.stride
+        down, right = (_centres(extent, stride, image.device) for extent in size)
+        answers = model.field(image)
+        for cells in torch.arange(len(down)).split(max(1, QUERIES // len(right))):
+            pos = torch.stack(torch.meshgrid(down[cells], right, indexing="ij"), dim=-1).flatten(0, 1)
+            logits = answers(Points(pos))[0].float().unflatten(0, (len(cells), len(right)))
+            top = int(cells[0]) * stride
+            logits = logits.repeat_interleave(stride, 0)[: height - top].repeat_interleave(stride, 1)[:, :width]
+            yield top, logits
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+        """`file`, where its mask was `saved` if it was, and the `share` of its pixels that each class has.
+
+        Every pixel of a file is told, whatever its size. An image of another size than the training images' is scaled
+        to cover that size, or `image_size`, as they were, but not trimmed; each side becomes a multiple of the largest
+        patch.
+
+        Raises:
+            ValueError: a file cannot be read or is too long for its width, a mask beside an image does not fit it, or
+                a file to write exists already.
+        """
+        config, classes = self.config, self._facts.classes
+        targets = check_targets(config.save, config.picture, files)
+        rows: list[Prediction] = []
+        answers: list[Answered] = []
+        for file in files:
+            size = size_of(file)
+            scaled = self._scaled_size(file, size)
+            image = read_images([file], self._facts.channels, size)
+            given = self._standardise(_resized(image / 255, scaled)).to(device)
+            mask = torch.cat([logits.argmax(-1) for _, logits in self.logits(model, given, size)])
+            mask = mask.to("cpu", torch.uint8)
+            row: Prediction = {"file": str(file)}
+            if file in targets:
+                write_mask(targets[file], mask, len(classes))
+                row["saved"] = str(targets[file])
+            shares = (mask.flatten().long().bincount(minlength=len(classes)).double() / mask.numel()).tolist()
+            rows.append(row | {f"share {name}": share for name, share in zip(classes, shares, strict=True)})
+            if config.picture is not None:
+                answers.append(Answered(file, image[0], mask, _truth(file, size, len(classes))))
+        if config.picture is not None:
+            draw(Path(config.picture), answers, classes)
+        return rows
+
+    def _scaled_size(self, file: Path, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width at which the model sees an image of this size."""
+        wanted = self.config.image_size or self._facts.image_size
+        if size == wanted:
+            return size
+        side = self.config.patch_sizes[-1]
+        height, width = (max(1, round(extent / side)) * side for extent in covering_size(size, wanted))
+        if height * width > LARGEST * wanted[0] * wanted[1]:
+            raise ValueError(
+                f"{file}: is {size[0]} x {size[1]}, too long for the model's "
+                f"{wanted[0]} x {wanted[1]}; cut it in pieces"
+            )
+        return height, width
+
+    def _standardise(self, images: Tensor) -> Tensor:
+        return (images - self._mean) / self._deviation
+
+
+def _centres(extent: int, stride: int, device: torch.device) -> Tensor:
+    """Where runs of `stride` of so many pixels have their centres, the last run as far as it goes, in [0, 1]."""
+    first = torch.arange(0, extent, stride, device=device)
+    return (first + (first + stride).clamp(max=extent)) / (2 * extent)
+
+
+def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
+    if tuple(images.shape[2:]) == size:
+        return images
+    return F.interpolate(images, size, mode="bilinear", antialias=True).clamp(0, 1)
+
+
+def _truth(file: Path, size: tuple[int, int], num_classes: int) -> Tensor | None:
+    """What is known of an image's pixels.
+
+    Raises:
+        ValueError: its mask cannot be read, or does not fit the image or the classes.
+    """
+    path = truth_beside(file)
+    if path is None:
+        return None
+    mask = read_mask(path)
+    if tuple(mask.shape) != size:
+        raise ValueError(f"{path}: is {mask.shape[0]} x {mask.shape[1]}; its image is {size[0]} x {size[1]}")
+    largest = int(torch.where(mask == IGNORED, 0, mask).max())
+    if largest >= num_classes:
+        raise ValueError(f"{path}: has the class number {largest}; there are {num_classes} classes, from 0 on")
+    return mask
+
+
+def measure(train: MaskedImages) -> Segmentation.Facts:
+    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
+    sums = torch.zeros(2, train.channels, dtype=torch.float64)
+    for indices in torch.arange(len(train)).split(CHUNK):
+        pixels = train.images(indices).double() / 255
+        sums += torch.stack([pixels.sum((0, 2, 3)), pixels.square().sum((0, 2, 3))])
+    mean, square = sums / (len(train) * train.image_size[0] * train.image_size[1])
+    deviation = (square - mean.square()).clamp(min=0).sqrt()
+    return Segmentation.Facts(
+        classes=train.classes,
+        channels=train.channels,
+        image_size=train.image_size,
+        mean=tuple(mean.tolist()),
+        deviation=tuple(torch.where(deviation > 1e-6, deviation, 1.0).tolist()),
+    )

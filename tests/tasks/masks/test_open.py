@@ -1,0 +1,274 @@
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fredholm.tasks.images import read_images
+from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, truth_beside
+from fredholm.tasks.masks.mask_set import MaskFiles
+from tests.refusals import refused
+from tests.tasks.masks.build import squares, write_folder, write_npz, write_pairs
+
+
+def contents(found: MaskedImages) -> tuple[torch.Tensor, torch.Tensor]:
+    everything = torch.arange(len(found))
+    return found.images(everything), found.masks(everything)
+
+
+def test_a_folder_and_a_file_of_the_same_are_the_same(tmp_path: Path) -> None:
+    folder, file = write_folder(tmp_path / "a", 5), write_npz(tmp_path / "a.npz", 5)
+    images, masks = squares(5)
+    for found in (open_masks(folder), open_masks(file)):
+        assert (found.classes, found.channels, found.image_size, found.split) == (
+            ("ground", "red", "blue"),
+            3,
+            (16, 16),
+            None,
+        )
+        own_images, own_masks = contents(found)
+        assert torch.equal(own_images, torch.from_numpy(images).permute(0, 3, 1, 2))
+        assert torch.equal(own_masks, torch.from_numpy(masks))
+        part = found.select(torch.tensor([3, 1]))
+        assert torch.equal(part.masks(torch.tensor([1, 0, 1])), torch.from_numpy(masks[[1, 3, 1]]))
+        assert part.names == (found.names[3], found.names[1])
+
+
+def test_splits_are_folders_or_numbers(tmp_path: Path) -> None:
+    images, masks = squares(6)
+    for start, stop, name in ((0, 3, "train"), (3, 4, "val"), (4, 6, "test")):
+        write_pairs(tmp_path / "a" / name, images[start:stop], masks[start:stop], start=start)
+    file = write_npz(tmp_path / "a.npz", 6, split=[0, 0, 0, 1, 2, 2])
+    for data in (tmp_path / "a", file):
+        found = open_masks(data)
+        assert found.split is not None
+        assert found.split.tolist() == [0, 0, 0, 1, 2, 2]
+        assert torch.equal(contents(found)[1], torch.from_numpy(masks))
+        chosen = found.select(torch.tensor([4, 0])).split
+        assert chosen is not None
+        assert chosen.tolist() == [2, 0]
+
+
+def test_masks_are_scaled_and_trimmed_with_their_images(tmp_path: Path) -> None:
+    images, masks = squares(4, size=(12, 24))
+    write_pairs(tmp_path / "a", images, masks)
+    np.savez(tmp_path / "a.npz", images=images, masks=masks)
+    for data in (tmp_path / "a", tmp_path / "a.npz"):
+        found = open_masks(data, image_size=(24, 24))
+        assert found.image_size == (24, 24)
+        own_images, own_masks = contents(found)
+        # doubled, and a quarter cut off on both sides
+        doubled = torch.from_numpy(masks[:, :, 6:18]).repeat_interleave(2, 1).repeat_interleave(2, 2)
+        assert torch.equal(own_masks, doubled)
+        red = own_images[:, 0].int() - own_images[:, 2].int() > 150  # inside of red squares
+        assert bool(red.any())
+        assert bool((own_masks[red] == 1).all())
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2 * 16 * 16, 1 << 20])
+def test_what_is_kept_changes_nothing(tmp_path: Path, cache_bytes: int) -> None:
+    images, masks = squares(4)
+    write_pairs(tmp_path, images, masks)
+    files = [(tmp_path / "images" / f"{i}.png", tmp_path / "masks" / f"{i}.png") for i in range(4)]
+    source = MaskFiles(files, channels=3, image_size=(16, 16), cache_bytes=cache_bytes)
+    for order in ([0, 1, 2, 3], [3, 0, 3]):
+        assert torch.equal(source.masks(torch.tensor(order)), torch.from_numpy(masks[order]))
+        assert torch.equal(source.images(torch.tensor(order)), torch.from_numpy(images[order]).permute(0, 3, 1, 2))
+    source.masks(torch.tensor([0])).fill_(7)
+    assert torch.equal(source.masks(torch.tensor([0])), torch.from_numpy(masks[:1]))
+
+
+def test_kinds_of_masks(tmp_path: Path) -> None:
+    numbers = np.array([[0, 1, 255], [3, 2, 1]], np.uint8)
+    grey = Image.fromarray(numbers)
+    palette = Image.fromarray(numbers)
+    palette.putpalette(np.random.default_rng(0).integers(0, 256, 768).astype(np.uint8).tobytes())
+    for name, picture in (("grey", grey), ("palette", palette)):
+        picture.save(tmp_path / f"{name}.png")
+        assert torch.equal(read_mask(tmp_path / f"{name}.png"), torch.from_numpy(numbers))
+    few = Image.fromarray(numbers % 4)
+    few.putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255])
+    few.save(tmp_path / "few.png", bits=2)
+    assert read_mask(tmp_path / "few.png").tolist() == [[0, 1, 3], [3, 2, 1]]
+    Image.fromarray(numbers > 1).save(tmp_path / "bits.png")
+    assert read_mask(tmp_path / "bits.png").tolist() == [[0, 0, 1], [1, 1, 0]]
+
+
+def write_grey_of_4_bits(path: Path) -> None:
+    """A PNG of 4-bit grey values, which pillow does not write."""
+    import struct
+    import zlib
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 2, 1, 4, 0, 0, 0, 0)
+    body = zlib.compress(bytes([0, 0x12]))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b""))
+
+
+def test_images_that_are_no_masks(tmp_path: Path) -> None:
+    for mode in ("RGB", "RGBA", "LA", "I;16"):
+        Image.new(mode, (4, 4)).save(tmp_path / "a.png")
+        with refused(ValueError, f"{tmp_path / 'a.png'}: is an image of {mode}; a mask has class numbers"):
+            read_mask(tmp_path / "a.png")
+    Image.new("L", (4, 4)).save(tmp_path / "a.jpg")
+    with refused(ValueError, "a.jpg: is a JPEG image, which changes numbers; save masks as PNG"):
+        read_mask(tmp_path / "a.jpg")
+    write_grey_of_4_bits(tmp_path / "b.png")
+    with refused(ValueError, "b.png: is an image of L of L;4; a mask has class numbers, as 8-bit"):
+        read_mask(tmp_path / "b.png")
+    (tmp_path / "c.png").write_bytes(b"nothing")
+    with refused(ValueError, "c.png: not a PNG or JPEG image"):
+        read_mask(tmp_path / "c.png")
+
+
+def test_classes_without_names_are_numbers(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "a", classes=False)
+    assert open_masks(folder).classes == ("0", "1", "2")
+    np.savez(tmp_path / "a.npz", images=np.zeros((1, 2, 2), np.uint8), masks=np.array([[[0, 4], [255, 1]]], np.uint8))
+    found = open_masks(tmp_path / "a.npz")
+    assert (found.classes, found.channels) == (("0", "1", "2", "3", "4"), 1)
+    assert found.masks(torch.tensor([0])).unique().tolist() == [0, 1, 4, IGNORED]
+
+
+def test_grey_images_and_other_files(tmp_path: Path) -> None:
+    images, masks = squares(3)
+    write_pairs(tmp_path, images[..., 0], masks, kind="jpg")
+    for name in (".hidden.png", "notes.txt"):
+        (tmp_path / "images" / name).write_text("")
+        (tmp_path / "masks" / name).write_text("")
+    found = open_masks(tmp_path)
+    assert (len(found), found.channels) == (3, 1)
+    assert torch.equal(
+        found.images(torch.tensor([2])), read_images([tmp_path / "images" / "2.jpg"], channels=1, image_size=(16, 16))
+    )
+
+
+def test_the_mask_beside_an_image(tmp_path: Path) -> None:
+    write_pairs(tmp_path, *squares(1), kind="jpeg")
+    assert truth_beside(tmp_path / "images" / "0.jpeg") == tmp_path / "masks" / "0.png"
+    assert truth_beside(tmp_path / "masks" / "0.png") is None
+    assert truth_beside(tmp_path / "images" / "1.jpeg") is None
+
+
+def write_mask(path: Path, value: int, size: tuple[int, int] = (16, 16)) -> None:
+    Image.fromarray(np.full(size, value, np.uint8)).save(path)
+
+
+def blank_all(folder: Path) -> None:
+    for path in (folder / "masks").iterdir():
+        write_mask(path, 255)
+
+
+def one_class(folder: Path) -> None:
+    (folder / "classes.txt").write_text("a\n")
+    blank_all(folder)
+    write_mask(folder / "masks" / "0.png", 0)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:50])
+
+
+def emptied(folder: Path) -> None:
+    for path in folder.rglob("*.png"):
+        path.unlink()
+
+
+BROKEN: dict[str, tuple[Any, str]] = {
+    "no mask": (lambda at: (at / "masks" / "3.png").unlink(), "images/3.png: has no mask; add "),
+    "no image": (lambda at: (at / "images" / "3.png").unlink(), "masks/3.png: has no image in "),
+    "sizes": (
+        lambda at: write_mask(at / "masks" / "3.png", 1, (8, 16)),
+        "masks/3.png: is 8 x 16; its image 3.png is 16",
+    ),
+    "unknown": (lambda at: write_mask(at / "masks" / "3.png", 7), "masks/3.png: has the class number 7; there are 3 "),
+    "no classes": (lambda at: (at / "classes.txt").write_text("\n"), "classes.txt: names no class"),
+    "one class": (one_class, "has the classes ['a']; expected at least 2"),
+    "twice": (lambda at: (at / "classes.txt").write_text("a\nb\na\n"), "the name of class 2 is 'a'"),
+    "gap": (lambda at: (at / "classes.txt").write_text("a\n\nb\n"), "the name of class 1 is ''"),
+    "bytes": (lambda at: (at / "classes.txt").write_bytes(b"\xff\xfe\xff"), "classes.txt: cannot be read as text"),
+    "not labelled": (blank_all, "all pixels of all masks are 255, not labelled"),
+    "unreadable": (lambda at: (at / "images" / "3.png").write_bytes(b"no"), "images/3.png: not a PNG or JPEG image"),
+    "cut": (lambda at: cut(at / "masks" / "3.png"), "masks/3.png: cannot be read as an image"),
+    "two of a name": (
+        lambda at: shutil.copy(at / "images" / "3.png", at / "images" / "3.jpg"),
+        "has 3.jpg and 3.png, of one name",
+    ),
+    "no folder": (lambda at: shutil.rmtree(at / "masks"), "has no folder 'masks'"),
+    "empty": (emptied, "images: has no images"),
+    "another size": (lambda at: write_pairs(at, *squares(1, (8, 8)), start=9), "images differ in size: "),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_folders_that_cannot_be_used(tmp_path: Path, broken: str) -> None:
+    folder = write_folder(tmp_path / "a", 5)
+    breaking, message = BROKEN[broken]
+    breaking(folder)
+    with refused(ValueError, message, str(folder)):
+        open_masks(folder)
+
+
+def test_splits_that_cannot_be_used(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        write_folder(tmp_path / "a" / name, 2)
+    (tmp_path / "a" / "classes.txt").write_text("a\nb\nc\n")
+    blank_all(tmp_path / "a" / "test")
+    with refused(ValueError, f"{tmp_path / 'a'}, test split: all pixels of all masks are 255"):
+        open_masks(tmp_path / "a")
+    shutil.rmtree(tmp_path / "a" / "test" / "images")
+    with refused(ValueError, "a/test: has no folder 'images'"):
+        open_masks(tmp_path / "a")
+    for name in ("val", "valid"):
+        write_folder(tmp_path / "a" / name, 2)
+    with refused(ValueError, "has the folders val and valid, which are one split"):
+        open_masks(tmp_path / "a")
+
+
+def test_what_is_no_data(tmp_path: Path) -> None:
+    with refused(ValueError, "no images at 'absent'; pass a folder with images and masks, or an .npz file"):
+        open_masks("absent")
+    (tmp_path / "a.txt").write_text("")
+    with refused(ValueError, "no images at"):
+        open_masks(tmp_path / "a.txt")
+    with refused(ValueError, "has no folder 'images'"):
+        open_masks(tmp_path)
+
+
+ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "no masks": ({"masks": None}, "has no array 'masks'; the arrays are images, classes"),
+    "floats": ({"images": np.zeros((4, 8, 8, 3))}, "images are float64 (4, 8, 8, 3); expected uint8 (n, H, W)"),
+    "channels": ({"images": np.zeros((4, 8, 8, 2), np.uint8)}, "images are uint8 (4, 8, 8, 2)"),
+    "none": ({"images": np.zeros((0, 8, 8, 3), np.uint8)}, "expected at least one image"),
+    "sizes": ({"masks": np.zeros((4, 8, 7), np.uint8)}, "masks are uint8 (4, 8, 7); expected uint8 (4, 8, 8)"),
+    "numbers": ({"masks": np.zeros((4, 8, 8))}, "masks are float64 (4, 8, 8); expected uint8"),
+    "unknown": ({"masks": np.full((4, 8, 8), 3, np.uint8)}, "masks[0] has the class number 3; there are 3 classes"),
+    "blank": ({"masks": np.full((4, 8, 8), 255, np.uint8)}, "all pixels of all masks are 255"),
+    "split": ({"split": np.array([0, 1, 2, 3])}, "split is int64 (4,); expected 0 (train), 1 (valid) or 2 (test)"),
+    "short split": ({"split": np.array([0, 1, 2])}, "split is int64 (3,)"),
+    "one class": ({"classes": ["a"], "masks": np.zeros((4, 8, 8), np.uint8)}, "has the classes ['a']"),
+    "no classes": ({"classes": np.zeros(0, "U1")}, "classes: names no class"),
+}
+
+
+@pytest.mark.parametrize("broken", ARRAYS)
+def test_arrays_that_cannot_be_used(tmp_path: Path, broken: str) -> None:
+    changes, message = ARRAYS[broken]
+    images, masks = squares(4, (8, 8))
+    arrays = {"images": images, "masks": masks, "classes": ["ground", "red", "blue"]} | changes
+    np.savez(tmp_path / "a.npz", **{name: array for name, array in arrays.items() if array is not None})
+    with refused(ValueError, str(tmp_path / "a.npz"), message):
+        open_masks(tmp_path / "a.npz")
+
+
+def test_a_split_without_labels(tmp_path: Path) -> None:
+    images, masks = squares(4, (8, 8))
+    masks[2:] = 255
+    np.savez(tmp_path / "a.npz", images=images, masks=masks, split=np.array([0, 0, 1, 1]))
+    with refused(ValueError, "all pixels of the valid split are 255"):
+        open_masks(tmp_path / "a.npz")
