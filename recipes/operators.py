@@ -58,21 +58,17 @@ def itnet(kernel: KernelConfig | None = None, **changes: Any) -> ITNet.Config:
 
 
 class OnGrid(nn.Module):
-    """A peer's network of images, where the task expects one of functions; what is given once is given at all times."""
+    """A peer's network of images, where the task expects one of functions."""
 
     def __init__(self, network: nn.Module, times: int | None) -> None:
         super().__init__()
         self.network, self.times = network, times
 
     def forward(self, inputs: FunctionBatch, at: object = None) -> Tensor:
-        """Values `(B, N, m)` on a square, or at one time on a line, to `(B, Nq, m')`."""
+        """Values `(B, N, m)` on a square, or at so many times on a line, to `(B, N, m')`."""
         values = inputs.values.mT
-        if self.times is None:
-            side = math.isqrt(values.shape[-1])
-            image = values.unflatten(-1, (side, side))
-        else:
-            image = values[:, :, None].expand(-1, -1, self.times, -1)
-        return self.network(image).flatten(2).mT
+        rows = self.times or math.isqrt(values.shape[-1])
+        return self.network(values.unflatten(-1, (rows, -1))).flatten(2).mT
 
 
 def fno(problem: Problem) -> nn.Module:
@@ -124,7 +120,8 @@ class Side:
 
 
 TURNED: dict[str, Any] = {"symmetries": ("mirror", "exchange")}
-TWICE = SpectralConfig(period=2.0)
+CIRCLE = SpectralConfig(period=(2.0, 1.0))
+"""Over time, a circle in space."""
 LOW_RANK = LowRankConfig(rank=8, width=32, num_frequencies=8, sigma=1.0)
 SIDES: dict[Problem, dict[str, Side]] = {
     "darcy": {
@@ -139,7 +136,7 @@ SIDES: dict[Problem, dict[str, Side]] = {
     "burgers": {
         "FNO": Side(peer=fno),
         "UNO": Side(peer=uno),
-        "ITNet, spectral": Side({"model": itnet(TWICE)}),
+        "ITNet, spectral": Side({"model": itnet(CIRCLE)}),
         "ITNet, attention": Side({"model": itnet(AttentionConfig(), embed_dim=64, num_heads=4)}),
     },
     "burgers-steps": {

@@ -452,6 +452,7 @@ ROWS: dict[str, Row] = {
             "groups": {"groups": 2},
             "longer than the box": {"period": 2.0},
             "half the box": {"period": 0.5, "num_waves_per_axis": 1},
+            "an axis longer": {"period": (2.0, 1.0), "pos_dim": 2},
         },
         takes_pos_dim=True,
     ),

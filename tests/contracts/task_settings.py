@@ -592,7 +592,8 @@ def _operators(folder: Path) -> Subject:
         **{f"{part}_{name}": (10, 4, 4) for part in ("train", "test") for name in ("values", "wanted_values")},
     )
     rows = [f"{f},{x},{y},{y + x},{y - x}" for f in range(20) for x, y in enumerate(drawn.normal(size=3).tolist())]
-    (folder / "table.csv").write_text("\n".join(["field,x,y,a,b", *rows]))
+    table = folder / "table.csv"
+    table.write_text("\n".join(["field,x,y,a,b", *rows]))
     darcy = {f"darcy_train_16_{name}": (12, 16, 16) for name in "xy"}
     darcy |= {f"darcy_test_{size}_{name}": (3, size, size) for name in "xy" for size in (16, 32)}
     parts = ("train", "test")
@@ -608,12 +609,12 @@ def _operators(folder: Path) -> Subject:
         model, metrics = built.model(), built.metrics()
         built.score(model, built.test_batch(torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
-        if built.config.data == pairs:
-            with tempfile.TemporaryDirectory() as saved:
-                comparison = None if built.config.comparison is None else str(Path(saved) / "there.png")
-                answering = dataclasses.replace(built.config, comparison=comparison).build(built.facts)
-                yield [list(row) for row in answering.predict(model, [Path(others)], CPU)]
-                yield [path.name for path in Path(saved).iterdir()]
+        asked = built.config.data if built.config.data in (moving, str(table)) else others
+        with tempfile.TemporaryDirectory() as saved:
+            comparison = None if built.config.comparison is None else str(Path(saved) / "there.png")
+            answering = dataclasses.replace(built.config, comparison=comparison).build(built.facts)
+            yield [list(row) for row in answering.predict(model, [Path(asked)], CPU)]
+            yield [path.name for path in Path(saved).iterdir()]
 
     return Subject(
         OperatorLearning.Config,
@@ -632,7 +633,7 @@ def _operators(folder: Path) -> Subject:
             "differences": {"loss": "h1"},
             "trajectories": {"data": moving},
             "a split of its own": {"data": fixed},
-            "a table": {"data": str(folder / "table.csv"), "coordinates": ("x",), "targets": ("b",)},
+            "a table": {"data": str(table), "coordinates": ("x",), "targets": ("b",)},
             "neuralop": {"data": neuralop, "evaluated": "test"},
         },
     )

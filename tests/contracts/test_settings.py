@@ -796,7 +796,7 @@ BLOCKS = [
         {"operator": Made(operator), "embed_dim": 4},
         RATES
         | {"operator": (Made(lambda: IntegralOperator(kernels.LinearAttention(4, 2))),)}
-        | {"embed_dim": (8,), "drop_path": (0.5,)},
+        | {"embed_dim": (8,), "drop_path": (0.5,), "normalise": SWITCH},
         on_signal,
     ),
     Subject(
@@ -957,7 +957,7 @@ KERNEL_CONFIGS = [
         {"width": (8,), "omega_0": (10.0,), "horizon": (0.5,), "depthwise": SWITCH},
         kernel_of,
     ),
-    Subject(models.SpectralConfig, {}, {"num_waves_per_axis": (2,), "period": (2.0,)}, kernel_of),
+    Subject(models.SpectralConfig, {}, {"num_waves_per_axis": (2,), "period": (2.0, (0.5,))}, kernel_of),
     Subject(models.RecurrenceConfig, {}, {"kind": ("lstm", "gru"), "state_dim": (3,)}, kernel_of),
     Subject(
         models.OnEdgesConfig,
@@ -989,6 +989,7 @@ MODELS = [
             "kernel": (models.LowRankConfig(rank=2), models.AttentionConfig()),
             "num_samples": (2,),
             "pool": ("cls", "mean", "max", "none"),
+            "normalise": SWITCH,
             "diffusion": (0.5,),
         },
         on_image,

@@ -22,6 +22,7 @@ class PreNormBlock(nn.Module):
         dropout: rate after K and after the hidden layer of F.
         drop_path: chance that a sample skips each of the two branches in training.
         output_gain: scale of the start of F's last layer; see `FeedForward`.
+        normalise: whether LN is there. It forgets how large the signal is at a point; without it, it is the identity.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class PreNormBlock(nn.Module):
         dropout: float = 0.0,
         drop_path: float = 0.0,
         output_gain: float = 1.0,
+        normalise: bool = True,
     ) -> None:
         super().__init__()
         if operator.kernel.in_dim != embed_dim or operator.kernel.out_dim != embed_dim:
@@ -40,10 +42,10 @@ class PreNormBlock(nn.Module):
                 f"PreNormBlock: the operator maps {operator.kernel.in_dim} to {operator.kernel.out_dim} channels, "
                 f"the block has embed_dim {embed_dim}"
             )
-        self.operator_norm = nn.LayerNorm(embed_dim)
+        self.operator_norm = nn.LayerNorm(embed_dim) if normalise else nn.Identity()
         self.operator = operator
         self.dropout = nn.Dropout(dropout)
-        self.feed_forward_norm = nn.LayerNorm(embed_dim)
+        self.feed_forward_norm = nn.LayerNorm(embed_dim) if normalise else nn.Identity()
         self.feed_forward = FeedForward(embed_dim, expansion, dropout, output_gain)
         self.drop_path = StochasticDepth(drop_path)
 

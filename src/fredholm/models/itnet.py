@@ -57,6 +57,9 @@ class ITNet(SignalModel):
         """Read the output from a class token, from the integral mean of the signal, from the largest value of each of
         its channels, or one from every point."""
 
+        normalise: bool = True
+        """Whether there are LayerNorms, within the blocks and before the head. They forget how large a signal is at a
+        point; networks of functions do without."""
         diffusion: float = 0.0
         """Share that outputs at the nodes of a graph take from along its edges, in [0, 1) (`kernels.Diffusion`): for
         graphs whose neighbours are mostly alike. 0: none. Needs pool='none'."""
@@ -111,6 +114,7 @@ class ITNet(SignalModel):
                 dropout=self.dropout,
                 drop_path=linear_schedule(layer, self.depth, self.drop_path),
                 output_gain=gain,
+                normalise=self.normalise,
             )
 
         def _quadrature(self, kernel: Kernel, pos_dim: int) -> Quadrature | None:
@@ -127,7 +131,7 @@ class ITNet(SignalModel):
         super().__init__(encoder, num_outputs, embed_dim=config.embed_dim, pool=config.pool, dropout=config.dropout)
         self.config = config
         self.blocks = config.blocks(encoder.pos_dim, edge_dim=encoder.edge_dim)
-        self._add_head(config.embed_dim, num_outputs)
+        self._add_head(config.embed_dim, num_outputs, normalise=config.normalise)
         self.diffusion = None
         if config.diffusion:
             kernel = Diffusion(num_outputs, gamma=config.diffusion)

@@ -32,7 +32,7 @@ class SignalModel(nn.Module, abc.ABC):
         ValueError: on an encoder of other channels, or no outputs.
     """
 
-    norm: nn.LayerNorm
+    norm: nn.Module
     head: nn.Linear
 
     def __init__(self, encoder: Encoder, num_outputs: int, *, embed_dim: int, pool: Pool, dropout: float) -> None:
@@ -50,9 +50,9 @@ class SignalModel(nn.Module, abc.ABC):
         self.dropout = nn.Dropout(dropout)
 
     @final
-    def _add_head(self, embed_dim: int, num_outputs: int) -> None:
-        """The norm and the head, which a model adds after its blocks."""
-        self.norm = nn.LayerNorm(embed_dim)
+    def _add_head(self, embed_dim: int, num_outputs: int, *, normalise: bool = True) -> None:
+        """The norm, if there is one, and the head, which a model adds after its blocks."""
+        self.norm = nn.LayerNorm(embed_dim) if normalise else nn.Identity()
         self.head = nn.Linear(embed_dim, num_outputs)
         nn.init.trunc_normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)

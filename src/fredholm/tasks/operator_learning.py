@@ -31,7 +31,7 @@ Symmetry = Literal["mirror", "exchange"]
 
 def _small() -> ITNet.Config:
     sizes = ITNet.Config(embed_dim=32, depth=4, num_heads=2, expansion=2)
-    return dataclasses.replace(sizes, kernel=SpectralConfig(), dropout=0.0, drop_path=0.0)
+    return dataclasses.replace(sizes, kernel=SpectralConfig(), dropout=0.0, drop_path=0.0, normalise=False)
 
 
 @final

@@ -1,5 +1,7 @@
 """Filters that are Fourier series: the layer of a Fourier neural operator, and what it is on other points."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -63,8 +65,8 @@ def test_a_finer_grid_has_the_values_of_the_points_it_shares() -> None:
     torch.testing.assert_close(shared, operator(coarse, Grid(8, 8)))
 
 
-@pytest.mark.parametrize("period", [0.5, 1.0, 2.0])
-def test_scattered_points_and_queries_of_their_own(period: float) -> None:
+@pytest.mark.parametrize("period", [0.5, 1.0, 2.0, (2.0, 0.7)])
+def test_scattered_points_and_queries_of_their_own(period: Any) -> None:
     kernel = built(period=period)
     pos, asked = torch.rand(2, 9, 2, dtype=torch.float64), torch.rand(5, 2, dtype=torch.float64)
     integral = Integral(kernel, noise(2, 9, 4), Points(pos), None, Points(asked))
@@ -103,3 +105,5 @@ def test_sizes_are_checked() -> None:
         kernels.SpectralConvolution(4, 2, 2, num_waves_per_axis=-1)
     with refused(ValueError, "period"):
         kernels.SpectralConvolution(4, 2, 2, period=0.0)
+    with refused(ValueError, "one for each of 2 coordinates; got (1.0,)"):
+        kernels.SpectralConvolution(4, 2, 2, period=(1.0,))

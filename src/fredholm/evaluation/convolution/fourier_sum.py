@@ -30,9 +30,10 @@ class FourierSum(Route[FourierFilter]):
 
     def refusals(self, integral: Integral[FourierFilter]) -> list[str]:
         """Refuses waves that do not close round a torus, whose displacements are the shortest ones."""
-        round_trips = 1 / integral.kernel.period
-        if integral.domain.is_periodic and abs(round_trips - round(round_trips)) > 1e-9:
-            return [f"on a torus of length 1 waves of period {integral.kernel.period} do not close"]
+        if integral.domain.is_periodic:
+            for period in integral.kernel.period:
+                if abs(1 / period - round(1 / period)) > 1e-9:
+                    return [f"on a torus of length 1 waves of period {period} do not close"]
         return []
 
     def compute(self, integral: Integral[FourierFilter]) -> Tensor:

@@ -2,7 +2,7 @@
 
 Legend
     x, y     query and key position, s coordinates       k      whole-number wave vector, |k_i| <= K; of k and -k one
-    P        period                                      A_k, B_k   d_out x d_in matrices, block-diagonal in groups
+    P        period, one an axis                         A_k, B_k   d_out x d_in matrices, block-diagonal in groups
 
     κ(x, y) = Σ_k [A_k cos(2πk·(x - y) / P) + B_k sin(2πk·(x - y) / P)],    of k = 0 the cosine alone
 
@@ -33,11 +33,11 @@ class FourierFilter(BasisFilter):
 
     Attributes:
         wave_vectors: k, whole numbers, `(M, s)`, 0 first.
-        period: P.
+        period: P, one an axis.
     """
 
     wave_vectors: Tensor
-    period: float
+    period: tuple[float, ...]
     horizon = None
     is_causal = False
     counts_points = False
@@ -57,7 +57,7 @@ class FourierFilter(BasisFilter):
             dtype: of the results; None: that of the positions. Whole waves are taken off before, so that positions far
                 from 0 lose no digits.
         """
-        phase = phases(pos / self.period, self.wave_vectors) / (2 * math.pi)
+        phase = phases(pos / pos.new_tensor(self.period), self.wave_vectors) / (2 * math.pi)
         angle = 2 * math.pi * (phase - phase.round()).to(dtype or phase.dtype)
         return angle.cos(), angle.sin()
 
@@ -81,7 +81,7 @@ class SpectralConvolution(FourierFilter):
         in_dim, out_dim: channels.
         pos_dim: coordinates s.
         num_waves_per_axis: K >= 0, the highest frequency along an axis, in waves a period.
-        period: P > 0, in the unit of positions.
+        period: P > 0, in the unit of positions; one for all axes, or one an axis.
         groups: channel groups that do not mix; divides both.
 
     Attributes:
@@ -96,7 +96,7 @@ class SpectralConvolution(FourierFilter):
         pos_dim: int,
         *,
         num_waves_per_axis: int = 6,
-        period: float = 1.0,
+        period: float | tuple[float, ...] = 1.0,
         groups: int = 1,
     ) -> None:
         super().__init__()
@@ -104,9 +104,13 @@ class SpectralConvolution(FourierFilter):
         check_channels(name, in_dim, out_dim, groups)
         check_count(name, "pos_dim", pos_dim)
         check_count(name, "num_waves_per_axis", num_waves_per_axis, least=0)
-        check_positive(name, "period", period)
+        periods = period if isinstance(period, tuple) else (period,) * pos_dim
+        if len(periods) != pos_dim:
+            raise ValueError(f"{name}: period is one number, or one for each of {pos_dim} coordinates; got {period}")
+        for each in periods:
+            check_positive(name, "period", each)
         self.in_dim, self.out_dim, self.pos_dim, self.groups = in_dim, out_dim, pos_dim, groups
-        self.num_waves_per_axis, self.period = num_waves_per_axis, period
+        self.num_waves_per_axis, self.period = num_waves_per_axis, periods
         self.register_buffer("wave_vectors", half_lattice(num_waves_per_axis, pos_dim))
         self.num_basis = 2 * len(self.wave_vectors) - 1
         self.weight = nn.Parameter(torch.empty(self.num_basis, out_dim, in_dim // groups))

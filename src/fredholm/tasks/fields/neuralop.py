@@ -27,8 +27,9 @@ def neuralop(path: str | Path, problem: Problem = "darcy", resolution: int = 16)
     """Pairs of functions, of which the second is to be told from the first.
 
     `darcy` is -∇·(a ∇u) = 1 on the unit square: from a coefficient a (0 or 1) to its solution u, on the same grid;
-    1,000 and 50 pairs. `burgers` is ∂u/∂t + u ∂u/∂x = 0.01 ∂²u/∂x² on a circle: from u at 16 points and t = 0 to u at
-    16 points and 17 times from 0 to 1; 800 and 400 pairs. `burgers-steps` are the same as trajectories.
+    1,000 and 50 pairs. `burgers` is ∂u/∂t + u ∂u/∂x = 0.01 ∂²u/∂x² on a circle: from u at 16 points and t = 0,
+    given at all times, to u at 16 points and 17 times from 0 to 1; 800 and 400 pairs. `burgers-steps` are the same as
+    trajectories.
 
     Args:
         path: the file, with `darcy_train_16_x`, `darcy_train_16_y`, `darcy_test_16_x` and so on.
@@ -71,12 +72,11 @@ def _burgers(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> F
     start, whole = _states(arrays, split, resolution)
     n, times, points = whole.shape
     spacing = (1 / (times - 1), 1 / points)
-    at_once, later = (
-        Grid(count, points, spacing=spacing, origin=(0.0, 0.0)).pos.expand(n, -1, -1) for count in (1, times)
-    )
+    pos = Grid(times, points, spacing=spacing, origin=(0.0, 0.0)).pos.expand(n, -1, -1)
+    given = start[:, None].expand(-1, times, -1)
     return FieldSet(
-        given=Samples(at_once, start[..., None], None),
-        wanted=Samples(later, whole.reshape(n, -1, 1), None),
+        given=Samples(pos, given.reshape(n, -1, 1), None),
+        wanted=Samples(pos, whole.reshape(n, -1, 1), None),
         coordinates=("t", "x"),
         channels=("velocity",),
         wanted_channels=("velocity",),
