@@ -27,6 +27,7 @@ from fredholm.encoders import FunctionBatch
 from fredholm.models import AttentionConfig, ITNet, KernelConfig, LowRankConfig, SpectralConfig
 from fredholm.tasks import OperatorLearning
 from fredholm.tasks.fields import Problem, neuralop
+from fredholm.training import Run, TrainingConfig
 from fredholm.training.progress import print_line
 
 SECONDS: dict[Problem, float] = {"darcy": 100.0, "burgers": 60.0, "burgers-steps": 60.0}
@@ -50,6 +51,17 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = (4e-3, 8e-3)
     """Peak learning rates, of which the one with the best validation error of the first seed is taken."""
+
+
+def darcy_operator() -> Run.Config:
+    """Darcy flow by the default network, in the turns and mirrors of the square."""
+    task = OperatorLearning.Config(
+        data="../shared/data/neuralop_pde/neuralop_pde.npz", symmetries=("mirror", "exchange")
+    )
+    training = TrainingConfig(
+        epochs=35, batch_size=BATCH, learning_rate=8e-3, weight_decay=WEIGHT_DECAY, ema_decay=0.99
+    )
+    return Run.Config(task=task, training=training)
 
 
 def itnet(kernel: KernelConfig | None = None, **changes: Any) -> ITNet.Config:
