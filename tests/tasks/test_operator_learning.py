@@ -254,7 +254,10 @@ def test_tables_hold_both_functions_or_lie_side_by_side(tmp_path: Path) -> None:
     (folder / "wanted.csv").write_text("\n".join(["field,x,bend", *elsewhere]))
     apart = config(folder).build()
     assert apart.test_batch(torch.arange(2))["wanted_pos"].shape == (2, 2, 1)
-    assert torch.isfinite(apart.loss(apart.model(), apart.train_batch(torch.arange(4), torch.Generator())))
+    model = apart.model()
+    assert torch.isfinite(apart.loss(model, apart.train_batch(torch.arange(4), torch.Generator())))
+    told = apart.predict(model, [folder], torch.device("cpu"))
+    assert [row["x"] for row in told] == 12 * [0.3, 0.7]
     for arrays, told in (
         ({"targets": ()}, "says nothing of what is wanted"),
         ({"targets": ("bent",)}, "no column 'bent' with values; the columns are force, bend"),

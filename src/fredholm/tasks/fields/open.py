@@ -116,11 +116,14 @@ def open_functions(
 def read_functions(
     path: Path, *, coordinates: tuple[str, ...], channels: tuple[str, ...], targets: tuple[str, ...]
 ) -> FieldSet:
-    """Functions of a file, to tell others from; with what is wanted, where the file has it.
+    """Functions of a file, or of a folder with `given.csv` and `wanted.csv`, to tell others from; with what is wanted,
+    where it is there.
 
     Raises:
-        ValueError: see `read_fields`.
+        ValueError: see `read_fields`, and `open_functions` of folders.
     """
+    if path.is_dir():
+        return _matched(path, coordinates, channels, targets)
     if path.name.endswith(_TABLES):
         with contextlib.suppress(ValueError):  # a table without the answers is read below, and its mistakes told
             whole = read_csv(path, coordinates=coordinates, channels=(*channels, *targets))
@@ -144,9 +147,17 @@ def _told(table: FieldSet, targets: tuple[str, ...], path: Path) -> FieldSet:
     return dataclasses.replace(table, given=given, wanted=wanted, channels=channels, wanted_channels=targets)
 
 
-def _matched(folder: Path, coordinates: tuple[str, ...]) -> FieldSet:
+def _matched(
+    folder: Path,
+    coordinates: tuple[str, ...],
+    channels: tuple[str, ...] | None = None,
+    targets: tuple[str, ...] | None = None,
+) -> FieldSet:
     """The functions of given.csv, and those of wanted.csv with the same names."""
-    given, wanted = (read_csv(_table(folder, name), coordinates=coordinates) for name in ("given", "wanted"))
+    given, wanted = (
+        read_csv(_table(folder, name), coordinates=coordinates, channels=columns)
+        for name, columns in (("given", channels), ("wanted", targets))
+    )
     if given.coordinates != wanted.coordinates:
         raise ValueError(
             f"{folder}: given.csv has the coordinates {', '.join(given.coordinates)}, wanted.csv "
