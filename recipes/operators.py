@@ -24,7 +24,14 @@ import tyro
 from torch import Tensor, nn
 
 from fredholm.encoders import FunctionBatch
-from fredholm.models import AttentionConfig, ITNet, KernelConfig, LowRankConfig, SpectralConfig
+from fredholm.models import (
+    AttentionConfig,
+    ITNet,
+    KernelConfig,
+    LowRankConfig,
+    NeuralOperator,
+    SpectralConfig,
+)
 from fredholm.tasks import OperatorLearning
 from fredholm.tasks.fields import Problem, neuralop
 from fredholm.training import Run, TrainingConfig
@@ -64,10 +71,15 @@ def darcy_operator() -> Run.Config:
     return Run.Config(task=task, training=training)
 
 
-def itnet(kernel: KernelConfig | None = None, **changes: Any) -> ITNet.Config:
-    """The network of the task's default, with another kernel."""
-    model = OperatorLearning.Config().model
-    return dataclasses.replace(model, kernel=kernel or model.kernel, **changes)
+def neural_operator(kernel: KernelConfig, **changes: Any) -> NeuralOperator.Config:
+    """The task's default with another kernel."""
+    return NeuralOperator.Config(kernel=kernel, **changes)
+
+
+def itnet(kernel: KernelConfig, **changes: Any) -> ITNet.Config:
+    """A small ITNet."""
+    sizes: dict[str, Any] = {"embed_dim": 64, "depth": 4, "num_heads": 4, "expansion": 2} | changes
+    return ITNet.Config(kernel=kernel, dropout=0.0, drop_path=0.0, **sizes)
 
 
 class OnGrid(nn.Module):
@@ -140,22 +152,24 @@ SIDES: dict[Problem, dict[str, Side]] = {
     "darcy": {
         "FNO": Side(peer=fno),
         "UNO": Side(peer=uno),
-        "ITNet, spectral": Side(),
-        "ITNet, spectral, turned": Side(TURNED),
-        "ITNet, spectral, turned, half drawn": Side(TURNED | {"least_shown": 0.4}),
-        "ITNet, attention, turned": Side(TURNED | {"model": itnet(AttentionConfig(), embed_dim=64, num_heads=4)}),
-        "ITNet, low rank, turned": Side(TURNED | {"model": itnet(LOW_RANK, embed_dim=64, num_heads=4)}),
+        "neural operator, spectral": Side(),
+        "neural operator, spectral, turned": Side(TURNED),
+        "neural operator, spectral, turned, half drawn": Side(TURNED | {"least_shown": 0.4}),
+        "ITNet, spectral, turned": Side(TURNED | {"model": itnet(SpectralConfig(), embed_dim=32, num_heads=2)}),
+        "ITNet, attention, turned": Side(TURNED | {"model": itnet(AttentionConfig())}),
+        "ITNet, low rank, turned": Side(TURNED | {"model": itnet(LOW_RANK)}),
     },
     "burgers": {
         "FNO": Side(peer=fno),
         "UNO": Side(peer=uno),
-        "ITNet, spectral": Side({"model": itnet(CIRCLE)}),
-        "ITNet, attention": Side({"model": itnet(AttentionConfig(), embed_dim=64, num_heads=4)}),
+        "neural operator, spectral": Side({"model": neural_operator(CIRCLE)}),
+        "ITNet, spectral": Side({"model": itnet(CIRCLE, embed_dim=32, num_heads=2)}),
+        "ITNet, attention": Side({"model": itnet(AttentionConfig())}),
     },
     "burgers-steps": {
         "FNO": Side({"unroll": 4}, peer=fno),
-        "ITNet, spectral": Side(
-            {"unroll": 4, "is_periodic": True, "model": itnet(SpectralConfig(num_waves_per_axis=6), embed_dim=64)}
+        "neural operator, spectral": Side(
+            {"unroll": 4, "is_periodic": True, "model": neural_operator(SpectralConfig(), embed_dim=64)}
         ),
     },
 }

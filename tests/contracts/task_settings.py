@@ -621,7 +621,14 @@ def _operators(folder: Path) -> Subject:
         {"data": pairs, "position_frequencies": 2, "model": model},
         {"data": (others,), "coordinates": (("y",),), "targets": (("b",), ("a",)), "problem": ("burgers",)}
         | {"resolution": (32,), "is_periodic": SWITCH, "symmetries": (("mirror",),), "shown": (0.5,)}
-        | {"least_shown": (0.25,), "wanted": (3,), "loss": ("h1",), "unroll": (2,), "position_frequencies": (3,)}
+        | {
+            "fill_in": SWITCH,
+            "least_shown": (0.25,),
+            "wanted": (3,),
+            "loss": ("h1",),
+            "unroll": (2,),
+            "position_frequencies": (3,),
+        }
         | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),), "answer": (Answer(grid=(2, 2)),)}
         | {"comparison": ("there.png",), "test_fraction": (0.5,), "split_seed": (1,), "valid_fraction": (0.3,)}
         | {"evaluated": ("test",)},
@@ -630,6 +637,7 @@ def _operators(folder: Path) -> Subject:
         modes={
             "no positions": {"position_frequencies": 0},
             "a torus": {"is_periodic": True},
+            "half shown": {"shown": 0.5},
             "differences": {"loss": "h1"},
             "trajectories": {"data": moving},
             "a split of its own": {"data": fixed},

@@ -289,9 +289,17 @@ def sampling(built: models.Sampling) -> Iterator[object]:
     yield built.probabilities(noise(2, 7))
 
 
-def itnet(**settings: Any) -> models.ITNet:
+def on_patches(config: models.SignalModel.Config) -> models.SignalModel:
     encoder = encoders.Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2)
-    return models.ITNet(encoders.Image(encoder, settings["embed_dim"]), 3, models.ITNet.Config(**settings))
+    return config.build(encoders.Image(encoder, config.embed_dim), 3)
+
+
+def itnet(**settings: Any) -> models.SignalModel:
+    return on_patches(models.ITNet.Config(**settings))
+
+
+def neural_operator(**settings: Any) -> models.SignalModel:
+    return on_patches(models.NeuralOperator.Config(**settings))
 
 
 def infvit(**settings: Any) -> models.InfViT:
@@ -796,7 +804,13 @@ BLOCKS = [
         {"operator": Made(operator), "embed_dim": 4},
         RATES
         | {"operator": (Made(lambda: IntegralOperator(kernels.LinearAttention(4, 2))),)}
-        | {"embed_dim": (8,), "drop_path": (0.5,), "normalise": SWITCH},
+        | {"embed_dim": (8,), "drop_path": (0.5,)},
+        on_signal,
+    ),
+    Subject(
+        blocks.NeuralOperatorBlock,
+        {"operator": Made(operator)},
+        {"operator": (Made(lambda: IntegralOperator(kernels.LinearAttention(4, 2))),), "is_last": SWITCH},
         on_signal,
     ),
     Subject(
@@ -989,11 +1003,18 @@ MODELS = [
             "kernel": (models.LowRankConfig(rank=2), models.AttentionConfig()),
             "num_samples": (2,),
             "pool": ("cls", "mean", "max", "none"),
-            "normalise": SWITCH,
             "diffusion": (0.5,),
         },
         on_image,
         make=itnet,
+    ),
+    Subject(
+        models.NeuralOperator.Config,
+        {"embed_dim": 4, "depth": 2, "num_heads": 2, "kernel": SMALL_MLP},
+        {"embed_dim": (8,), "depth": (1,), "num_heads": (1,), "head_expansion": (2,)}
+        | {"kernel": (models.SpectralConfig(num_waves_per_axis=2),), "pool": ("none", "mean", "max")},
+        on_image,
+        make=neural_operator,
     ),
     *KERNEL_CONFIGS,
     Subject(
@@ -1163,6 +1184,7 @@ NO_SETTINGS = {
     "models.ITNetMaskedModel": "takes the size of a text and its Config",
     "models.InfViT": "takes an encoder and its Config",
     "models.MessagePassing": "takes an encoder and its Config",
+    "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
     "models.TwoStream": "takes an encoder and its Config",
 }

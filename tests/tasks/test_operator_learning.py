@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Grid, Points
+from fredholm.encoders.function import FunctionBatch, interpolate
 from fredholm.models import AttentionConfig, ITNet, SpectralConfig
 from fredholm.tasks import OperatorLearning
 from fredholm.tasks.fields.answer import Answer
@@ -93,7 +94,7 @@ def test_a_small_run_learns_and_knows_the_operator_on_a_finer_grid(run: Path, tm
 
 
 def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
-    task = config(write(tmp_path), shown=0.5, wanted=10).build()
+    task = config(write(tmp_path), shown=0.5, wanted=10, fill_in=False).build()
     batch = task.train_batch(torch.arange(27), torch.Generator().manual_seed(0))
     assert batch["pos"].shape == (27, 24, 2)
     assert batch["wanted_values"].shape == (27, 10, 1)
@@ -104,10 +105,41 @@ def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
     assert float(whole["wanted_values"].std()) == pytest.approx(1, abs=0.01)
     some = [task.test_batch(torch.tensor([1, 2]))["pos"], task.test_batch(torch.tensor([2]))["pos"]]
     assert torch.equal(some[0][1], some[1][0])
-    least = config(write(tmp_path), least_shown=0.25).build()
+    least = config(write(tmp_path), least_shown=0.25, fill_in=False).build()
     counts = {least.train_batch(torch.arange(3), torch.Generator().manual_seed(i))["pos"].shape[1] for i in range(9)}
     assert min(counts) >= 12
     assert len(counts) > 3
+
+
+def test_what_lies_on_no_grid_is_brought_onto_that_of_training(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    half, as_it_is = (config(path, shown=0.5, fill_in=on).build() for on in (True, False))
+    assert half.facts.grid is not None
+    assert (half.facts.grid.shape, half.facts.grid.origin) == ((8, 6), (1 / 16, 1 / 12))
+    for found, shown in (
+        [task.test_batch(torch.arange(3)) for task in (half, as_it_is)],
+        [task.train_batch(torch.arange(5), torch.Generator().manual_seed(0)) for task in (half, as_it_is)],
+    ):
+        given = FunctionBatch(shown["values"], Points(shown["pos"]))
+        torch.testing.assert_close(found["values"], interpolate(given, Grid(8, 6)))
+        torch.testing.assert_close(found["pos"], Grid(8, 6).pos.expand(len(found["pos"]), -1, -1))
+        assert shown["pos"].shape[1] == 24
+    # samples keep their values, and a grid of its own is no business of the training split's
+    whole = config(path).build().test_batch(torch.arange(1))["values"]
+    found = half.test_batch(torch.arange(1))["values"]
+    assert ((found - whole).abs() < 1e-6).sum() >= 24
+    values, _, wanted = waves(20, (5, 7))
+    np.savez(tmp_path / "finer.npz", values=values, wanted_values=wanted)
+    finer = config(tmp_path / "finer.npz").build(half.facts)
+    assert finer.test_batch(torch.arange(1))["pos"].shape[1] == 35
+
+
+def test_a_training_split_on_no_grid_has_none_to_bring_others_onto(tmp_path: Path) -> None:
+    lines = [f"{f},{x:.3f},{x},1" for f in range(12) for x in np.random.default_rng(f).random(5)]
+    (tmp_path / "mesh.csv").write_text("\n".join(["field,x,force,bend", *lines]))
+    assert config(tmp_path / "mesh.csv", targets=("bend",)).build().facts.grid is None
+    with refused(ValueError, "fill_in", "a training split that lies on no grid"):
+        config(tmp_path / "mesh.csv", targets=("bend",), fill_in=False).build()
 
 
 def test_the_validation_part_is_measured_and_the_test_part_on_demand(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
-"""What survives swapping the kernel: residual blocks, feed-forward networks, stochastic depth, the Mamba block."""
+"""What survives swapping the kernel: residual blocks, the layer of neural operators, feed-forward networks and more."""
 
 from fredholm.blocks.discounted import DiscountedBlock
 from fredholm.blocks.feed_forward import FeedForward, YatFeedForward
+from fredholm.blocks.field_block import FieldBlock
 from fredholm.blocks.mamba import MambaBlock
+from fredholm.blocks.neural_operator import NeuralOperatorBlock
 from fredholm.blocks.post_norm import BlockState, PostNormBlock
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.short_convolution import ShortConvolution
@@ -13,7 +15,9 @@ __all__ = [
     "BlockState",
     "DiscountedBlock",
     "FeedForward",
+    "FieldBlock",
     "MambaBlock",
+    "NeuralOperatorBlock",
     "PostNormBlock",
     "PreNormBlock",
     "ShortConvolution",

@@ -5,6 +5,7 @@ from typing import final
 from torch import Tensor, nn
 
 from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.field_block import FieldBlock
 from fredholm.blocks.stochastic_depth import StochasticDepth
 from fredholm.domains import Domain
 from fredholm.kernels import State
@@ -12,7 +13,7 @@ from fredholm.operators import IntegralOperator
 
 
 @final
-class PreNormBlock(nn.Module):
+class PreNormBlock(FieldBlock):
     """z = u + K[LN(u)],  out = z + F(LN(z))  (ITNet, eq. 5), whatever the kernel of K.
 
     Args:
@@ -22,7 +23,6 @@ class PreNormBlock(nn.Module):
         dropout: rate after K and after the hidden layer of F.
         drop_path: chance that a sample skips each of the two branches in training.
         output_gain: scale of the start of F's last layer; see `FeedForward`.
-        normalise: whether LN is there. It forgets how large the signal is at a point; without it, it is the identity.
     """
 
     def __init__(
@@ -34,7 +34,6 @@ class PreNormBlock(nn.Module):
         dropout: float = 0.0,
         drop_path: float = 0.0,
         output_gain: float = 1.0,
-        normalise: bool = True,
     ) -> None:
         super().__init__()
         if operator.kernel.in_dim != embed_dim or operator.kernel.out_dim != embed_dim:
@@ -42,10 +41,10 @@ class PreNormBlock(nn.Module):
                 f"PreNormBlock: the operator maps {operator.kernel.in_dim} to {operator.kernel.out_dim} channels, "
                 f"the block has embed_dim {embed_dim}"
             )
-        self.operator_norm = nn.LayerNorm(embed_dim) if normalise else nn.Identity()
+        self.operator_norm = nn.LayerNorm(embed_dim)
         self.operator = operator
         self.dropout = nn.Dropout(dropout)
-        self.feed_forward_norm = nn.LayerNorm(embed_dim) if normalise else nn.Identity()
+        self.feed_forward_norm = nn.LayerNorm(embed_dim)
         self.feed_forward = FeedForward(embed_dim, expansion, dropout, output_gain)
         self.drop_path = StochasticDepth(drop_path)
 
@@ -54,17 +53,7 @@ class PreNormBlock(nn.Module):
         return self._join(u, self.operator(self.operator_norm(u), domain, key_padding_mask=key_padding_mask))
 
     def at(self, query: Tensor, query_domain: Domain, u: Tensor, domain: Domain) -> Tensor:
-        """What the block makes of a signal whose values are known at other points too.
-
-        Args:
-            query: the values there, `(B, Nq, embed_dim)`.
-            query_domain: where that is, Nq points.
-            u: the signal that is integrated, `(B, N, embed_dim)`.
-            domain: where it lives.
-
-        Returns:
-            `(B, Nq, embed_dim)`; at points of the signal, with its values, what `forward` gives there.
-        """
+        """See `FieldBlock.at`."""
         normed, asked = self.operator_norm(u), self.operator_norm(query)
         return self._join(query, self.operator(normed, domain, query=asked, query_domain=query_domain))
 

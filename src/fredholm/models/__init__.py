@@ -4,6 +4,7 @@ from fredholm.models.aether import Aether
 from fredholm.models.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.each_image import EachImage
+from fredholm.models.field_model import FieldModel
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.in_context_regressor import InContextRegressor
@@ -32,6 +33,7 @@ from fredholm.models.kernel_configs import (
 from fredholm.models.language_model import LanguageModel, LanguageState, MaskedModel
 from fredholm.models.message_passing import MessagePassing
 from fredholm.models.neural_field import FieldOperator
+from fredholm.models.neural_operator import NeuralOperator
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.two_stream import TwoStream
@@ -50,6 +52,7 @@ __all__ = [
     "ConvolutionConfig",
     "EachImage",
     "EdgeConvolution",
+    "FieldModel",
     "FieldOperator",
     "ITNet",
     "ITNetLanguageModel",
@@ -65,6 +68,7 @@ __all__ = [
     "MLPConfig",
     "MaskedModel",
     "MessagePassing",
+    "NeuralOperator",
     "OnEdgesConfig",
     "PointPooling",
     "RecurrenceConfig",

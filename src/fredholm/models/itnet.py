@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, Literal, Self, final
+from typing import Literal, Self, final
 
 from torch import Tensor, nn
 
@@ -13,8 +12,8 @@ from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.kernels import Diffusion, Kernel, MultiHead
+from fredholm.models.field_model import FieldModel
 from fredholm.models.kernel_configs import KernelConfig, MLPConfig
-from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.proposal import KeyProposal
@@ -22,7 +21,7 @@ from fredholm.quadrature.quadrature import Quadrature
 
 
 @final
-class ITNet(SignalModel):
+class ITNet(FieldModel):
     """Encoder, L pre-norm blocks with an integral operator each, a final norm and a linear head (ITNet, eq. 5 and H.2).
 
     With `pool="cls"` a learned token is put before the signal, at the centre of the unit box, and carries 1/(N+1) of
@@ -35,7 +34,7 @@ class ITNet(SignalModel):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(SignalModel.Config):
+    class Config(FieldModel.Config):
         """Sizes and regularisation of the stack; the defaults are the paper's small model."""
 
         embed_dim: int = 384
@@ -57,9 +56,6 @@ class ITNet(SignalModel):
         """Read the output from a class token, from the integral mean of the signal, from the largest value of each of
         its channels, or one from every point."""
 
-        normalise: bool = True
-        """Whether there are LayerNorms, within the blocks and before the head. They forget how large a signal is at a
-        point; networks of functions do without."""
         diffusion: float = 0.0
         """Share that outputs at the nodes of a graph take from along its edges, in [0, 1) (`kernels.Diffusion`): for
         graphs whose neighbours are mostly alike. 0: none. Needs pool='none'."""
@@ -114,7 +110,6 @@ class ITNet(SignalModel):
                 dropout=self.dropout,
                 drop_path=linear_schedule(layer, self.depth, self.drop_path),
                 output_gain=gain,
-                normalise=self.normalise,
             )
 
         def _quadrature(self, kernel: Kernel, pos_dim: int) -> Quadrature | None:
@@ -131,80 +126,17 @@ class ITNet(SignalModel):
         super().__init__(encoder, num_outputs, embed_dim=config.embed_dim, pool=config.pool, dropout=config.dropout)
         self.config = config
         self.blocks = config.blocks(encoder.pos_dim, edge_dim=encoder.edge_dim)
-        self._add_head(config.embed_dim, num_outputs, normalise=config.normalise)
+        self._add_head(config.embed_dim, num_outputs)
         self.diffusion = None
         if config.diffusion:
             kernel = Diffusion(num_outputs, gamma=config.diffusion)
             self.diffusion = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
 
-    def forward(self, inputs: Any, at: Domain | None = None) -> Tensor:
-        """One batch of what the encoder takes, to the answer of the whole input, or to one at every point.
-
-        Every layer maps a function to a function, u_l(x) = u_l-1(x) + K_l[u_l-1](x) + F(·), and K_l is an integral over
-        the points of the signal alone; so each u_l has a value at any x at which the encoder's signal has one. Points
-        that are asked change nothing of what the others are told.
-
-        Args:
-            inputs: one batch.
-            at: Nq points where answers are wanted, in the coordinates of the encoder's domain; None: the points of the
-                signal. Needs pool='none' and a `FieldEncoder`.
-
-        Returns:
-            `(B, num_outputs)`; with pool='none' `(B, N, num_outputs)`, or `(B, Nq, num_outputs)` at the points asked,
-            at points of the signal the same.
-
-        Raises:
-            ValueError: on a model that cannot be asked elsewhere, or kernels, such as recurrences, that answer at the
-                points of their signal alone.
-        """
-        if at is not None:
-            return self.field(inputs)(at)
-        u, domain = self._signal(inputs)
-        for block in self.blocks:
-            u = block(u, domain)
-        out = self._outputs(u, domain)
+    def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
+        out = super()._outputs(u, domain)
         return out if self.diffusion is None else self.diffusion(out, domain)
 
-    def field(self, inputs: Any) -> Callable[[Domain], Tensor]:
-        """The answers to one batch as a function of place, which may be asked often: its layers are computed once.
-
-        Args:
-            inputs: one batch.
-
-        Returns:
-            what takes `at` to `forward(inputs, at)`.
-
-        Raises:
-            ValueError: on a model that cannot be asked elsewhere; and what it returns, as `forward` does.
-        """
-        encoder = self._field_encoder()
-        blocks = [block for block in self.blocks if isinstance(block, PreNormBlock)]
-        u, domain = self._signal(inputs)
-        signals = [u]  # what enters each block; nobody reads what leaves the last one at its own points
-        for block in blocks[:-1]:
-            signals.append(block(signals[-1], domain))
-
-        def answers(at: Domain) -> Tensor:
-            at = at.to(u.device)
-            v = self.dropout(encoder.at(inputs, at))
-            for block, signal in zip(blocks, signals, strict=True):
-                v = block.at(v, at, signal, domain)
-            return self._outputs(v, at)
-
-        return answers
-
     def _field_encoder(self) -> FieldEncoder:
-        """The encoder, which has values at any points; raises a ValueError where answers there make no sense."""
-        if self.pool != "none":
-            raise ValueError(
-                f"models.ITNet: pool={self.pool!r} gives one answer for the whole input; leave `at` out, or build the "
-                "model with pool='none'"
-            )
-        if not isinstance(self.encoder, FieldEncoder):
-            raise ValueError(
-                f"models.ITNet: the signal of encoders.{type(self.encoder).__name__} has no value between its points; "
-                "leave `at` out"
-            )
         if self.diffusion is not None:
             raise ValueError("models.ITNet: diffusion shares answers among the nodes of a graph; leave `at` out")
-        return self.encoder
+        return super()._field_encoder()

@@ -80,7 +80,7 @@ class ITNetLanguageModel(LanguageModel):
         self.encoder = config.encoder(vocab_size, context)
         self.dropout = nn.Dropout(config.stack.dropout)
         self.blocks = config.stack.blocks(pos_dim=1, is_causal=True)
-        self.norm = nn.LayerNorm(config.stack.embed_dim) if config.stack.normalise else nn.Identity()
+        self.norm = nn.LayerNorm(config.stack.embed_dim)
         for block in self._blocks():
             kernel = block.operator.kernel
             reasons = ["it carries no state along a sequence"]
@@ -154,7 +154,7 @@ class ITNetMaskedModel(MaskedModel):
         self.encoder = config.encoder(vocab_size, context, pad=pad, separator=separator, has_class_token=True)
         self.dropout = nn.Dropout(config.stack.dropout)
         self.blocks = config.stack.blocks(pos_dim=1)
-        self.norm = nn.LayerNorm(config.stack.embed_dim) if config.stack.normalise else nn.Identity()
+        self.norm = nn.LayerNorm(config.stack.embed_dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, tokens: Tensor) -> Tensor:

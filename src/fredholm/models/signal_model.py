@@ -50,9 +50,9 @@ class SignalModel(nn.Module, abc.ABC):
         self.dropout = nn.Dropout(dropout)
 
     @final
-    def _add_head(self, embed_dim: int, num_outputs: int, *, normalise: bool = True) -> None:
-        """The norm, if there is one, and the head, which a model adds after its blocks."""
-        self.norm = nn.LayerNorm(embed_dim) if normalise else nn.Identity()
+    def _add_head(self, embed_dim: int, num_outputs: int) -> None:
+        """The norm and the linear head, which a model adds after its blocks, unless it has others."""
+        self.norm = nn.LayerNorm(embed_dim)
         self.head = nn.Linear(embed_dim, num_outputs)
         nn.init.trunc_normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
@@ -67,7 +67,6 @@ class SignalModel(nn.Module, abc.ABC):
             u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
         return self.dropout(u), domain
 
-    @final
     def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
         """What the head makes of the last signal: `(B, num_outputs)`, or `(B, N, num_outputs)` of all points."""
         u = self.norm(u)

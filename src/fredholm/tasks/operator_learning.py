@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, refuse_idle
-from fredholm.domains import Domain, domain_of, nearest, whole_grid
+from fredholm.domains import Domain, Grid, domain_of, nearest, whole_grid
 from fredholm.encoders.function import Function, FunctionBatch, interpolate
+from fredholm.models.field_model import FieldModel
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import KERNELS, SpectralConfig
+from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.neural_operator import NeuralOperator
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.fields.answer import Answer, Compared, Evaluated, answered, draw_comparison, places
 from fredholm.tasks.fields.batches import draw_samples, joined
@@ -29,14 +31,20 @@ Loss = Literal["l2", "h1"]
 Symmetry = Literal["mirror", "exchange"]
 
 
-def _small() -> ITNet.Config:
-    sizes = ITNet.Config(embed_dim=32, depth=4, num_heads=2, expansion=2)
-    return dataclasses.replace(sizes, kernel=SpectralConfig(), dropout=0.0, drop_path=0.0, normalise=False)
+@final
+@dataclass(frozen=True, kw_only=True)
+class UnitGrid:
+    """A regular grid of the unit box."""
+
+    shape: tuple[int, ...]
+    spacing: tuple[float, ...]
+    origin: tuple[float, ...]
+    """Its first point."""
 
 
 @final
 class OperatorLearning(ValidatedTask[FieldSet]):
-    """An ITNet from sampled functions to functions, trained by the relative error of its answers (FNO, section 5).
+    """A network from sampled functions to functions, trained by the relative error of its answers (FNO, section 5).
 
     The network is a map between functions: it may be given them at other points, and asked at other points, than in
     training. Values are standardised by the training split's mean and deviation per channel. Positions are moved and
@@ -55,7 +63,7 @@ class OperatorLearning(ValidatedTask[FieldSet]):
     """
 
     command: ClassVar[str] = "operator"
-    parts: ClassVar[tuple[type, ...]] = KERNELS
+    parts: ClassVar[tuple[type, ...]] = (NeuralOperator.Config, ITNet.Config, *KERNELS)
     objective = Objective(metric="relative_l2", maximise=False)
 
     @dataclass(frozen=True, kw_only=True)
@@ -74,6 +82,8 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         """Where the unit box begins."""
         extent: float
         """Length of its sides."""
+        grid: UnitGrid | None = None
+        """In the unit box, on which all functions are given; None: they are on none."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ValidatedTask.Config):
@@ -90,6 +100,8 @@ class OperatorLearning(ValidatedTask[FieldSet]):
                 along any axis, `exchange` of axes. Each training batch is moved by one of them at random.
             shown: share of the samples of each function that the model is given, drawn anew in every training batch
                 and once and for all in others.
+            fill_in: functions that are given on no grid are brought onto that of the training split, where it has one,
+                by `encoders.interpolate`; else the integrals are over the samples as they come.
             least_shown: in training the share is drawn between this and `shown`, for all functions of a batch at once;
                 None: it is `shown`.
             wanted: samples of each answer that a training step is measured on, drawn likewise; None: all. With
@@ -99,7 +111,7 @@ class OperatorLearning(ValidatedTask[FieldSet]):
             position_frequencies: Fourier frequencies of the place that enters the signal; 0: none.
             position_sigma: standard deviation of these frequencies, in cycles a side of the unit box; refused where
                 there are none, and of periodic functions, whose frequencies are whole numbers.
-            model: the network; it answers at every point.
+            model: the network, of functions; it answers at every point.
             answer: what `predict` tells; `grid` and `at` are where, and else it answers where the file wants answers,
                 or at its samples.
             comparison: a PNG that `predict` writes: input, answer, truth and error, a row a function, where files have
@@ -114,13 +126,14 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         is_periodic: bool = False
         symmetries: tuple[Symmetry, ...] = ()
         shown: float = 1.0
+        fill_in: bool = True
         least_shown: float | None = None
         wanted: int | None = None
         loss: Loss = "l2"
         unroll: int = 1
         position_frequencies: int = 16
         position_sigma: float = 1.0
-        model: ITNet.Config = dataclasses.field(default_factory=_small)
+        model: FieldModel.Config = dataclasses.field(default_factory=NeuralOperator.Config)
         answer: Answer = dataclasses.field(default_factory=Answer)
         comparison: str | None = None
 
@@ -172,6 +185,9 @@ class OperatorLearning(ValidatedTask[FieldSet]):
             raise ValueError("wanted draws samples, and a trajectory goes on from all of them; leave it out")
         elif config.unroll > self._facts.num_steps:
             raise ValueError(f"unroll is {config.unroll}; the trajectories have {self._facts.num_steps} steps")
+        if self._facts.grid is None:
+            scattered = "a training split that lies on no grid"
+            refuse_idle("", type(config), scattered, "leave it out", fill_in=config.fill_in)
         self._scale = tuple(torch.tensor(values) for values in (self._facts.mean, self._facts.deviation))
         self._target_scale = tuple(
             torch.tensor(values) for values in (self._facts.target_mean, self._facts.target_deviation)
@@ -292,7 +308,21 @@ class OperatorLearning(ValidatedTask[FieldSet]):
     def _shown(self, samples: Samples) -> Batch:
         mean, deviation = self._scale
         values = torch.where(samples.exists[..., None], (samples.values - mean) / deviation, 0.0)
-        return {"pos": self._placed(samples.pos), "values": values, "mask": samples.exists}
+        shown = {"pos": self._placed(samples.pos), "values": values, "mask": samples.exists}
+        return self._filled_in(shown) if self.config.fill_in else shown
+
+    def _filled_in(self, shown: Batch) -> Batch:
+        """What is shown, on a grid: its own, or that of the training split."""
+        domain, grid = self._domain(shown["pos"], shown["mask"]), self._facts.grid
+        if grid is None or (domain.mask is None and whole_grid(domain) is not None):
+            return shown
+        onto = Grid(*grid.shape, spacing=grid.spacing, origin=grid.origin, periodic=self.config.is_periodic)
+        values = interpolate(FunctionBatch(shown["values"], domain), onto)
+        return {
+            "pos": onto.pos.expand(len(values), -1, -1),
+            "values": values,
+            "mask": torch.ones(values.shape[:2], dtype=torch.bool),
+        }
 
     def _placed(self, pos: Tensor) -> Tensor:
         """Positions of the data in the unit box."""
@@ -564,12 +594,17 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
             "functions repeat beyond the unit box, 0 to 1"
         )
     extent = 1.0 if is_inside else float((high - low).max()) or 1.0
+    origin = torch.zeros_like(low) if is_inside else low
+    hidden = None if bool(train.given.exists.all()) else train.given.exists
+    own = domain_of((train.given.pos - origin) / extent, hidden, periodic=is_periodic)
+    grid = whole_grid(own) if own.mask is None else None
     return OperatorLearning.Facts(
         coordinates=train.coordinates,
         channels=train.channels,
         target_channels=train.target_channels,
         num_steps=train.num_steps,
-        origin=tuple(0.0 for _ in low) if is_inside else tuple(low.tolist()),
+        origin=tuple(origin.tolist()),
         extent=extent,
+        grid=None if grid is None else UnitGrid(shape=grid.shape, spacing=grid.spacing, origin=grid.origin),
         **found,
     )

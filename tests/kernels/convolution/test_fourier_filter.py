@@ -75,6 +75,20 @@ def test_scattered_points_and_queries_of_their_own(period: Any) -> None:
     torch.testing.assert_close(BasisTiled().integrate(integral), dense)
 
 
+@pytest.mark.parametrize("shape", [(7,), (5, 6), (1, 4), (4, 3, 5)])
+def test_axis_by_axis_on_grids_it_is_what_it_is_on_their_points(shape: tuple[int, ...]) -> None:
+    periods = tuple(1.0 + axis for axis in range(len(shape)))
+    kernel = built(len(shape), period=periods, groups=2)
+    grid, other = Grid(*shape, origin=[0.1] * len(shape)), Grid(*(n + 1 for n in shape))
+    u, found = noise(3, grid.num_points, 4).requires_grad_(), []
+    for keys, queries in ((grid, other), (Points(grid.pos), Points(other.pos)), (grid, Points(other.pos))):
+        out = FourierSum().integrate(Integral(kernel, u, keys, None, queries))
+        found.append((out, *torch.autograd.grad((out * noise(*out.shape)).sum(), (u, kernel.weight))))
+    for others in found[1:]:
+        for actual, expected in zip(found[0], others, strict=True):
+            torch.testing.assert_close(actual, expected)
+
+
 def test_waves_that_do_not_close_are_refused_on_a_torus() -> None:
     integral = Integral(built(period=2.0), noise(1, 16, 4), Grid(4, 4, periodic=True))
     assert FourierSum().unsupported_reasons(integral) == ["on a torus of length 1 waves of period 2.0 do not close"]

@@ -4,14 +4,19 @@ Legend
     c_k, s_k   ∫ cos(2πk·y / P) u dμ and ∫ sin(2πk·y / P) u dμ        A_k, B_k   the series' matrices
 
     v(x) = Σ_k [cos(2πk·x / P) (A_k c_k - B_k s_k) + sin(2πk·x / P) (A_k s_k + B_k c_k)]
+
+On a grid e^{-2πik·y / P} is a product over the axes, and both sums are taken one axis after the other.
 """
 
+import abc
 import dataclasses
+import math
 from typing import final
 
 import torch
 from torch import Tensor
 
+from fredholm.domains import Domain, GridBlock, whole_grid
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.kernels import FourierFilter
 from fredholm.kernels.kernel import at_least_float32
@@ -22,8 +27,9 @@ from fredholm.kernels.kernel import at_least_float32
 class FourierSum(Route[FourierFilter]):
     """For `FourierFilter` kernels on any points: one sum a wave over all points, one over the waves at each query.
 
-    O(N M d + M d²) for M waves, and never a pair of points; a discrete Fourier transform where points are a grid, of
-    few enough waves that a fast one gains nothing. Below float32, and under autocast, it computes in float32.
+    O(N M d + M d²) for M waves, and never a pair of points. On a grid the sums are taken axis by axis, which costs
+    O(N K d) for K waves along the first axis, and less for the others: a discrete Fourier transform of few enough waves
+    that a fast one gains nothing. Below float32, and under autocast, it computes in float32.
     """
 
     marker = FourierFilter
@@ -42,14 +48,91 @@ class FourierSum(Route[FourierFilter]):
         with torch.autocast(u.device.type, enabled=False):
             values = at_least_float32(u)
             values = values * kernel.measure(domain).to(values.dtype)[..., None]
-            at_keys, at_queries = (
-                torch.cat(kernel.waves(side.pos, values.dtype), dim=-1) for side in (domain, integral.query_domain)
-            )
-            moments = (at_keys.mT @ values).unflatten(1, (2, -1)).transpose(1, 2)  # (B, M, 2, d_in)
+            at_keys, at_queries = (_waves_at(side, kernel, values.dtype) for side in (domain, integral.query_domain))
+            moments = at_keys.moments(values).unflatten(-1, (kernel.groups, -1))  # (B, 2, M, g, d_in / g)
             a, b = (part.to(values.dtype).unflatten(1, (kernel.groups, -1)) for part in kernel.wave_weight())
-            # from [c; s] to [A c - B s; A s + B c], (M, g, 2 d_out / g, 2 d_in / g)
-            turned = torch.cat([torch.cat([a, -b], dim=-1), torch.cat([b, a], dim=-1)], dim=-2)
-            mixed = moments.unflatten(-1, (kernel.groups, -1)).movedim(3, 2).flatten(3)  # (B, M, g, 2 d_in / g)
-            mixed = torch.einsum("bmgi,mgoi->bmgo", mixed, turned).unflatten(-1, (2, -1))
-            sums = mixed.permute(0, 3, 1, 2, 4).flatten(3).flatten(1, 2)  # (B, 2M, d_out)
-            return (at_queries @ sums).to(u.dtype)
+            by_a, by_b = (torch.einsum("bpmgi,mgoi->pbmgo", moments, part).flatten(3) for part in (a, b))
+            sums = torch.stack([by_a[0] - by_b[1], by_a[1] + by_b[0]], dim=1)  # (B, 2, M, d_out)
+            return at_queries.series(sums).to(u.dtype)
+
+
+class _Waves(abc.ABC):
+    """The waves of a filter at the points of a domain."""
+
+    @abc.abstractmethod
+    def moments(self, values: Tensor) -> Tensor:
+        """c and s of values `(B, N, d)` that bring their mass: `(B, 2, M, d)`."""
+
+    @abc.abstractmethod
+    def series(self, sums: Tensor) -> Tensor:
+        """Σ_k cos · first + sin · second at the points: `(B, 2, M, d)` to `(B, N, d)`."""
+
+
+@final
+class _AtPoints(_Waves):
+    """Any points: all waves at each of them."""
+
+    def __init__(self, domain: Domain, kernel: FourierFilter, dtype: torch.dtype) -> None:
+        self.waves = torch.cat(kernel.waves(domain.pos, dtype), dim=-1)  # (N, 2M) or (B, N, 2M)
+
+    def moments(self, values: Tensor) -> Tensor:
+        return (self.waves.mT @ values).unflatten(1, (2, -1))
+
+    def series(self, sums: Tensor) -> Tensor:
+        return self.waves @ sums.flatten(1, 2)
+
+
+@final
+class _OnGrid(_Waves):
+    """A grid: the waves along each axis at its cells, and where each wave vector lies in the box of their products."""
+
+    def __init__(self, grid: GridBlock, kernel: FourierFilter, dtype: torch.dtype) -> None:
+        vectors = kernel.wave_vectors
+        self.shape = grid.shape
+        place = vectors.new_zeros(len(vectors), dtype=torch.int64)
+        self.angles: list[Tensor] = []  # one (K_i, n_i) an axis
+        for axis, (n, spacing, origin, period) in enumerate(
+            zip(grid.shape, grid.spacing, grid.origin, kernel.period, strict=True)
+        ):
+            reach = kernel.reach[axis]
+            waves = torch.arange(reach[0], reach[1] + 1, device=vectors.device, dtype=torch.float64)
+            pos = origin + spacing * torch.arange(n, device=vectors.device, dtype=torch.float64)
+            turns = waves[:, None] * (pos / period)
+            self.angles.append((2 * math.pi * (turns - turns.round())).to(dtype))
+            place = place * len(waves) + (vectors[:, axis].to(torch.int64) - reach[0])
+        self.place = place
+        self.num_products = math.prod(len(angle) for angle in self.angles)
+
+    def moments(self, values: Tensor) -> Tensor:
+        first, *others = self.angles
+        part = values.unflatten(1, (self.shape[0], -1)).flatten(2)  # (B, n_1, the rest)
+        # Σ u e^{-iθ}, the real part before the imaginary one
+        part = torch.cat([first.cos(), -first.sin()]) @ part
+        part = part.unflatten(1, (2, -1)).movedim(1, 2)  # (B, K, 2, the rest)
+        for angle in others:
+            part = part.unflatten(-1, (angle.shape[1], -1)).flatten(2, 3)  # (B, K, 2 n, the rest)
+            part = (_rotation(-angle) @ part).unflatten(2, (2, -1)).movedim(2, 3).flatten(1, 2)
+        real, imaginary = part.index_select(1, self.place).unbind(2)
+        return torch.stack([real, -imaginary], dim=1)
+
+    def series(self, sums: Tensor) -> Tensor:
+        first, *others = self.angles
+        cosines, sines = sums.unbind(1)
+        box = sums.new_zeros(len(sums), self.num_products, 2, sums.shape[-1])
+        part = box.index_copy(1, self.place, torch.stack([cosines, -sines], dim=2))
+        for angle in reversed(others):
+            part = part.unflatten(1, (-1, len(angle))).movedim(2, 3).flatten(2, 3)  # (B, K, 2 K_i, the rest)
+            part = (_rotation(angle.mT) @ part).unflatten(2, (2, -1)).flatten(3)
+        part = torch.cat([first.cos(), -first.sin()]).mT @ part.movedim(1, 2).flatten(1, 2)
+        return part.unflatten(-1, (-1, sums.shape[-1])).flatten(1, 2)
+
+
+def _rotation(angle: Tensor) -> Tensor:
+    """e^{i angle} on pairs of real and imaginary parts: `(m, n)` to `(2m, 2n)`."""
+    cosine, sine = angle.cos(), angle.sin()
+    return torch.cat([torch.cat([cosine, -sine], dim=1), torch.cat([sine, cosine], dim=1)])
+
+
+def _waves_at(domain: Domain, kernel: FourierFilter, dtype: torch.dtype) -> _Waves:
+    grid = whole_grid(domain)
+    return _AtPoints(domain, kernel, dtype) if grid is None else _OnGrid(grid, kernel, dtype)

@@ -33,10 +33,12 @@ class FourierFilter(BasisFilter):
 
     Attributes:
         wave_vectors: k, whole numbers, `(M, s)`, 0 first.
+        reach: the least and the largest k_i along each axis.
         period: P, one an axis.
     """
 
     wave_vectors: Tensor
+    reach: tuple[tuple[int, int], ...]
     period: tuple[float, ...]
     horizon = None
     is_causal = False
@@ -112,6 +114,8 @@ class SpectralConvolution(FourierFilter):
         self.in_dim, self.out_dim, self.pos_dim, self.groups = in_dim, out_dim, pos_dim, groups
         self.num_waves_per_axis, self.period = num_waves_per_axis, periods
         self.register_buffer("wave_vectors", half_lattice(num_waves_per_axis, pos_dim))
+        # of k and -k the one is kept whose first number is not below 0
+        self.reach = ((0, num_waves_per_axis), *[(-num_waves_per_axis, num_waves_per_axis)] * (pos_dim - 1))
         self.num_basis = 2 * len(self.wave_vectors) - 1
         self.weight = nn.Parameter(torch.empty(self.num_basis, out_dim, in_dim // groups))
         nn.init.normal_(self.weight, std=(in_dim // groups * self.num_basis) ** -0.5)

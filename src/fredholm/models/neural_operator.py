@@ -1,0 +1,78 @@
+"""The neural operator: layers of an integral, a pointwise map and an activation, whatever their kernel."""
+
+import dataclasses
+import math
+from typing import Literal, final
+
+from torch import Tensor, nn
+
+from fredholm._settings import check_count
+from fredholm.blocks import NeuralOperatorBlock
+from fredholm.domains import Domain
+from fredholm.encoders.encoder import Encoder
+from fredholm.models.field_model import FieldModel
+from fredholm.models.kernel_configs import KernelConfig, SpectralConfig
+from fredholm.operators import IntegralOperator
+
+
+@final
+class NeuralOperator(FieldModel):
+    """u_l = φ(∫ κ_l u_l-1 dμ + W_l u_l-1 + b_l), answer = V_2 φ(V_1 u_L + c_1) + c_2 (FNO, eq. 2).
+
+    With `SpectralConfig` this is a Fourier neural operator, with `MLPConfig` on positions alone a graph kernel network;
+    any kernel will do. The last layer has no activation, as in the paper's code. The biases are an addition.
+
+    Args:
+        encoder: the lifting, from raw inputs to a signal with `config.embed_dim` channels on a domain.
+        num_outputs: values of the answer at a point.
+        config: the stack.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(FieldModel.Config):
+        """Sizes of the stack."""
+
+        embed_dim: int = 32
+        depth: int = 4
+        """Number of layers L."""
+        num_heads: int = 1
+        """Of kernels that have heads, a divisor of embed_dim."""
+        kernel: KernelConfig = dataclasses.field(default_factory=SpectralConfig)
+        """The kernel of every layer."""
+        head_expansion: int = 4
+        """Width of the hidden layer V_1 in multiples of embed_dim."""
+        pool: Literal["mean", "max", "none"] = "none"
+        """Read the output from the integral mean of the signal, from the largest value of each of its channels, or one
+        from every point."""
+
+        def __post_init__(self) -> None:
+            name = "models.NeuralOperator"
+            for what in ("embed_dim", "depth", "num_heads", "head_expansion"):
+                check_count(name, what, getattr(self, what))
+            if self.pool not in ("mean", "max", "none"):
+                raise ValueError(f"{name}: pool is 'mean', 'max' or 'none'; got {self.pool!r}")
+
+        def build(self, encoder: Encoder, num_outputs: int) -> "NeuralOperator":
+            """See `SignalModel.Config.build`."""
+            return NeuralOperator(encoder, num_outputs, self)
+
+    def __init__(self, encoder: Encoder, num_outputs: int, config: Config) -> None:
+        super().__init__(encoder, num_outputs, embed_dim=config.embed_dim, pool=config.pool, dropout=0.0)
+        self.config = config
+        self.blocks = nn.ModuleList(self._block(layer, encoder) for layer in range(1, config.depth + 1))
+        width = config.head_expansion * config.embed_dim
+        self.expand = nn.Linear(config.embed_dim, width)
+        self.norm = nn.Identity()
+        self.head = nn.Linear(width, num_outputs)
+
+    def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
+        return super()._outputs(nn.functional.gelu(self.expand(u)), domain)
+
+    def _block(self, layer: int, encoder: Encoder) -> NeuralOperatorBlock:
+        config = self.config
+        kernel = config.kernel.build(
+            config.embed_dim, config.num_heads, encoder.pos_dim, is_causal=False, edge_dim=encoder.edge_dim
+        )
+        # W starts as the identity, so that integrals add to the signal, as residuals do (ITNet, H.3.1)
+        operator = IntegralOperator(kernel, output_gain=1 / math.sqrt(2 * config.depth))
+        return NeuralOperatorBlock(operator, is_last=layer == config.depth)
