@@ -589,9 +589,13 @@ def _operators(folder: Path) -> Subject:
     moving = write("moving.npz", trajectories=(20, 4, 6))
     fixed = write(
         "fixed.npz",
-        **{f"{part}_{name}": (10, 4, 4) for part in ("train", "test") for name in ("values", "wanted_values")},
+        **{f"{part}_{name}": (20, 4, 4) for part in ("train", "test") for name in ("values", "wanted_values")},
     )
-    rows = [f"{f},{x},{y},{y + x},{y - x}" for f in range(20) for x, y in enumerate(drawn.normal(size=3).tolist())]
+    rows = [
+        f"{f},{x},{y},{y + x},{y - x}"
+        for f in range(20)
+        for x, y in zip((0, 1, 2.5, 4, 4.5), drawn.normal(size=5).tolist(), strict=True)
+    ]
     table = folder / "table.csv"
     table.write_text("\n".join(["field,x,y,a,b", *rows]))
     darcy = {f"darcy_train_16_{name}": (12, 16, 16) for name in "xy"}
@@ -601,6 +605,11 @@ def _operators(folder: Path) -> Subject:
         f"burgers_{part}_16_y": (12, 17, 16) for part in parts
     }
     neuralop = write("neuralop_pde.npz", **darcy, **burgers)
+
+    pos = [drawn.random((5, axes)) for axes in (1, 2)]
+    scattered = [folder / f"scattered {axes}.npz" for axes in (1, 2)]
+    for path, places in zip(scattered, pos, strict=True):
+        np.savez(path, values=drawn.normal(size=(2, 5)), pos=places)
 
     def task(built: OperatorLearning) -> Iterator[object]:
         """Its scores and answers too."""
@@ -615,6 +624,10 @@ def _operators(folder: Path) -> Subject:
             answering = dataclasses.replace(built.config, comparison=comparison).build(built.facts)
             yield [list(row) for row in answering.predict(model, [Path(asked)], CPU)]
             yield [path.name for path in Path(saved).iterdir()]
+        if built.config.data != str(table):
+            on_no_grid = scattered[len(built.facts.coordinates) - 1]
+            answering = dataclasses.replace(built.config, comparison=None).build(built.facts)
+            yield [list(row.values()) for row in answering.predict(model, [on_no_grid], CPU)]
 
     return Subject(
         OperatorLearning.Config,

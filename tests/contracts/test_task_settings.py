@@ -10,7 +10,6 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("trimesh")
 
 ALIKE: dict[tuple[str, str], dict[str, str]] = {
-    ("OperatorLearning.Config", "no positions"): {"is_periodic=True": "waves of the box close on a torus as they are"},
     ("PointLearning.Config", "points are told"): {"target='points'": "what the data have labels of is told anyway"},
     ("TrainingConfig", "base"): {"num_workers=1": "the same batches, made in another process"},
 }

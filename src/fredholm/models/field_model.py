@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, final
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fredholm.blocks import FieldBlock
 from fredholm.domains import Domain
@@ -16,9 +16,7 @@ from fredholm.models.signal_model import SignalModel
 
 
 class FieldModel(SignalModel, abc.ABC):
-    """A stack of `blocks`, each an integral over the points of the signal, so that answers are functions of place."""
-
-    blocks: nn.ModuleList
+    """A stack of blocks, each an integral over the points of the signal, so that answers are functions of place."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SignalModel.Config, abc.ABC):
@@ -27,6 +25,10 @@ class FieldModel(SignalModel, abc.ABC):
         @abc.abstractmethod
         def build(self, encoder: Encoder, num_outputs: int) -> FieldModel:
             """See `SignalModel.Config.build`."""
+
+    @abc.abstractmethod
+    def layers(self) -> list[FieldBlock]:
+        """The blocks, the first one first."""
 
     @final
     def forward(self, inputs: Any, at: Domain | None = None) -> Tensor:
@@ -52,7 +54,7 @@ class FieldModel(SignalModel, abc.ABC):
         if at is not None:
             return self.field(inputs)(at)
         u, domain = self._signal(inputs)
-        for block in self.blocks:
+        for block in self.layers():
             u = block(u, domain)
         return self._outputs(u, domain)
 
@@ -70,7 +72,7 @@ class FieldModel(SignalModel, abc.ABC):
             ValueError: on a model that cannot be asked elsewhere; and what it returns, as `forward` does.
         """
         encoder = self._field_encoder()
-        blocks = [block for block in self.blocks if isinstance(block, FieldBlock)]
+        blocks = self.layers()
         u, domain = self._signal(inputs)
         signals = [u]  # what enters each block; nobody reads what leaves the last one at its own points
         for block in blocks[:-1]:

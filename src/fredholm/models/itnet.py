@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from typing import Literal, Self, final
+from typing import Literal, Self, cast, final
 
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_rate, refuse_idle
+from fredholm.blocks.field_block import FieldBlock
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.domains import Domain
@@ -131,6 +132,10 @@ class ITNet(FieldModel):
         if config.diffusion:
             kernel = Diffusion(num_outputs, gamma=config.diffusion)
             self.diffusion = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
+
+    def layers(self) -> list[FieldBlock]:
+        """See `FieldModel.layers`."""
+        return [cast(FieldBlock, block) for block in self.blocks]
 
     def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
         out = super()._outputs(u, domain)

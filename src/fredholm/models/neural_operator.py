@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-from typing import Literal, final
+from typing import Literal, cast, final
 
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
-from fredholm.blocks import NeuralOperatorBlock
+from fredholm.blocks import FieldBlock, NeuralOperatorBlock
 from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.field_model import FieldModel
@@ -64,6 +64,10 @@ class NeuralOperator(FieldModel):
         self.expand = nn.Linear(config.embed_dim, width)
         self.norm = nn.Identity()
         self.head = nn.Linear(width, num_outputs)
+
+    def layers(self) -> list[FieldBlock]:
+        """See `FieldModel.layers`."""
+        return [cast(FieldBlock, block) for block in self.blocks]
 
     def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
         return super()._outputs(nn.functional.gelu(self.expand(u)), domain)
