@@ -134,12 +134,31 @@ def test_what_lies_on_no_grid_is_brought_onto_that_of_training(tmp_path: Path) -
     assert finer.test_batch(torch.arange(1))["pos"].shape[1] == 35
 
 
-def test_a_training_split_on_no_grid_has_none_to_bring_others_onto(tmp_path: Path) -> None:
-    lines = [f"{f},{x:.3f},{x},1" for f in range(12) for x in np.random.default_rng(f).random(5)]
-    (tmp_path / "mesh.csv").write_text("\n".join(["field,x,force,bend", *lines]))
-    assert config(tmp_path / "mesh.csv", targets=("bend",)).build().facts.grid is None
-    with refused(ValueError, "fill_in", "a training split that lies on no grid"):
-        config(tmp_path / "mesh.csv", targets=("bend",), fill_in=False).build()
+def test_functions_with_places_of_their_own_get_a_grid_and_those_that_share_places_none(tmp_path: Path) -> None:
+    def mesh(name: str, *, shared: bool) -> OperatorLearning.Config:
+        lines = [
+            f"{f},{10 * x:.3f},{5 + y:.3f},{x},1"
+            for f in range(12)
+            for x, y in np.random.default_rng(0 if shared else f).random((30, 2))
+        ]
+        (tmp_path / name).write_text("\n".join(["field,x,y,force,bend", *lines]))
+        return config(tmp_path / name, targets=("bend",))
+
+    alike = mesh("alike.csv", shared=True)
+    assert alike.build().facts.grid is None
+    with refused(ValueError, "fill_in", "functions that share places which are no grid"):
+        dataclasses.replace(alike, fill_in=False).build()
+    apart = mesh("apart.csv", shared=False).build()
+    grid = apart.facts.grid
+    assert grid is not None
+    assert grid.shape == (24, 2)  # ten times as long as high, and about twice 30 points
+    for axis, longest in enumerate((1.0, 0.1)):
+        first, last = grid.origin[axis], grid.origin[axis] + (grid.shape[axis] - 1) * grid.spacing[axis]
+        assert 0 <= first <= last <= longest
+        assert last - first > 0.45 * longest
+    assert apart.test_batch(torch.arange(1))["pos"].shape == (1, 48, 2)
+    model = apart.model()
+    assert torch.isfinite(apart.loss(model, apart.train_batch(torch.arange(4), torch.Generator())))
 
 
 def test_the_validation_part_is_measured_and_the_test_part_on_demand(tmp_path: Path) -> None:

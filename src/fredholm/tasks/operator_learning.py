@@ -32,7 +32,7 @@ Symmetry = Literal["mirror", "exchange"]
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class UnitGrid:
     """A regular grid of the unit box."""
 
@@ -83,7 +83,8 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         extent: float
         """Length of its sides."""
         grid: UnitGrid | None = None
-        """In the unit box, on which all functions are given; None: they are on none."""
+        """That of all functions, or one for functions of which each has places of its own; None: they share places
+        that are no grid."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ValidatedTask.Config):
@@ -100,8 +101,9 @@ class OperatorLearning(ValidatedTask[FieldSet]):
                 along any axis, `exchange` of axes. Each training batch is moved by one of them at random.
             shown: share of the samples of each function that the model is given, drawn anew in every training batch
                 and once and for all in others.
-            fill_in: functions that are given on no grid are brought onto that of the training split, where it has one,
-                by `encoders.interpolate`; else the integrals are over the samples as they come.
+            fill_in: functions that are given on no grid are brought onto one by `encoders.interpolate`: that of the
+                training split, or, where each function has places of its own, one with twice as many points. Else the
+                integrals are over the samples as they come. Where all share places that are no grid, False is refused.
             least_shown: in training the share is drawn between this and `shown`, for all functions of a batch at once;
                 None: it is `shown`.
             wanted: samples of each answer that a training step is measured on, drawn likewise; None: all. With
@@ -186,7 +188,7 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         elif config.unroll > self._facts.num_steps:
             raise ValueError(f"unroll is {config.unroll}; the trajectories have {self._facts.num_steps} steps")
         if self._facts.grid is None:
-            scattered = "a training split that lies on no grid"
+            scattered = "functions that share places which are no grid, and are taken there"
             refuse_idle("", type(config), scattered, "leave it out", fill_in=config.fill_in)
         self._scale = tuple(torch.tensor(values) for values in (self._facts.mean, self._facts.deviation))
         self._target_scale = tuple(
@@ -595,9 +597,7 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
         )
     extent = 1.0 if is_inside else float((high - low).max()) or 1.0
     origin = torch.zeros_like(low) if is_inside else low
-    hidden = None if bool(train.given.exists.all()) else train.given.exists
-    own = domain_of((train.given.pos - origin) / extent, hidden, periodic=is_periodic)
-    grid = whole_grid(own) if own.mask is None else None
+    found_grid = _grid_of(train.given, (train.given.pos - origin) / extent, is_periodic)
     return OperatorLearning.Facts(
         coordinates=train.coordinates,
         channels=train.channels,
@@ -605,6 +605,32 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
         num_steps=train.num_steps,
         origin=tuple(origin.tolist()),
         extent=extent,
-        grid=None if grid is None else UnitGrid(shape=grid.shape, spacing=grid.spacing, origin=grid.origin),
+        grid=found_grid,
         **found,
     )
+
+
+def _grid_of(given: Samples, pos: Tensor, is_periodic: bool) -> UnitGrid | None:
+    """The grid of all functions; one with twice as many points as a function has, where each has places of its own.
+
+    Args:
+        given: the functions.
+        pos: their places in the unit box.
+        is_periodic: whether the grid has to tile it.
+
+    Returns:
+        None where all have the same places, which are no grid.
+    """
+    if bool((pos == pos[:1]).all()) and bool(given.exists.all()):
+        lattice = whole_grid(domain_of(pos[0], periodic=is_periodic))
+        return None if lattice is None else UnitGrid(lattice.shape, lattice.spacing, lattice.origin)
+    places = pos[given.exists]
+    low, high = places.amin(0), places.amax(0)
+    if is_periodic:
+        low, high = torch.zeros_like(low), torch.ones_like(high)
+    extent, wide = high - low, high > low
+    spacing = (extent[wide].prod() / (2 * given.exists.sum(1).double().mean())) ** (1 / max(1, int(wide.sum())))
+    counts = torch.where(wide, (extent / spacing).round().clamp(min=1), 1.0)
+    steps = torch.where(wide, extent / counts, 1.0)
+    first = torch.where(wide, low + steps / 2, low)
+    return UnitGrid(tuple(int(n) for n in counts.tolist()), tuple(steps.tolist()), tuple(first.tolist()))
