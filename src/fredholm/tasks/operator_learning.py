@@ -110,7 +110,8 @@ class OperatorLearning(ValidatedTask[FieldSet]):
                 loss='h1' and for trajectories it is refused.
             loss: relative error of values, or of values and first derivatives together, by differences on a grid.
             unroll: of trajectories, steps that training carries on from a true state; refused where there is one.
-            position_frequencies: Fourier frequencies of the place that enters the signal; 0: none.
+            position_frequencies: Fourier frequencies of the place that enters the signal; 0: none. None: 16, and none of
+                periodic functions, whose operators mostly are the same everywhere.
             position_sigma: standard deviation of these frequencies, in cycles a side of the unit box; refused where
                 there are none, and of periodic functions, whose frequencies are whole numbers.
             model: the network, of functions; it answers at every point.
@@ -133,7 +134,7 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         wanted: int | None = None
         loss: Loss = "l2"
         unroll: int = 1
-        position_frequencies: int = 16
+        position_frequencies: int | None = None
         position_sigma: float = 1.0
         model: FieldModel.Config = dataclasses.field(default_factory=NeuralOperator.Config)
         answer: Answer = dataclasses.field(default_factory=Answer)
@@ -153,22 +154,28 @@ class OperatorLearning(ValidatedTask[FieldSet]):
                 raise ValueError(
                     f"least_shown is {self.least_shown} and shown {self.shown}; expected less, or leave it"
                 )
-            for name, least in (("position_frequencies", 0), ("unroll", 1)):
-                check_count("operator", name, getattr(self, name), least)
+            for name, value, least in (("position_frequencies", self.num_frequencies, 0), ("unroll", self.unroll, 1)):
+                check_count("operator", name, value, least)
             if self.wanted is not None:
                 check_count("operator", "wanted", self.wanted)
                 if self.loss == "h1":
                     raise ValueError("wanted draws scattered samples, and loss='h1' takes differences; leave one out")
             self.model.answering_everywhere("each point")
             none, given = None, {"position_sigma": self.position_sigma}
-            if self.position_frequencies == 0:
-                none = "position_frequencies=0"
-            elif self.is_periodic:
+            if self.is_periodic:
                 none = "is_periodic=True, which fixes the frequencies"
+            elif self.num_frequencies == 0:
+                none = "position_frequencies=0"
             if none:
                 refuse_idle("", type(self), none, "leave it out", **given)
             if self.comparison is not None and not Path(self.comparison).absolute().parent.is_dir():
                 raise ValueError(f"comparison: there is no folder {str(Path(self.comparison).parent)!r}")
+
+        @property
+        def num_frequencies(self) -> int:
+            """Of the place."""
+            default = 0 if self.is_periodic else 16
+            return default if self.position_frequencies is None else self.position_frequencies
 
         def build(self, facts: Task.Facts | None = None) -> "OperatorLearning":
             """The task; see `OperatorLearning`."""
@@ -253,7 +260,7 @@ class OperatorLearning(ValidatedTask[FieldSet]):
             num_channels=len(facts.channels),
             pos_dim=len(facts.coordinates),
             is_periodic=config.is_periodic,
-            num_frequencies=config.position_frequencies,
+            num_frequencies=config.num_frequencies,
             sigma=config.position_sigma,
         )
         whole = config.model.answering_everywhere("each point")
@@ -432,8 +439,8 @@ class OperatorLearning(ValidatedTask[FieldSet]):
     def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates and values of each place asked for, of trajectories those of all steps.
 
-        With `answer.save`, `answer.picture` or `comparison` the values go there, and a row tells a function's least and
-        largest value.
+        With `answer.save` or `answer.picture` the values go there, and a row tells the least and the largest value of
+        a function.
 
         Raises:
             ValueError: a file cannot be read or does not fit, or a file to write exists already.
