@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Grid, Points
-from fredholm.encoders.function import FunctionBatch, interpolate
+from fredholm.encoders.function import Function, FunctionBatch, interpolate
 from fredholm.models import AttentionConfig, ITNet, SpectralConfig
 from fredholm.tasks import OperatorLearning
 from fredholm.tasks.fields.answer import Answer
@@ -323,6 +323,15 @@ def test_tables_hold_both_functions_or_lie_side_by_side(tmp_path: Path) -> None:
     (folder / "wanted.csv").unlink()
     with refused(ValueError, "has no wanted.csv"):
         config(folder).build()
+
+
+def test_places_enter_unless_functions_are_periodic(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    for settings, expected in (({}, 1 + 2 * 16), ({"is_periodic": True}, 1)):
+        model = config(path, position_frequencies=None, **settings).build().model()
+        assert isinstance(model, ITNet)
+        assert isinstance(model.encoder, Function)
+        assert model.encoder.lift.in_features == expected
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ class OperatorLearning(ValidatedTask[FieldSet]):
                 loss='h1' and for trajectories it is refused.
             loss: relative error of values, or of values and first derivatives together, by differences on a grid.
             unroll: of trajectories, steps that training carries on from a true state; refused where there is one.
-            position_frequencies: Fourier frequencies of the place that enters the signal; 0: none. None: 16, and none of
+            position_frequencies: Fourier frequencies of the place that enters the signal; 0: none. None: 16, and 0 of
                 periodic functions, whose operators mostly are the same everywhere.
             position_sigma: standard deviation of these frequencies, in cycles a side of the unit box; refused where
                 there are none, and of periodic functions, whose frequencies are whole numbers.
