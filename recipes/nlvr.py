@@ -2,8 +2,8 @@
 
 Command:   python recipes/nlvr.py --data ../shared/data/nlvr --seeds 0 1 2
 Hardware:  one core for each process; float32
-Time:      not timed as a whole yet
-Score:     accuracy on the public test split, which is read once a run: not known yet; the majority has 56.2 %
+Time:      about 2 hours beside other work
+Score:     see docs/studies/nlvr.md; the majority has 56.2 %, and all sides are within 1.3 points of it
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = (1e-3, 3e-3)
     """Peaks of the learning rate; each side takes the one that is best on the validation split of its first run."""
-    epochs: int = 24
+    epochs: int = 12
     image_size: int = 48
     """Side of a box in pixels, which are 100 at first."""
     patch_size: int = 16
