@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from fredholm.domains import Grid, Points
@@ -284,6 +285,14 @@ def test_answers_go_to_files_and_pictures(run: Path, tmp_path: Path) -> None:
         assert "is_far" not in arrays
     with refused(ValueError, "comparison", "exists"):
         ask("two.npz", comparison=str(picture))
+    heights = []
+    for count in (8, 9):
+        arrays = waves(count, (8, 6))
+        np.savez(tmp_path / f"{count}.npz", values=arrays[0], wanted_values=arrays[2])
+        ask(f"{count}.npz", comparison=str(tmp_path / f"{count}.png"))
+        with Image.open(tmp_path / f"{count}.png") as drawn:
+            heights.append(drawn.height)
+    assert heights[0] == heights[1]  # more than eight are not drawn
     with refused(ValueError, "comes without value", "leave comparison out"):
         ask("given.npz", comparison=str(tmp_path / "d.png"))
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Loss = Literal["l2", "h1"]
 Symmetry = Literal["mirror", "exchange"]
+DRAWN = 8
+"""Functions in the picture of a comparison."""
 
 
 @final
@@ -117,8 +119,8 @@ class OperatorLearning(ValidatedTask[FieldSet]):
             model: the network, of functions; it answers at every point.
             answer: what `predict` tells; `grid` and `at` are where, and else it answers where the file wants answers,
                 or at its samples.
-            comparison: a PNG that `predict` writes: input, answer, truth and error, a row a function, where files have
-                the truth.
+            comparison: a PNG that `predict` writes: input, answer, truth and error, a row for each of the first eight
+                functions; files must have the truth.
         """
 
         data: str = ""
@@ -488,10 +490,10 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         return Evaluated(one.names[0], asked, values)
 
     def _compare(self, model: nn.Module, told: Sequence[tuple[FieldSet, Evaluated]], device: torch.device) -> None:
-        """Draws each function that comes with the truth, beside the answer there; of trajectories the last state."""
+        """Draws the first functions, beside the truth that comes with them; of trajectories the last state."""
         assert self.config.comparison is not None
         channels, rows = self._facts.target_channels, []
-        for one, answer in told:
+        for one, answer in told[:DRAWN]:
             if one.wanted is None:
                 raise ValueError(f"comparison: {one.names[0]} comes without {channels[0]}; leave comparison out")
             exists = one.wanted.exists[0]
