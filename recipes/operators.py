@@ -1,6 +1,7 @@
 """Operators between functions: ITNets beside Fourier neural operators, on Darcy flow and Burgers' equation.
 
 Command:   python recipes/operators.py
+           fredholm train darcy_operator   (one network of these, by the training engine)
 Hardware:  one core for each process; float32; needs neuraloperator 2.0: pip install neuraloperator
 Time:      100 s of processor time a training run of Darcy flow, 60 s of Burgers' equation; 4 runs a side
 Score:     relative L2 error on Darcy flow 0.0758 beside FNO's 0.0902; see docs/studies/operators.md

@@ -14,7 +14,7 @@ from fredholm.kernels import Kernel, KernelInputs, PointInputs
 
 SIZES: dict[str, Any] = {
     "embed_dim": 4, "in_dim": 4, "out_dim": 4, "num_heads": 2, "kernel_size": 3, "width": 3, "num_frequencies": 2,
-    "rank": 2, "state_dim": 4, "spacing": 0.1, "dim": 4, "value_dim": 3,
+    "rank": 2, "state_dim": 4, "spacing": 0.1, "dim": 4, "value_dim": 3, "pos_dim": 1,
 }  # fmt: skip
 """Small values of what has no default, or a large one."""
 

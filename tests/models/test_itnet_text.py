@@ -42,7 +42,7 @@ BY_KIND: dict[str, KernelConfig] = {
     **{f"recurrence {kind}": RecurrenceConfig(kind=kind) for kind in ("selective", "lstm", "gru")},
 }
 BY_KIND |= {kind.__name__: kind() for kind in KERNELS if kind not in {OnEdgesConfig, *map(type, BY_KIND.values())}}
-LOOKS_AHEAD = ("infinite linear", "ConvolutionConfig", "AdditiveAttentionConfig", "ConstantConfig")
+LOOKS_AHEAD = ("infinite linear", "ConvolutionConfig", "AdditiveAttentionConfig", "ConstantConfig", "SpectralConfig")
 CAUSAL = [name for name in BY_KIND if name not in LOOKS_AHEAD]
 
 
