@@ -2,7 +2,7 @@
 
 Command:   python recipes/kernel_inputs.py
 Hardware:  one core of a two-core AMD EPYC; float32
-Time:      about 75 s of processor time a run, 18 runs
+Time:      about 2 minutes of processor time a run, 18 runs
 Score:     43.8 % on the test split with all inputs, 38.0 % with content alone; see docs/studies/kernel_inputs.md
 Paper:     ITNet, table 5: ITNet-B on ImageNet-1K
 Data:      ../shared/data/cifar10_subset/cifar10_11k.npz, 10,000 + 1,000 images; a standard error of 1.5 points
