@@ -8,6 +8,7 @@ copyright = f"2026, {author}"
 version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx-mathjax-offline"]
+napoleon_use_ivar = True  # the fields of a named tuple are documented by themselves
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]

@@ -272,7 +272,7 @@ class SpectralConfig(KernelConfig):
     """The highest frequency along an axis, in waves a period; along each axis a period has at least two points a wave,
     where it has the information."""
     period: float | tuple[float, ...] = 1.0
-    """In the unit of positions, one for all axes or one an axis: 1 is a torus, at 2 nothing comes in again that leaves
+    """In the unit of positions, one for all axes or one an axis; 1 is a torus, at 2 nothing comes in again that leaves
     the unit box."""
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
