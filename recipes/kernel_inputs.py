@@ -5,7 +5,7 @@ Hardware:  one core of a two-core AMD EPYC; float32
 Time:      about 2 minutes of processor time a run, 18 runs
 Score:     43.8 % on the test split with all inputs, 38.0 % with content alone; see docs/studies/kernel_inputs.md
 Paper:     ITNet, table 5: ITNet-B on ImageNet-1K
-Data:      ../shared/data/cifar10_subset/cifar10_11k.npz, 10,000 + 1,000 images; a standard error of 1.5 points
+Data:      ../shared/data/cifar10_subset/cifar10_11k.npz, 10,000 + 1,000 images; a standard error of 1.6 points
 
 The column of images with text is in recipes/nlvr.py, that of point clouds in recipes/points_and_graphs.py, that of
 sentences in recipes/sentence_models.py. One setting for all sides, and the last weights of each run, so that nothing is
