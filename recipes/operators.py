@@ -99,7 +99,7 @@ class OnGrid(nn.Module):
 
 def fno(problem: Problem) -> nn.Module:
     """A Fourier neural operator of about the ITNet's real parameters (complex ones count twice)."""
-    from neuralop.models import FNO
+    from neuralop.models import FNO  # pyright: ignore[reportMissingImports]  (a peer that is installed apart)
 
     if problem == "burgers-steps":
         return OnLine(FNO(n_modes=(12,), in_channels=1, out_channels=1, hidden_channels=64, n_layers=4))
@@ -121,7 +121,7 @@ class OnLine(nn.Module):
 
 def uno(problem: Problem) -> nn.Module:
     """A U-shaped one, likewise."""
-    from neuralop.models import UNO
+    from neuralop.models import UNO  # pyright: ignore[reportMissingImports]  (a peer that is installed apart)
 
     network = UNO(
         in_channels=1,
