@@ -22,8 +22,8 @@ class PredictArguments:
     """The run folder."""
     files: tyro.conf.Positional[tuple[Path, ...]]
     """The files."""
-    checkpoint: Which = "last"
-    """The last checkpoint, or the one that was best on the test split."""
+    checkpoint: Which = "best"
+    """The checkpoint that was best on the validation split, or the last one."""
     batch_size: int = 64
     """Files at a time."""
     device: str = "auto"

@@ -100,7 +100,7 @@ def image_folder(
         folder: the folder.
         image_size: height and width to deliver; default: the size all images share.
         test_fraction: share of the test set; refused where the folder has one.
-        split_seed: picks one of many such splits; likewise.
+        split_seed: picks one of many such splits.
 
     Raises:
         ValueError: no class folder, only one, or one without images; a test class unknown in training; an unreadable
@@ -120,14 +120,15 @@ def image_folder(
         train_files, train_labels = [train_files[i] for i in train], [train_labels[i] for i in train]
     else:
         fixed = f"the test set {test_root}"
-        split = {"test_fraction": test_fraction, "split_seed": split_seed}
-        refuse_idle("", image_folder, fixed, "move its images into the class folders", **split)
+        given = {"test_fraction": test_fraction}
+        refuse_idle("", image_folder, fixed, "move its images into the class folders", **given)
         test_files, test_labels = _files_and_labels(test_root, classes)
 
     channels, image_size = _inspect(train_files + test_files, image_size)
     return Splits(
         ImageFolder(root, train_files, train_labels, classes, channels=channels, image_size=image_size),
         ImageFolder(root, test_files, test_labels, classes, channels=channels, image_size=image_size),
+        is_given=test_root is not None,
     )
 
 
