@@ -195,7 +195,7 @@ def test_the_overview_has_a_line_a_command(capsys: pytest.CaptureFixture[str]) -
     assert code == 2
     assert out.split("\n\n")[1].splitlines() == [
         "  train RECIPE_OR_TASK   train a model in a run folder",
-        "  evaluate RUN           measure a trained model on its test split",
+        "  evaluate RUN           measure a trained model on held-out data",
         "  predict RUN FILES...   apply a trained model to files",
         "  generate RUN           let a trained language model go on with a text",
         "  verify                 check that every classical layer is an exact instance",
@@ -221,8 +221,8 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "digist"], "no recipe or task called 'digist'; did you mean digits"),
         (["train", "file.py:run"], "file.py is no Python file; expected path/to/file.py:function"),
         (
-            ["train", "digits", "--training.epochs", "0"],
-            "Error parsing run.training: epochs is 0; expected at least 1; see",
+            ["train", "digits", "--training.epochs", "-1"],
+            "Error parsing run.training: epochs is -1; expected at least 0; see",
         ),
         (
             ["train", "digits", "--training.epochs", "many"],
@@ -274,7 +274,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["train", "digits_infvit", "--task.model.attention", "softmax", "--task.model.gamma", "0.5"],
             "Error parsing run.task.model: models.InfViT: gamma=0.5 has no effect with attention='softmax'; leave",
         ),
-        (["train", "images", "digits", "--task.split-seed", "3"], "split_seed=3 has no effect with 'digits', which"),
+        (["train", "images", "digits", "--task.test-fraction", "0.3"], "test_fraction=0.3 has no effect with 'digits'"),
         (["train", "--seed", "1"], "fredholm train needs a recipe or a task first, not --seed"),
         (["predict", "empty"], "fredholm predict needs at least one file after the run folder; see"),
         (["predict", "nowhere", "a.png"], "nowhere is no folder; expected a run folder"),

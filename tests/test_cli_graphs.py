@@ -78,7 +78,7 @@ def test_a_folder_of_a_collection(tmp_path: Path, capsys: pytest.CaptureFixture[
     run = trained(tmp_path, "graphs", data)
     capsys.readouterr()
     code, out, err = call(capsys, "evaluate", run, "--json")
-    assert (code, err, json.loads(out)["examples"]) == (0, "", 2)
+    assert (code, err, json.loads(out)["examples"]) == (0, "", 4)
     shutil.rmtree(data)
     few = write_tu(tmp_path / "few", node_attributes="", node_labels="0\n1\n0\n1\n1\n", graph_labels="")
     code, out, err = call(capsys, "predict", run, few, "--json")

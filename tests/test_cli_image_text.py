@@ -63,7 +63,7 @@ def test_a_finished_run_is_resumed_and_not_overwritten(folder: Path, capsys: pyt
     code, out, _ = call(capsys, *arguments, "--resume")
     assert code == 0
     assert "going on at step 2 of 2" in out
-    assert out.splitlines()[-1].startswith("valid accuracy: ")
+    assert out.splitlines()[-1].startswith("test accuracy: ")
 
 
 @pytest.mark.parametrize(

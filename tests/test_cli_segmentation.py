@@ -34,7 +34,7 @@ def test_train_of_a_file_at_several_scales_and_augmented(tmp_path: Path, capsys:
     crops = ["--task.augmentation.crop-scale", "0.5", "1.0", "--task.augmentation.hue", "0.1"]
     code, out, _ = call(capsys, "train", "segmentation", file, "--run-dir", tmp_path / "run", *TINY, *scales, *crops)
     assert code == 0
-    assert out.splitlines()[-1].startswith("valid mean_iou: ")
+    assert out.splitlines()[-1].startswith("test mean_iou: ")
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["run"]["task"]["patch_sizes"] == [4, 8]
     assert saved["facts"]["classes"] == ["ground", "red", "blue"]

@@ -68,7 +68,7 @@ def test_numbers_of_pairs_without_a_header(folder: Path, capsys: pytest.CaptureF
     assert code == 0
     assert {"pearson", "spearman", "mean_squared_error", "loss"} <= json.loads(out).keys()
     code, out, _ = call(capsys, "evaluate", folder / "numbers")
-    assert out.startswith("valid spearman: ")
+    assert out.startswith("test spearman: ")
     (folder / "asked.tsv").write_text("a good film\tso\n")
     asked = ["--task", "columns=text,second", "--json"]
     code, out, err = call(capsys, "predict", folder / "numbers", folder / "asked.tsv", *asked)

@@ -1,8 +1,10 @@
 """What is asked of settings: numbers of the right kind, and that something reads them."""
 
+import dataclasses
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 
 def refuse_idle(name: str, owner: Callable[..., object], because: str, instead: str, **given: object) -> None:
@@ -24,6 +26,19 @@ def refuse_idle(name: str, owner: Callable[..., object], because: str, instead: 
             keep = "leave it out" if default is None else f"leave it at {default!r}"
             told = f"{setting}={value!r} has no effect with {because}; {keep}, or {instead}"
             raise ValueError(f"{name}: {told}" if name else told)
+
+
+Settings = TypeVar("Settings")
+
+
+def filled(settings: Settings, defaults: Sequence[object], **suggested: object) -> Settings:
+    """Frozen settings with suggestions for those that are as in one of `defaults`; the others were given, and stay."""
+    left_open = {
+        name: value
+        for name, value in suggested.items()
+        if any(getattr(settings, name) == getattr(default, name) for default in defaults)
+    }
+    return dataclasses.replace(settings, **left_open)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 def check_count(name: str, what: str, value: object, least: int = 1) -> None:

@@ -157,7 +157,7 @@ def _images(folder: Path) -> Subject:
             "model": model,
         },
         {"data": (str(folder / "many"),), "image_size": ((4, 4),), "test_fraction": (0.5,), "split_seed": (1,)}
-        | {"patch_size": (2, (2, 4)), "position_frequencies": (3,), "position_sigma": (2.0,)}
+        | {"valid_fraction": (0.4,), "patch_size": (2, (2, 4)), "position_frequencies": (3,), "position_sigma": (2.0,)}
         | {
             "model": (
                 dataclasses.replace(model, depth=2),
@@ -358,6 +358,7 @@ def _series(folder: Path) -> Subject:
         SeriesClassification.Config,
         {"data": str(folder / "one.npz"), "model": model},
         {"data": (str(folder / "two.npz"),), "test_fraction": (0.5,), "split_seed": (1,), "train_every": (2,)}
+        | {"valid_fraction": (0.4,)}
         | {"test_every": (2,), "train_drop": (0.5,), "test_drop": (0.5,), "drop_seed": (1,), "dropped": (dropped,)}
         | {"permute_seed": (0,), "bin": (1.0,), "fill": ("last",), "limit": (0.5,), "embed_dim": (2,)}
         | {"model": (dataclasses.replace(model, depth=2),)},
@@ -389,7 +390,7 @@ def _fields(folder: Path) -> Subject:
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model(), built.metrics()
-        built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
+        built.score(model, built.held_out_batch("test", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         if len(built.facts.coordinates) == 2:
             yield built.predict(model, [folder / "asked.npz"], CPU)
@@ -399,6 +400,7 @@ def _fields(folder: Path) -> Subject:
         {"data": str(folder / "one.csv"), "width": 4, "omega_0": 4.0, "model": model},
         {"data": (str(folder / "two.csv"),), "test_fraction": (0.5,), "split_seed": (1,), "coordinates": (("x",),)}
         | {
+            "valid_fraction": (0.4,),
             "shown": (3,),
             "shown_seed": (1,),
             "wanted": (3,),
@@ -441,7 +443,7 @@ def _graphs(folder: Path) -> list[Subject]:
     def pairs(built: LinkLearning) -> Iterator[object]:
         """The graph that the network sees too."""
         yield from _task(built)
-        yield built.loss(built.model(), built.held_out_batch("valid", torch.arange(2))).detach()
+        yield built.loss(built.model(), built.held_out_batch("test", torch.arange(2))).detach()
 
     return [
         Subject(
@@ -751,7 +753,7 @@ def _trained(config: Run.Config) -> Iterator[object]:
 
 def _runs(folder: Path) -> list[Subject]:
     toy = ToyTask.Config(num_examples=16, width=4)
-    training: dict[str, Any] = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
+    training: dict[str, Any] = {"epochs": 4, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
     training["tensorboard"] = False
     shorter: dict[str, Any] = training | {"epochs": 1}
 

@@ -158,7 +158,7 @@ def test_it_learns_resumes_and_predicts(tmp_path: Path) -> None:
         training=TrainingConfig(epochs=15, batch_size=32, learning_rate=1e-2, tensorboard=False, ema_decay=0.5),
     )
     result = train(config, tmp_path / "run")
-    assert result.metrics["accuracy"] >= 5 / 6
+    assert result.metrics["accuracy"] > 0.8
     run = Run(tmp_path / "run")
     assert run.evaluate() == result.metrics
     rows = run.predict([data])

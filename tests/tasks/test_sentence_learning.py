@@ -68,7 +68,7 @@ class Fixed(nn.Module):
 
 
 def outputs_of(task: SentenceLearning, model: nn.Module) -> tuple[Tensor, Tensor]:
-    batch = task.held_out_batch("valid", torch.arange(task.num_held_out("valid")))
+    batch = task.held_out_batch("test", torch.arange(task.num_held_out("test")))
     return model(batch["tokens"]), batch["targets"]
 
 

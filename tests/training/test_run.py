@@ -191,7 +191,7 @@ def test_a_finished_run_can_be_opened_and_gives_its_metrics_again(tmp_path: Path
     assert opened.step("last") == 3 * STEPS_PER_EPOCH
     assert opened.evaluate() == result.metrics
     validated = [line for line in lines(tmp_path / "a") if line["kind"] == "valid"]
-    best = max(validated, key=lambda line: line["accuracy"])
+    best = max(validated, key=lambda line: (line["accuracy"], -line["loss"]))
     assert opened.step() == best["step"]
     assert opened.evaluate("valid")["accuracy"] == best["accuracy"]
 
@@ -241,12 +241,13 @@ def test_without_a_test_split_the_best_of_the_validation_split_is_told(tmp_path:
 
 
 def test_a_run_out_of_patience_ends_and_resumes_as_it_would_have(tmp_path: Path, stop_at: Any) -> None:
-    config = altered(toy_run(epochs=30), training={"patience": 2, "learning_rate": 1e-7})
+    config = altered(toy_run(epochs=30), training={"patience": 2, "learning_rate": 0.3})
     run(tmp_path / "whole", config)
     validated = [line for line in lines(tmp_path / "whole") if line["kind"] == "valid"]
     values = [line["accuracy"] for line in validated]
     assert 3 <= len(values) < 30
     assert max(values[-2:]) <= max(values[:-2])
+    assert min(line["loss"] for line in validated[-2:]) >= min(line["loss"] for line in validated[:-2])
     stop_at(STEPS_PER_EPOCH + 3, signal.SIGINT)
     with pytest.raises(InterruptedRunError):
         run(tmp_path / "parts", config)

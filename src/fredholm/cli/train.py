@@ -9,9 +9,13 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
+from fredholm._settings import filled
 from fredholm.cli.command import Command
 from fredholm.cli.parsing import Flag, parse
 from fredholm.tasks import TASKS
+from fredholm.tasks.schedule import Preset
+from fredholm.training.config import TrainingConfig
+from fredholm.training.plan import plan
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import list_recipes, open_recipe
 from fredholm.training.run import Result, Run, refuse_occupied, train
@@ -24,6 +28,11 @@ class TrainArguments:
     run: Annotated[Run.Config, tyro.conf.arg(name="")]
     run_dir: Path | None = None
     """The run folder; with --seeds their common parent. Default: runs/RECIPE/seed-SEED."""
+    preset: Preset | None = None
+    """How much to spend on a task: small, which two cores train in minutes, or base, for a GPU; default: small. What is
+    not set follows from it and from the data. Refused with a recipe, which says everything itself."""
+    dry_run: Flag = False
+    """Print what would be trained, and how long it would take by two measured steps, and do nothing else."""
     resume: Flag = False
     """Go on with the run in the folder, if there is one."""
     seeds: tuple[int, ...] = ()
@@ -38,10 +47,16 @@ def _train(argv: list[str]) -> None:
         raise ValueError(f"fredholm train needs a recipe or a task first, not {argv[0] if argv else 'nothing'}")
     recipe = open_recipe(argv[0])
     config, options = recipe.config, argv[1:]
-    if options and not options[0].startswith("-") and recipe.name in {task.command for task in TASKS}:
+    is_task = recipe.name in {task.command for task in TASKS}
+    if is_task and options and not options[0].startswith("-"):
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, data=options.pop(0)))
     config, options = _with_kinds(config, options, known=[part for task in recipe.tasks for part in task.parts])
     arguments = parse(TrainArguments, f"train {argv[0]}", options, TrainArguments(run=config))
+    if is_task:
+        suited = _suited(arguments.run, arguments.preset or "small")
+        arguments = parse(TrainArguments, f"train {argv[0]}", options, TrainArguments(run=suited))
+    elif arguments.preset is not None:
+        raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
     if arguments.seeds and arguments.run.seed != config.seed:
         raise ValueError(f"--seed {arguments.run.seed} has no effect with --seeds; pass one of them")
     seeds = arguments.seeds or (arguments.run.seed,)
@@ -53,12 +68,22 @@ def _train(argv: list[str]) -> None:
     if not arguments.resume:
         for path in paths.values():
             refuse_occupied(path)
+    if arguments.dry_run or not arguments.resume:
+        print_line(str(plan(arguments.run.task.build(), arguments.run.training, seeds[0])))
+    if arguments.dry_run:
+        return
     results: list[Result] = []
     for seed, path in paths.items():
         print_line(f"training {recipe.name}, seed {seed}, in {path}")
         run = dataclasses.replace(arguments.run, seed=seed)
         results.append(train(run, path, resume=arguments.resume, tasks=recipe.tasks))
     _print_results(results, with_spread=bool(arguments.seeds))
+
+
+def _suited(run: Run.Config, preset: Preset) -> Run.Config:
+    """The run with what suits its data, in place of defaults."""
+    task, schedule = run.task.suited(preset)
+    return dataclasses.replace(run, task=task, training=filled(run.training, [TrainingConfig()], **vars(schedule)))
 
 
 def _with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tuple[Run.Config, list[str]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Literal
+import math
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+
+from fredholm._settings import filled
 
 Positions = Literal["learned", "rotary"]
 """Learned vectors added to the tokens', or queries and keys turned by their places, to the base `ROTARY_BASE`."""
@@ -55,6 +58,15 @@ class LanguageModel(TokenModel):
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(abc.ABC):
         """The sizes of a model that its text does not decide."""
+
+        def resized(self, width: int, depth: int, default: LanguageModel.Config) -> Self:
+            """See `SignalModel.Config.resized`; a model that names its sizes otherwise stays as it is."""
+            fields = {field.name for field in dataclasses.fields(self)}
+            if not {"embed_dim", "depth", "num_heads"} <= fields:
+                return self
+            defaults = [type(self)(), *([default] if isinstance(default, type(self)) else [])]
+            found: Any = filled(self, defaults, embed_dim=width, depth=depth)
+            return filled(found, defaults, num_heads=math.gcd(found.embed_dim, 2 ** round(math.log2(width / 24))))
 
         @abc.abstractmethod
         def build(self, vocab_size: int, context: int) -> LanguageModel:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Literal, Self, final
 
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_count
+from fredholm._settings import check_count, filled
 from fredholm.domains import Domain, Points, Union
 from fredholm.encoders.encoder import Encoder
 
@@ -106,6 +108,23 @@ class SignalModel(nn.Module, abc.ABC):
             if self.pool not in ("none", default):
                 raise ValueError(f"model.pool is {self.pool!r}, but {each} is to be told; leave it out, or take 'none'")
             return dataclasses.replace(self, pool="none")
+
+        def resized(self, width: int, depth: int, default: SignalModel.Config) -> Self:
+            """The same with so many channels and blocks, and heads that divide them; what was set stays.
+
+            Args:
+                width: channels.
+                depth: blocks.
+                default: the task's model: what is as there, or as the kind has it by itself, was not set.
+            """
+            fields = {field.name for field in dataclasses.fields(self)}
+            kind: Callable[[], Self] = type(self)
+            defaults = [kind(), *([default] if isinstance(default, type(self)) else [])]
+            sizes = {"embed_dim": width, "depth": depth}
+            found = filled(self, defaults, **{name: size for name, size in sizes.items() if name in fields})
+            if "num_heads" not in fields:
+                return found
+            return filled(found, defaults, num_heads=math.gcd(found.embed_dim, 2 ** round(math.log2(width / 16))))
 
         @abc.abstractmethod
         def build(self, encoder: Encoder, num_outputs: int) -> SignalModel:

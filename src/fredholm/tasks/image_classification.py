@@ -1,5 +1,7 @@
 """Telling which class an image belongs to."""
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,20 +11,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.image import Image
 from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.images import ImageDataset, moments, open_images, read_images
+from fredholm.tasks.schedule import Preset, schedule_for
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import with_validation
-from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Suited, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+
+PHOTOGRAPHS = Augmentation.Config(horizontal_flip=0.5, shift=0.1, scale=(0.9, 1.1), label_smoothing=0.1)
+"""How pictures in colour are changed where nothing is said: a mirrored scene is a scene."""
+DRAWINGS = Augmentation.Config(shift=0.1, rotation=10.0, scale=(0.9, 1.1), label_smoothing=0.1)
+"""How grey pictures are changed, which may be letters: those have a left and a right."""
+
+
+def _small() -> SignalModel.Config:
+    """What is near and what is far: a stencil of each channel, and attention."""
+    kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
+    return ITNet.Config(embed_dim=64, depth=4, num_heads=4, kernel=kernel, pool="mean")
 
 
 @final
@@ -76,7 +91,7 @@ class ImageClassification(SplitTask[ImageDataset]):
         patch_size: int | tuple[int, int] = 16
         position_frequencies: int = 64
         position_sigma: float = 10.0
-        model: SignalModel.Config = field(default_factory=ITNet.Config.small)
+        model: SignalModel.Config = field(default_factory=_small)
         augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
 
         def __post_init__(self) -> None:
@@ -84,6 +99,27 @@ class ImageClassification(SplitTask[ImageDataset]):
             if self.position_frequencies == 0:
                 none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
                 refuse_idle("", type(self), none, "give position_frequencies", **given)
+
+        def suited(self, preset: Preset) -> Suited:
+            """See `Task.Config.suited`: the size and patches of images, the model, and how to augment."""
+            task = self.build()
+            size, patch = divided_into_patches(task.facts.image_size, preset)
+            default = ImageClassification.Config()
+            config = filled(
+                self,
+                [default],
+                image_size=None if size == task.facts.image_size else size,
+                patch_size=patch,
+                position_frequencies=16,
+                augmentation=PHOTOGRAPHS if task.facts.channels == 3 else DRAWINGS,
+            )
+            if config.position_frequencies:
+                config = filled(config, [default], position_sigma=1.0)
+            # 64 channels for up to 1,000 images, half as many more with each factor of 10
+            width = 16 * round(4 * 1.5 ** max(0, math.log10(task.num_train / 1000))) * (1 if preset == "small" else 2)
+            model = self.model.resized(width, 4 if preset == "small" else 8, default.model)
+            config = dataclasses.replace(config, model=model)
+            return Suited(config, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
 
         def build(self, facts: Task.Facts | None = None) -> "ImageClassification":
             """The task; see `ImageClassification`."""
@@ -197,3 +233,25 @@ def measure(train: ImageDataset) -> ImageClassification.Facts:
         mean=mean,
         deviation=deviation,
     )
+
+
+SIDES: dict[Preset, int] = {"small": 64, "base": 224}
+"""Pixels of the longer side, to which larger images are scaled."""
+PATCHES: dict[Preset, int] = {"small": 8, "base": 14}
+"""Along that side."""
+
+
+def divided_into_patches(size: tuple[int, int], preset: Preset) -> tuple[tuple[int, int], int]:
+    """Height and width that suit images of a size, and the side of a square patch that divides both.
+
+    Images of up to SIDES pixels keep their size where a patch divides it that gives from PATCHES / 2 to PATCHES along
+    the longer side; the others are brought to whole patches.
+    """
+    longest = min(max(size), SIDES[preset])
+    least = math.ceil(longest / PATCHES[preset])
+    if longest == max(size):
+        fitting = (side for side in range(least, 2 * least + 1) if size[0] % side == size[1] % side == 0)
+        if (side := next(fitting, None)) is not None:
+            return size, side
+    height, width = (max(1, round(longest * side / max(size) / least)) * least for side in size)
+    return (height, width), least

@@ -1,5 +1,6 @@
 """Telling the next token of a text."""
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._settings import filled
 from fredholm.models.aether import Aether
 from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.generation import Sampling
@@ -19,8 +21,9 @@ from fredholm.models.gpt2 import GPT2
 from fredholm.models.itnet_text import ITNetLanguageModel
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.language_model import LanguageModel
+from fredholm.tasks.schedule import Preset, schedule_for
 from fredholm.tasks.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Prediction, Task
+from fredholm.tasks.task import Batch, Objective, Prediction, Suited, Task
 from fredholm.tasks.text import (
     IGNORED,
     BytePairs,
@@ -39,6 +42,10 @@ if TYPE_CHECKING:
 
 WINDOWS = 16
 """Windows of a file that are predicted at a time."""
+
+
+def _small() -> LanguageModel.Config:
+    return GPT2.Config(embed_dim=96, depth=4, num_heads=4, positions="rotary", bias=False)
 
 
 @final
@@ -88,12 +95,36 @@ class LanguageModelling(TextTask):
 
         vocab_size: int | None = None
         stride: int | None = None
-        model: LanguageModel.Config = field(default_factory=lambda: Aether.Config(embed_dim=384, depth=6, num_heads=6))
+        model: LanguageModel.Config = field(default_factory=_small)
 
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.stride is not None and not 1 <= self.stride <= self.context:
                 raise ValueError(f"stride is {self.stride}; expected 1 to the context of {self.context}")
+
+        def suited(self, preset: Preset) -> Suited:
+            """See `Task.Config.suited`: the context and the size of the model.
+
+            A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
+            """
+            default = LanguageModelling.Config()
+            context = 128 if preset == "small" else 512
+            config = filled(self, [default], context=context)
+            config = filled(config, [default], stride=max(1, config.context // 2))
+            task = config.build()
+            tokens = task.train_stream.num_targets
+            width = 16 * round(6 * 1.5 ** max(0, math.log10(tokens / 300_000))) * (1 if preset == "small" else 2)
+            model = config.model.resized(width, 4 if preset == "small" else 8, default.model)
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                learning_rate=4e-3,
+                weight_decay=0.1,
+                batch_size=8 if preset == "small" else 32,
+                effort=0.5,
+            )
+            return Suited(dataclasses.replace(config, model=model), schedule)
 
         def build(self, facts: Task.Facts | None = None) -> "LanguageModelling":
             """The task; see `LanguageModelling`."""

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, Self, final
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
 
+from fredholm.tasks.schedule import Preset, Schedule, schedule_for
 from fredholm.tasks.splits import HeldOut, Part, Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION
 
@@ -69,6 +70,13 @@ class Source:
     reading: tuple[str, ...] = ()
 
 
+class Suited(NamedTuple):
+    """What suits some data."""
+
+    config: Task.Config
+    schedule: Schedule
+
+
 class Task(ABC):
     """Data, loss and metric of one kind of problem.
 
@@ -111,6 +119,20 @@ class Task(ABC):
         @abstractmethod
         def build(self, facts: Task.Facts | None = None) -> Task:
             """The task. ``facts`` come from an earlier run's folder; None reads them from the training data."""
+
+        def suited(self, preset: Preset) -> Suited:
+            """These settings with what suits the data in place of defaults, and how to train on them.
+
+            A setting that is not at its default was given, and stays.
+
+            Args:
+                preset: small or base.
+
+            Raises:
+                ValueError: what `build` refuses.
+            """
+            task = self.build()
+            return Suited(self, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
 
     @property
     @abstractmethod

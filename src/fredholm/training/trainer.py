@@ -46,6 +46,7 @@ class Progress:
     epoch_loss_sum: float = 0.0
     best_step: int = -1
     best_value: float | None = None
+    best_loss: float = math.inf
     lowest_loss: float | None = None
     """Of the validation split, and the epoch and training loss it came with."""
     lowest_loss_epoch: int = -1
@@ -192,8 +193,11 @@ class Trainer:
             words.append(f"valid loss {loss:.4f}")
             if objective.metric != "loss":
                 words.append(f"valid {objective.metric} {objective.format(value)}")
-            if objective.is_better(value, progress.best_value):
-                progress.best_step, progress.best_value, progress.worse = progress.step, value, 0
+            # on a small split many evaluations are equal: the loss tells them apart
+            is_equal_and_surer = value == progress.best_value and loss < progress.best_loss
+            if objective.is_better(value, progress.best_value) or is_equal_and_surer:
+                progress.best_step, progress.best_value, progress.best_loss = progress.step, value, loss
+                progress.worse = 0
             else:
                 progress.worse += 1
             if progress.lowest_loss is None or loss < progress.lowest_loss:

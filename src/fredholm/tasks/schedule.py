@@ -1,0 +1,69 @@
+"""How long to train, and in what steps: the numbers of a run that follow from the size of its data."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, final
+
+Preset = Literal["small", "base"]
+"""How much to spend: what two cores train in minutes, or what a GPU trains in as long."""
+
+STEPS: dict[Preset, int] = {"small": 150, "base": 600}
+"""Optimiser steps of a run on n examples, in units of n^0.4."""
+EVALUATIONS = 40
+"""Of the validation split in a run, at most."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Numbers of `TrainingConfig` by name; see there."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    warmup_fraction: float
+    weight_decay: float
+    ema_decay: float
+    evaluate_every: int
+    patience: int | None
+
+
+def schedule_for(
+    num_train: int,
+    preset: Preset,
+    *,
+    has_valid: bool,
+    learning_rate: float = 2e-3,
+    weight_decay: float = 0.05,
+    batch_size: int | None = None,
+    effort: float = 1.0,
+) -> Schedule:
+    """A schedule for so many examples.
+
+    A batch is the power of two nearest to a twentieth of the examples, from 8 to 128. There are enough epochs for
+    STEPS n^0.4 steps: few data are seen more often, but a run on many is longer. The moving average reaches over the
+    last fiftieth of a run. A run ends where a quarter of its evaluations, at least 5 in a row, were no better than the
+    best one.
+
+    Args:
+        num_train: examples in the training split, at least 1.
+        preset: how much to spend.
+        has_valid: whether there is a validation split, without which patience has nothing to go by.
+        learning_rate, weight_decay: of the task's default models.
+        batch_size: another one.
+        effort: in place of 1, for a task whose examples take longer or teach more than others.
+    """
+    size = batch_size or int(2 ** round(math.log2(min(max(num_train / 20, 8), 128))))
+    steps_per_epoch = math.ceil(num_train / size)
+    epochs = max(1, round(effort * STEPS[preset] * num_train**0.4 / steps_per_epoch))
+    evaluate_every = math.ceil(epochs / EVALUATIONS)
+    return Schedule(
+        epochs=epochs,
+        batch_size=size,
+        learning_rate=learning_rate,
+        warmup_fraction=0.1,
+        weight_decay=weight_decay,
+        ema_decay=round(min(max(1 - 50 / (epochs * steps_per_epoch), 0.5), 0.9999), 4),
+        evaluate_every=evaluate_every,
+        patience=max(5, math.ceil(epochs / evaluate_every) // 4) if has_valid else None,
+    )
