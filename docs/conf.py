@@ -1,5 +1,9 @@
 """Sphinx: how the pages become HTML (`make docs`). Nothing in the HTML is loaded from a network."""
 
+from docutils import nodes
+from sphinx.application import Sphinx
+
+import fredholm
 from fredholm._version import __version__
 
 project = "fredholm"
@@ -28,3 +32,21 @@ mathjax3_config = {"options": {"enableMenu": False}}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}
+
+
+def link_names(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Make code that names something of the library, such as `kernels.MLP`, a link to its entry in the reference."""
+    entries = app.env.domains["py"].objects
+    at_top = {name.rpartition(".")[2]: name for name in entries if name.count(".") == 2}
+    for code in list(doctree.findall(nodes.literal)):
+        name = code.astext().partition("(")[0].removeprefix("fredholm.")
+        target = f"fredholm.{name}" if "." in name else at_top.get(name) if name in fredholm.__all__ else None
+        if target in entries and isinstance(code.parent, nodes.paragraph | nodes.entry):
+            entry = entries[target]
+            uri = f"{app.builder.get_relative_uri(docname, entry.docname)}#{entry.node_id}"
+            code.replace_self(nodes.reference("", "", code.deepcopy(), internal=True, refuri=uri))
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what this file adds to Sphinx."""
+    app.connect("doctree-resolved", link_names)
