@@ -19,6 +19,7 @@ extensions = [
     "sphinx-mathjax-offline",
 ]
 napoleon_use_ivar = True  # the fields of a named tuple are documented by themselves
+default_role = "code"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
