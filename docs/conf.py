@@ -1,5 +1,7 @@
 """Sphinx: how the pages become HTML (`make docs`). Nothing in the HTML is loaded from a network."""
 
+import re
+
 from docutils import nodes
 from sphinx.application import Sphinx
 
@@ -32,6 +34,7 @@ mathjax3_config = {"options": {"enableMenu": False}}
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_preserve_defaults = True  # the name of a default, not all that it holds
 autodoc_default_options = {"members": True, "show-inheritance": True}
 
 
@@ -48,6 +51,12 @@ def link_names(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             code.replace_self(nodes.reference("", "", code.deepcopy(), internal=True, refuri=uri))
 
 
+def join_names(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Keep the names of an entry such as `weight_ih, weight_hh` together: Sphinx would take the first for a type."""
+    lines[:] = [re.sub(r"^:(ivar|param) [\w, ]+:", lambda field: field[0].replace(", ", ","), line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     """Connect what this file adds to Sphinx."""
     app.connect("doctree-resolved", link_names)
+    app.connect("autodoc-process-docstring", join_names, priority=900)  # after napoleon
