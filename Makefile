@@ -65,7 +65,7 @@ install = \
 	@$(call install,train$(comma)data$(comma)augment)
 
 .venv/.stamp-dev: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
-	@$(call install,train$(comma)data$(comma)augment$(comma)peers$(comma)viz$(comma)triton$(comma)test$(comma)lint)
+	@$(call install,train$(comma)data$(comma)augment$(comma)peers$(comma)viz$(comma)triton$(comma)test$(comma)lint$(comma)docs)
 
 .venv/.stamp-docs: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
 	@$(call install,train$(comma)data$(comma)augment$(comma)viz$(comma)docs)

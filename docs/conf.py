@@ -1,5 +1,11 @@
-"""Sphinx: how the pages become HTML (`make docs`)."""
+"""Sphinx: how the pages become HTML (`make docs`). Nothing in the HTML is loaded from a network."""
 
+import re
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+import fredholm
 from fredholm._version import __version__
 
 project = "fredholm"
@@ -7,14 +13,50 @@ author = "The Fredholm authors"
 copyright = f"2026, {author}"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx-mathjax-offline"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx-mathjax-offline",
+]
 napoleon_use_ivar = True  # the fields of a named tuple are documented by themselves
+default_role = "code"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"fredholm {version}"
+html_static_path = ["_static"]
+html_css_files = ["front.css"]
+# MathJax's menu could load what is not in its folder.
+mathjax3_config = {"options": {"enableMenu": False}}
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_preserve_defaults = True  # the name of a default, not all that it holds
 autodoc_default_options = {"members": True, "show-inheritance": True}
+
+
+def link_names(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Make code that names something of the library, such as `kernels.MLP`, a link to its entry in the reference."""
+    entries = app.env.domains["py"].objects
+    at_top = {name.rpartition(".")[2]: name for name in entries if name.count(".") == 2}
+    for code in list(doctree.findall(nodes.literal)):
+        name = code.astext().partition("(")[0].removeprefix("fredholm.")
+        target = f"fredholm.{name}" if "." in name else at_top.get(name) if name in fredholm.__all__ else None
+        if target in entries and isinstance(code.parent, nodes.paragraph | nodes.entry):
+            entry = entries[target]
+            uri = f"{app.builder.get_relative_uri(docname, entry.docname)}#{entry.node_id}"
+            code.replace_self(nodes.reference("", "", code.deepcopy(), internal=True, refuri=uri))
+
+
+def join_names(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Keep the names of an entry such as `weight_ih, weight_hh` together: Sphinx would take the first for a type."""
+    lines[:] = [re.sub(r"^:(ivar|param) [\w, ]+:", lambda field: field[0].replace(", ", ","), line) for line in lines]
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what this file adds to Sphinx."""
+    app.connect("doctree-resolved", link_names)
+    app.connect("autodoc-process-docstring", join_names, priority=900)  # after napoleon

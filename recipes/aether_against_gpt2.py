@@ -1,4 +1,4 @@
-"""Aether against GPT-2 on tiny Shakespeare and Penn Treebank, each with its own learning rate (Yat, 3.5, 3.6, E.6).
+"""Compare Aether with GPT-2 on tiny Shakespeare and Penn Treebank, each at its own learning rate (Yat, 3.5, 3.6, E.6).
 
 Command:   python recipes/aether_against_gpt2.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32

@@ -1,4 +1,4 @@
-"""Does a class token's attention find the object? InfViT with five attentions, all else equal, on three scenes.
+"""Measure whether a class token's attention finds the object: InfViT with five kinds of attention on three scenes.
 
 Command:   python recipes/attention_quality.py
 Hardware:  one core of a two-core AMD EPYC; float32

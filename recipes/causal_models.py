@@ -1,4 +1,4 @@
-"""Which kernel tells the next byte best: causal ITNets beside GPT-2 and Aether with rotary positions, at equal size.
+"""Compare kernels at predicting the next byte: causal ITNets beside GPT-2 and Aether with rotary positions.
 
 Command:   python recipes/causal_models.py
 Hardware:  one core of an AMD EPYC for each process; float32

@@ -1,4 +1,4 @@
-"""What continuous convolutions can do on time series: other rates, dropped samples, other kernels, depth, archive sets.
+"""Measure continuous convolutions on series: other rates, dropped samples, other kernels, depth, archive sets.
 
 Command:   python recipes/continuous_series.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32

@@ -1,6 +1,8 @@
-"""Handwritten digits of 8 x 8 pixels, scikit-learn's 1,797 real scans: the demo.
+"""Train an ITNet on handwritten digits of 8 x 8 pixels, scikit-learn's 1,797 real scans: the demo.
 
 Command:   fredholm train digits --seeds 0 1 2
+Modality:  images
+Data:      scikit-learn's digits, which come with it
 Hardware:  two cores of an AMD EPYC with AVX-512, float32
 Time:      122 seconds for the three seeds
 Score:     98.70 % mean test accuracy (99.17, 98.61, 98.33)
@@ -13,7 +15,7 @@ from fredholm.training import Run, TrainingConfig
 
 
 def digits() -> Run.Config:
-    """A two-layer ITNet on the 8 x 8 digits."""
+    """Train a two-layer ITNet on scans of digits of 8 x 8 pixels."""
     return Run.Config(
         task=ImageClassification.Config(
             valid_fraction=0.0,

@@ -1,7 +1,9 @@
-"""A small vision transformer with infinite self-attention on the 8 x 8 digits; the attention is an option.
+"""Train a small vision transformer with infinite self-attention on the 8 x 8 digits; the attention is an option.
 
 Command:   fredholm train digits_infvit --task.model.attention linear
            python recipes/digits_infvit.py runs/digits_infvit/seed-0   (of "linear": alignment with the Perron vector)
+Modality:  images
+Data:      scikit-learn's digits, which come with it
 Hardware:  one thread of an Intel Xeon, busy with other work, float32
 Time:      5 to 9 minutes a run
 Score:     test accuracy with seed 0, one run each: softmax 98.33 %, pure 97.22 %, linear 95.83 %;
@@ -21,7 +23,7 @@ from fredholm.training import Run, TrainingConfig
 
 
 def digits_infvit() -> Run.Config:
-    """A four-layer InfViT on the 8 x 8 digits."""
+    """Train a four-layer InfViT on scans of digits of 8 x 8 pixels."""
     return Run.Config(
         task=ImageClassification.Config(
             valid_fraction=0.0,

@@ -1,4 +1,4 @@
-"""What the paper on neural fields and attention claims in its tables 1 and 2, measured with norms beside the errors.
+"""Measure what tables 1 and 2 of the paper on neural fields and attention claim, with norms beside the errors.
 
 Command:   python recipes/field_claims.py
 Hardware:  one core of a two-core AMD EPYC, shared with other work; operators in float32, errors in both precisions

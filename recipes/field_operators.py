@@ -1,15 +1,15 @@
-"""Operators on sampled functions: digits of MNIST, solutions of the Poisson equation, Darcy flow.
+"""Train operators on sampled functions: digits of MNIST, solutions of the Poisson equation, Darcy flow.
 
 Command:   fredholm train mnist_fields
            python recipes/field_operators.py && fredholm train poisson_fields
            fredholm train darcy_fields
            python recipes/field_operators.py runs/poisson_fields/seed-0   (how its fields move with their samples)
+Modality:  functions
 Hardware:  one core of a two-core AMD EPYC, darcy of an Intel Xeon, shared with other work; float32
 Time:      processor time a seed: poisson 540 s, mnist 1,100 s, darcy 460 s
 Score:     see docs/studies/neural_fields.md
 Paper:     Neural Fields Meet Attention (appendices F and G): digits and Poisson solutions as fields. It does not state
            their reconstruction error; its equivariance errors are 0.013 and 0.0276
-Data:      ../shared/data/mnist, ../shared/data/neuralop_pde, and what this file computes
 
 mnist      784 pixels a digit, of which the operator sees 196 at random and tells all
 poisson    -Δu = f on the unit square, u = 0 on its border, f a sum of one to five Gaussian bumps, by the five-point
@@ -51,17 +51,34 @@ SCALE, SHIFT = 1.5, (0.3, -0.3)
 
 
 def mnist_fields() -> Run.Config:
-    """Digits from a quarter of their pixels."""
+    """Train an operator that completes digits from a quarter of their pixels.
+
+    Data:  MNIST in ../shared/data/mnist
+    Get:   the four idx files, gzipped or not, from https://ossci-datasets.s3.amazonaws.com/mnist; then --task.data
+           FOLDER
+    Time:  1,100 s of processor time a seed
+    """
     return _fields("../shared/data/mnist", omega_0=20.0, epochs=2, shown=196, wanted=256)
 
 
 def poisson_fields() -> Run.Config:
-    """Solutions of the Poisson equation from a quarter of their values."""
+    """Train an operator that completes solutions of the Poisson equation from a quarter of their values.
+
+    Data:  solutions that python recipes/field_operators.py computes into runs/poisson.npz
+    Get:   run python recipes/field_operators.py in a checkout; or name functions of your own by --task.data FILE
+    Time:  540 s of processor time a seed
+    """
     return _fields(str(POISSON), omega_0=5.0, epochs=60, shown=196, wanted=256)
 
 
 def darcy_fields() -> Run.Config:
-    """Solutions of Darcy flow from the coefficient."""
+    """Train an operator that solves Darcy flow from the coefficient.
+
+    Data:  Darcy flow in ../shared/data/neuralop_pde
+    Get:   darcy_*.pt of https://github.com/neuraloperator/neuraloperator, saved by numpy as neuralop_pde.npz with the
+           arrays darcy_train_16_x, darcy_train_16_y and so on; then --task.data PATH/neuralop_pde.npz
+    Time:  460 s of processor time a seed
+    """
     return _fields("../shared/data/neuralop_pde/neuralop_pde.npz", omega_0=8.0, epochs=60, shown=None, wanted=None)
 
 

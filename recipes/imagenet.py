@@ -1,12 +1,15 @@
-"""ITNet on ImageNet-1K at 224 x 224, in the paper's three sizes, or on any folder of images with a subfolder a class.
+"""Train ITNet on ImageNet-1K at 224 x 224 in the paper's three sizes, or on any folder with a subfolder a class.
 
 Command:   fredholm train imagenet_small --task.data FOLDER
            fredholm train imagenet_base --task.data FOLDER
            fredholm train imagenet_large --task.data FOLDER
+Modality:  images
+Data:      ImageNet-1K, 1,281,167 + 50,000 images
+Get:       https://image-net.org, or any FOLDER with train and val, each with a subfolder a class; then --task.data
+           FOLDER
 Hardware:  meant for one or several GPUs of 80 GB each; not run
 Time:      not run
 Score:     not run. The paper's ITNet-B reaches 83.9 % top-1 with exact kernels (ITNet, table 17), 3 seeds
-Data:      FOLDER/train and FOLDER/val, each with a subfolder a class, as ImageNet-1K comes; 1,281,167 + 50,000 images
 
 From the paper (K.1, H.4, H.3): patches of 16 at 224 x 224, AdamW, a cosine schedule with linear warmup, 300 epochs,
 RandAugment, Mixup, CutMix, label smoothing, stochastic depth that rises to 0.1, 0.2 and 0.3, an average of the weights.
@@ -26,17 +29,17 @@ from fredholm.training import Run, TrainingConfig
 
 
 def imagenet_small() -> Run.Config:
-    """ITNet-S, 12 layers of 384 channels, on images of 224 x 224."""
+    """Train ITNet-S, 12 layers of 384 channels, on images of 224 x 224 pixels."""
     return _run(ITNet.Config.small(), accumulation=8)
 
 
 def imagenet_base() -> Run.Config:
-    """ITNet-B, 12 layers of 768 channels, on images of 224 x 224."""
+    """Train ITNet-B, 12 layers of 768 channels, on images of 224 x 224 pixels."""
     return _run(ITNet.Config.base(), accumulation=16)
 
 
 def imagenet_large() -> Run.Config:
-    """ITNet-L, 24 layers of 1,024 channels, on images of 224 x 224."""
+    """Train ITNet-L, 24 layers of 1,024 channels, on images of 224 x 224 pixels."""
     return _run(ITNet.Config.large(), accumulation=32)
 
 

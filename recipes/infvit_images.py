@@ -1,13 +1,13 @@
-"""InfViT on MNIST and on a part of CIFAR-10: five kinds of attention, all else equal; what gamma and activation change.
+"""Compare five kinds of attention in InfViT on MNIST and on a part of CIFAR-10; vary gamma and the activation.
 
 Command:   fredholm train mnist_infvit --task.model.attention linear
            fredholm train cifar10_infvit --task.model.attention linear
            python recipes/infvit_images.py   (all kinds of attention, the ablations, and the table)
+Modality:  images
 Hardware:  one core of a two-core AMD EPYC; float32
 Time:      3 to 7 minutes a run on CIFAR-10, 2 to 4 on MNIST, 1 in the ablations
 Score:     see docs/studies/infvit.md
 Paper:     InfSA, figure 2 and table 4, on ImageNet at 224 x 224 with 53 to 331 million parameters
-Data:      ../shared/data/mnist; ../shared/data/cifar10_subset/cifar10_11k.npz, 10,000 + 1,000 images
 
 Parts    mnist       softmax, pure, resolvent, factorised, linear
          cifar10     the same; 1,000 test images make a standard error of about 1.5 points
@@ -51,13 +51,25 @@ NAMES: dict[Part, tuple[str, ...]] = {
 
 
 def mnist_infvit() -> Run.Config:
-    """A four-layer InfViT on MNIST in patches of 7 x 7 pixels."""
+    """Train a four-layer InfViT on MNIST in patches of 7 x 7 pixels.
+
+    Data:  MNIST in ../shared/data/mnist
+    Get:   the four idx files, gzipped or not, from https://ossci-datasets.s3.amazonaws.com/mnist; then --task.data
+           FOLDER
+    Time:  2 to 4 minutes
+    """
     augmentation = Augmentation.Config(shift=0.07, rotation=8.0, scale=(0.9, 1.1), label_smoothing=0.05)
     return _images("../shared/data/mnist", patch_size=7, augmentation=augmentation, epochs=4)
 
 
 def cifar10_infvit() -> Run.Config:
-    """A four-layer InfViT on 10,000 images of CIFAR-10 in patches of 4 x 4 pixels."""
+    """Train a four-layer InfViT on 10,000 images of CIFAR-10 in patches of 4 x 4 pixels.
+
+    Data:  10,000 + 1,000 images of CIFAR-10 in ../shared/data/cifar10_subset
+    Get:   https://www.cs.toronto.edu/~kriz/cifar.html, saved by numpy as one .npz file with the arrays x_train,
+           y_train, x_test and y_test; then --task.data FILE
+    Time:  3 to 7 minutes
+    """
     augmentation = Augmentation.Config(horizontal_flip=0.5, crop_padding=4, label_smoothing=0.05)
     data = "../shared/data/cifar10_subset/cifar10_11k.npz"
     return _images(data, patch_size=4, augmentation=augmentation, epochs=8)

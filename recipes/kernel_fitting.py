@@ -1,4 +1,4 @@
-"""Which kernels the small network of a continuous convolution can draw: sines against ReLU, LeakyReLU and Swish.
+"""Fit the small network of a continuous convolution to five functions: sines against ReLU, LeakyReLU and Swish.
 
 Command:   python recipes/kernel_fitting.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32

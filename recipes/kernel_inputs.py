@@ -1,4 +1,4 @@
-"""Which inputs an exact kernel needs on images: ITNet, table 5, in small.
+"""Measure which inputs an exact kernel needs on images: ITNet, table 5, at a small size.
 
 Command:   python recipes/kernel_inputs.py
 Hardware:  one core of a two-core AMD EPYC; float32

@@ -1,4 +1,4 @@
-"""Kernel recovery: does a kernel on a torus stay, or become, a function of x - y? ITNet, appendix G, put to the test.
+"""Measure whether a kernel on a torus stays, or becomes, a function of x - y: ITNet, appendix G, put to the test.
 
 Command:   python recipes/kernel_recovery.py
 Hardware:  one core of an AMD EPYC, shared with other work; float64

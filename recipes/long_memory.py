@@ -1,4 +1,4 @@
-"""How far a network of continuous convolutions remembers: copy memory and the adding problem (CKConv, table 2, E.4).
+"""Measure how far a network of continuous convolutions remembers: copying and adding (CKConv, table 2, E.4).
 
 Command:   python recipes/long_memory.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32

@@ -1,6 +1,10 @@
-"""MNIST, 60,000 + 10,000 handwritten digits of 28 x 28 pixels in idx files.
+"""Train an ITNet on MNIST, 60,000 + 10,000 handwritten digits of 28 x 28 pixels in idx files.
 
 Command:   fredholm train mnist --task.data FOLDER
+Modality:  images
+Data:      MNIST in ../shared/data/mnist
+Get:       the four idx files, gzipped or not, from https://ossci-datasets.s3.amazonaws.com/mnist; then --task.data
+           FOLDER
 Hardware:  one core of an AMD EPYC with AVX-512, float32
 Time:      30 minutes of processor time
 Score:     99.43 % test accuracy, seed 0 (99.31 % after half of the epochs)
@@ -13,7 +17,7 @@ from fredholm.training import Run, TrainingConfig
 
 
 def mnist() -> Run.Config:
-    """A three-layer ITNet on patches of 7 x 7 pixels."""
+    """Train a three-layer ITNet on MNIST in patches of 7 x 7 pixels."""
     return Run.Config(
         task=ImageClassification.Config(
             valid_fraction=0.0,

@@ -1,4 +1,4 @@
-"""Labels of a text by Yat prototypes, and by inner products: Bibtex and Delicious, precision at k.
+"""Compare Yat prototypes with inner products on the labels of texts: Bibtex and Delicious, precision at k.
 
 Command:   python recipes/multilabel.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32

@@ -1,4 +1,4 @@
-"""Whether a sentence is true of three boxes (NLVR): one domain of images and text, beside networks of two streams.
+"""Compare one domain of images and text with networks of two streams: is a sentence true of three boxes (NLVR).
 
 Command:   python recipes/nlvr.py --data ../shared/data/nlvr --seeds 0 1 2
 Hardware:  one core for each process; float32

@@ -1,11 +1,11 @@
-"""Images of which it is known where their object is, and an InfViT that is told only what the object is.
+"""Train InfViT on images whose object is known, from class labels alone, to see where its attention falls.
 
 Command:   fredholm train object_canvas --task.model.attention pure
            (also object_cells, object_photographs; recipes/attention_quality.py trains and reads all of them)
+Modality:  images
 Hardware:  one core of a two-core AMD EPYC; float32
 Time:      see docs/studies/attention_quality.md
 Score:     see docs/studies/attention_quality.md
-Data:      ../shared/data/mnist, bccd, cifar10_subset and coco_cc_subset
 
 canvas        digits of MNIST, 12 x 12 pixels, on 36 x 36 among four fragments of 6 x 6 of other digits, all on a
               lattice of 6 pixels; the label is the digit, the object its square. Canvases are drawn anew in every
@@ -403,17 +403,35 @@ def _measure(scenes: Scenes) -> ObjectImages.Facts:
 
 
 def object_canvas() -> Run.Config:
-    """A four-layer InfViT that names the digit on a canvas of fragments."""
+    """Train a four-layer InfViT that names the digit on a canvas of fragments.
+
+    Data:  MNIST in ../shared/data/mnist
+    Get:   the four idx files, gzipped or not, from https://ossci-datasets.s3.amazonaws.com/mnist into FOLDER/mnist;
+           then --task.data FOLDER
+    Time:  half an hour for fifteen models and their maps
+    """
     return _run("canvas", patch_size=6, epochs=20)
 
 
 def object_cells() -> Run.Config:
-    """A four-layer InfViT that tells white cells, platelets and red cells apart in crops."""
+    """Train a four-layer InfViT that classifies crops of blood images by the cells in them.
+
+    Data:  blood cells with boxes in ../shared/data/bccd
+    Get:   https://github.com/Shenggan/BCCD_Dataset, packed into FOLDER/bccd/bccd_128x96.npz with the arrays images,
+           boxes_xyxy, box_class, box_image and split; then --task.data FOLDER
+    Time:  a quarter of an hour for fifteen models and their maps
+    """
     return _run("cells", patch_size=8, epochs=10)
 
 
 def object_photographs() -> Run.Config:
-    """A four-layer InfViT on 10,000 small photographs of ten classes."""
+    """Train a four-layer InfViT on 10,000 small photographs of ten classes.
+
+    Data:  10,000 + 1,000 images of CIFAR-10 in ../shared/data/cifar10_subset
+    Get:   https://www.cs.toronto.edu/~kriz/cifar.html, saved by numpy as FOLDER/cifar10_subset/cifar10_11k.npz with the
+           arrays x_train, y_train, x_test and y_test; then --task.data FOLDER
+    Time:  half an hour for fifteen models and their maps
+    """
     return _run("photographs", patch_size=4, epochs=4)
 
 

@@ -1,7 +1,11 @@
-"""Operators between functions: ITNets beside Fourier neural operators, on Darcy flow and Burgers' equation.
+"""Compare ITNets and neural operators with Fourier neural operators on Darcy flow and Burgers' equation.
 
 Command:   python recipes/operators.py
            fredholm train darcy_operator   (one network of these, by the training engine)
+Modality:  functions
+Data:      Darcy flow in ../shared/data/neuralop_pde
+Get:       darcy_*.pt of https://github.com/neuraloperator/neuraloperator, saved by numpy as neuralop_pde.npz with the
+           arrays darcy_train_16_x, darcy_train_16_y and so on; then --task.data PATH/neuralop_pde.npz
 Hardware:  one core for each process; float32; needs neuraloperator 2.0: pip install neuraloperator
 Time:      100 s of processor time a training run of Darcy flow, 60 s of Burgers' equation; 4 runs a side
 Score:     relative L2 error on Darcy flow 0.0758 beside FNO's 0.0902; see docs/studies/operators.md
@@ -63,7 +67,10 @@ class Config:
 
 
 def darcy_operator() -> Run.Config:
-    """Darcy flow by the default network, in the turns and mirrors of the square."""
+    """Train the default neural operator on Darcy flow, turned and mirrored at random.
+
+    Time:  about 2,000 steps, 100 s of processor time
+    """
     task = OperatorLearning.Config(
         data="../shared/data/neuralop_pde/neuralop_pde.npz", symmetries=("mirror", "exchange")
     )

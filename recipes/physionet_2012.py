@@ -1,12 +1,15 @@
-"""Who of 4,000 intensive-care patients dies in hospital, learnt from 4,000 others: PhysioNet challenge 2012, a to b.
+"""Train a CKCNN to predict which intensive-care patients die in hospital: PhysioNet 2012, set a to set b.
 
 Command:   fredholm train physionet_2012 --seeds 0 1 2
            fredholm evaluate runs/physionet_2012/seed-0
+Modality:  series
+Data:      PhysioNet challenge 2012, sets a and b, in ../shared/data/physionet2012
+Get:       https://physionet.org/content/challenge-2012/1.0.0, packed into set-a.npz and set-b.npz with the arrays that
+           fredholm.tasks.series.physionet_2012 lists; then --task.data FOLDER
 Hardware:  one core of an Intel Xeon, shared with other work; float32
 Time:      25 seconds of processor time a seed
 Score:     area under the ROC curve 0.8645 +- 0.0010, accuracy 88.19 +- 0.10 %, 3 seeds
 Paper:     none on this challenge; CKConv's is that of 2019
-Data:      ../shared/data/physionet2012, or another folder with set-a.npz and set-b.npz by --task.data
 
 37 variables, measured at times of their own, are averaged by the hour; where none was measured the last value stays,
 and further channels say what was observed. 8 more channels hold what was known at admission. Gross errors are cut at 5
@@ -22,7 +25,7 @@ from fredholm.training import Run, TrainingConfig
 
 
 def physionet_2012() -> Run.Config:
-    """A CKCNN on hourly means of 37 clinical variables, deaths in hospital to tell."""
+    """Train a CKCNN to predict deaths in hospital from hourly means of 37 clinical variables."""
     return Run.Config(
         task=SeriesClassification.Config(
             valid_fraction=0.0,

@@ -1,4 +1,4 @@
-"""Which kernel tells clouds and graphs best: ITNets that differ in the kernel, beside networks of each field.
+"""Compare kernels on point clouds and graphs: ITNets that differ in the kernel, beside networks of each field.
 
 Command:   python recipes/points_and_graphs.py
 Hardware:  one core of an AMD EPYC for each process; float32

@@ -1,4 +1,4 @@
-"""Rank sweep: a trained ITNet's exact kernels made low-rank, their error beside its bounds, and what the model loses.
+"""Measure what a trained ITNet loses when its exact kernels become low-rank, and their error beside its bounds.
 
 Command:   fredholm train digits --seed 0 && python recipes/rank_sweep.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32

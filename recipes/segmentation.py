@@ -1,4 +1,4 @@
-"""Which kernel tells pixels best: ITNets that differ in the kernel, on patches of one size and of two.
+"""Compare kernels at classifying pixels: ITNets that differ in the kernel, on patches of one size and of two.
 
 Command:   python recipes/segmentation.py --data ../shared/data --out runs/segmentation --seeds 0 1 2
 Hardware:  one core of an AMD EPYC; float32

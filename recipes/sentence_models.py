@@ -1,4 +1,4 @@
-"""Which kernel tells sentences best: small ITNets that differ in the kernel alone, with and without masked pretraining.
+"""Compare kernels on sentences: small ITNets that differ in the kernel, with and without masked pretraining.
 
 Command:   python recipes/sentence_models.py
 Hardware:  one core of an AMD EPYC for each process; float32

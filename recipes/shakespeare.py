@@ -1,11 +1,14 @@
-"""Tiny Shakespeare, 1.1 million characters of plays, byte by byte: Aether, and GPT-2 of its size.
+"""Train Aether, or GPT-2 of its size, on tiny Shakespeare: 1.1 million characters of plays, byte by byte.
 
 Command:   fredholm train shakespeare
+Modality:  text
+Data:      tiny Shakespeare in ../shared/data/text_lm
+Get:       input.txt from https://github.com/karpathy/char-rnn (data/tinyshakespeare), or any text; then --task.data
+           FILE
 Hardware:  one core of an Intel Xeon, shared with other work; float32
 Time:      5 minutes of processor time for Aether, 2 for GPT-2
 Score:     bits a byte on the validation text, seed 0: Aether 2.531, GPT-2 (shakespeare_gpt2) 2.758, and with rotary
            positions 2.405, see docs/studies/aether.md
-Data:      ../shared/data/text_lm/tinyshakespeare.txt.gz, or any text by --task.data FILE
 """
 
 import dataclasses
@@ -17,7 +20,10 @@ from fredholm.training import Run, TrainingConfig
 
 
 def shakespeare() -> Run.Config:
-    """Aether with 4 layers of 64 channels on the bytes of tiny Shakespeare."""
+    """Train Aether, 4 layers of 64 channels, on the bytes of tiny Shakespeare.
+
+    Time:  5 minutes of processor time
+    """
     return Run.Config(
         task=LanguageModelling.Config(
             data="../shared/data/text_lm/tinyshakespeare.txt.gz",
@@ -42,7 +48,10 @@ def shakespeare() -> Run.Config:
 
 
 def shakespeare_gpt2() -> Run.Config:
-    """GPT-2 of the same size on the bytes of tiny Shakespeare."""
+    """Train GPT-2 of the same size on the bytes of tiny Shakespeare.
+
+    Time:  2 minutes of processor time
+    """
     base = shakespeare()
     model = GPT2.Config(embed_dim=64, depth=4, num_heads=4, bias=False, dropout=0.0)
     return dataclasses.replace(

@@ -1,13 +1,16 @@
-"""Spoken digits, told from raw waveforms at 8,000 samples a second: 3,000 clips of 0.14 to 2.3 s, six speakers.
+"""Train a CKCNN on spoken digits from raw waveforms at 8,000 samples a second: 3,000 clips, six speakers.
 
 Command:   fredholm train spoken_digits
            fredholm evaluate runs/spoken_digits/seed-0 --task test-every=2
+Modality:  series
+Data:      the Free Spoken Digit Dataset in ../shared/data/fsdd
+Get:       https://github.com/Jakobovski/free-spoken-digit-dataset, packed into one .npz file with the arrays audio,
+           offsets, label, is_test and sample_rate; then --task.data FILE
 Hardware:  one core of an Intel Xeon, shared with other work; float32
 Time:      60 s of processor time an epoch at every 4th sample; at all samples some minutes
 Score:     at every 4th sample (--task.train-every 4 --task.test-every 4) 23.67 % after 4 of 20 epochs, seed 0: a
            shortened run
 Paper:     none on these clips; CKConv (arXiv 2102.02611) on Speech Commands, one second at 16,000 samples: 71.66 %
-Data:      ../shared/data/fsdd, or any series by --task.data
 
 Settings are those of the paper for raw waveforms (table 8), with fewer epochs. Deviation: the head reads the mean over
 the clip, whose last sample is silence as a rule.
@@ -19,7 +22,10 @@ from fredholm.training import Run, TrainingConfig
 
 
 def spoken_digits() -> Run.Config:
-    """A CKCNN on raw waveforms of spoken digits."""
+    """Train a CKCNN on raw waveforms of spoken digits.
+
+    Time:  20 epochs; 60 s of processor time an epoch at every 4th sample, minutes at all
+    """
     return Run.Config(
         task=SeriesClassification.Config(
             valid_fraction=0.0,

@@ -1,4 +1,4 @@
-"""ITNet fitted to nonlinear operators: error against kernel width and number of nodes (ITNet, appendix F, eq. 184).
+"""Fit ITNet to nonlinear operators and measure the error by kernel width and nodes (ITNet, appendix F, eq. 184).
 
 Command:   python recipes/universal_approximation.py
 Hardware:  two cores of an AMD EPYC, shared with other work; float32, quadrature errors in float64

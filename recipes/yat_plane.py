@@ -1,4 +1,4 @@
-"""Yat units in the plane: XOR by one unit, and the regions of a few prototypes, near and far.
+"""Measure Yat units in the plane: XOR by one unit, and the regions of a few prototypes, near and far.
 
 Command:   python recipes/yat_plane.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32

@@ -1,4 +1,4 @@
-"""MNIST by ten prototypes: the Yat product beside the inner product, and what becomes of both when w changes its sign.
+"""Train ten prototypes on MNIST by the Yat product and by the inner product, then turn their signs.
 
 Command:   python recipes/yat_prototypes.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32

@@ -1,4 +1,4 @@
-"""The Yat product: what its paper claims, in numbers; response curves; tangent kernel beside ReLU's.
+"""Measure what the paper on the Yat product claims: bounds, response curves, and the tangent kernel beside ReLU's.
 
 Command:   python recipes/yat_theory.py
 Hardware:  one core of an Intel Xeon, shared with other work; float64

@@ -102,7 +102,7 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "graphs", "none", *TINY], "no graphs at 'none'"),
         (
             ["train", "nodes", "rings", *TINY],
-            "rings has no labels of nodes; fredholm train graphs tells those of graphs",
+            "rings has no labels of nodes; fredholm train graphs predicts those of graphs",
         ),
         (["train", "graphs", "groups", *TINY], "groups has no labels and no targets of graphs; fredholm train nodes"),
         (["train", "graphs", "bad", *TINY], "bad/edges.csv, line 3: weight -1; expected a finite number of at least 0"),

@@ -1,5 +1,7 @@
-"""The Python of the README and of every page runs, links lead somewhere, and quoted commands exist."""
+"""The Python of the README and of every page runs, links lead somewhere, and quoted names and commands exist."""
 
+import importlib
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -7,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import fredholm
 from fredholm import cli
+from fredholm.training.recipes import list_recipes
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts)])
@@ -40,6 +44,50 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [t for t in LINK.findall(page.read_text()) if "://" not in t]
     assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+PACKAGES = sorted(place.name for place in Path(fredholm.__file__).parent.iterdir() if (place / "__init__.py").is_file())
+NAME = re.compile(rf"`((?:fredholm|{'|'.join(PACKAGES)})(?:\.\w+)+)(?:\(((?:\w+=(?:, )?)*)\))?`")
+
+
+def quoted_names() -> list[object]:
+    """One case for every page with dotted names of the library in code, perhaps with arguments as in (a=, b=)."""
+    found = {page: NAME.findall(page.read_text()) for page in PAGES}
+    return [pytest.param(names, id=str(page.relative_to(ROOT))) for page, names in found.items() if names]
+
+
+def named(dotted: str) -> object:
+    """What stands under a dotted name, with or without the library's in front."""
+    first, *rest = dotted.removeprefix("fredholm.").split(".")
+    found = getattr(fredholm, first, None) or importlib.import_module(f"fredholm.{first}")
+    for name in rest:
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            assert inspect.ismodule(found), f"{dotted} does not exist"
+            found = importlib.import_module(f"{found.__name__}.{name}")
+    return found
+
+
+@pytest.mark.parametrize("names", quoted_names())
+def test_quoted_names_exist(names: list[tuple[str, str]]) -> None:
+    for dotted, arguments in names:
+        found = named(dotted)
+        if arguments:
+            assert callable(found)
+            wanted = set(re.findall(r"(\w+)=", arguments))
+            assert wanted <= inspect.signature(found).parameters.keys(), dotted
+
+
+def test_pages_of_papers_quote_names_and_recipes_that_exist() -> None:
+    papers = ROOT / "docs" / "papers"
+    for page in ("itnet", "yat", "ckconv", "infsa", "fields"):
+        text = (papers / f"{page}.md").read_text()
+        assert len(NAME.findall(text)) >= 20
+        assert all((ROOT / file).is_file() for file in re.findall(r"`(recipes/\w+\.py)`", text))
+        sentences = re.findall(r"the recipes? ((?:`\w+`,? ?)+)", text)
+        recipes = {name for sentence in sentences for name in re.findall(r"`(\w+)`", sentence)}
+        assert recipes <= list_recipes().keys()
 
 
 @pytest.mark.parametrize("page", pages_with("console"))

@@ -256,7 +256,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"num_folds": 60}, "num_folds is 60; pass a number from 2 to the 24 examples"),
         ({"valid_fraction": 0.9}, "valid_fraction is 0.9"),
         ({"data": ""}, "no graphs are given"),
-        ({"data": str(two_groups(tmp_path / "nodes"))}, "fredholm train nodes tells classes of nodes"),
+        ({"data": str(two_groups(tmp_path / "nodes"))}, "fredholm train nodes predicts classes of nodes"),
     ):
         with refused(ValueError, told):
             task(tmp_path / "rings", **settings)

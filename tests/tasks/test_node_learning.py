@@ -189,7 +189,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"train_per_class": 0}, "train_per_class is 0; expected at least 1"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean'; pass 'none'"),
         ({"data": ""}, "no graph is given"),
-        ({"data": str(rings(tmp_path / "rings"))}, "fredholm train graphs tells those of graphs"),
+        ({"data": str(rings(tmp_path / "rings"))}, "fredholm train graphs predicts those of graphs"),
     ):
         with refused(ValueError, told):
             task(tmp_path / "a", **settings)

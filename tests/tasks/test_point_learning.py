@@ -396,12 +396,12 @@ def test_bad_settings(tmp_path: Path) -> None:
             {"model": dataclasses.replace(SMALL, pool="none")},
             "model.pool is 'none'; leave it out, since a cloud",
         ),
-        (False, {"save": "out"}, "save='out' has no effect where clouds are told"),
-        (True, {"num_centres": 3}, "num_centres is 3, but each point is to be told; leave it out"),
+        (False, {"save": "out"}, "save='out' has no effect where clouds are classified"),
+        (True, {"num_centres": 3}, "num_centres is 3, but each point is to be classified; leave it out"),
         (
             True,
             {"model": dataclasses.replace(SMALL, pool="mean")},
-            "model.pool is 'mean', but each point is to be told",
+            "model.pool is 'mean', but each point needs an answer",
         ),
     ):
         with refused(ValueError, told):

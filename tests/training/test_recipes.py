@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -6,19 +7,31 @@ import pytest
 from fredholm.tasks import TASKS
 from fredholm.training import Run
 from fredholm.training.config_json import from_json, to_json
-from fredholm.training.recipes import list_recipes, open_recipe
+from fredholm.training.recipes import MODALITIES, Listing, list_recipes, open_recipe, recipes_by_modality
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 OWN = '''
-"""A file of one's own."""
+"""A file of one's own.
+
+Modality:  weather
+Data:      what the file trains on,
+           in two lines
+Time:      a minute
+
+Time is no entry here.
+"""
 from fredholm.training import Run
 from tests.training.toy_task import ToyTask, toy_run
 
 def mine() -> Run.Config:
     """A small run.
 
-    More about it."""
+    More about it.
+
+    Get:   from the moon; then --task.data FILE
+    Time:  a second
+    """
     return toy_run(epochs=1)
 
 def wrong() -> Run.Config:
@@ -52,6 +65,51 @@ def test_recipes_are_found_by_their_annotation_without_running_files() -> None:
     assert {"mine", "wrong", "digits"} <= listed.keys()
     assert not {"needs", "helper", "_private", "tempting"} & listed.keys()
     assert not Path("ran").exists()
+
+
+@pytest.mark.usefixtures("own")
+def test_entries_of_a_function_come_before_those_of_its_file() -> None:
+    listed = list_recipes()
+    assert listed["mine"] == Listing(
+        Path("recipes/own.py"),
+        "A small run.",
+        modality="weather",
+        data="what the file trains on, in two lines",
+        source="from the moon; then --task.data FILE",
+        time="a second",
+    )
+    assert (listed["wrong"].source, listed["wrong"].time) == ("", "a minute")
+
+
+@pytest.mark.usefixtures("own")
+def test_recipes_stand_with_their_modality_and_those_without_one_last() -> None:
+    Path("recipes/bare.py").write_text("def bare() -> 'Run.Config': ...\n".replace("'", ""))
+    groups = recipes_by_modality()
+    known = [modality for modality in groups if modality in MODALITIES]
+    assert [*groups] == [*known, "weather", ""]
+    assert known == [modality for modality in MODALITIES if modality in groups]
+    assert {"digits", "mnist"} <= groups["images"].keys()
+    assert [*groups["weather"]] == ["mine", "wrong"]
+    assert [*groups[""]] == ["bare"]
+
+
+def test_data_that_are_absent_are_told_with_where_to_get_them(own: Path) -> None:
+    recipe = open_recipe(f"{own}:mine")
+    with pytest.raises(
+        ValueError, match="nothing is at toy, the data of mine; to get them: from the moon; then --task"
+    ):
+        recipe.refuse_absent_data(recipe.config)
+    other = dataclasses.replace(recipe.config, task=dataclasses.replace(recipe.config.task, data="elsewhere"))
+    recipe.refuse_absent_data(other)  # data of one's own are the task's to find
+    Path("toy.train.txt").touch()
+    recipe.refuse_absent_data(recipe.config)  # a name may be the start of those of its files
+
+
+@pytest.mark.parametrize("reference", ["digits", "images", "recipes/own.py:wrong_but_built_in"])
+def test_data_that_come_with_the_library_are_never_absent(reference: str, own: Path) -> None:
+    own.write_text(OWN.replace("def mine", "def wrong_but_built_in").replace("    Get:   from the moon; then", "    "))
+    recipe = open_recipe(reference)
+    recipe.refuse_absent_data(recipe.config)
 
 
 @pytest.mark.usefixtures("own")
@@ -104,6 +162,36 @@ def test_the_projects_recipes_state_what_to_expect(path: Path) -> None:
     commands = [f"fredholm train {name}" for name in trained] or [f"python recipes/{path.name}"]
     assert any(command in head for command in commands)
     assert trained or '__name__ == "__main__"' in path.read_text()
+
+
+VERBS = ("Compare", "Fit", "Measure", "Train")
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.py")), ids=lambda path: path.stem)
+def test_the_first_line_of_the_projects_recipes_is_a_sentence(path: Path) -> None:
+    listed = [listing.summary for listing in list_recipes().values() if listing.file.resolve() == path]
+    for line in (path.read_text().split('"""')[1].partition("\n")[0], *listed):
+        assert line.split()[0] in VERBS
+        assert line.endswith(".")
+    assert all(line.startswith("Train ") for line in listed)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, one in list_recipes().items() if one.file.resolve().parent == RECIPES)
+)
+def test_the_projects_recipes_say_what_they_need(name: str) -> None:
+    listing, data = list_recipes()[name], open_recipe(name).config.task.data
+    assert listing.modality in MODALITIES
+    for entry in (listing.data, listing.time):
+        assert 0 < len(entry) <= 100  # an entry is a line of a list
+    if data == "digits":
+        assert listing.source == ""
+    else:
+        assert "--task.data" in listing.source
+    if data.startswith("../"):
+        named = listing.data.partition(" in ../")[2]
+        assert named
+        assert data.startswith(f"../{named}") or f"../{named}".startswith(data)
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.py")), ids=lambda path: path.stem)

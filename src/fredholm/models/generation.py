@@ -20,7 +20,7 @@ class Sampling:
     Args:
         temperature: below 1 prefers likely tokens; 0 takes the likeliest (the first of equals), whatever the next two
             would say, which are then refused.
-        top_k: only so many of the likeliest tokens; None: all.
+        top_k: draw among this many likeliest tokens; None: all.
         top_p: only the likeliest tokens whose probabilities first reach this sum, in (0, 1]; after `top_k`.
 
     Raises:

@@ -106,7 +106,9 @@ class SignalModel(nn.Module, abc.ABC):
             """
             default = next(field.default for field in dataclasses.fields(self) if field.name == "pool")
             if self.pool not in ("none", default):
-                raise ValueError(f"model.pool is {self.pool!r}, but {each} is to be told; leave it out, or take 'none'")
+                raise ValueError(
+                    f"model.pool is {self.pool!r}, but {each} needs an answer; leave it out or pass 'none'"
+                )
             return dataclasses.replace(self, pool="none")
 
         def resized(self, width: int, depth: int, default: SignalModel.Config) -> Self:

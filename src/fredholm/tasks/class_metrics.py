@@ -1,4 +1,4 @@
-"""What is measured where a class is told of graphs, of nodes, or of images with text."""
+"""What is measured where graphs, nodes or images with text are classified."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Learning to tell functions from their samples."""
+"""Learning to reconstruct functions from their samples."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ CHUNK = 16
 
 @final
 class FieldLearning(SplitTask[FieldSet]):
-    """A field operator on sampled functions, trained by the mean squared error of its fields (Neural Fields Meet
-    Attention, appendices F to H).
+    """A field operator on sampled functions, trained by the mean squared error of its fields.
 
-    Values are standardised by the training split's mean and deviation per channel; positions are left to the frame.
+    It is that of Neural Fields Meet Attention, appendices F to H. Values are standardised by the training split's mean
+    and deviation per channel; positions are left to the frame.
 
     Args:
         config: the settings.
@@ -71,14 +71,14 @@ class FieldLearning(SplitTask[FieldSet]):
             data: a .csv or .npz file of samples, or images, which are functions of the plane; see `open_fields`.
             coordinates: columns of a table that are coordinates; none: those of x, y and z that are there.
             shown: samples of each function that the operator sees, drawn anew in every training batch; None: all.
-            shown_seed: picks those of test functions, once and for all; refused where all are shown.
+            shown_seed: picks those of test functions, the same each time; refused where all are shown.
             wanted: samples of each function that a training step is measured on, drawn likewise; None: all.
             frame: how samples give themselves coordinates: what the fields are equivariant to.
             proper: of frames with axes: whether mirror images are no motions.
             average: of frames with axes: whether a field is the mean over their signs, for symmetric samples.
             weigh_frame: whether the frame weighs a sample by the size of its values, and so follows what the samples
-                show and not where they lie; on regular grids nothing else tells a rotation. Refused with the frame
-                identity, which looks at nothing.
+                show and not where they lie; on regular grids nothing else shows a rotation. Refused with the frame
+                identity, which depends on no sample.
             field: what the operator predicts: the weights of a SIREN, or sums of sinusoids whose frequencies are given
                 or are predicted too.
             width: units of each layer of the SIREN, or terms of the sum.
@@ -89,7 +89,7 @@ class FieldLearning(SplitTask[FieldSet]):
                 training there are none.
             refine_rate: of these steps; refused without any.
             model: the operator.
-            answer: what `predict` tells.
+            answer: where `predict` answers, and what it writes.
         """
 
         data: str = ""
@@ -274,7 +274,7 @@ class FieldLearning(SplitTask[FieldSet]):
     def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates, values and whether it is `far` from the samples, for each place asked for.
 
-        With `answer.save` or `answer.picture` the values go there, and a row tells a field's least and largest value.
+        With `answer.save` or `answer.picture` the values go there, and a row has a field's least and largest value.
 
         Raises:
             ValueError: a file cannot be read or does not fit, or a file to write exists already.

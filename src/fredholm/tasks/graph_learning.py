@@ -129,7 +129,7 @@ class GraphLearning(DividedTask[GraphSet]):
             raise ValueError("no graphs are given; pass a folder of tables or an .npz file")
         graphs = open_graphs(config.data, is_directed=config.directed)
         if graphs.labels is None and graphs.targets is None:
-            hint = "; fredholm train nodes tells classes of nodes" if graphs.node_labels is not None else ""
+            hint = "; fredholm train nodes predicts classes of nodes" if graphs.node_labels is not None else ""
             raise ValueError(f"{config.data} has no labels and no targets of graphs{hint}; give each graph one")
         return graphs
 

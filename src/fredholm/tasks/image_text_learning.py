@@ -98,12 +98,12 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
                 patches and of tokens; 0 keeps positions out of it.
             position_sigma: standard deviation of these frequencies, in cycles per image side and per context; refused
                 where there are none.
-            modalities: what the model reads; without one of the two it shows what the other tells alone.
+            modalities: what the model reads: both, or one alone, to see what that one reaches.
             measure: what images and text weigh; see `encoders.ImageText`. Refused where one is read alone, or each has
                 a stream of its own.
             images_apart: each of several images goes through the model with the text by itself, and class tokens are
                 joined (ITNet K.4); else all lie in one domain. Refused of one image, and where texts are read alone.
-            shuffle_images: bring the images of each training example into a new order every time, for labels that do
+            shuffle_images: put the images of each training example into a new order every time, for labels that do
                 not depend on it. Likewise refused.
             label_smoothing: share of each label that is spread over all classes.
             image_run: the folder of a run of `fredholm train images`, from whose averaged weights the encoder of

@@ -43,10 +43,10 @@ class PairSet(Examples):
 
 @final
 class LinkLearning(OneGraphTask[PairSet]):
-    """A network on one graph that tells which nodes are joined by an edge, from edges beside pairs without one.
+    """A network on one graph that predicts which nodes an edge joins, from edges beside pairs without one.
 
     The edges are split; the network, and what is computed of the graph, see those of the training split alone, and a
-    training step does not see the edges of its own batch. The score of a pair is the product of what the network tells
+    training step does not see the edges of its own batch. The score of a pair is the product of what the network gives
     of both nodes, with a bias of each; of directed edges the source has other outputs than the target.
 
     Args:
@@ -71,7 +71,7 @@ class LinkLearning(OneGraphTask[PairSet]):
 
         Args:
             num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
-            code_dim: numbers that the network tells of a node, of a source and of a target where edges are directed.
+            code_dim: numbers that the network gives a node, as source and as target where edges are directed.
         """
 
         num_negatives: int = 1
@@ -189,7 +189,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return logits, targets
 
     def _scores(self, outputs: Tensor, pairs: Tensor) -> Tensor:
-        """Logits of pairs `(..., 2)` from what the network tells of each node."""
+        """Logits of pairs `(..., 2)` from what the network gives each node."""
         size = self.config.code_dim
         source, target = outputs[pairs[..., 0]], outputs[pairs[..., 1]]
         if self.config.directed:

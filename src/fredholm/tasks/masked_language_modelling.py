@@ -77,7 +77,7 @@ class MaskedLanguageModelling(TextTask):
             tokens: what the text is made of.
             packed: whether blocks are filled with document after document; off: every document by itself, cut into
                 blocks.
-            mask_fraction: share of a block's tokens that are to be told, above 0 and below 1.
+            mask_fraction: share of a block's tokens that are to be predicted, above 0 and below 1.
             model: the model on the tokens; a recipe chooses its kind.
         """
 
@@ -153,15 +153,15 @@ class MaskedLanguageModelling(TextTask):
         return self._fixed(self._held_out_blocks[split], indices)
 
     def num_targets(self, batch: Batch) -> int:
-        """One per token that is to be told; 1 where there is none, as in a batch of unknown tokens alone."""
+        """One per token that is to be predicted; 1 where there is none, as in a batch of unknown tokens alone."""
         return max(1, int((batch["targets"] != IGNORED).sum()))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats, summed over the tokens that are to be told."""
+        """Cross-entropy in nats, summed over the tokens that are to be predicted."""
         return F.cross_entropy(*self._answers(model, batch), reduction="sum")
 
     def metrics(self) -> "dict[str, Metric]":
-        """``perplexity`` and ``accuracy`` of the tokens that are to be told; ``loss`` in nats a token.
+        """``perplexity`` and ``accuracy`` of the tokens that are to be predicted; ``loss`` in nats a token.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -201,7 +201,7 @@ class MaskedLanguageModelling(TextTask):
         return rows
 
     def _answers(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Logits `(n, V)` and targets `(n,)` of the tokens that are to be told."""
+        """Logits `(n, V)` and targets `(n,)` of the tokens that are to be predicted."""
         wanted = batch["targets"] != IGNORED
         return model(batch["inputs"])[wanted].float(), batch["targets"][wanted]
 

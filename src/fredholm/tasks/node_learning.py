@@ -64,7 +64,7 @@ class NodeSet(Examples):
 
 @final
 class NodeLearning(OneGraphTask[NodeSet]):
-    """A network on one graph that tells the class of each node, trained by cross-entropy on some of them (ITNet, J.1).
+    """A network on one graph that predicts the class of each node, trained by cross-entropy on some (ITNet, J.1).
 
     Every step runs the whole graph, nodes of the validation and test splits included, and counts the loss at its
     batch's nodes. Warns once of what became of edges.
@@ -88,10 +88,10 @@ class NodeLearning(OneGraphTask[NodeSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(OneGraphTask.Config):
-        """A graph, which of its nodes are learnt from, what is computed of it, and the model.
+        """A graph, which of its nodes are trained on, what is computed of it, and the model.
 
         Args:
-            train_per_class: nodes of each class that are learnt from, such as 20, where the data bring no split; None:
+            train_per_class: nodes of each class that are trained on, such as 20, where the data have no split; None:
                 all that are in no other split.
         """
 
@@ -124,7 +124,7 @@ class NodeLearning(OneGraphTask[NodeSet]):
         data = self.config.data
         if graph.node_labels is None:
             is_of_graphs = graph.labels is not None or graph.targets is not None
-            hint = "; fredholm train graphs tells those of graphs" if is_of_graphs else ""
+            hint = "; fredholm train graphs predicts those of graphs" if is_of_graphs else ""
             raise ValueError(f"{data} has no labels of nodes{hint}; give some nodes one")
         if len(graph.classes) < 2:
             raise ValueError(f"{data} has the classes {list(graph.classes)}; expected at least 2")

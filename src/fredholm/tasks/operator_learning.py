@@ -53,7 +53,7 @@ class OperatorLearning(DividedTask[FieldSet]):
     scaled, all axes alike, so that those of the training split fill the unit box, unless they lie in it already.
 
     Of trajectories the operator is one step in time; it is trained from every state to the next ones, and measured from
-    the first state to the last, each step from the answer before. Its network tells the change.
+    the first state to the last, each step from the answer before. Its network predicts the change.
 
     Args:
         config: the settings.
@@ -102,7 +102,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             symmetries: under which motions of the unit box the operator stays the same, of scalar values: `mirror`
                 along any axis, `exchange` of axes. Each training batch is moved by one of them at random.
             shown: share of the samples of each function that the model is given, drawn anew in every training batch
-                and once and for all in others.
+                and once in others.
             fill_in: functions that are given on no grid are brought onto one by `encoders.interpolate`: that of the
                 training split, or, where each function has places of its own, one with twice as many points. Else the
                 integrals are over the samples as they come. Where all share places that are no grid, False is refused.
@@ -117,7 +117,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             position_sigma: standard deviation of these frequencies, in cycles a side of the unit box; refused where
                 there are none, and of periodic functions, whose frequencies are whole numbers.
             model: the network, of functions; it answers at every point.
-            answer: what `predict` tells; `grid` and `at` are where, and else it answers where the file wants answers,
+            answer: where `predict` answers: at the points of `grid` or `at`, else where the file wants answers,
                 or at its samples.
             comparison: a PNG that `predict` writes: input, answer, truth and error, a row for each of the first eight
                 functions; files must have the truth.
@@ -439,7 +439,7 @@ class OperatorLearning(DividedTask[FieldSet]):
     def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates and values of each place asked for, of trajectories those of all steps.
 
-        With `answer.save` or `answer.picture` the values go there, and a row tells the least and the largest value of
+        With `answer.save` or `answer.picture` the values go there, and a row has the least and the largest value of
         a function.
 
         Raises:

@@ -79,16 +79,16 @@ class PointLearning(DividedTask[PointSet]):
 
         Args:
             data: a folder of meshes or clouds, with one subfolder a class, or an .npz file; see `open_points`.
-            channels: names of the features of .xyz and .npz files, which do not tell any; nx, ny and nz are those of a
+            channels: names of the features of .xyz and .npz files without any; nx, ny and nz are those of a
                 normal.
             target: what has a class: a cloud, or each of its points; None: points where they have labels.
-            num_samples: points drawn on the surface of each mesh, once and for all.
+            num_samples: points drawn on the surface of each mesh, the same each time.
             normals: add the normals of meshes as features.
             num_points: points of a cloud that the model sees at a time, where it has more; drawn anew in every training
-                batch and once and for all in others. None: all. Where points are told, all of them are, in parts of
+                batch and once in others. None: all. Where points are classified, all of them are, in parts of
                 this number.
             num_centres: points of these at which the model works, each the farthest from those before it; of the others
-                it knows what `num_neighbours` tells. None: all. Refused where points are told.
+                it sees those that are neighbours. None: all. Refused where points are classified.
             normalise: bring each cloud into the unit sphere; else coordinates are taken as they are, from -1 to 1.
             position_frequencies: Fourier frequencies of the coordinates that enter the signal (kernels have theirs); 0
                 takes the coordinates themselves.
@@ -98,9 +98,9 @@ class PointLearning(DividedTask[PointSet]):
             label_smoothing: share of each label that is spread over all classes.
             votes: copies of a measured cloud whose probabilities are averaged: itself, and others that are drawn and
                 changed as in training, the same each time.
-            model: the model on the points; a recipe chooses its kind. Where points are told, it answers at every point.
+            model: the model on the points; a recipe chooses its kind. Where points are classified, it answers at each.
             save: folder in which `predict` writes each cloud's points with their classes, as NAME.csv; None: it prints
-                a row a point. Refused where clouds are told.
+                a row a point. Refused where clouds are classified.
         """
 
         data: str = ""
@@ -463,8 +463,8 @@ def _model_for(config: PointLearning.Config, tells_points: bool) -> SignalModel.
     if not tells_points:
         model.check_pools("a cloud")
         if config.save is not None:
-            raise ValueError(f"save={config.save!r} has no effect where clouds are told; leave it out")
+            raise ValueError(f"save={config.save!r} has no effect where clouds are classified; leave it out")
         return model
     if config.num_centres is not None:
-        raise ValueError(f"num_centres is {config.num_centres}, but each point is to be told; leave it out")
+        raise ValueError(f"num_centres is {config.num_centres}, but each point is to be classified; leave it out")
     return model.answering_everywhere("each point")

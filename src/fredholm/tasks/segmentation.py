@@ -89,14 +89,14 @@ class Segmentation(DividedTask[MaskedImages]):
                 none.
             num_pixels: labelled pixels of each training image at which the model is asked, drawn anew in every batch;
                 None: all.
-            stride: measuring and predicting ask once for every square of so many pixels a side, at its centre. 1: at
+            stride: measuring and predicting ask once for every square of this many pixels a side, at its centre. 1: at
                 every pixel.
             augmentation: random changes to training images and their masks.
             label_smoothing: share of each label that is spread over all classes.
             model: the model on the patches; it answers at every point, whatever its `pool`.
             save: folder in which `predict` writes the class numbers of each file as NAME.png; None: nowhere.
-            picture: a PNG that `predict` draws, with each image beside what is told of it and, where the image lies in
-                a folder `images` with its mask in `masks` beside it, what is known; None: none.
+            picture: a PNG that `predict` draws, with each image beside its prediction and, where the image lies in
+                a folder `images` with its mask in `masks` beside it, the mask; None: none.
         """
 
         data: str = ""
@@ -313,9 +313,9 @@ class Segmentation(DividedTask[MaskedImages]):
     def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
         """`file`, where its mask was `saved` if it was, and the `share` of its pixels that each class has.
 
-        Every pixel of a file is told, whatever its size. An image of another size than the training images' is scaled
-        to cover that size, or `image_size`, as they were, but not trimmed; each side becomes a multiple of the largest
-        patch.
+        Every pixel of a file is classified, whatever its size. An image of another size than the training images' is
+        scaled to cover that size, or `image_size`, as they were, but not trimmed; each side becomes a multiple of the
+        largest patch.
 
         Raises:
             ValueError: a file cannot be read or is too long for its width, a mask beside an image does not fit it, or

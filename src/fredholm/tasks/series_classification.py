@@ -81,9 +81,9 @@ class SeriesClassification(SplitTask[SeriesSet]):
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
             test_drop: likewise from each validation and test series.
             drop_seed: of these draws; refused where nothing is dropped.
-            dropped: what becomes of dropped samples: missing values, or no samples, so that times are irregular;
+            dropped: what dropped samples are: missing values, or absent, so that times are irregular;
                 likewise.
-            permute_seed: brings the samples of every series into one order drawn from it, as permuted MNIST; None: not.
+            permute_seed: puts the samples of every series into one random order, as permuted MNIST; None: as they are.
             bin: duration over which values are averaged, so that irregular samples become regular ones, with missing
                 values where a bin is empty; None: samples are left as they are.
             fill: what stands where a value is missing: its channel's mean, or the last value that was observed.

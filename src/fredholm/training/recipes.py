@@ -4,6 +4,7 @@ import ast
 import difflib
 import importlib.util
 import inspect
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,33 @@ from fredholm.training.config import TrainingConfig
 from fredholm.training.run import Run
 
 PACKAGE = Path(__file__).resolve().parents[1]
+MODALITIES = ("images", "text", "series", "points", "graphs", "functions")
+"""Kinds of data in the order of a list of recipes."""
+
+
+@final
+@dataclass(frozen=True)
+class Listing:
+    """A recipe that was found but not run, as its docstring and the head of its file describe it.
+
+    An entry is a line ``Name:  text`` that further lines may continue, indented. Those of the function come before
+    those of its file; what neither has is empty.
+
+    Args:
+        file: where it is.
+        summary: the first line of the function's docstring.
+        modality: the entry ``Modality``, for the library's own recipes one of `MODALITIES`.
+        data: the entry ``Data``, what it trains on.
+        source: the entry ``Get``, where to get the data and how to name them; empty where nothing need be fetched.
+        time: the entry ``Time``.
+    """
+
+    file: Path
+    summary: str
+    modality: str = ""
+    data: str = ""
+    source: str = ""
+    time: str = ""
 
 
 @final
@@ -27,20 +55,39 @@ class Recipe:
         name: of the function, or the task's word.
         config: what it returned.
         tasks: the library's and those its file brings; they can be in the run.
+        listing: how its file describes it; None of a task's default run.
     """
 
     name: str
     config: Run.Config
     tasks: tuple[type[Task], ...] = TASKS
+    listing: Listing | None = None
+
+    def refuse_absent_data(self, chosen: Run.Config) -> None:
+        """Say where to get the recipe's data, if a run would read them and they are not there.
+
+        Args:
+            chosen: the config that is to run, in which other data may have been named.
+
+        Raises:
+            ValueError: nothing has the name of the recipe's data, or a name that begins so.
+        """
+        path = Path(self.config.task.data).expanduser()
+        is_own = chosen.task.data != self.config.task.data
+        if self.listing is None or not self.listing.source or is_own or any(path.parent.glob(f"{path.name}*")):
+            return
+        raise ValueError(f"nothing is at {path}, the data of {self.name}; to get them: {self.listing.source}")
 
 
-@final
-@dataclass(frozen=True)
-class Listing:
-    """A recipe that was found but not run: its file and the first line of its docstring."""
-
-    file: Path
-    summary: str
+def recipes_by_modality() -> dict[str, dict[str, Listing]]:
+    """The recipes of `list_recipes`, by name within their modality: `MODALITIES` first, then others and ``""``."""
+    listed = sorted(list_recipes().items())
+    others = sorted({listing.modality for _, listing in listed} - {*MODALITIES, ""})
+    groups = {
+        modality: {name: listing for name, listing in listed if listing.modality == modality}
+        for modality in (*MODALITIES, *others, "")
+    }
+    return {modality: recipes for modality, recipes in groups.items() if recipes}
 
 
 def list_recipes() -> dict[str, Listing]:
@@ -55,8 +102,8 @@ def list_recipes() -> dict[str, Listing]:
         folders.insert(1, checkout / "recipes")
     found: dict[str, Listing] = {}
     for file in (file for folder in folders for file in sorted(folder.glob("*.py"))):
-        for name, summary in _recipes_in(file).items():
-            found.setdefault(name, Listing(file, summary))
+        for name, listing in _recipes_in(file).items():
+            found.setdefault(name, listing)
     return found
 
 
@@ -88,7 +135,8 @@ def _run_recipe(file: Path, name: str) -> Recipe:
     if not isinstance(config, Run.Config):
         raise ValueError(f"{file}:{name} returned a {type(config).__name__}; expected a fredholm.training.Run.Config")
     own = [value for value in vars(module).values() if inspect.isclass(value) and issubclass(value, Task)]
-    return Recipe(name=name, config=config, tasks=tuple(dict.fromkeys([*TASKS, *own])))
+    listing = _recipes_in(file).get(name)
+    return Recipe(name=name, config=config, tasks=tuple(dict.fromkeys([*TASKS, *own])), listing=listing)
 
 
 def _load(file: Path) -> ModuleType:
@@ -107,19 +155,29 @@ def _load(file: Path) -> ModuleType:
     return module
 
 
-def _recipes_in(file: Path) -> dict[str, str]:
+def _recipes_in(file: Path) -> dict[str, Listing]:
     try:
         tree = ast.parse(file.read_bytes())
     except SyntaxError:
         return {}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
-    return {
-        node.name: (ast.get_docstring(node) or "").partition("\n")[0]
-        for node in functions
-        if node.returns is not None
-        and ast.unparse(node.returns).endswith("Run.Config")
-        and len(node.args.args) == len(node.args.defaults)
-    }
+    head = _entries(ast.get_docstring(tree) or "")
+    listings: dict[str, Listing] = {}
+    for node in functions:
+        is_recipe = node.returns is not None and ast.unparse(node.returns).endswith("Run.Config")
+        if is_recipe and len(node.args.args) == len(node.args.defaults):
+            text = ast.get_docstring(node) or ""
+            said = head | _entries(text)
+            fields = {"modality": "Modality", "data": "Data", "source": "Get", "time": "Time"}
+            entries = {field: said.get(name, "") for field, name in fields.items()}
+            listings[node.name] = Listing(file, text.partition("\n")[0], **entries)
+    return listings
+
+
+def _entries(docstring: str) -> dict[str, str]:
+    """The entries ``Name:  text`` of a docstring, each in one line."""
+    found = re.findall(r"^([A-Z]\w*):[ \t]+(\S.*(?:\n[ \t]+\S.*)*)", docstring, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -25,7 +25,7 @@ class GraphInputs:
     """What is computed of each graph before a network sees it.
 
     Args:
-        scale: what becomes of features of nodes: `standard`, each has mean 0 and deviation 1 over the nodes of the
+        scale: how features of nodes are scaled: `standard`, each has mean 0 and deviation 1 over the nodes of the
             training data; `rows`, those of each node are divided by the sum of their sizes, as is usual for bags of
             words; `none`.
         num_walks: further features, the chances that a walk along edges is back at its node after 2, 3, ...,

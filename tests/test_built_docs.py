@@ -1,0 +1,81 @@
+"""The pages as HTML: nothing is loaded from a network, and formulas are drawn without one."""
+
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import final
+
+import pytest
+
+pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install '.[docs]'")
+
+pytestmark = pytest.mark.slow
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "embed": "src", "object": "data"}
+STYLED = re.compile(r"""@import\s+["']?([^"';]+)|url\(\s*["']?([^"')]+)""")
+
+
+@final
+class Loads(HTMLParser):
+    """Addresses that a page loads by itself, not those that it links to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        loads_link = tag == "link" and given.get("rel") in (
+            "stylesheet",
+            "icon",
+            "preload",
+            "manifest",
+            "modulepreload",
+        )
+        address = given.get("href" if loads_link else LOADING.get(tag, ""))
+        self.found += [address] if address else []
+        self.found += [one or other for one, other in STYLED.findall(given.get("style") or "")]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every page but the reference, which takes a minute and loads what all pages load."""
+    html = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-D", "exclude_patterns=_build,reference"]
+    subprocess.run([*command, "-d", str(html.parent / "trees"), str(DOCS), str(html)], check=True, capture_output=True)
+    return html
+
+
+def test_pages_load_what_lies_beside_them(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 50
+    for page in pages:
+        loads = Loads()
+        loads.feed(page.read_text())
+        assert any("mathjax" in address for address in loads.found) == ('class="math' in page.read_text())
+        for address in loads.found:
+            assert not re.match(r"(\w+:)?//", address), f"{page.name} loads {address}"
+            assert address.startswith("data:") or (page.parent / address.partition("?")[0]).is_file(), address
+
+
+def test_styles_load_what_lies_beside_them(site: Path) -> None:
+    styles = sorted((site / "_static").rglob("*.css"))
+    assert styles
+    for style in styles:
+        for one, other in STYLED.findall(style.read_text()):
+            assert not re.match(r"(\w+:)?//", one or other), f"{style.name} loads {one or other}"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+@pytest.mark.parametrize("page", ["index", "operator", "kernels/infinite_attention", "studies/yat"])
+def test_formulas_are_drawn_without_a_network(page: str, site: Path, tmp_path: Path) -> None:
+    sandbox = ["--no-sandbox", f"--user-data-dir={tmp_path}", "--disable-gpu"]
+    offline = ["--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking"]
+    command = ["chromium", "--headless", *sandbox, *offline, "--virtual-time-budget=20000", "--dump-dom"]
+    drawn = subprocess.run([*command, (site / f"{page}.html").as_uri()], check=True, capture_output=True, timeout=120)
+    formulas = (site / f"{page}.html").read_text().count('class="math notranslate')
+    assert formulas > 0
+    assert drawn.stdout.decode().count("<mjx-container") == formulas
