@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, final
 from torch import Tensor, nn
 
 from fredholm.tasks import TASKS
-from fredholm.tasks.task import Objective, Prediction, Source, Task
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.split_files import Split
+from fredholm.tasks.task import Objective, Source, Task
 from fredholm.training.checkpoint import Start, Which, model_tensors, start_from
 from fredholm.training.config import TrainingConfig
 from fredholm.training.config_json import to_json
@@ -85,13 +87,13 @@ class Run:
         size, dtype = training.test_batch_size, training.dtype
         return score_test_split(self.task, self.model(which), batch_size=size, device=self.device, dtype=dtype)
 
-    def predict(self, files: Sequence[Path], which: Which = "last") -> list[Prediction]:
-        """The averaged model's answer for each file.
+    def predict(self, files: Sequence[Path], which: Which = "last", *, part: Split | None = None) -> list[Prediction]:
+        """The averaged model's answer for each file; see `Task.predict`.
 
         Raises:
             ValueError: a file that cannot be read or does not fit.
         """
-        return self.task.predict(self.model(which), files, self.device)
+        return self.task.predict(self.model(which), files, self.device, part=part)
 
 
 class Result(NamedTuple):

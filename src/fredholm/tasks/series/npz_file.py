@@ -28,6 +28,8 @@ def read_npz(
 
     A split is `is_test` (or `suggested_test`) `(n,)`, or `train_` and `test_` before the names of the arrays.
 
+    An .npy file is read as `values` alone.
+
     Args:
         path: the file.
         channels: the known ones, as many as the file has; None: the file's.
@@ -36,7 +38,7 @@ def read_npz(
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
-    arrays = load_arrays(path)
+    arrays = load_arrays(path, alone="values")
     try:
         if any(name.startswith("train_") for name in arrays):
             train = _read(path, arrays_of_split(arrays, "train"), channels, classes)
