@@ -279,7 +279,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["predict", "empty"], "fredholm predict needs at least one file after the run folder; see"),
         (["predict", "nowhere", "a.png"], "nowhere is no folder; expected a run folder"),
         (["predict", "RUN", "absent.png"], "absent.png: cannot be read as an image"),
-        (["predict", "RUN", "text.png"], "text.png: not a PNG or JPEG image"),
+        (["predict", "RUN", "text.png"], "text.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
         (["predict", "RUN", "text.png", "--batch-size", "0"], "batch_size is 0; expected at least 1"),
         (["train", "digits", "--run-dir", "RUN", *TINY], "RUN is not empty; choose another --run-dir"),
         (["train", "digits", "--run-dir", "RUN", "--resume"], "RUN is a run of another config: task."),

@@ -91,7 +91,10 @@ def test_other_ways_to_read_both(folder: Path, tmp_path: Path, more: list[str]) 
         ([*TRAIN, "types.jsonl", *TINY], "types.jsonl, line 2: 'text' is 7; expected a text"),
         ([*TRAIN, "blank.jsonl", *TINY], "blank.jsonl, line 1: 'text' is empty"),
         ([*TRAIN, "missing.jsonl", *TINY], "missing.jsonl, line 2: image pictures/none.png: cannot be read as an"),
-        ([*TRAIN, "broken.jsonl", *TINY], "broken.jsonl, line 2: image broken.png: not a PNG or JPEG image"),
+        (
+            [*TRAIN, "broken.jsonl", *TINY],
+            "broken.jsonl, line 2: image broken.png: not a PNG, JPEG, BMP, WebP or TIFF image",
+        ),
         ([*TRAIN, "counts.jsonl", *TINY], "counts.jsonl, line 2: has 1 images, but line 1 has 2"),
         ([*TRAIN, "unlabelled.jsonl", *TINY], "unlabelled.jsonl, line 2: has no 'label'"),
         ([*TRAIN, "alike.jsonl", *TINY], "alike.jsonl has the classes ['true']; expected at least 2"),

@@ -102,7 +102,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
         ),
         (["train", "segmentation", "unnamed", *TINY], "unnamed/classes.txt: names no class"),
         (["train", "segmentation", "blank", *TINY], "blank: all pixels of all masks are 255, not labelled"),
-        (["train", "segmentation", "broken", *TINY], "broken/masks/2.png: not a PNG or JPEG image"),
+        (["train", "segmentation", "broken", *TINY], "broken/masks/2.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
         (["train", "segmentation", "squares", *TINY, "--task.patch-sizes", "5"], "encoders.Image: patches of 5 x 5 do"),
         (
             ["train", "segmentation", "squares", *TINY, "--task.model.pool", "mean"],
@@ -113,7 +113,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
             "SelectiveStateSpace integrates over",
         ),
         (["predict", "run", "absent.png"], "absent.png: cannot be read as an image (No such file"),
-        (["predict", "run", "text.png"], "text.png: not a PNG or JPEG image"),
+        (["predict", "run", "text.png"], "text.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
         (["predict", "run", "long.png"], "long.png: is 2 x 200, too long for the model's 16 x 16"),
         (["predict", "run", "one.png", "--task", "save=absent"], "save: there is no folder 'absent'"),
         (["predict", "run", "one.png", "--task", "save=."], "one.png exists; pass another folder to save"),

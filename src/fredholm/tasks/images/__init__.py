@@ -1,4 +1,4 @@
-"""Labelled images: the bundled digits, MNIST-format folders, .npz files, and folders of PNG and JPEG files."""
+"""Labelled images: the bundled digits, MNIST-format folders, .npz files, and folders of image files."""
 
 from .arrays import read_image_arrays
 from .dataset import ImageDataset

@@ -45,6 +45,8 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
         name = present[choose_part(path, present, part)]
     else:
         raise ValueError(f"{path}: has no array 'x' or 'x_test'; the arrays are {', '.join(arrays) or 'none'}")
+    if not arrays[name].size:
+        raise ValueError(f"{path}: {name} has the shape {arrays[name].shape}; expected at least one image")
     try:
         return fit(with_channels(pixels_of(arrays[name], name), channels), image_size)
     except ValueError as error:
@@ -55,12 +57,10 @@ def pixels_of(images: np.ndarray, name: str) -> Tensor:
     """Images of the kinds of `read_image_arrays` as uint8 `(n, C, H, W)`, with C of 1 or 3.
 
     Raises:
-        ValueError: they are of another type or shape, or there are none.
+        ValueError: they are of another type or shape.
     """
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
         raise ValueError(f"{name} is {images.dtype} {images.shape}; expected uint8 (n, H, W) or (n, H, W, 1 or 3)")
-    if not images.size:
-        raise ValueError(f"{name} has the shape {images.shape}; expected at least one image")
     return torch.from_numpy(images if images.ndim == 4 else images[..., None]).movedim(-1, 1).contiguous()
 
 

@@ -47,6 +47,8 @@ def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> to
     arrays = load_arrays(path, alone="images")
     if "images" not in arrays:
         raise ValueError(f"{path}: has no array 'images'; the arrays are {', '.join(arrays) or 'none'}")
+    if not arrays["images"].size:
+        raise ValueError(f"{path}: images has the shape {arrays['images'].shape}; expected at least one image")
     try:
         images = with_channels(pixels_of(arrays["images"], "images"), channels)
         split = _split(arrays, len(images))
@@ -62,6 +64,8 @@ def _read(path: Path, arrays: dict[str, np.ndarray], image_size: tuple[int, int]
             raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
     images, masks = arrays["images"], arrays["masks"]
     pixels = pixels_of(images, "images")
+    if not images.size:
+        raise ValueError(f"images have the shape {images.shape}; expected at least one image")
     if masks.dtype != np.uint8 or masks.shape != images.shape[:3]:
         raise ValueError(f"masks are {masks.dtype} {masks.shape}; expected uint8 {images.shape[:3]}, one a pixel")
     known = np.unique(masks[masks != IGNORED])
