@@ -278,7 +278,7 @@ def test_answers_go_to_files_and_pictures(run: Path, tmp_path: Path) -> None:
     assert len(on_grid) == 2 * 20
     picture, save = tmp_path / "c.png", tmp_path / "a.npz"
     told = ask("two.npz", comparison=str(picture), answer=Answer(save=str(save)))
-    assert [list(row) for row in told] == 2 * [["file", "field", "least value", "largest value"]]
+    assert [list(row) for row in told] == 2 * [["file", "field", "saved", "least value", "largest value"]]
     assert picture.stat().st_size > 10_000
     with np.load(save) as arrays:
         assert arrays["values"].shape == (96, 1)

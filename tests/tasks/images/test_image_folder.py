@@ -116,7 +116,7 @@ def test_train_can_be_a_class(tmp_path: Path) -> None:
 
 
 def test_what_counts_as_an_image(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"a": 1, "b": 2})
+    write_classes(tmp_path, {"a": 1, "b": 3})
     write(tmp_path / "a" / "deep" / "er" / "UPPER.PNG")
     write(tmp_path / "a" / "photo.JpEg")
     write(tmp_path / "a" / ".hidden.png")
@@ -127,7 +127,7 @@ def test_what_counts_as_an_image(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"skipped 2 files that are no images of a class \(\.md, \.txt\)"):
         splits = image_folder(tmp_path)
     names = contents(splits.train).keys() | contents(splits.test).keys()
-    assert names == {"a/0.png", "a/deep/er/UPPER.PNG", "a/photo.JpEg", "b/0.png", "b/1.png"}
+    assert names == {"a/0.png", "a/deep/er/UPPER.PNG", "a/photo.JpEg", "b/0.png", "b/1.png", "b/2.png"}
 
 
 def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:

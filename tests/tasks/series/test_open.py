@@ -67,5 +67,9 @@ def test_what_cannot_be_learnt_from(folder: Path) -> None:
 
 
 def test_a_file_with_a_split_is_not_one_set(shared_data: Path) -> None:
-    with refused(ValueError, "GunPoint.npz: holds a training and a test set; pass a file with one"):
-        read_series(shared_data / "uea_ucr_small" / "GunPoint.npz")
+    path = shared_data / "uea_ucr_small" / "GunPoint.npz"
+    with pytest.warns(UserWarning, match=r"GunPoint.npz: holds the parts train, test; the test part is read"):
+        of_test = read_series(path)
+    assert (len(read_series(path, part="train")), len(of_test)) == (50, 150)
+    with refused(ValueError, "GunPoint.npz: holds no valid part; it has train, test"):
+        read_series(path, part="valid")

@@ -8,7 +8,7 @@ import torch
 from fredholm._settings import refuse_idle
 from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
-from fredholm.tasks.parts import part_of, refuse_part
+from fredholm.tasks.parts import part_of
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
@@ -51,10 +51,10 @@ def open_series(
         return _fixed(path, idx_pixels(path), test_fraction, split_seed)
     files = _files(path)
     if len(files) == 2:
-        train = read_series(files[0])
-        test = read_series(files[1], channels=train.channels, classes=train.classes)
+        train = _of_pair(files[0])
+        test = _of_pair(files[1], channels=train.channels, classes=train.classes)
         return _fixed(path, Splits(train, test), test_fraction, split_seed)
-    found = read_npz(files[0]) if files[0].suffix == ".npz" else read_series(files[0])
+    found = _read(files[0])
     if isinstance(found, Splits):
         return _fixed(path, found, test_fraction, split_seed)
     if found.labels is None:
@@ -78,16 +78,31 @@ def read_series(
     Raises:
         ValueError: it is of no known kind, broken, or has no such part.
     """
+    return part_of(path, _read(path, channels=channels, classes=classes), part)
+
+
+def _of_pair(
+    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
+) -> SeriesSet:
+    """What a file of a training and a test file holds."""
+    found = _read(path, channels=channels, classes=classes)
+    if isinstance(found, Splits):
+        raise ValueError(f"{path}: holds a training and a test set, and lies beside another; keep one of them")
+    return found
+
+
+def _read(
+    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
+) -> SeriesSet | Splits[SeriesSet]:
+    """What one file holds."""
     name = path.name.removesuffix(".gz")
     if name.endswith((".csv", PARQUET)):
-        refuse_part(path, part)
         return read_csv(path, channels=channels, classes=classes)
     if name.endswith(".ts"):
-        refuse_part(path, part)
         return read_ts(path, channels=channels, classes=classes)
     if not name.endswith(ARRAY_SUFFIXES):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join((*KINDS, '.npy'))}")
-    return part_of(path, read_npz(path, channels=channels, classes=classes), part)
+    return read_npz(path, channels=channels, classes=classes)
 
 
 def _files(path: Path) -> list[Path]:
