@@ -114,14 +114,15 @@ def test_evaluate_takes_settings_of_several_values(
 def test_predict_prints_a_line_per_file(
     trained: tuple[Path, str], scans: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = call(capsys, "predict", trained[0], *scans, "--batch-size", "2", "--json")
+    code, out, _ = call(capsys, "predict", trained[0], *scans, "--batch-size", "2", "--format", "json")
     rows = json.loads(out)
     assert code == 0
     assert [row["file"] for row in rows] == [str(scan) for scan in scans]
     assert all(row["class"] in "0123456789" and 0.1 <= row["probability"] <= 1 for row in rows)
     code, out, _ = call(capsys, "predict", trained[0], *scans)
     assert code == 0
-    assert out.splitlines() == [f"{row['file']}\t{row['class']}\t{row['probability']:.4f}" for row in rows]
+    told = [f"{row['file']}\t{row['class']}\t{row['probability']:.4f}" for row in rows]
+    assert out.splitlines() == ["file\tclass\tprobability", *told]
 
 
 def test_info_names_versions_devices_routes_and_extras(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +179,7 @@ def test_a_task_trains_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     assert out.splitlines()[-1].startswith("test accuracy: ")
     code, out, _ = call(capsys, "predict", tmp_path / "run", tmp_path / "data" / "dark" / "0.png")
     assert code == 0
-    assert out.split("\t")[1] in ("dark", "light")
+    assert out.splitlines()[1].split("\t")[1] in ("dark", "light")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_the_overview_has_a_line_a_command(capsys: pytest.CaptureFixture[str]) -
     assert out.split("\n\n")[1].splitlines() == [
         "  train RECIPE_OR_TASK   train a model in a run folder",
         "  evaluate RUN           measure a trained model on its test split",
-        "  predict RUN FILES...   apply a trained model to files",
+        "  predict RUN FILES...   apply a trained model to files and folders",
         "  generate RUN           let a trained language model go on with a text",
         "  verify                 check that every classical layer is an exact instance",
         "  info                   versions, devices, evaluation routes, extras",
@@ -278,9 +279,9 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--seed", "1"], "fredholm train needs a recipe or a task first, not --seed"),
         (["predict", "empty"], "fredholm predict needs at least one file after the run folder; see"),
         (["predict", "nowhere", "a.png"], "nowhere is no folder; expected a run folder"),
-        (["predict", "RUN", "absent.png"], "absent.png: cannot be read as an image"),
+        (["predict", "RUN", "absent.png"], "absent.png: there is no such file"),
         (["predict", "RUN", "text.png"], "text.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
-        (["predict", "RUN", "text.png", "--batch-size", "0"], "batch_size is 0; expected at least 1"),
+        (["predict", "RUN", "text.png", "--batch-size", "0"], "--batch-size is 0; expected at least 1"),
         (["train", "digits", "--run-dir", "RUN", *TINY], "RUN is not empty; choose another --run-dir"),
         (["train", "digits", "--run-dir", "RUN", "--resume"], "RUN is a run of another config: task."),
         (["train", "digits", "--run-dir", "text.png", *TINY], "text.png is a file; expected a run folder"),

@@ -46,7 +46,7 @@ def test_predict_tells_every_line_without_labels(folder: Path, capsys: pytest.Ca
     asked = write_jsonl(folder / "data" / "asked" / "new.jsonl", ["", *rows])
     write_pictures(asked.parent / "pictures")
     packed = write_npz(folder / "new.npz", count=2, splits=False)
-    code, out, err = call(capsys, "predict", folder / "run", asked, packed, "--json")
+    code, out, err = call(capsys, "predict", folder / "run", asked, packed, "--format", "json")
     found = json.loads(out)
     assert (code, err, len(found)) == (0, "", 5)
     assert list(found[0]) == ["file", "line", "class", "probability"]
@@ -54,7 +54,7 @@ def test_predict_tells_every_line_without_labels(folder: Path, capsys: pytest.Ca
     assert all(row["class"] in ("true", "false") and 0.5 <= row["probability"] <= 1 for row in found)
     code, out, _ = call(capsys, "predict", folder / "run", asked)
     first = found[0]
-    assert out.splitlines()[0].split("\t") == [str(asked), "2", first["class"], f"{first['probability']:.4f}"]
+    assert out.splitlines()[1].split("\t") == [str(asked), "2", first["class"], f"{first['probability']:.4f}"]
 
 
 def test_a_finished_run_is_resumed_and_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,8 @@ def _predict(argv: list[str]) -> None:
     if rows.count or not failures.count:
         rows.end()
     if failures.count:
-        print(f"{failures.count} of {failures.count + failures.num_good} inputs failed", file=sys.stderr)
+        if (inputs := failures.count + failures.num_good) > 1:
+            print(f"{failures.count} of {inputs} inputs failed", file=sys.stderr)
         raise SystemExit(FAILURE if failures.num_good else USER_ERROR)
 
 

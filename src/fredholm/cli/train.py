@@ -10,11 +10,13 @@ from typing import Annotated, Any, get_type_hints
 import tyro
 
 from fredholm.cli.command import Command
+from fredholm.cli.option_names import with_option_names
 from fredholm.cli.parsing import Flag, parse
 from fredholm.tasks import TASKS
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import list_recipes, open_recipe
 from fredholm.training.run import Result, Run, refuse_occupied, train
+from fredholm.training.trainer import DivergedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +57,17 @@ def _train(argv: list[str]) -> None:
             refuse_occupied(path)
     results: list[Result] = []
     for seed, path in paths.items():
-        print_line(f"training {recipe.name}, seed {seed}, in {path}")
         run = dataclasses.replace(arguments.run, seed=seed)
-        results.append(train(run, path, resume=arguments.resume, tasks=recipe.tasks))
+        said = f"training {recipe.name}, seed {seed}, in {path}"
+        try:
+            results.append(
+                train(
+                    run, path, resume=arguments.resume, tasks=recipe.tasks, on_start=lambda said=said: print_line(said)
+                )
+            )
+        except (ValueError, DivergedError) as error:
+            error.args = (with_option_names(str(error), run),)
+            raise
     _print_results(results, with_spread=bool(arguments.seeds))
 
 

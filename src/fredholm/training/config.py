@@ -34,7 +34,7 @@ class TrainingConfig:
         test_batch_size: examples a batch in evaluation.
         evaluate_every: epochs between evaluations on the test split, each followed by a checkpoint.
         checkpoint_every: steps between further checkpoints; 0 for none.
-        log_every: steps between two lines of training metrics.
+        log_every: steps between two lines of training metrics; the last step has one too.
         tensorboard: also write TensorBoard's event files.
     """
 

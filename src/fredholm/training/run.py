@@ -1,7 +1,7 @@
 """A run: config in, trained model in a folder, and back."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -105,7 +105,14 @@ class Result(NamedTuple):
     """The split, as its task calls it."""
 
 
-def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequence[type[Task]] = TASKS) -> Result:
+def train(
+    config: Run.Config,
+    path: Path,
+    *,
+    resume: bool = False,
+    tasks: Sequence[type[Task]] = TASKS,
+    on_start: Callable[[], None] | None = None,
+) -> Result:
     """Trains in the folder ``path``.
 
     Args:
@@ -114,6 +121,7 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
             checkpoint, bit for bit as if it had not stopped.
         resume: go on if there is something to go on from.
         tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
+        on_start: is called once the data were read, before the first step.
 
     Returns:
         The averaged model's metrics on the test split after the last epoch.
@@ -137,6 +145,8 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
         task = config.task.build(facts_of_same(config, path, tasks))
         start = _start(config, task, tasks) if folder.checkpoints.last_step() is None else {}
     trainer = Trainer(task, config.training, config.seed, folder, start)
+    if on_start is not None:
+        on_start()
     if trainer.progress.step:
         print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
     return Result(trainer.fit(), task.objective, task.measured)

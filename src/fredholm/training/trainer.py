@@ -128,7 +128,7 @@ class Trainer:
         progress.loss_sum += report.loss
         progress.num_losses += 1
         self._examples += len(indices)
-        if progress.step % self._config.log_every == 0:
+        if progress.step % self._config.log_every == 0 or progress.step == self.num_steps:
             self._log_training(report)
 
     def _log_training(self, report: StepReport) -> None:

@@ -195,7 +195,10 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     cases: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: open_fields(tmp_path / "none.npz"), "no data called"),
         (lambda: read_fields(tmp_path / "set.png"), "is of no known kind"),
-        (lambda: read_fields(write(tmp_path, values=drawn(2, 3)), part="test"), "is not in parts; leave --part test out"),
+        (
+            lambda: read_fields(write(tmp_path, values=drawn(2, 3)), part="test"),
+            "is not in parts; leave --part test out",
+        ),
         (lambda: read_fields(write(tmp_path, values=drawn(2, 3)), channels=("a", "b")), "has the channels value; exp"),
         (lambda: open_fields(write(tmp_path, values=drawn(1, 3))), "holds one function; expected one to learn from"),
     )
