@@ -352,9 +352,11 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130
-    assert err.startswith("interrupted; step ")
-    assert err.endswith(" of 2400 is saved in run, --resume goes on\n")
-    step = int(err.split()[2])
+    first, last = err.splitlines()
+    assert first == "stopping after this step ... (Ctrl-C again stops at once, without saving)"
+    assert last.startswith("interrupted; step ")
+    assert last.endswith(" of 2400 is saved in run, --resume goes on")
+    step = int(last.split()[2])
     assert (tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "state.pt").is_file()
     process = start(*arguments, "--resume", folder=tmp_path)
     assert process.stdout is not None
@@ -362,6 +364,46 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
     assert process.stdout.readline() == f"run: going on at step {step} of 2400\n"
     process.kill()
     process.communicate()
+
+
+SLOW = """
+import time
+from pathlib import Path
+from fredholm.tasks import ImageClassification
+from fredholm.training import Run, TrainingConfig
+
+def waits(original):
+    def loss(self, model, batch):
+        Path("started").touch()
+        while not Path("go").exists():
+            time.sleep(0.05)
+        return original(self, model, batch)
+    return loss
+
+ImageClassification.loss = waits(ImageClassification.loss)
+
+def slow():
+    return Run.Config(task=ImageClassification.Config(), training=TrainingConfig(epochs=2))
+"""
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_ctrl_c_is_answered_within_a_step_and_a_second_one_ends_it(tmp_path: Path, twice: bool) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    process = start("train", "slow.py:slow", "--run-dir", "run", *TINY, folder=tmp_path)
+    while not (tmp_path / "started").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("stopping after this step ...")  # which has not ended
+    if twice:
+        process.send_signal(signal.SIGINT)
+    else:
+        (tmp_path / "go").touch()
+    code, _, err = finish(process)
+    assert code == 130
+    assert err.startswith("interrupted\n" if twice else "interrupted; step 1 of 12 is saved in run")
+    assert (tmp_path / "run" / "checkpoints").is_dir() == (not twice)
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> None:

@@ -56,11 +56,18 @@ def test_evaluate_measures_on_the_validation_split_and_on_the_test_split_when_as
 
 def test_predict_tells_every_class_of_every_row(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(
-        capsys, "predict", folder / "run", folder / "new.jsonl", folder / "reviews.csv", "--format", "json"
+        capsys,
+        "predict",
+        folder / "run",
+        folder / "new.jsonl",
+        folder / "reviews.csv",
+        "--probabilities",
+        "--format",
+        "json",
     )
     found = json.loads(out)
     assert (code, err, len(found)) == (0, "", 62)
-    assert list(found[0]) == ["file", "line", "class", "probability of 0", "probability of 1"]
+    assert list(found[0]) == ["file", "line", "class", "probability", "probability of 0", "probability of 1"]
     assert [row["line"] for row in found[:4]] == [1, 2, 2, 3]
     code, out, _ = call(capsys, "predict", folder / "run", folder / "new.jsonl")
     told = [str(folder / "new.jsonl"), "1", found[0]["class"], f"{found[0]['probability']:.4f}"]

@@ -52,8 +52,9 @@ class Interruption:
         self._restore()
         again = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
         with contextlib.suppress(OSError, ValueError):
+            below = "\n" if sys.stderr.isatty() else ""  # a progress bar
             # not by print: the signal may have come in the midst of one
-            os.write(sys.stderr.fileno(), f"\nstopping after this step ...{again}\n".encode())
+            os.write(sys.stderr.fileno(), f"{below}stopping after this step ...{again}\n".encode())
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
