@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 from tqdm import tqdm
@@ -33,9 +34,9 @@ class PredictArguments:
     file could be predicted.
     """
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """The run folder."""
-    files: tyro.conf.Positional[tuple[Path, ...]]
+    files: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILES...")]
     """Files and folders."""
     probabilities: Flag = False
     """Add the probability of every class to a row, not of the likeliest alone."""
