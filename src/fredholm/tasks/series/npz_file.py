@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.npz_arrays import arrays_of_split, load_arrays
+from fredholm.tasks.parts import choose_part, rows_of_part
+from fredholm.tasks.split_files import SPLITS, Split
 from fredholm.tasks.splits import Splits
 
 from .naming import ClassNames, unnamed_channels
@@ -52,6 +54,35 @@ def read_npz(
         return Splits(*(whole.select(_indices(is_test == of_test)) for of_test in (False, True)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: Split | None = None) -> SeriesSet:
+    """The series of one part of a file of `read_npz`, or all where it has none; labels may be absent.
+
+    Args:
+        path: the file.
+        channels: see `read_npz`.
+        part: see `choose_part`.
+
+    Raises:
+        ValueError: see `read_npz`, or there is no such part.
+    """
+    arrays = load_arrays(path, alone="values")
+    present: dict[Split, str] = {split: split for split in SPLITS if any(n.startswith(f"{split}_") for n in arrays)}
+    if "train" in present:
+        arrays = arrays_of_split(arrays, choose_part(path, present, part))
+    try:
+        found = _read(path, arrays, channels, None)
+        named = None if "train" in present else _find(arrays, _IS_TEST)
+        is_test = None if named is None else _checked(named, arrays, (len(found),), "bool")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if "train" in present:
+        return found
+    rows = rows_of_part(
+        path, None if is_test is None else SPLITS.index("test") * torch.from_numpy(is_test).long(), part
+    )
+    return found if rows is None else found.select(rows)
 
 
 def _read(

@@ -8,7 +8,7 @@ import torch
 from fredholm._settings import refuse_idle
 from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
-from fredholm.tasks.parts import part_of
+from fredholm.tasks.parts import refuse_part
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
@@ -16,7 +16,7 @@ from fredholm.tasks.table_text import PARQUET
 
 from .csv_file import read_csv
 from .idx_pixels import idx_pixels
-from .npz_file import read_npz
+from .npz_file import read_npz, read_npz_part
 from .physionet_2012 import is_physionet_2012, physionet_2012
 from .series_set import SeriesSet
 from .ts_file import read_ts
@@ -70,7 +70,6 @@ def read_series(
     path: Path,
     *,
     channels: tuple[str, ...] | None = None,
-    classes: tuple[str, ...] | None = None,
     part: Split | None = None,
 ) -> SeriesSet:
     """Read one file of series; see `read_csv`, `read_ts` and `read_npz`, and `choose_part` of one with a split.
@@ -78,7 +77,10 @@ def read_series(
     Raises:
         ValueError: it is of no known kind, broken, or has no such part.
     """
-    return part_of(path, _read(path, channels=channels, classes=classes), part)
+    if path.name.endswith(ARRAY_SUFFIXES):
+        return read_npz_part(path, channels=channels, part=part)
+    refuse_part(path, part)
+    return _of_pair(path, channels=channels)
 
 
 def _of_pair(
