@@ -79,9 +79,8 @@ def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: 
         raise ValueError(f"{path}: {error}") from error
     if "train" in present:
         return found
-    rows = rows_of_part(
-        path, None if is_test is None else SPLITS.index("test") * torch.from_numpy(is_test).long(), part
-    )
+    split = None if is_test is None else SPLITS.index("test") * torch.from_numpy(is_test).long()
+    rows = rows_of_part(path, split, part)
     return found if rows is None else found.select(rows)
 
 
