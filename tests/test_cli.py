@@ -275,7 +275,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["train", "digits_infvit", "--task.model.attention", "softmax", "--task.model.gamma", "0.5"],
             "Error parsing run.task.model: models.InfViT: gamma=0.5 has no effect with attention='softmax'; leave",
         ),
-        (["train", "images", "digits", "--task.split-seed", "3"], "split_seed=3 has no effect with 'digits', which"),
+        (["train", "images", "digits", "--task.split-seed", "3"], "--task.split-seed=3 has no effect with 'digits', which"),
         (["train", "--seed", "1"], "fredholm train needs a recipe or a task first, not --seed"),
         (["predict", "empty"], "fredholm predict needs at least one file after the run folder; see"),
         (["predict", "nowhere", "a.png"], "nowhere is no folder; expected a run folder"),

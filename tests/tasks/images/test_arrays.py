@@ -54,7 +54,7 @@ def test_a_part_is_chosen_and_the_test_part_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_array_of_images_is_named(tmp_path: Path, arrays: dict[str, np.ndarray], told: str) -> None:
-    np.savez(tmp_path / "a.npz", **arrays)
+    np.savez(tmp_path / "a.npz", **arrays)  # pyright: ignore[reportArgumentType]
     with refused(ValueError, f"{tmp_path / 'a.npz'}: ", told):
         read_image_arrays(tmp_path / "a.npz", 1, (4, 4))
 
