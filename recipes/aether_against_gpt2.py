@@ -25,7 +25,6 @@ from fredholm.tasks import LanguageModelling
 from fredholm.training import DivergedError, Run, train
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import open_recipe
-from fredholm.training.scoring import score_test_split
 
 Corpus = Literal["Shakespeare", "Penn Treebank"]
 Split = Literal["valid", "test"]
@@ -112,7 +111,7 @@ class Job(NamedTuple):
         task = base.task
         assert isinstance(task, LanguageModelling.Config)
         return Run.Config(
-            task=dataclasses.replace(task, model=system.configure(task.model), evaluated="valid"),
+            task=dataclasses.replace(task, model=system.configure(task.model)),
             training=dataclasses.replace(base.training, learning_rate=self.rate, tensorboard=False, device="cpu"),
             seed=self.seed,
         )
@@ -130,7 +129,7 @@ class Job(NamedTuple):
             task, data=str(excerpt), test_fraction=0.1, valid_fraction=0.1, context=64, stride=None, model=small,
             vocab_size=task.vocab_size and 300,
         )  # fmt: skip
-        training = dataclasses.replace(config.training, batch_size=64, test_batch_size=64)
+        training = dataclasses.replace(config.training, batch_size=64, evaluation_batch_size=64)
         return dataclasses.replace(config, task=task, training=training)
 
 
@@ -162,12 +161,11 @@ def result_of(job: Job, out: Path) -> dict[str, Any] | None:
 
 def scores(done: Run, split: Split) -> dict[str, float]:
     """The task's metrics on a split, and the perplexity of a word where words are counted."""
-    assert isinstance(done.task, LanguageModelling)
-    task = dataclasses.replace(done.task.config, evaluated=split).build(done.task.facts)
-    size, dtype = done.config.training.test_batch_size, done.config.training.dtype
-    found = score_test_split(task, done.model(), batch_size=size, device=done.device, dtype=dtype)
+    task, found = done.task, done.evaluate(split, "last")
+    assert isinstance(task, LanguageModelling)
     if split == "test" and task.config.data.endswith("ptb"):
-        found["word_perplexity"] = math.exp(found["loss"] * task.test_stream.num_targets / PTB_TEST_WORDS)
+        tokens = task.held_out_streams["test"].num_targets
+        found["word_perplexity"] = math.exp(found["loss"] * tokens / PTB_TEST_WORDS)
     return found
 
 

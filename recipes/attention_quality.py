@@ -119,7 +119,7 @@ def open_scene(job: Job, config: Config) -> Scene:
     done = Run(job.folder(config.out), tasks=job.recipe(config).tasks, device="cpu")
     settings: Any = done.config.task
     marked = dataclasses.replace(settings, marked=True).build(done.task.facts)
-    batch = marked.test_batch(torch.arange(min(LOCATED, marked.num_test)))
+    batch = marked.held_out_batch("test", torch.arange(min(LOCATED, marked.num_held_out("test"))))
     height, width = batch["images"].shape[2:]
     inside = analysis.patch_labels(batch["inside"], (height // settings.patch_size, width // settings.patch_size))
     both = inside.flatten(1).any(1) & ~inside.flatten(1).all(1)

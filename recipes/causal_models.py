@@ -8,7 +8,6 @@ Score:     bits a byte on the test text, means of three seeds: GPT-2 2.780, Aeth
            2.880; the others, and speeds, in docs/studies/text.md
 """
 
-import dataclasses
 import importlib.util
 import json
 import math
@@ -27,10 +26,10 @@ from fredholm.models.gpt2 import GPT2
 from fredholm.models.kernel_configs import KernelConfig
 from fredholm.models.language_model import LanguageModel
 from fredholm.tasks import LanguageModelling
+from fredholm.tasks.splits import HeldOut
 from fredholm.training import DivergedError, Run, TrainingConfig
 from fredholm.training.kept_result import kept_result
 from fredholm.training.progress import print_line
-from fredholm.training.scoring import score_test_split
 
 KERNELS: dict[str, KernelConfig] = {
     "ITNet, exact": MLPConfig(width=16, num_frequencies=16, head_shared=True),
@@ -91,7 +90,6 @@ class Config:
             data=str(self.data),
             test_fraction=0.1,
             valid_fraction=0.1,
-            evaluated="valid",
             context=self.context,
             stride=self.context // 2,
             model=self.model(system),
@@ -105,20 +103,16 @@ class Config:
             weight_decay=0.1,
             betas=(0.9, 0.95),
             ema_decay=0.99,
-            test_batch_size=16,
+            evaluation_batch_size=16,
             tensorboard=False,
             device="cpu",
         )
         return Run.Config(task=task, training=training, seed=seed)
 
 
-def bits(run: Run, split: str) -> dict[str, float]:
+def bits(run: Run, split: HeldOut) -> dict[str, float]:
     """Bits a byte of a trained run on a split."""
-    assert isinstance(run.task, LanguageModelling)
-    task = dataclasses.replace(run.task.config, evaluated=split).build(run.task.facts)
-    size, dtype = run.config.training.test_batch_size, run.config.training.dtype
-    found = score_test_split(task, run.model(), batch_size=size, device=run.device, dtype=dtype)
-    return {split: found["bits_per_byte"]}
+    return {split: run.evaluate(split, "last")["bits_per_byte"]}
 
 
 def compare(config: Config, system: str) -> dict[str, Any]:

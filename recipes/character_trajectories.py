@@ -46,6 +46,7 @@ def character_trajectories_70() -> Run.Config:
 def _letters(*, drop: float = 0.0, omega_0: float = 21.45, dropout: float = 0.1) -> Run.Config:
     return Run.Config(
         task=SeriesClassification.Config(
+            valid_fraction=0.0,
             data="../shared/data/character_trajectories",
             train_drop=drop,
             test_drop=drop,
@@ -60,6 +61,6 @@ def _letters(*, drop: float = 0.0, omega_0: float = 21.45, dropout: float = 0.1)
             weight_decay=0.0,
             ema_decay=0.99,
             evaluate_every=10,
-            test_batch_size=128,
+            evaluation_batch_size=128,
         ),
     )

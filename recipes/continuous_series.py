@@ -34,7 +34,7 @@ from fredholm.tasks import SeriesClassification
 from fredholm.training import Run, TrainingConfig, kept_result
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import open_recipe
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 
 Part = Literal["rates", "drops", "kernels", "depth", "archive"]
 PARTS: tuple[Part, ...] = Part.__args__
@@ -142,7 +142,9 @@ def _archive(path: Path) -> Run.Config:
     """One setting for all sets, which is not tuned to any: they are too small to choose by their training split."""
     return Run.Config(
         task=SeriesClassification.Config(
-            data=str(path), model=CKCNN.Config(embed_dim=30, depth=2, omega_0=20.0, dropout=0.1, pool="mean")
+            valid_fraction=0.0,
+            data=str(path),
+            model=CKCNN.Config(embed_dim=30, depth=2, omega_0=20.0, dropout=0.1, pool="mean"),
         ),
         training=TrainingConfig(
             epochs=300,
@@ -153,7 +155,7 @@ def _archive(path: Path) -> Run.Config:
             weight_decay=0.0,
             ema_decay=0.99,
             evaluate_every=300,
-            test_batch_size=128,
+            evaluation_batch_size=128,
         ),
     )
 
@@ -170,8 +172,8 @@ def measure(job: Job, done: Run) -> dict[str, Any]:
     tests = {}
     for name, settings in job.tests().items():
         task = dataclasses.replace(done.task.config, **settings).build(done.task.facts)
-        found = score_test_split(
-            task, model, batch_size=training.test_batch_size, device=done.device, dtype=training.dtype
+        found = score_split(
+            task, "test", model, batch_size=training.evaluation_batch_size, device=done.device, dtype=training.dtype
         )
         tests[name] = 100 * found["accuracy"]
     print_line(f"{job.part} {job.name}, seed {job.seed}: {tests}")

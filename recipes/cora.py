@@ -1,7 +1,7 @@
 """Topics of 2,708 papers of machine learning, told from their words and citations: Cora, with 20 papers a topic known.
 
 Command:   fredholm train cora --seeds 0 1 2
-           fredholm evaluate runs/cora/seed-0 --checkpoint best --task evaluated=test
+           fredholm evaluate runs/cora/seed-0
 Hardware:  one core of an AMD EPYC, shared with other work; float32
 Time:      about 10 s of processor time a seed
 Score:     test accuracy 80.4 % +- 0.3, validation accuracy 80.8 % +- 0.4, at the checkpoint that was best on the
@@ -32,6 +32,6 @@ def cora() -> Run.Config:
             learning_rate=3e-3,
             weight_decay=4.0,
             ema_decay=0.9,
-            test_batch_size=1000,
+            evaluation_batch_size=1000,
         ),
     )

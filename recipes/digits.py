@@ -16,6 +16,7 @@ def digits() -> Run.Config:
     """A two-layer ITNet on the 8 x 8 digits."""
     return Run.Config(
         task=ImageClassification.Config(
+            valid_fraction=0.0,
             data="digits",
             patch_size=2,
             position_frequencies=0,
@@ -38,6 +39,6 @@ def digits() -> Run.Config:
             weight_decay=0.05,
             ema_decay=0.998,
             evaluate_every=10,
-            test_batch_size=360,
+            evaluation_batch_size=360,
         ),
     )

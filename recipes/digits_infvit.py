@@ -24,6 +24,7 @@ def digits_infvit() -> Run.Config:
     """A four-layer InfViT on the 8 x 8 digits."""
     return Run.Config(
         task=ImageClassification.Config(
+            valid_fraction=0.0,
             data="digits",
             patch_size=2,
             position_frequencies=16,
@@ -39,7 +40,7 @@ def digits_infvit() -> Run.Config:
             weight_decay=0.05,
             ema_decay=0.998,
             evaluate_every=10,
-            test_batch_size=360,
+            evaluation_batch_size=360,
         ),
     )
 
@@ -50,7 +51,7 @@ def print_alignment(path: Path, num_images: int = 64) -> None:
     One sample is one head of one test image (Infinite Self-Attention, supplement, section 8).
     """
     run = Run(path)
-    images = run.task.test_batch(torch.arange(num_images))["images"].to(run.device)
+    images = run.task.held_out_batch("test", torch.arange(num_images))["images"].to(run.device)
     for name, found in analysis.perron_alignment(run.model(), images).items():
         print(
             f"{name}: {found.cosine.numel()} samples, cosine {found.cosine.mean():.3f} +- {found.cosine.std():.3f}, "

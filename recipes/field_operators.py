@@ -68,6 +68,7 @@ def darcy_fields() -> Run.Config:
 def _fields(data: str, *, omega_0: float, epochs: int, shown: int | None, wanted: int | None) -> Run.Config:
     return Run.Config(
         task=FieldLearning.Config(
+            valid_fraction=0.0,
             data=data,
             shown=shown,
             wanted=wanted,
@@ -82,7 +83,7 @@ def _fields(data: str, *, omega_0: float, epochs: int, shown: int | None, wanted
             weight_decay=5e-5,
             ema_decay=0.99,
             evaluate_every=max(1, epochs // 6),
-            test_batch_size=50,
+            evaluation_batch_size=50,
         ),
     )
 
@@ -152,7 +153,7 @@ def moved_fields(run: Run, dtype: torch.dtype, num_fields: int = 50) -> Moved:
     """A run's test functions under g(x) = 1.5 x + (0.3, -0.3), computed in that precision."""
     assert isinstance(run.task, FieldLearning)
     operator = run.model().to(dtype)
-    batch = run.task.test_batch(torch.arange(min(num_fields, run.task.num_test)))
+    batch = run.task.held_out_batch("test", torch.arange(min(num_fields, run.task.num_held_out("test"))))
     values = batch["values"].to(dtype)
 
     def fields_at(scale: float, shift: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ def imagenet_large() -> Run.Config:
 def _run(model: ITNet.Config, *, accumulation: int) -> Run.Config:
     return Run.Config(
         task=ImageClassification.Config(
+            valid_fraction=0.0,
             data="imagenet",
             image_size=(224, 224),
             patch_size=16,

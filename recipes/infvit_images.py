@@ -66,6 +66,7 @@ def cifar10_infvit() -> Run.Config:
 def _images(data: str, *, patch_size: int, augmentation: Augmentation.Config, epochs: int) -> Run.Config:
     return Run.Config(
         task=ImageClassification.Config(
+            valid_fraction=0.0,
             data=data,
             patch_size=patch_size,
             position_frequencies=16,
@@ -81,7 +82,7 @@ def _images(data: str, *, patch_size: int, augmentation: Augmentation.Config, ep
             weight_decay=0.05,
             ema_decay=0.998,
             evaluate_every=epochs,
-            test_batch_size=500,
+            evaluation_batch_size=500,
         ),
     )
 

@@ -62,6 +62,7 @@ def run_of(config: Config, inputs: KernelInputs, seed: int) -> Run.Config:
     frequencies: dict[str, Any] = {"num_frequencies": 16} if inputs.has_frequencies else {}
     kernel = MLPConfig(width=16, head_shared=True, inputs=inputs, **frequencies)
     task = ImageClassification.Config(
+        valid_fraction=0.0,
         data=str(config.data),
         patch_size=config.patch_size,
         position_frequencies=16,
@@ -76,7 +77,7 @@ def run_of(config: Config, inputs: KernelInputs, seed: int) -> Run.Config:
         weight_decay=0.05,
         ema_decay=0.998,
         evaluate_every=config.epochs,
-        test_batch_size=500,
+        evaluation_batch_size=500,
         tensorboard=False,
     )
     return Run.Config(task=task, training=training, seed=seed)

@@ -16,6 +16,7 @@ def mnist() -> Run.Config:
     """A three-layer ITNet on patches of 7 x 7 pixels."""
     return Run.Config(
         task=ImageClassification.Config(
+            valid_fraction=0.0,
             data="../shared/data/mnist",
             patch_size=7,
             position_frequencies=0,
@@ -38,6 +39,6 @@ def mnist() -> Run.Config:
             weight_decay=0.05,
             ema_decay=0.999,
             evaluate_every=4,
-            test_batch_size=500,
+            evaluation_batch_size=500,
         ),
     )

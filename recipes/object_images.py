@@ -37,6 +37,7 @@ from fredholm.encoders.image import Image
 from fredholm.models.infvit import InfViT
 from fredholm.tasks.images import idx_folder
 from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Prediction, Task
 from fredholm.training import Run, TrainingConfig
 
@@ -100,6 +101,7 @@ class Canvas(Scenes):
 
     def __init__(self, data: Path) -> None:
         splits = idx_folder(data / "mnist")
+        assert splits.test is not None
         (self._train, self._labels), (self._test, self._test_labels) = (
             (_small(split.images(every)), split.labels(every))
             for split, every in ((s, torch.arange(len(s))) for s in (splits.train, splits.test))
@@ -336,9 +338,10 @@ class ObjectImages(Task):
         """Images an epoch."""
         return self.scenes.num_train
 
-    @property
-    def num_test(self) -> int:
-        """Held-out images."""
+    def num_held_out(self, split: HeldOut) -> int:
+        """Test images; nothing is chosen on others."""
+        if split == "valid":
+            return 0
         return len(self.scenes.marked.images) if self.config.marked else self.scenes.num_test
 
     def model(self) -> nn.Module:
@@ -358,7 +361,7 @@ class ObjectImages(Task):
         images, labels = self.scenes.train(indices, generator)
         return {"images": (images / 255 - self._mean) / self._deviation, "labels": labels}
 
-    def test_batch(self, indices: Tensor) -> Batch:
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """As `train_batch`; of ``marked``, ``images``, their ``pixels`` in [0, 1] and ``inside`` (B, H, W)."""
         if self.config.marked:
             pixels = self.scenes.marked.images[indices] / 255
@@ -383,7 +386,7 @@ class ObjectImages(Task):
         return {"accuracy": MulticlassAccuracy(len(self.scenes.classes), average="micro"), "loss": MeanMetric()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         logits = model(batch["images"]).float()
         metrics["accuracy"].update(logits, batch["labels"])
         metrics["loss"].update(F.cross_entropy(logits, batch["labels"], reduction="none"))
@@ -426,7 +429,7 @@ def _run(scene: Scene, *, patch_size: int, epochs: int) -> Run.Config:
             ema_decay=0.995,
             device="cpu",
             evaluate_every=epochs,
-            test_batch_size=200,
+            evaluation_batch_size=200,
             tensorboard=False,
         ),
     )

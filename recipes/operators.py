@@ -35,6 +35,7 @@ from fredholm.models import (
 )
 from fredholm.tasks import OperatorLearning
 from fredholm.tasks.fields import Problem, neuralop
+from fredholm.tasks.splits import HeldOut
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.progress import print_line
 
@@ -176,12 +177,12 @@ SIDES: dict[Problem, dict[str, Side]] = {
 }
 
 
-def relative_error(task: OperatorLearning, model: nn.Module) -> float:
-    """The task's metric on its measured split."""
-    from fredholm.training.scoring import score_test_split
+def relative_error(task: OperatorLearning, split: HeldOut, model: nn.Module) -> float:
+    """The task's metric on a held-out split."""
+    from fredholm.training.scoring import score_split
 
     model.eval()
-    found = score_test_split(task, model, batch_size=25, device=torch.device("cpu"), dtype=torch.float32)
+    found = score_split(task, split, model, batch_size=25, device=torch.device("cpu"), dtype=torch.float32)
     return found["relative_l2"]
 
 
@@ -222,14 +223,14 @@ def run(
     steps = trained(task, model, seconds=SECONDS[problem], rate=rate, seed=seed)
     found = {"seed": seed, "rate": rate, "steps": steps, "parameters": real_parameters(model)}
     # a network of shown shares is validated on whole functions
-    found["valid"] = relative_error(task, model)
+    found["valid"] = relative_error(task, "valid", model)
 
     def tested() -> dict[str, float]:
         kept = copy.deepcopy(model)
 
         def asked(**changes: Any) -> float:
-            other = dataclasses.replace(settings, evaluated="test", **changes).build(task.facts)
-            return relative_error(other, kept)
+            other = dataclasses.replace(settings, **changes).build(task.facts)
+            return relative_error(other, "test", kept)
 
         errors = {"test": asked()}
         if problem == "darcy":
@@ -247,6 +248,8 @@ def between(config: Config) -> Path:
     path = config.out / "between.npz"
     if not path.is_file():
         coarse, fine = neuralop(config.data).test, neuralop(config.data, resolution=32).test
+        assert coarse is not None
+        assert fine is not None
         parts = {"values": coarse.given.values, "pos": coarse.given.pos[0]}
         parts |= {"wanted_values": fine.targets.values, "wanted_pos": fine.targets.pos[0]}
         arrays: dict[str, Any] = {

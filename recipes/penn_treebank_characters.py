@@ -34,6 +34,6 @@ def penn_treebank_characters() -> Run.Config:
             warmup_fraction=0.0,
             weight_decay=1e-6,
             ema_decay=0.99,
-            test_batch_size=24,
+            evaluation_batch_size=24,
         ),
     )

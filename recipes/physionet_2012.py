@@ -25,6 +25,7 @@ def physionet_2012() -> Run.Config:
     """A CKCNN on hourly means of 37 clinical variables, deaths in hospital to tell."""
     return Run.Config(
         task=SeriesClassification.Config(
+            valid_fraction=0.0,
             data="../shared/data/physionet2012",
             bin=1.0,
             limit=5.0,
@@ -37,6 +38,6 @@ def physionet_2012() -> Run.Config:
             learning_rate=1e-3,
             weight_decay=0.0,
             ema_decay=0.98,
-            test_batch_size=250,
+            evaluation_batch_size=250,
         ),
     )

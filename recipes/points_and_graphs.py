@@ -170,7 +170,7 @@ def graphs(config: Config, data: str) -> Sides:
         task = GraphLearning.Config(
             data=str(config.data / "tudataset" / f"{data}.npz"), num_folds=10, fold=fold, model=model
         )
-        numbers: dict[str, Any] = {"batch_size": 32, "ema_decay": 0.95, "test_batch_size": 128}
+        numbers: dict[str, Any] = {"batch_size": 32, "ema_decay": 0.95, "evaluation_batch_size": 128}
         return Run.Config(task=task, training=training(config, EPOCHS[data], **numbers))
 
     return {name: [run(model, fold) for fold in config.folds] for name, model in sides.items()}
@@ -200,7 +200,12 @@ def cora(config: Config) -> Sides:
 
     def run(model: SignalModel.Config, seed: int) -> Run.Config:
         task = NodeLearning.Config(data=str(config.data / "planetoid" / "cora.npz"), inputs=inputs, model=model)
-        numbers: dict[str, Any] = {"batch_size": 140, "weight_decay": 4.0, "ema_decay": 0.9, "test_batch_size": 1000}
+        numbers: dict[str, Any] = {
+            "batch_size": 140,
+            "weight_decay": 4.0,
+            "ema_decay": 0.9,
+            "evaluation_batch_size": 1000,
+        }
         # outputs that spread along edges are learnt sooner
         epochs = EPOCHS[CORA] if isinstance(model, ITNet.Config) else 5 * EPOCHS[CORA] // 2
         return Run.Config(task=task, training=training(config, epochs, **numbers), seed=seed)
@@ -244,8 +249,8 @@ def changed_by_signs(run: Run, draws: int = 5) -> float:
     task, model, generator = run.task, run.model("best"), torch.Generator().manual_seed(0)
     assert isinstance(task, GraphLearning)
     changed, told = 0, 0
-    for indices in torch.arange(task.num_test).split(64):
-        batch = task.test_batch(indices)
+    for indices in torch.arange(task.num_held_out("valid")).split(64):
+        batch = task.held_out_batch("valid", indices)
         known = model(graphs_in(batch)).argmax(-1)
         for _ in range(draws):
             signs = task.config.inputs.draw_signs(len(indices), batch["pos"].shape[2], generator)

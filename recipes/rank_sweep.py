@@ -24,7 +24,7 @@ from fredholm import kernels
 from fredholm.operators import LowRankFit
 from fredholm.training import Run
 from fredholm.training.progress import print_line
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
 
@@ -108,7 +108,7 @@ def sweep(config: Config) -> list[Row]:
 
 
 def _accuracy(run: Run, model: nn.Module) -> float:
-    scored = score_test_split(run.task, model, batch_size=360, device=run.device, dtype=run.config.training.dtype)
+    scored = score_split(run.task, "test", model, batch_size=360, device=run.device, dtype=run.config.training.dtype)
     return scored["accuracy"]
 
 

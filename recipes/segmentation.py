@@ -159,7 +159,7 @@ def run_of(side: Side, config: Config, *, rate: float, seed: int) -> Run.Config:
         ema_decay=0.99,
         device="cpu",
         evaluate_every=min(4, config.epochs),
-        test_batch_size=32,
+        evaluation_batch_size=32,
         tensorboard=False,
     )
     return Run.Config(task=task, training=numbers, seed=seed)
@@ -215,12 +215,12 @@ def draw_figure(report: dict[str, dict[str, Any]], config: Config) -> None:
     colours, columns = palette(len(CLASSES)), dict[str, list[np.ndarray]]()
     for name, found in report.items():
         run = Run(place_of(config, name, found["rate"], found["seeds"][0]), device="cpu")
-        task = dataclasses.replace(run.config.task, evaluated="test", stride=1).build(run.task.facts)  # pyright: ignore[reportCallIssue]
+        task = dataclasses.replace(run.config.task, stride=1).build(run.task.facts)  # pyright: ignore[reportCallIssue]
         assert isinstance(task, Segmentation)
-        chosen = torch.arange(min(SHOWN, task.num_test))
-        model, batch = run.model("best"), task.test_batch(chosen)
+        chosen = torch.arange(min(SHOWN, task.num_held_out("test")))
+        model, batch = run.model("best"), task.held_out_batch("test", chosen)
         if not columns:
-            columns["image"] = list(task.splits.test.images(chosen).permute(0, 2, 3, 1).numpy())
+            columns["image"] = list(task.held_out("test").images(chosen).permute(0, 2, 3, 1).numpy())
             columns["known"] = [colours[mask.numpy()] for mask in batch["labels"]]
         size = (batch["labels"].shape[1], batch["labels"].shape[2])
         columns[name] = [

@@ -38,7 +38,6 @@ from fredholm.tasks.text import Tokens, open_text
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.kept_result import kept_result
 from fredholm.training.progress import print_line
-from fredholm.training.scoring import score_test_split
 
 SIZES: dict[str, Any] = {"width": 32, "num_frequencies": 16}
 KERNELS: dict[str, KernelConfig] = {
@@ -143,14 +142,13 @@ def pretrained(config: Config, name: str) -> Path:
     task = MaskedLanguageModelling.Config(
         data=str(corpus(config)),
         documents="line",
-        evaluated="valid",
         context=config.context,
         tokens=Tokens(vocab_size=config.vocab_size),
         model=ITNetMaskedModel.Config(stack=stack(config, KERNELS[name]), position_frequencies=16),
     )
     run = Run.Config(task=task, training=training(config, config.corpus_epochs, 64))
     path = config.out / "pretrained" / name.replace(" ", "_")
-    found = kept_result(run, path, lambda run: run.evaluate("best"))
+    found = kept_result(run, path, lambda run: run.evaluate("valid"))
     print_line(f"pretraining, {name}: perplexity {found['perplexity']:.2f}")
     return path
 
@@ -181,24 +179,10 @@ def sentences(config: Config, data: str, kernel: KernelConfig, seed: int, start:
 
 def measured(run: Run) -> dict[str, float]:
     """The objective on the validation split, and on the test split where the data have one, at the best checkpoint."""
-    name, found = run.task.objective.metric, {"valid": run.evaluate("best")}
-    assert isinstance(run.task, SentenceLearning)
-    if has_test(run.task):
-        asked = dataclasses.replace(run.task.config, evaluated="test").build(run.task.facts)
-        numbers = run.config.training
-        found["test"] = score_test_split(
-            asked, run.model("best"), batch_size=numbers.test_batch_size, device=run.device, dtype=numbers.dtype
-        )
+    name, found = run.task.objective.metric, {"valid": run.evaluate("valid")}
+    if run.task.num_held_out("test"):
+        found["test"] = run.evaluate("test")
     return {split: metrics[name] for split, metrics in found.items()}
-
-
-def has_test(task: SentenceLearning) -> bool:
-    """Whether the data have a test split."""
-    try:
-        dataclasses.replace(task.config, evaluated="test").build(task.facts).num_test  # noqa: B018
-    except ValueError:
-        return False
-    return True
 
 
 def bag_of_words(config: Config, data: str) -> dict[str, float]:
@@ -210,9 +194,8 @@ def bag_of_words(config: Config, data: str) -> dict[str, float]:
 
     task = sentences(config, data, KERNELS["attention"], 0, None).task
     assert isinstance(task, SentenceLearning.Config)
-    splits = {"valid": task.build().splits}
-    if has_test(task.build()):
-        splits["test"] = dataclasses.replace(task, evaluated="test").build().splits
+    splits = task.build().splits
+    train, held_out = splits.train, {"valid": splits.valid, "test": splits.test}
 
     def texts(part: SentenceSet) -> list[str]:
         return [" ".join(filter(None, (each.first, each.second))) for each in part.sentences]
@@ -226,10 +209,11 @@ def bag_of_words(config: Config, data: str) -> dict[str, float]:
     def fitted(strength: float) -> Any:
         words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\S+")
         model = make_pipeline(words, LogisticRegression(C=strength, max_iter=2000))
-        return model.fit(texts(splits["valid"].train), splits["valid"].train.targets.tolist())
+        return model.fit(texts(train), train.targets.tolist())
 
-    best = max(map(fitted, (0.1, 1.0, 10.0, 100.0)), key=lambda model: score(model, splits["valid"].test))
-    return {split: score(best, parts.test) for split, parts in splits.items()}
+    parts = {split: part for split, part in held_out.items() if part is not None}
+    best = max(map(fitted, (0.1, 1.0, 10.0, 100.0)), key=lambda model: score(model, parts["valid"]))
+    return {split: score(best, part) for split, part in parts.items()}
 
 
 def compare(config: Config, data: str, starts: dict[str, Path]) -> Iterator[tuple[str, list[dict[str, float]]]]:

@@ -32,6 +32,7 @@ def permuted_mnist() -> Run.Config:
 def _pixels(*, omega_0: float, dropout: float, permute_seed: int | None = None) -> Run.Config:
     return Run.Config(
         task=SeriesClassification.Config(
+            valid_fraction=0.0,
             data="../shared/data/mnist",
             permute_seed=permute_seed,
             model=CKCNN.Config(embed_dim=30, depth=2, omega_0=omega_0, dropout=dropout, input_dropout=0.1),
@@ -44,6 +45,6 @@ def _pixels(*, omega_0: float, dropout: float, permute_seed: int | None = None) 
             warmup_fraction=0.0,
             weight_decay=0.0,
             ema_decay=0.99,
-            test_batch_size=250,
+            evaluation_batch_size=250,
         ),
     )

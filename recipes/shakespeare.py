@@ -36,7 +36,7 @@ def shakespeare() -> Run.Config:
             weight_decay=0.1,
             betas=(0.9, 0.95),
             ema_decay=0.99,
-            test_batch_size=16,
+            evaluation_batch_size=16,
         ),
     )
 

@@ -22,6 +22,7 @@ def spoken_digits() -> Run.Config:
     """A CKCNN on raw waveforms of spoken digits."""
     return Run.Config(
         task=SeriesClassification.Config(
+            valid_fraction=0.0,
             data="../shared/data/fsdd",
             model=CKCNN.Config(embed_dim=30, depth=2, omega_0=39.45, dropout=0.0, pool="mean", smoothing=True),
         ),
@@ -33,6 +34,6 @@ def spoken_digits() -> Run.Config:
             warmup_fraction=0.0,
             weight_decay=1e-4,
             ema_decay=0.99,
-            test_batch_size=32,
+            evaluation_batch_size=32,
         ),
     )

@@ -42,13 +42,13 @@ def test_evaluate_on_both_splits(
     word: str, metric: str, counts: list[int], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for split, count in zip(("valid", "test"), counts, strict=True):
-        code, out, err = call(capsys, "evaluate", folder / word, "--json", "--task", f"evaluated={split}")
+        code, out, err = call(capsys, "evaluate", folder / word, "--json", "--split", split)
         assert (code, err) == (0, "")
         found = json.loads(out)
         assert found["examples"] == count
         assert 0 <= found[metric] <= 1
     code, out, _ = call(capsys, "evaluate", folder / word)
-    assert out.startswith(f"valid {metric}: ")
+    assert out.startswith(f"test {metric}: ")
 
 
 @pytest.mark.parametrize(

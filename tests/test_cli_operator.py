@@ -31,8 +31,8 @@ def test_evaluate_reads_the_test_part_and_finer_grids_on_demand(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = []
-    for more in ([], ["evaluated=test"], ["evaluated=test", f"data={folder / 'fine' / 'waves.npz'}"]):
-        code, out, err = call(capsys, "evaluate", folder / "run", "--json", *(["--task", *more] if more else []))
+    for more in (["--split", "valid"], [], ["--task", f"data={folder / 'fine' / 'waves.npz'}"]):
+        code, out, err = call(capsys, "evaluate", folder / "run", "--json", *more)
         assert (code, err) == (0, "")
         found.append(json.loads(out)["relative_l2"])
     assert len(set(found)) == 3

@@ -43,14 +43,14 @@ def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytes
         "same": ["--task", "votes=1"],
         "votes": ["--task", "votes=3", "augmentation.rotation=all"],
         "points": ["--task", "num-points=4"],
-        "test": ["--task", "evaluated=test", "votes=1"],
+        "valid": ["--split", "valid", "--task", "votes=1"],
     }.items():
         code, out, err = call(capsys, "evaluate", folder / "run", "--json", *more)
         assert (code, err) == (0, "")
         found[name] = json.loads(out)
     assert {"accuracy", "class_accuracy", "loss"} <= found["whole"].keys()
     assert found["whole"] == found["same"]
-    assert len({found[name]["loss"] for name in ("whole", "votes", "points", "test")}) == 4
+    assert len({found[name]["loss"] for name in ("whole", "votes", "points", "valid")}) == 4
     code, out, _ = call(capsys, "evaluate", folder / "told", "--json")
     assert code == 0
     assert {"accuracy", "mean_iou", "loss"} <= json.loads(out).keys()

@@ -44,17 +44,17 @@ def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytes
     found = {}
     for name, more in {
         "whole": [],
-        "same": ["stride=1"],
-        "stride": ["stride=4"],
-        "size": ["image-size=24,24"],
-        "test": ["evaluated=test"],
+        "same": ["--task", "stride=1"],
+        "stride": ["--task", "stride=4"],
+        "size": ["--task", "image-size=24,24"],
+        "valid": ["--split", "valid"],
     }.items():
-        code, out, err = call(capsys, "evaluate", folder / "run", "--json", *(["--task", *more] if more else []))
+        code, out, err = call(capsys, "evaluate", folder / "run", "--json", *more)
         assert (code, err) == (0, "")
         found[name] = json.loads(out)
     assert {"accuracy", "mean_iou", "loss"} <= found["whole"].keys()
     assert found["whole"] == found["same"]
-    assert len({found[name]["loss"] for name in ("whole", "stride", "size", "test")}) == 4
+    assert len({found[name]["loss"] for name in ("whole", "stride", "size", "valid")}) == 4
 
 
 def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,11 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_evaluate_measures_on_the_validation_split_and_on_the_test_split_when_asked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_measures_on_both_held_out_splits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = {}
-    for name, more in {"valid": [], "test": ["--task", "evaluated=test"]}.items():
+    for name, more in {"valid": ["--split", "valid"], "test": []}.items():
         code, out, err = call(capsys, "evaluate", folder / "run", "--json", *more)
         assert (code, err) == (0, "")
         found[name] = json.loads(out)

@@ -5,7 +5,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -43,6 +43,7 @@ from fredholm.tasks.masks.augmentation import MaskAugmentation, Masked
 from fredholm.tasks.points import NUM_SAMPLES
 from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
 from fredholm.tasks.series.thinning import Dropped
+from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.checkpoint import Checkpoints
@@ -103,9 +104,11 @@ def task_subjects(folder: Path) -> list[Subject]:
 def _task(built: Task) -> Iterator[object]:
     """What it learnt from its data, its batches, and its model."""
     yield built.facts
-    yield from (built.num_train, built.num_test)
+    splits: list[HeldOut] = [split for split in get_args(HeldOut) if built.num_held_out(split)]
+    yield from (built.num_train, *(built.num_held_out(split) for split in splits))
     batch = built.train_batch(torch.arange(3), torch.Generator().manual_seed(0))
-    for found in (batch, built.test_batch(torch.arange(2))):
+    held_out = (built.held_out_batch(split, torch.arange(min(2, built.num_held_out(split)))) for split in splits)
+    for found in (batch, *held_out):
         yield list(found)
         yield from found.values()
     torch.manual_seed(0)
@@ -191,7 +194,7 @@ def _image_texts(folder: Path) -> Subject:
         {"data": str(all_rows), "patch_size": 8, "tokens": Tokens(vocab_size=60), "position_frequencies": 2}
         | {"model": model},
         {"data": (str(own),), "image_size": ((16, 16),), "test_fraction": (0.5,), "split_seed": (1,)}
-        | {"valid_fraction": (0.3,), "evaluated": ("test",), "patch_size": (4, (2, 4)), "context": (9,)}
+        | {"valid_fraction": (0.3,), "patch_size": (4, (2, 4)), "context": (9,)}
         | {"tokens": (Tokens(vocab_size=50),), "position_frequencies": (3,), "position_sigma": (2.0,)}
         | {"modalities": ("image", "text"), "measure": ("uniform", "image-heavy", "text-heavy")}
         | {"images_apart": SWITCH, "shuffle_images": SWITCH, "label_smoothing": (0.1,)}
@@ -235,8 +238,7 @@ def _masked(folder: Path) -> Subject:
         yield from (
             built.for_epoch(torch.Generator().manual_seed(1)).train_batch(torch.arange(2), torch.Generator()).values()
         )
-        yield from built.test_batch(torch.arange(2)).values()
-        yield built.num_test
+        yield from built.held_out_batch("test", torch.arange(2)).values()
 
     return Subject(
         MaskedLanguageModelling.Config,
@@ -244,7 +246,6 @@ def _masked(folder: Path) -> Subject:
         {"data": (str(folder / "two.txt"),), "documents": ("line", "blank line"), "test_fraction": (0.3,)}
         | {
             "valid_fraction": (0.3,),
-            "evaluated": ("valid",),
             "context": (12,),
             "mask_fraction": (0.5,),
             "packed": (False,),
@@ -253,7 +254,7 @@ def _masked(folder: Path) -> Subject:
         | {"model": (dataclasses.replace(model, position_frequencies=3),)},
         task,
         make=lambda **settings: MaskedLanguageModelling.Config(**settings).build(),
-        modes={"splits of its own": {"data": str(folder / "own"), "valid_fraction": 0.0}},
+        modes={"splits of its own": {"data": str(folder / "own"), "valid_fraction": 0.1}},
     )
 
 
@@ -267,17 +268,17 @@ def _text(folder: Path) -> Subject:
         yield from (
             built.for_epoch(torch.Generator().manual_seed(1)).train_batch(torch.arange(2), torch.Generator()).values()
         )
-        yield built.test_stream.num_targets
+        yield from (stream.num_targets for stream in built.held_out_streams.values())
 
     return Subject(
         LanguageModelling.Config,
         {"data": str(folder / "one.txt"), "valid_fraction": 0.2, "context": 8, "model": model},
         {"data": (str(folder / "two.txt"),), "documents": ("line", "blank line"), "test_fraction": (0.3,)}
-        | {"valid_fraction": (0.3,), "evaluated": ("valid",), "vocab_size": (270,), "context": (6,), "stride": (4,)}
+        | {"valid_fraction": (0.3,), "vocab_size": (270,), "context": (6,), "stride": (4,)}
         | {"model": (dataclasses.replace(model, depth=2),)},
         task,
         make=lambda **settings: LanguageModelling.Config(**settings).build(),
-        modes={"splits of its own": {"data": str(own), "valid_fraction": 0.0}},
+        modes={"splits of its own": {"data": str(own), "valid_fraction": 0.1}},
     )
 
 
@@ -306,7 +307,7 @@ def _sentences(folder: Path) -> Subject:
         {"data": (str(folder / "two.csv"),), "text_column": ("other",), "second_column": ("other",)}
         | {"label_column": ("score",), "columns": (("label", "text", "other", "score"),), "target": ("number",)}
         | {"objective": ("matthews", "spearman"), "test_fraction": (0.5,), "valid_fraction": (0.3,), "split_seed": (1,)}
-        | {"evaluated": ("test",), "tokens": (Tokens(kind="bytes"),), "context": (6,), "position_frequencies": (3,)}
+        | {"tokens": (Tokens(kind="bytes"),), "context": (6,), "position_frequencies": (3,)}
         | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),)},
         task,
         make=lambda **settings: SentenceLearning.Config(**settings).build(),
@@ -388,7 +389,7 @@ def _fields(folder: Path) -> Subject:
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model(), built.metrics()
-        built.score(model, built.test_batch(torch.arange(2)), metrics)
+        built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         if len(built.facts.coordinates) == 2:
             yield built.predict(model, [folder / "asked.npz"], CPU)
@@ -433,7 +434,6 @@ def _graphs(folder: Path) -> list[Subject]:
         "inputs": (dataclasses.replace(inputs, num_walks=3),),
         "test_fraction": (0.4,),
         "valid_fraction": (0.3,),
-        "evaluated": ("test",),
         "split_seed": (1,),
         "directed": SWITCH,
     }
@@ -441,7 +441,7 @@ def _graphs(folder: Path) -> list[Subject]:
     def pairs(built: LinkLearning) -> Iterator[object]:
         """The graph that the network sees too."""
         yield from _task(built)
-        yield built.loss(built.model(), built.test_batch(torch.arange(2))).detach()
+        yield built.loss(built.model(), built.held_out_batch("valid", torch.arange(2))).detach()
 
     return [
         Subject(
@@ -546,7 +546,7 @@ def _points(folder: Path) -> Subject:
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model(), built.metrics()
-        built.score(model, built.test_batch(torch.arange(2)), metrics)
+        built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         if built.facts.target == "points":
             with tempfile.TemporaryDirectory() as saved:
@@ -562,7 +562,7 @@ def _points(folder: Path) -> Subject:
         | {"position_frequencies": (3,), "position_sigma": (2.0,), "num_neighbours": (0, 2), "label_smoothing": (0.1,)}
         | {"augmentation": (CloudAugmentation.Config(rotation="all"),), "votes": (2,), "save": ("there",)}
         | {"test_fraction": (0.5,), "split_seed": (1,), "model": (dataclasses.replace(model, depth=2),)}
-        | {"valid_fraction": (0.3,), "evaluated": ("test",)},
+        | {"valid_fraction": (0.3,)},
         task,
         make=lambda **settings: PointLearning.Config(**settings).build(),
         modes={
@@ -616,7 +616,7 @@ def _operators(folder: Path) -> Subject:
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model(), built.metrics()
-        built.score(model, built.test_batch(torch.arange(2)), metrics)
+        built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         asked = built.config.data if built.config.data in (moving, str(table)) else others
         with tempfile.TemporaryDirectory() as saved:
@@ -643,8 +643,7 @@ def _operators(folder: Path) -> Subject:
             "position_frequencies": (3,),
         }
         | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),), "answer": (Answer(grid=(2, 2)),)}
-        | {"comparison": ("there.png",), "test_fraction": (0.5,), "split_seed": (1,), "valid_fraction": (0.3,)}
-        | {"evaluated": ("test",)},
+        | {"comparison": ("there.png",), "test_fraction": (0.5,), "split_seed": (1,), "valid_fraction": (0.3,)},
         task,
         make=lambda **settings: OperatorLearning.Config(**settings).build(),
         modes={
@@ -655,7 +654,7 @@ def _operators(folder: Path) -> Subject:
             "trajectories": {"data": moving},
             "a split of its own": {"data": fixed},
             "a table": {"data": str(table), "coordinates": ("x",), "targets": ("b",)},
-            "neuralop": {"data": neuralop, "evaluated": "test"},
+            "neuralop": {"data": neuralop},
         },
     )
 
@@ -696,7 +695,7 @@ def _segmentation(folder: Path) -> Subject:
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter)
         yield model.encoder(torch.zeros(1, 3, 8, 8))[1].weights
-        built.score(model, built.test_batch(torch.arange(1)), metrics)
+        built.score(model, built.held_out_batch("valid", torch.arange(1)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         with tempfile.TemporaryDirectory() as place:
             config = built.config
@@ -713,7 +712,7 @@ def _segmentation(folder: Path) -> Subject:
         | {"balance_scales": SWITCH, "position_frequencies": (3, 0), "position_sigma": (2.0,)}
         | {"num_pixels": (9, None), "label_smoothing": (0.1,), "save": ("there",), "picture": ("there.png",)}
         | {"augmentation": (MaskAugmentation.Config(horizontal_flip=1.0),)}
-        | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,), "evaluated": ("test",)}
+        | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,)}
         | {"test_fraction": (0.5,), "split_seed": (1,)},
         task,
         make=lambda **settings: Segmentation.Config(**settings).build(),
@@ -729,19 +728,19 @@ def _segmentation(folder: Path) -> Subject:
 def _trained(config: Run.Config) -> Iterator[object]:
     """Everything that a run does but how long it takes: its log, checkpoints, weights, and what it measured on."""
     saved, measured = [], []
-    save, test_batch = Checkpoints.save, ToyTask.test_batch
+    save, held_out_batch = Checkpoints.save, ToyTask.held_out_batch
 
     def saving(self: Checkpoints, step: int, *parts: Any) -> None:
         saved.append(step)
         save(self, step, *parts)
 
-    def measuring(self: ToyTask, indices: Tensor) -> dict[str, Tensor]:
-        measured.append(len(indices))
-        return test_batch(self, indices)
+    def measuring(self: ToyTask, split: HeldOut, indices: Tensor) -> dict[str, Tensor]:
+        measured.append((split, len(indices)))
+        return held_out_batch(self, split, indices)
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        with patch.object(Checkpoints, "save", saving), patch.object(ToyTask, "test_batch", measuring):
+        with patch.object(Checkpoints, "save", saving), patch.object(ToyTask, "held_out_batch", measuring):
             train(config, path, tasks=(ToyTask,))
         yield from (saved, measured, sum("events" in file.name for file in path.rglob("*")))
         for line in (path / "metrics.jsonl").read_text().splitlines():
@@ -773,7 +772,8 @@ def _runs(folder: Path) -> list[Subject]:
                 "betas": ((0.8, 0.9),),
             }
             | {"adam_epsilon": (1e-2,), "gradient_clip": (0.1,), "ema_decay": (0.05,), "precision": ("bfloat16",)}
-            | {"device": ("cuda:99",), "num_workers": (1,), "test_batch_size": (5,), "evaluate_every": (2,)}
+            | {"device": ("cuda:99",), "num_workers": (1,), "evaluation_batch_size": (5,), "evaluate_every": (2,)}
+            | {"patience": (1,)}
             | {"checkpoint_every": (1,), "tensorboard": SWITCH},
             _trained,
             make=run,

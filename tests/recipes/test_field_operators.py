@@ -28,7 +28,7 @@ def test_solutions_solve_and_are_read_with_their_split(tmp_path: Path) -> None:
     study.write_poisson(tmp_path / "new" / "p.npz", num_train=3, num_test=2)
     found = read_npz(tmp_path / "new" / "p.npz")
     assert isinstance(found, Splits)
-    assert (len(found.train), len(found.test), found.train.channels) == (3, 2, ("u",))
+    assert (len(found.train), len(found.held_out("test")), found.train.channels) == (3, 2, ("u",))
     values = found.train.given.values[0, :, 0].double().numpy()
     generator = np.random.default_rng(0)
     right = study.draw_bumps(study.inner_nodes(study.NODES), generator)

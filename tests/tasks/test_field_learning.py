@@ -14,7 +14,7 @@ from fredholm.tasks import FieldLearning
 from fredholm.tasks.fields.answer import Answer
 from fredholm.tasks.fields.by_name import FrameName
 from fredholm.training import Run, TrainingConfig, seed_everything, train
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
 SMALL = FieldOperator.Config(embed_dim=16, depth=1, num_heads=2, num_seeds=2, head_dim=16, num_frequencies=8)
@@ -35,7 +35,9 @@ def write(folder: Path, *, points: int = 12, wanted: bool = False) -> Path:
 
 def config(folder: Path, **settings: Any) -> FieldLearning.Config:
     data = str(write(folder, wanted=settings.pop("of_slopes", False)))
-    return FieldLearning.Config(**{"data": data, "width": 8, "omega_0": 4.0, "model": SMALL, **settings})
+    return FieldLearning.Config(
+        **{"data": data, "valid_fraction": 0.0, "width": 8, "omega_0": 4.0, "model": SMALL, **settings}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scored(task: FieldLearning, model: torch.nn.Module) -> dict[str, float]:
-    return score_test_split(task, model, batch_size=4, device=CPU, dtype=torch.float32)
+    return score_split(task, "test", model, batch_size=4, device=CPU, dtype=torch.float32)
 
 
 def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
@@ -69,11 +71,11 @@ def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
 
 def test_what_is_shown_of_a_test_function_depends_on_nothing_but_it(tmp_path: Path) -> None:
     task = config(tmp_path, shown=7).build()
-    together, alone = task.test_batch(torch.arange(5)), task.test_batch(torch.tensor([3]))
+    together, alone = task.held_out_batch("test", torch.arange(5)), task.held_out_batch("test", torch.tensor([3]))
     assert torch.equal(together["pos"][3:4], alone["pos"])
     assert together["wanted_pos"].shape[1] == 12
     other = config(tmp_path, shown=7, shown_seed=1)
-    assert not torch.equal(other.build().test_batch(torch.tensor([3]))["pos"], alone["pos"])
+    assert not torch.equal(other.build().held_out_batch("test", torch.tensor([3]))["pos"], alone["pos"])
     with refused(ValueError, "split_seed=1 has no effect", "which has its own split"):
         config(tmp_path, split_seed=1).build()
 
@@ -100,7 +102,7 @@ def test_relative_errors_are_in_the_unit_of_the_data(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     seed_everything(0)
     model = task.model()
-    given = task.splits.test.given
+    given = task.held_out("test").given
     mean, deviation = (torch.tensor(part) for part in (task.facts.mean, task.facts.deviation))
     values = model((given.values - mean) / deviation, fields_domain({"pos": given.pos, "mask": None}))(given.pos)
     error = (values * deviation + mean - given.values).flatten(1).norm(dim=1) / given.values.flatten(1).norm(dim=1)
@@ -153,9 +155,9 @@ def test_a_frame_may_follow_what_samples_show(tmp_path: Path) -> None:
     task = config(tmp_path, weigh_frame=True).build()
     model = task.model()
     assert isinstance(model, FieldOperator)
-    batch = task.test_batch(torch.arange(2))
+    batch = task.held_out_batch("test", torch.arange(2))
     task.loss(model, batch)
-    size = task.splits.test.given.values[:2].norm(dim=-1)
+    size = task.held_out("test").given.values[:2].norm(dim=-1)
     torch.testing.assert_close(batch["frame_weights"], size)
 
 

@@ -56,7 +56,7 @@ def task(folder: Path, **settings: Any) -> GraphLearning:
 
 def test_batches_are_of_graphs_of_any_size(tmp_path: Path) -> None:
     built = task(tmp_path / "rings")
-    assert (built.num_train, built.num_test, built.measured) == (16, 3, "valid")
+    assert (built.num_train, built.num_held_out("valid")) == (16, 3)
     assert built.facts.classes == ("line", "ring")
     train, indices = built.splits.train, torch.tensor([4, 0, 7])
     batch = built.train_batch(indices, torch.Generator().manual_seed(0))
@@ -65,7 +65,7 @@ def test_batches_are_of_graphs_of_any_size(tmp_path: Path) -> None:
     assert train.labels is not None
     assert torch.equal(batch["labels"], train.labels[indices])
     assert built.num_targets(batch) == 3
-    assert list(built.test_batch(torch.arange(2)))[:3] == ["labels", "features", "edge_index"]
+    assert list(built.held_out_batch("valid", torch.arange(2)))[:3] == ["labels", "features", "edge_index"]
 
 
 def test_training_turns_the_signs_of_positions(tmp_path: Path) -> None:
@@ -80,12 +80,14 @@ def test_training_turns_the_signs_of_positions(tmp_path: Path) -> None:
     still = task(tmp_path / "rings", inputs=GraphInputs(flip_signs=False))
     assert torch.equal(still.train_batch(indices, torch.Generator().manual_seed(1))["pos"].abs(), one.abs())
     assert torch.equal(still.train_batch(indices, NONE)["pos"], still.train_batch(indices, NONE)["pos"])
-    assert torch.equal(built.test_batch(torch.arange(2))["pos"], still.test_batch(torch.arange(2))["pos"])
+    assert torch.equal(
+        built.held_out_batch("valid", torch.arange(2))["pos"], still.held_out_batch("valid", torch.arange(2))["pos"]
+    )
 
 
 def test_the_loss_is_cross_entropy_summed_over_graphs(tmp_path: Path) -> None:
     built = task(tmp_path / "rings")
-    model, batch = built.model().eval(), built.test_batch(torch.arange(2))
+    model, batch = built.model().eval(), built.held_out_batch("valid", torch.arange(2))
     logits = model(graphs_in(batch))
     assert logits.shape == (2, 2)
     torch.testing.assert_close(built.loss(model, batch), F.cross_entropy(logits, batch["labels"]) * 2)
@@ -106,10 +108,14 @@ def test_numbers_are_standardised_and_measured_in_their_unit(tmp_path: Path) -> 
     every = built.train_batch(torch.arange(built.num_train), NONE)["targets"]
     torch.testing.assert_close(every.mean(), torch.tensor(0.0), atol=1e-6, rtol=0)
     torch.testing.assert_close(every.std(correction=0), torch.tensor(1.0))
-    model, batch, metrics = built.model().eval(), built.test_batch(torch.arange(built.num_test)), built.metrics()
+    model, batch, metrics = (
+        built.model().eval(),
+        built.held_out_batch("valid", torch.arange(built.num_held_out("valid"))),
+        built.metrics(),
+    )
     model.requires_grad_(False)
     built.score(model, batch, metrics)
-    measured = built.splits.test
+    measured = built.held_out("valid")
     assert measured.targets is not None
     told = model(graphs_in(batch)) * built.facts.deviation[0] + built.facts.mean[0]
     errors = told.detach() - measured.targets
@@ -126,13 +132,11 @@ def test_numbers_are_standardised_and_measured_in_their_unit(tmp_path: Path) -> 
 def test_splits_and_folds(tmp_path: Path) -> None:
     own = str(rings(tmp_path / "own", split=True))
     built = GraphLearning.Config(data=own, model=SMALL).build()
-    assert (built.num_train, built.num_test) == (12, 6)
-    names = built.splits.test.names
+    assert (built.num_train, built.num_held_out("valid")) == (12, 6)
+    names = built.held_out("valid").names
     assert {int(name[1:]) % 4 for name in names} == {1}
-    tested = GraphLearning.Config(data=own, model=SMALL, evaluated="test").build()
-    assert tested.splits.train.names == built.splits.train.names
-    assert not set(tested.splits.test.names) & {*names, *built.splits.train.names}
-    folds = [task(tmp_path / "rings", num_folds=4, fold=fold, evaluated="test").splits.test.names for fold in range(4)]
+    assert not set(built.held_out("test").names) & {*names, *built.splits.train.names}
+    folds = [task(tmp_path / "rings", num_folds=4, fold=fold).held_out("test").names for fold in range(4)]
     assert sorted(name for names in folds for name in names) == sorted(f"g{i}" for i in range(24))
 
 
@@ -147,7 +151,7 @@ def model_and_logits(
     found = {}
     for graphs, batch in (
         (built.splits.train, built.train_batch),
-        (built.splits.test, lambda i, _: built.test_batch(i)),
+        (built.held_out("valid"), lambda i, _: built.held_out_batch("valid", i)),
     ):
         given = batch(torch.arange(len(graphs)), torch.Generator())
         given["pos"] = graphs.pos[None] if graphs.pos is not None else given["pos"]  # without turned signs
@@ -180,7 +184,7 @@ def test_padding_and_batch_mates_change_nothing(tmp_path: Path) -> None:
 
 def test_edges_their_features_and_weights_count(tmp_path: Path) -> None:
     built, model, expected = model_and_logits(tmp_path / "one")
-    batch = graphs_in(built.test_batch(torch.tensor([0])))
+    batch = graphs_in(built.held_out_batch("valid", torch.tensor([0])))
     assert batch.edge_features is not None
 
     @torch.no_grad()
@@ -204,7 +208,7 @@ def test_a_run_predicts_without_its_data(tmp_path: Path) -> None:
         training=TrainingConfig(epochs=2, batch_size=6, tensorboard=False, ema_decay=0.5),
     )
     result = train(config, tmp_path / "run")
-    assert result.measured == "valid"
+    assert result.split == "test"
     run = Run(tmp_path / "run")
     assert isinstance(run.task, GraphLearning)
     moved = data.rename(tmp_path / "elsewhere")
@@ -245,7 +249,6 @@ def test_what_became_of_edges_is_said_once(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     for settings, told in (
-        ({"evaluated": "train"}, "evaluated is 'train'; expected 'valid' or 'test'"),
         ({"fold": 1}, "fold=1 has no effect with num_folds=None"),
         ({"num_folds": 4, "fold": 4}, "fold is 4 of num_folds=4"),
         ({"num_folds": 4, "test_fraction": 0.3}, "test_fraction=0.3 has no effect with num_folds=4"),
@@ -268,8 +271,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             task(tmp_path / "rings", data=own, **settings)
     graphs = "graph,label,split\nline,open,train\ntri,closed,val\n"
     no_test = write_several(tmp_path / "few", graphs=graphs)
-    with refused(ValueError, "has no test split; evaluate on 'valid'"):
-        _ = GraphLearning.Config(data=str(no_test), model=SMALL, evaluated="test").build().splits
+    assert GraphLearning.Config(data=str(no_test), model=SMALL).build().num_held_out("test") == 0
     one = write_several(tmp_path / "one", graphs="graph,label,split\nline,open,train\ntri,open,val\n")
     with refused(ValueError, "has the classes ['open']; expected at least 2"):
         task(tmp_path / "rings", data=str(one))

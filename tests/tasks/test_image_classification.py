@@ -19,7 +19,7 @@ from fredholm.tasks.images import InMemoryImages, open_images
 from fredholm.training.config_json import from_json, to_json
 
 SMALL = ITNet.Config(embed_dim=8, depth=1, num_heads=2, kernel=MLPConfig(width=4, num_frequencies=2, sigma=1.0))
-CONFIG = ImageClassification.Config(data="digits", patch_size=4, model=SMALL)
+CONFIG = ImageClassification.Config(data="digits", valid_fraction=0.0, patch_size=4, model=SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_facts_are_the_training_splits(task: ImageClassification) -> None:
     assert (facts.channels, facts.image_size) == (1, (8, 8))
     assert facts.mean == pytest.approx([pixels.mean()], rel=1e-9)
     assert facts.deviation == pytest.approx([pixels.std()], rel=1e-9)
-    assert (task.num_train, task.num_test) == (len(train), 1797 - len(train))
+    assert (task.num_train, task.num_held_out("test")) == (len(train), 1797 - len(train))
 
 
 def test_channels_are_measured_apart_and_a_constant_one_is_left_unscaled() -> None:
@@ -65,8 +65,8 @@ def test_batches_are_standardised(task: ImageClassification) -> None:
     every = task.train_batch(torch.arange(task.num_train), generator())
     assert float(every["images"].mean()) == pytest.approx(0, abs=1e-5)
     assert float(every["images"].std(correction=0)) == pytest.approx(1, abs=1e-4)
-    batch = task.test_batch(torch.tensor([3, 5]))
-    test = open_images("digits").test
+    batch = task.held_out_batch("test", torch.tensor([3, 5]))
+    test = open_images("digits").held_out("test")
     raw = test.images(torch.tensor([3, 5])) / 255
     torch.testing.assert_close(batch["images"], (raw - task.facts.mean[0]) / task.facts.deviation[0])
     assert torch.equal(batch["labels"], test.labels(torch.tensor([3, 5])))
@@ -120,7 +120,7 @@ def test_the_loss_is_the_sum_of_cross_entropies_and_the_metrics_are_right(task: 
 def test_the_model_fits_the_data(task: ImageClassification) -> None:
     model = task.model()
     assert isinstance(model, ITNet)
-    assert model(task.test_batch(torch.arange(2))["images"]).shape == (2, 10)
+    assert model(task.held_out_batch("test", torch.arange(2))["images"]).shape == (2, 10)
 
 
 def test_any_model_of_signals_is_kept_in_a_run_and_trains() -> None:
@@ -141,7 +141,7 @@ def test_any_model_of_signals_is_kept_in_a_run_and_trains() -> None:
 
 def test_a_trained_model_is_measured_at_another_resolution(task: ImageClassification) -> None:
     larger = dataclasses.replace(CONFIG, image_size=(16, 12)).build(task.facts)
-    batch = larger.test_batch(torch.arange(2))
+    batch = larger.held_out_batch("test", torch.arange(2))
     assert batch["images"].shape == (2, 1, 16, 12)
     model = task.model()
     trained = larger.model()
@@ -151,7 +151,7 @@ def test_a_trained_model_is_measured_at_another_resolution(task: ImageClassifica
 
 def test_images_of_a_folder_in_colour_with_a_rectangular_patch(tmp_path: Path) -> None:
     path = write_folder(tmp_path / "data", {"cat": 6, "dog": 7}, np.random.default_rng(0))
-    config = ImageClassification.Config(data=str(path), patch_size=(3, 5), model=SMALL, test_fraction=0.3)
+    config = ImageClassification.Config(data=str(path), patch_size=(3, 5), model=SMALL, valid_fraction=0.0)
     folder = config.build()
     assert (folder.facts.classes, folder.facts.channels, folder.facts.image_size) == (("cat", "dog"), 3, (6, 10))
     batch = folder.train_batch(torch.arange(3), generator())
@@ -163,12 +163,12 @@ def test_prediction_needs_no_data(tmp_path: Path, task: ImageClassification) -> 
     moved = dataclasses.replace(CONFIG, data=str(tmp_path / "gone")).build(facts)
     torch.manual_seed(0)
     model = moved.model().eval()
-    test = open_images("digits").test
+    test = open_images("digits").held_out("test")
     files = [tmp_path / f"{i}.png" for i in range(3)]
     for i, file in enumerate(files):
         Picture.fromarray(test.images(torch.tensor([i]))[0, 0].numpy()).save(file)
     rows = moved.predict(model, files, torch.device("cpu"))
-    probabilities = model(task.test_batch(torch.arange(3))["images"]).softmax(-1)
+    probabilities = model(task.held_out_batch("test", torch.arange(3))["images"]).softmax(-1)
     assert [row["file"] for row in rows] == [str(file) for file in files]
     assert [row["class"] for row in rows] == [str(int(i)) for i in probabilities.argmax(-1)]
     assert [row["probability"] for row in rows] == pytest.approx(probabilities.max(-1).values.tolist(), rel=1e-5)
@@ -180,7 +180,7 @@ def test_data_that_changed_since_training_are_refused(tmp_path: Path, task: Imag
     path = write_folder(tmp_path / "data", {"cat": 4, "dog": 4}, np.random.default_rng(0))
     other = dataclasses.replace(CONFIG, data=str(path)).build(task.facts)
     with pytest.raises(ValueError, match=r"^the classes of .* are \('cat', 'dog'\); the run was made with \('0', "):
-        other.num_test  # noqa: B018 - opens the data
+        other.num_held_out("test")
 
 
 def test_a_model_that_answers_at_every_point_is_refused() -> None:

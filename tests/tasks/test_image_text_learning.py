@@ -14,7 +14,7 @@ from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.checkpoint import model_tensors
 from fredholm.training.config_json import from_json, to_json
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 from tests.refusals import refused
 from tests.tasks.image_texts.build import examples, pixels, write_folder, write_jsonl, write_npz, write_pictures
 
@@ -37,7 +37,7 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     task = config(write_npz(tmp_path / "a.npz")).build()
     facts = task.facts
     assert (facts.classes, facts.num_images, facts.channels, facts.image_size) == (("false", "true"), 2, 3, (8, 8))
-    assert (task.num_train, task.num_test, task.measured, task.objective.metric) == (16, 7, "valid", "accuracy")
+    assert (task.num_train, task.num_held_out("valid"), task.objective.metric) == (16, 7, "accuracy")
     shown = task.splits.train.images(torch.arange(16)).double() / 255
     torch.testing.assert_close(torch.tensor(facts.mean).double(), shown.mean((0, 1, 3, 4)))
     torch.testing.assert_close(
@@ -45,7 +45,7 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
         shown.transpose(1, 2).flatten(2).transpose(0, 1).flatten(1).std(1, correction=0),
     )
     assert from_json(to_json(facts), ImageTextLearning.Facts, ()) == facts
-    assert dataclasses.replace(task.config, evaluated="test").build(facts).num_test == 7
+    assert task.config.build(facts).num_held_out("test") == 7
 
 
 def test_batches_hold_standardised_images_and_padded_tokens(tmp_path: Path) -> None:
@@ -92,7 +92,10 @@ def test_shuffled_images_are_the_same_ones_in_drawn_orders(tmp_path: Path) -> No
     assert not torch.equal(drawn, other)
     key = own.flatten(2).sum(2).sort(1).values
     torch.testing.assert_close(drawn.flatten(2).sum(2).sort(1).values, key)
-    assert torch.equal(shuffled.test_batch(torch.arange(3))["images"], plain.test_batch(torch.arange(3))["images"])
+    assert torch.equal(
+        shuffled.held_out_batch("valid", torch.arange(3))["images"],
+        plain.held_out_batch("valid", torch.arange(3))["images"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_shuffled_images_are_the_same_ones_in_drawn_orders(tmp_path: Path) -> No
 )
 def test_the_model_answers_for_each_text(tmp_path: Path, settings: dict[str, Any], kind: type) -> None:
     task = config(write_npz(tmp_path / "a.npz"), **settings).build()
-    model, batch = task.model().eval(), task.test_batch(torch.arange(4))
+    model, batch = task.model().eval(), task.held_out_batch("valid", torch.arange(4))
     assert type(model) is kind
     logits = model(ImageTextBatch(batch["images"], batch["tokens"]))
     assert logits.shape == (4, 2)
@@ -118,11 +121,11 @@ def test_the_model_answers_for_each_text(tmp_path: Path, settings: dict[str, Any
 
 def test_smoothing_enters_the_loss_in_training_alone(tmp_path: Path) -> None:
     task = config(write_npz(tmp_path / "a.npz"), label_smoothing=0.2).build()
-    model, batch = task.model().eval(), task.test_batch(torch.arange(7))
+    model, batch = task.model().eval(), task.held_out_batch("valid", torch.arange(7))
     logits = model(ImageTextBatch(batch["images"], batch["tokens"])).detach()
     smooth = torch.nn.functional.cross_entropy(logits, batch["labels"], reduction="sum", label_smoothing=0.2)
     torch.testing.assert_close(task.loss(model, batch), smooth)
-    found = score_test_split(task, model, batch_size=3, device=CPU, dtype=torch.float32)
+    found = score_split(task, "valid", model, batch_size=3, device=CPU, dtype=torch.float32)
     assert found["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, batch["labels"])))
     assert found["accuracy"] == pytest.approx(float((logits.argmax(-1) == batch["labels"]).float().mean()))
 
@@ -131,7 +134,7 @@ def test_smoothing_enters_the_loss_in_training_alone(tmp_path: Path) -> None:
 def test_a_modality_that_is_left_out_changes_nothing(tmp_path: Path, modalities: Any) -> None:
     more = WORDLESS if modalities == "image" else {"patch_size": 16}
     task = config(write_npz(tmp_path / "a.npz"), modalities=modalities, **more).build()
-    model, batch = task.model().eval(), task.test_batch(torch.arange(4))
+    model, batch = task.model().eval(), task.held_out_batch("valid", torch.arange(4))
     images, tokens = batch["images"], batch["tokens"]
     told = model(ImageTextBatch(images, tokens))
     other_images, other_tokens = model(ImageTextBatch(-images, tokens)), model(ImageTextBatch(images, tokens.flip(0)))
@@ -285,7 +288,7 @@ def test_it_learns_what_neither_modality_tells_alone(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=images, text=[f"a {word} one" for _, word in rows], label=label, split=split)
     model = ITNet.Config(embed_dim=16, depth=2, num_heads=2, kernel=AttentionConfig(), dropout=0.0, drop_path=0.0)
     training = TrainingConfig(epochs=15, batch_size=8, learning_rate=5e-3, ema_decay=0.9, tensorboard=False)
-    task = config(tmp_path / "a.npz", patch_size=8, model=model, evaluated="test")
+    task = config(tmp_path / "a.npz", patch_size=8, model=model)
     assert train(Run.Config(task=task, training=training), tmp_path / "run").metrics["accuracy"] == 1.0
 
 

@@ -19,7 +19,7 @@ from fredholm.tasks.text import IGNORED
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.batches import EpochBatches, iterate
 from fredholm.training.config_json import from_json, to_json
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
 SMALL = GPT2.Config(embed_dim=8, depth=1, num_heads=2, dropout=0.0)
@@ -30,7 +30,9 @@ CPU = torch.device("cpu")
 def config(folder: Path, **settings: Any) -> LanguageModelling.Config:
     path = folder / "cats.txt"
     path.write_text(TEXT)
-    return LanguageModelling.Config(**{"data": str(path), "context": 16, "model": SMALL, **settings})
+    return LanguageModelling.Config(
+        **{"data": str(path), "valid_fraction": 0.0, "context": 16, "model": SMALL, **settings}
+    )
 
 
 def everything(task: Task, epoch: int, seed: int = 0, num_workers: int = 0) -> list[Batch]:
@@ -95,7 +97,7 @@ def test_metrics_are_of_every_test_token_once(tmp_path: Path, vocab_size: int | 
     text = "".join(task.splits.test or ())
     tokens = torch.tensor([task.tokenizer.end_of_text, *task.tokenizer.encode(text).tolist()])
     nats = F.cross_entropy(model.table[tokens[:-1]].double(), tokens[1:], reduction="sum").item()
-    found = score_test_split(task, model, batch_size=3, device=CPU, dtype=torch.float32)
+    found = score_split(task, "test", model, batch_size=3, device=CPU, dtype=torch.float32)
     loss = nats / (len(tokens) - 1)
     assert found["loss"] == pytest.approx(loss, rel=1e-6)
     assert found["perplexity"] == pytest.approx(math.exp(loss), rel=1e-5)
@@ -110,7 +112,7 @@ def test_metrics_are_of_every_test_token_once(tmp_path: Path, vocab_size: int | 
 def test_a_stride_gives_every_token_more_to_be_predicted_from(tmp_path: Path) -> None:
     seed_everything(0)
     task = config(tmp_path, stride=4).build()
-    batch = task.test_batch(torch.arange(task.num_test))
+    batch = task.held_out_batch("test", torch.arange(task.num_held_out("test")))
     first = (batch["targets"] != IGNORED).int().argmax(1)
     assert (first[4:] == 12).all()
 
@@ -126,19 +128,18 @@ def test_the_loss_is_summed_over_the_targets_that_count(tmp_path: Path) -> None:
     assert task.num_targets(batch) == 4
 
 
-def test_documents_and_the_evaluated_split(tmp_path: Path) -> None:
+def test_documents_and_the_held_out_splits(tmp_path: Path) -> None:
     task = config(tmp_path, documents="line", test_fraction=0.1, valid_fraction=0.2).build()
     assert task.splits.valid is not None
     assert len(task.splits.valid) == pytest.approx(12, abs=1)
-    other = dataclasses.replace(task.config, evaluated="valid").build(task.facts)
-    assert other.num_train == task.num_train
-    assert other.num_test > task.num_test
-    assert (other.test_stream.windows(torch.tensor([0]), 16, 16)[0][0, :1] == 256).all()
+    assert task.num_held_out("valid") > task.num_held_out("test") > 0
+    assert (task.held_out_streams["valid"].windows(torch.tensor([0]), 16, 16)[0][0, :1] == 256).all()
+    assert (task.held_out_batch("valid", torch.tensor([0]))["inputs"][0, 0] == 256).all()
 
 
 def test_text_shorter_than_a_context_is_told(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("abcd")
-    short = LanguageModelling.Config(data=str(tmp_path / "short.txt"), context=64)
+    short = LanguageModelling.Config(data=str(tmp_path / "short.txt"), context=64, valid_fraction=0.0)
     with pytest.warns(UserWarning, match=r"short\.txt has 3 tokens to learn from, less than one context of 64"):
         assert short.build().train_stream.num_targets == 3
 
@@ -179,14 +180,12 @@ def test_bad_settings(tmp_path: Path) -> None:
         LanguageModelling.Config().build()
     with refused(ValueError, "the facts are of Task.Facts, not of language modelling"):
         config(tmp_path).build(Task.Facts())
-    with refused(ValueError, "has no valid split; set valid_fraction"):
-        config(tmp_path, evaluated="valid").build().num_test  # noqa: B018 - reads the data
+    assert config(tmp_path).build().num_held_out("valid") == 0
     folder = tmp_path / "ptb"
     folder.mkdir()
     (folder / "train.txt").write_text("a")
     (folder / "valid.txt").write_text("b")
-    with refused(ValueError, "has no test split; evaluate on 'valid'"):
-        LanguageModelling.Config(data=str(folder)).build().num_test  # noqa: B018 - reads the data
+    assert LanguageModelling.Config(data=str(folder)).build().num_held_out("test") == 0
     with refused(ValueError, "vocab_size is 12; expected at least 257"):
         config(tmp_path, vocab_size=12).build()
 

@@ -43,13 +43,12 @@ def known(built: LinkLearning) -> set[tuple[int, int]]:
 def test_the_edges_are_split_and_each_counts_once(tmp_path: Path) -> None:
     built = task(tmp_path / "a")
     edges = known(built)
-    assert (built.num_train, built.num_test, built.measured) == (63, 9, "valid")
+    assert (built.num_train, built.num_held_out("valid")) == (63, 9)
     assert len(edges) == 2 * 91
-    tested = task(tmp_path / "a", evaluated="test")
-    assert tested.num_test == 19
+    assert built.num_held_out("test") == 19
     found = [
         tuple(pair)
-        for part in (built.splits.train, built.splits.test, tested.splits.test)
+        for part in (built.splits.train, built.held_out("valid"), built.held_out("test"))
         for pair in part.pairs.tolist()
     ]
     assert sorted(found) == sorted(pair for pair in edges if pair[0] < pair[1])
@@ -66,7 +65,7 @@ def test_the_network_sees_training_edges_alone_and_not_its_own_batchs(tmp_path: 
 
     batch = built.train_batch(torch.tensor([3, 7]), torch.Generator())
     built.loss(Watched(), batch)
-    built.loss(Watched(), built.test_batch(torch.tensor([0])))
+    built.loss(Watched(), built.held_out_batch("valid", torch.tensor([0])))
     pairs = {tuple(pair) for pair in built.splits.train.pairs.tolist()}
     both = pairs | {(b, a) for a, b in pairs}
     assert {tuple(pair) for pair in seen[1].tolist()} == both
@@ -98,9 +97,9 @@ def test_pairs_without_an_edge(tmp_path: Path) -> None:
     drawn = [tuple(sorted(pair)) for pair in one[:, 1:].flatten(0, 1).tolist()]
     assert not pairs & set(drawn)
     assert all(a != b for a, b in drawn)
-    measured = task(tmp_path / "a").test_batch(torch.arange(9))["pairs"]
+    measured = task(tmp_path / "a").held_out_batch("valid", torch.arange(9))["pairs"]
     assert not {tuple(pair) for pair in measured[:, 1].tolist()} & known(built)
-    assert torch.equal(measured, task(tmp_path / "a").test_batch(torch.arange(9))["pairs"])
+    assert torch.equal(measured, task(tmp_path / "a").held_out_batch("valid", torch.arange(9))["pairs"])
 
 
 class Codes(torch.nn.Module):
@@ -116,7 +115,7 @@ class Codes(torch.nn.Module):
 
 def test_the_score_of_a_pair(tmp_path: Path) -> None:
     built, outputs = task(tmp_path / "a"), torch.randn(30, 5)
-    batch = built.test_batch(torch.arange(9))
+    batch = built.held_out_batch("valid", torch.arange(9))
     z, bias = outputs[:, :4], outputs[:, 4]
     a, b = batch["pairs"].unbind(-1)
     logits = (z[a] * z[b]).sum(-1) / 2 + bias[a] + bias[b]
@@ -134,10 +133,10 @@ def test_the_score_of_a_pair(tmp_path: Path) -> None:
 def test_a_direction_changes_the_score(tmp_path: Path) -> None:
     built, outputs = task(tmp_path / "a", directed=True), torch.randn(30, 10)
     assert len(built.splits.train.pairs) > 100
-    a, b = built.test_batch(torch.arange(4))["pairs"].unbind(-1)
+    a, b = built.held_out_batch("valid", torch.arange(4))["pairs"].unbind(-1)
     logits = (outputs[a, :4] * outputs[b, 5:9]).sum(-1) / 2 + outputs[a, 4] + outputs[b, 9]
     expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
-    torch.testing.assert_close(built.loss(Codes(outputs), built.test_batch(torch.arange(4))), expected)
+    torch.testing.assert_close(built.loss(Codes(outputs), built.held_out_batch("valid", torch.arange(4))), expected)
     assert built.model()(_given(built)).shape == (1, 30, 10)
 
 
@@ -149,7 +148,7 @@ def _given(built: LinkLearning) -> Any:
             caught.append(given)
             return torch.zeros(1, 30, 10)
 
-    built.loss(Catching(), built.test_batch(torch.arange(2)))
+    built.loss(Catching(), built.held_out_batch("valid", torch.arange(2)))
     return caught[0]
 
 
@@ -196,7 +195,6 @@ def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     for settings, told in (
-        ({"evaluated": "train"}, "evaluated is 'train'; expected 'valid' or 'test'"),
         ({"num_negatives": 0}, "num_negatives must be at least 1; got 0"),
         ({"code_dim": 0}, "code_dim must be at least 1; got 0"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean'; pass 'none'"),

@@ -64,9 +64,9 @@ def test_a_document_by_itself_shares_no_block(tmp_path: Path) -> None:
 
 def test_padding_hides_nothing_else_in_evaluation(tmp_path: Path) -> None:
     task = config(tmp_path, packed=False, context=40).build()
-    ahead = task.test_batch(torch.arange(task.num_test))
-    for index in (0, task.num_test - 1):
-        alone = task.test_batch(torch.tensor([index]))
+    ahead = task.held_out_batch("test", torch.arange(task.num_held_out("test")))
+    for index in (0, task.num_held_out("test") - 1):
+        alone = task.held_out_batch("test", torch.tensor([index]))
         size = alone["inputs"].shape[1]
         for name, filler in (("inputs", task.tokenizer.marks.pad), ("targets", IGNORED)):
             assert torch.equal(ahead[name][index, :size], alone[name][0])
@@ -76,7 +76,7 @@ def test_padding_hides_nothing_else_in_evaluation(tmp_path: Path) -> None:
 
 def test_a_batch_with_nothing_to_tell_has_a_loss(tmp_path: Path) -> None:
     task = config(tmp_path).build()
-    batch = {name: tensor[:1, :1] for name, tensor in task.test_batch(torch.arange(1)).items()}
+    batch = {name: tensor[:1, :1] for name, tensor in task.held_out_batch("test", torch.arange(1)).items()}
     assert task.num_targets(batch) == 1
     assert float(task.loss(task.model(), batch).detach()) == 0
 
@@ -101,7 +101,10 @@ def test_a_share_of_each_block_is_hidden_as_in_bert(tmp_path: Path) -> None:
 def test_training_hides_anew_and_evaluation_never(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     assert not torch.equal(whole(task, 0)[1], whole(task, 1)[1])
-    ahead, alone = task.test_batch(torch.arange(task.num_test)), task.test_batch(torch.tensor([1]))
+    ahead, alone = (
+        task.held_out_batch("test", torch.arange(task.num_held_out("test"))),
+        task.held_out_batch("test", torch.tensor([1])),
+    )
     for name in ("inputs", "targets"):
         assert torch.equal(ahead[name][1:2], alone[name])
     moved = task.for_epoch(torch.Generator().manual_seed(3))
@@ -111,7 +114,7 @@ def test_training_hides_anew_and_evaluation_never(tmp_path: Path) -> None:
 
 def test_the_loss_is_of_hidden_tokens_alone(tmp_path: Path) -> None:
     task = config(tmp_path).build()
-    batch = task.test_batch(torch.arange(3))
+    batch = task.held_out_batch("test", torch.arange(3))
 
     class Knows(torch.nn.Module):
         def forward(self, tokens: Tensor) -> Tensor:
@@ -168,7 +171,8 @@ def test_a_text_that_changed_is_refused(tmp_path: Path) -> None:
 
 def test_a_text_without_words_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("hi")
-    task = MaskedLanguageModelling.Config(data=str(tmp_path / "short.txt"), tokens=Tokens(vocab_size=20), model=SMALL)
+    settings: dict[str, Any] = {"tokens": Tokens(vocab_size=20), "valid_fraction": 0.0, "model": SMALL}
+    task = MaskedLanguageModelling.Config(data=str(tmp_path / "short.txt"), **settings)
     with refused(ValueError, "short.txt", "no token that the training text has", "pass more text"):
         train(Run.Config(task=task, training=TrainingConfig(tensorboard=False)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -178,7 +182,7 @@ def test_blocks_of_one_text_are_not_all_asked_the_same(tmp_path: Path) -> None:
     (tmp_path / "cats.txt").write_text("cat " * 900)
     settings: dict[str, Any] = {"context": 24, "tokens": Tokens(vocab_size=20), "model": SMALL, "test_fraction": 0.5}
     task = MaskedLanguageModelling.Config(data=str(tmp_path / "cats.txt"), **settings).build()
-    hidden = task.test_batch(torch.arange(8))["targets"] != IGNORED
+    hidden = task.held_out_batch("test", torch.arange(8))["targets"] != IGNORED
     assert len(hidden.unique(dim=0)) > 1
 
 

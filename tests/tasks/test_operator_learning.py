@@ -18,7 +18,7 @@ from fredholm.tasks import OperatorLearning
 from fredholm.tasks.fields.answer import Answer
 from fredholm.tasks.operator_learning import row_major, slope_squares
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
 SIZES = {"embed_dim": 12, "depth": 2, "num_heads": 2, "expansion": 1, "dropout": 0.0, "drop_path": 0.0}
@@ -55,7 +55,7 @@ def config(data: Path, **settings: Any) -> OperatorLearning.Config:
 
 
 def scored(task: OperatorLearning, model: torch.nn.Module) -> dict[str, float]:
-    return score_test_split(task, model, batch_size=4, device=CPU, dtype=torch.float32)
+    return score_split(task, "valid", model, batch_size=4, device=CPU, dtype=torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,10 @@ def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
     whole = config(write(tmp_path)).build().train_batch(torch.arange(27), torch.Generator())
     assert abs(float(whole["wanted_values"].mean())) < 1e-5
     assert float(whole["wanted_values"].std()) == pytest.approx(1, abs=0.01)
-    some = [task.test_batch(torch.tensor([1, 2]))["pos"], task.test_batch(torch.tensor([2]))["pos"]]
+    some = [
+        task.held_out_batch("valid", torch.tensor([1, 2]))["pos"],
+        task.held_out_batch("valid", torch.tensor([2]))["pos"],
+    ]
     assert torch.equal(some[0][1], some[1][0])
     least = config(write(tmp_path), least_shown=0.25, fill_in=False).build()
     counts = {least.train_batch(torch.arange(3), torch.Generator().manual_seed(i))["pos"].shape[1] for i in range(9)}
@@ -118,7 +121,7 @@ def test_what_lies_on_no_grid_is_brought_onto_that_of_training(tmp_path: Path) -
     assert half.facts.grid is not None
     assert (half.facts.grid.shape, half.facts.grid.origin) == ((8, 6), (1 / 16, 1 / 12))
     for found, shown in (
-        [task.test_batch(torch.arange(3)) for task in (half, as_it_is)],
+        [task.held_out_batch("valid", torch.arange(3)) for task in (half, as_it_is)],
         [task.train_batch(torch.arange(5), torch.Generator().manual_seed(0)) for task in (half, as_it_is)],
     ):
         given = FunctionBatch(shown["values"], Points(shown["pos"]))
@@ -126,13 +129,13 @@ def test_what_lies_on_no_grid_is_brought_onto_that_of_training(tmp_path: Path) -
         torch.testing.assert_close(found["pos"], Grid(8, 6).pos.expand(len(found["pos"]), -1, -1))
         assert shown["pos"].shape[1] == 24
     # samples keep their values, and a grid of its own is no business of the training split's
-    whole = config(path).build().test_batch(torch.arange(1))["values"]
-    found = half.test_batch(torch.arange(1))["values"]
+    whole = config(path).build().held_out_batch("valid", torch.arange(1))["values"]
+    found = half.held_out_batch("valid", torch.arange(1))["values"]
     assert ((found - whole).abs() < 1e-6).sum() >= 24
     values, _, wanted = waves(20, (5, 7))
     np.savez(tmp_path / "finer.npz", values=values, wanted_values=wanted)
     finer = config(tmp_path / "finer.npz").build(half.facts)
-    assert finer.test_batch(torch.arange(1))["pos"].shape[1] == 35
+    assert finer.held_out_batch("valid", torch.arange(1))["pos"].shape[1] == 35
 
 
 def test_functions_with_places_of_their_own_get_a_grid_and_those_that_share_places_none(tmp_path: Path) -> None:
@@ -157,25 +160,25 @@ def test_functions_with_places_of_their_own_get_a_grid_and_those_that_share_plac
         first, last = grid.origin[axis], grid.origin[axis] + (grid.shape[axis] - 1) * grid.spacing[axis]
         assert 0 <= first <= last <= longest
         assert last - first > 0.45 * longest
-    assert apart.test_batch(torch.arange(1))["pos"].shape == (1, 48, 2)
+    assert apart.held_out_batch("valid", torch.arange(1))["pos"].shape == (1, 48, 2)
     model = apart.model()
     assert torch.isfinite(apart.loss(model, apart.train_batch(torch.arange(4), torch.Generator())))
 
 
-def test_the_validation_part_is_measured_and_the_test_part_on_demand(tmp_path: Path) -> None:
+def test_the_validation_part_is_split_off_from_training(tmp_path: Path) -> None:
     path = write(tmp_path)
-    valid, test = config(path).build(), config(path, evaluated="test").build()
-    assert (valid.num_train, valid.num_test, test.num_test) == (27, 3, 10)
+    task = config(path).build()
+    assert (task.num_train, task.num_held_out("valid"), task.num_held_out("test")) == (27, 3, 10)
     with np.load(path) as arrays:
         own = torch.from_numpy(arrays["wanted_values"][30:]).float().flatten(1)
-    told = test.test_batch(torch.arange(10))["wanted_values"][..., 0]
-    mean, deviation = test.facts.target_mean[0], test.facts.target_deviation[0]
+    told = task.held_out_batch("test", torch.arange(10))["wanted_values"][..., 0]
+    mean, deviation = task.facts.target_mean[0], task.facts.target_deviation[0]
     torch.testing.assert_close(told * deviation + mean, own)
 
 
 def test_errors_are_relative_in_the_unit_of_the_data(tmp_path: Path) -> None:
     task = config(write(tmp_path), loss="h1").build()
-    batch = task.test_batch(torch.arange(3))
+    batch = task.held_out_batch("valid", torch.arange(3))
     answers = batch["wanted_values"] + 0.1 * torch.randn_like(batch["wanted_values"])
     mean, deviation = task.facts.target_mean[0], task.facts.target_deviation[0]
     truth, told = (part * deviation + mean for part in (batch["wanted_values"], answers))
@@ -205,9 +208,9 @@ class Shift(torch.nn.Module):
 
 
 def test_a_trajectory_is_rolled_out_from_its_first_state(tmp_path: Path) -> None:
-    task = config(trajectories(tmp_path), evaluated="test").build()
+    task = config(trajectories(tmp_path)).build()
     assert task.facts.num_steps == 3
-    batch = task.test_batch(torch.arange(2))
+    batch = task.held_out_batch("test", torch.arange(2))
     told = task._answers(Shift(), batch)
     torch.testing.assert_close(told, batch["values"] * torch.tensor([1.5, 1.5**2, 1.5**3]))
     with np.load(tmp_path / "moving.npz") as arrays:
@@ -254,7 +257,7 @@ def test_positions_outside_the_unit_box_are_brought_into_it(tmp_path: Path) -> N
     path = write(tmp_path, (8, 6), **flat, pos=10 * pos - 3, wanted_pos=10 * pos - 3)
     task = config(path).build()
     assert task.facts.extent == pytest.approx(10 * float(np.ptp(pos, 0).max()))
-    batch = task.test_batch(torch.arange(2))
+    batch = task.held_out_batch("valid", torch.arange(2))
     assert float(batch["pos"].min()) == 0
     assert float(batch["pos"].max()) == pytest.approx(1)
     with refused(ValueError, "is_periodic is True, and coordinates run from", "0 to 1"):
@@ -313,7 +316,7 @@ def test_tables_hold_both_functions_or_lie_side_by_side(tmp_path: Path) -> None:
     elsewhere = [f"{f},{x:.2f},1" for f in reversed(range(12)) for x in (0.3, 0.7)]
     (folder / "wanted.csv").write_text("\n".join(["field,x,bend", *elsewhere]))
     apart = config(folder).build()
-    assert apart.test_batch(torch.arange(2))["wanted_pos"].shape == (2, 2, 1)
+    assert apart.held_out_batch("valid", torch.arange(2))["wanted_pos"].shape == (2, 2, 1)
     model = apart.model()
     assert torch.isfinite(apart.loss(model, apart.train_batch(torch.arange(4), torch.Generator())))
     told = apart.predict(model, [folder], torch.device("cpu"))

@@ -1,6 +1,6 @@
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,9 +13,10 @@ from fredholm.models import EdgeConvolution, InfViT, ITNet, LowRankConfig, Point
 from fredholm.tasks import PointLearning, Task
 from fredholm.tasks.points import read_cloud
 from fredholm.tasks.points.augmentation import CloudAugmentation
+from fredholm.tasks.splits import HeldOut
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.config_json import from_json, to_json
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 from tests.refusals import refused
 from tests.tasks.points.build import write_folder
 
@@ -75,8 +76,7 @@ class Fixed(nn.Module):
 def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     heat = task.splits.train.features[:, 0].double()
-    assert (task.num_train, task.num_test, task.objective.metric) == (20, 10, "accuracy")
-    assert task.measured == "valid"
+    assert (task.num_train, task.num_held_out("valid"), task.objective.metric) == (20, 10, "accuracy")
     facts = task.facts
     assert (facts.target, facts.classes, facts.channels) == ("cloud", ("ball", "rod"), ("heat",))
     assert facts.mean == pytest.approx([float(heat.mean())])
@@ -87,37 +87,32 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     assert config(tmp_path, points=True, target="cloud").build().facts.classes == ("ball", "rod")
 
 
-def test_the_validation_split_is_measured_on_and_the_test_split_where_it_is_asked_for(tmp_path: Path) -> None:
-    valid, test = (config(tmp_path, evaluated=split).build() for split in ("valid", "test"))
-    assert (valid.measured, test.measured) == ("valid", "test")
-    for task in (valid, test):
-        assert [Path(name).name for name in task.splits.test.names] == [
-            f"clouds.npz:x_{task.measured}[{i}]" for i in range(10)
-        ]
-        assert torch.equal(task.test_batch(torch.tensor([3]))["pos"][0], task.splits.test.select(torch.tensor([3])).pos)
-    assert valid.splits.train.names == test.splits.train.names
-    assert valid.facts == test.facts
+@pytest.mark.parametrize("split", get_args(HeldOut))
+def test_each_held_out_split_is_the_one_of_its_name(tmp_path: Path, split: HeldOut) -> None:
+    task = config(tmp_path).build()
+    part = task.held_out(split)
+    assert [Path(name).name for name in part.names] == [f"clouds.npz:x_{split}[{i}]" for i in range(10)]
+    assert torch.equal(task.held_out_batch(split, torch.tensor([3]))["pos"][0], part.select(torch.tensor([3])).pos)
 
 
 def test_a_validation_split_that_is_missing_is_split_off_from_training(tmp_path: Path) -> None:
     write_folder(tmp_path / "two", 20, folders=("train/{label}", "test/{label}"))
     given = PointLearning.Config(data=str(tmp_path / "two"), model=SMALL)
     task = given.build()
-    found, labels = task.splits.test, task.splits.test.labels
-    assert (task.num_train, task.num_test) == (18, 2)
+    found, labels = task.held_out("valid"), task.held_out("valid").labels
+    assert (task.num_train, task.num_held_out("valid")) == (18, 2)
     assert labels is not None
     assert labels.tolist() == [0, 1]
     assert not set(found.names) & set(task.splits.train.names)
     assert all("two/train" in name for name in (*found.names, *task.splits.train.names))
     for seed in range(3):
-        third = dataclasses.replace(given, valid_fraction=0.3, split_seed=seed).build().splits.test
+        third = dataclasses.replace(given, valid_fraction=0.3, split_seed=seed).build().held_out("valid")
         assert third.labels is not None
         assert third.labels.tolist() == [0, 0, 0, 1, 1, 1]
-    assert dataclasses.replace(given, split_seed=1).build().splits.test.names != found.names
-    test = dataclasses.replace(given, evaluated="test").build()
-    assert test.splits.train.names == task.splits.train.names
-    assert len(test.splits.test) == 20
-    assert all("two/test" in name for name in test.splits.test.names)
+    assert dataclasses.replace(given, split_seed=1).build().held_out("valid").names != found.names
+    test = task.held_out("test")
+    assert len(test) == 20
+    assert all("two/test" in name for name in test.names)
 
 
 def test_a_split_of_clouds_that_bring_none_does_not_depend_on_where_they_lie(tmp_path: Path) -> None:
@@ -128,16 +123,14 @@ def test_a_split_of_clouds_that_bring_none_does_not_depend_on_where_they_lie(tmp
         np.savez(tmp_path / place / "clouds.npz", x=x, y=y)
         for name in ("clouds", "clouds.npz"):
             given = PointLearning.Config(data=str(tmp_path / place / name), model=SMALL)
-            parts = [
-                given.build().splits.train,
-                *(dataclasses.replace(given, evaluated=split).build().splits.test for split in ("valid", "test")),
-            ]
+            task = given.build()
+            parts = [task.splits.train, task.held_out("valid"), task.held_out("test")]
             assert [len(part) for part in parts] == [14, 2, 4]
             found.append([[name.removeprefix(str(tmp_path / place)) for name in part.names] for part in parts])
             assert len({name for part in found[-1] for name in part}) == 20
     assert found[:2] == found[2:]
     given = PointLearning.Config(data=str(tmp_path / "here" / "clouds"), model=SMALL, test_fraction=0.5)
-    assert dataclasses.replace(given, evaluated="test").build().num_test == 10
+    assert given.build().num_held_out("test") == 10
 
 
 def test_normals_keep_their_scale(tmp_path: Path) -> None:
@@ -185,9 +178,9 @@ def test_points_are_drawn_anew_in_training_and_once_in_the_test(tmp_path: Path) 
     own = plain.splits.train.select(torch.tensor([5])).pos
     assert all(bool((own == point).all(1).any()) for point in drawn["pos"][5])
     assert len(drawn["pos"][5].unique(dim=0)) == 4
-    test = plain.test_batch(everything)
-    assert torch.equal(test["pos"][2:3], plain.test_batch(torch.tensor([2]))["pos"])
-    assert torch.equal(test["pos"], task.test_batch(everything)["pos"])
+    test = plain.held_out_batch("valid", everything)
+    assert torch.equal(test["pos"][2:3], plain.held_out_batch("valid", torch.tensor([2]))["pos"])
+    assert torch.equal(test["pos"], task.held_out_batch("valid", everything)["pos"])
 
 
 def test_the_encoder_takes_the_farthest_points(tmp_path: Path) -> None:
@@ -195,7 +188,7 @@ def test_the_encoder_takes_the_farthest_points(tmp_path: Path) -> None:
     assert int(task.train_batch(torch.arange(4), NONE)["mask"].sum(1).max()) == 10
     model = task.model()
     assert isinstance(model, ITNet)
-    batch = task.test_batch(torch.arange(2))
+    batch = task.held_out_batch("valid", torch.arange(2))
     signal, _ = model.encoder(PointBatch(batch["pos"], batch["features"], batch["mask"]))
     assert signal.shape[1] == 4
 
@@ -225,7 +218,7 @@ def test_loss_of_points_counts_those_that_are_there(tmp_path: Path) -> None:
 
 def test_every_point_is_told_once_in_parts(tmp_path: Path) -> None:
     task, model = config(tmp_path, points=True, num_points=4).build(), Fixed(of_points=True)
-    batch = task.test_batch(torch.tensor([3, 0]))
+    batch = task.held_out_batch("valid", torch.tensor([3, 0]))
     assert batch["cloud"].tolist() == [0, 0, 0, 1, 1, 1]
     assert int(batch["mask"].sum(1).max()) == 4
     for i, size in ((0, 12), (1, 9)):
@@ -235,15 +228,15 @@ def test_every_point_is_told_once_in_parts(tmp_path: Path) -> None:
     task.score(model, batch, metrics)
     assert model.sizes == [(2, 4), (2, 4), (2, 3)]
     expected = whole.metrics()
-    whole.score(model, whole.test_batch(torch.tensor([3, 0])), expected)
+    whole.score(model, whole.held_out_batch("valid", torch.tensor([3, 0])), expected)
     for name in metrics:
         torch.testing.assert_close(metrics[name].compute(), expected[name].compute())
 
 
 def test_metrics_of_clouds(tmp_path: Path) -> None:
     task, model = config(tmp_path).build(), Fixed()
-    found = score_test_split(task, model, batch_size=3, device=CPU, dtype=torch.float32)
-    test = task.splits.test
+    found = score_split(task, "valid", model, batch_size=3, device=CPU, dtype=torch.float32)
+    test = task.held_out("valid")
     assert test.labels is not None
     logits = torch.cat([model(PointBatch(test.select(torch.tensor([i])).pos[None])) for i in range(10)])
     right = logits.argmax(1) == test.labels
@@ -256,8 +249,8 @@ def test_metrics_of_clouds(tmp_path: Path) -> None:
 
 def test_metrics_of_points(tmp_path: Path) -> None:
     task, model = config(tmp_path, points=True).build(), Fixed(of_points=True)
-    found = score_test_split(task, model, batch_size=3, device=CPU, dtype=torch.float32)
-    test = task.splits.test
+    found = score_split(task, "valid", model, batch_size=3, device=CPU, dtype=torch.float32)
+    test = task.held_out("valid")
     logits, labels = model(PointBatch(test.pos[None]))[0], test.point_labels
     assert labels is not None
     said = logits.argmax(1)
@@ -273,12 +266,12 @@ def test_votes_are_the_mean_of_the_cloud_and_its_changed_copies(tmp_path: Path, 
     task = config(tmp_path, points=points, augmentation=changes, votes=3).build()
     plain = config(tmp_path, points=points).build()
     indices = torch.tensor([1, 2, 5])
-    batch = task.test_batch(indices)
+    batch = task.held_out_batch("valid", indices)
     assert batch["cloud"].tolist() == [0, 1, 2] * 3
-    assert torch.equal(batch["pos"][:3], plain.test_batch(indices)["pos"])
+    assert torch.equal(batch["pos"][:3], plain.held_out_batch("valid", indices)["pos"])
     assert not torch.allclose(batch["pos"][3:6], batch["pos"][6:])
-    assert torch.equal(batch["pos"], task.test_batch(indices)["pos"])
-    alone = task.test_batch(indices[1:2])["pos"]
+    assert torch.equal(batch["pos"], task.held_out_batch("valid", indices)["pos"])
+    alone = task.held_out_batch("valid", indices[1:2])["pos"]
     assert torch.equal(alone, batch["pos"][1::3, : alone.shape[1]])
     model, metrics = Fixed(of_points=points), task.metrics()
     task.score(model, batch, metrics)
@@ -306,8 +299,7 @@ def test_a_run_learns_and_is_opened_again(tmp_path: Path, points: bool) -> None:
     rest = Run(tmp_path / "run", device="cpu")
     assert rest.evaluate()["loss"] == pytest.approx(result.metrics["loss"])
     assert rest.task.facts == task.build().facts
-    rest.task = dataclasses.replace(task, evaluated="test").build(rest.task.facts)
-    assert rest.evaluate()["loss"] != pytest.approx(result.metrics["loss"])
+    assert rest.evaluate("valid")["loss"] != pytest.approx(result.metrics["loss"])
 
 
 @pytest.mark.parametrize(
@@ -393,7 +385,6 @@ def test_bad_settings(tmp_path: Path) -> None:
         ({"votes": 0}, "votes must be at least 1; got 0"),
         ({"label_smoothing": 1.0}, "label_smoothing must be in [0, 1); got 1.0"),
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_sigma=2.0 has no effect with"),
-        ({"evaluated": "train"}, "evaluated is 'train'; expected 'valid' or 'test'"),
         ({"num_points": None, "votes": 3}, "votes=3 has no effect with nothing drawn or augmented"),
     ):
         with refused(ValueError, told):
@@ -428,12 +419,12 @@ def test_data_that_do_not_fit(tmp_path: Path) -> None:
             config(tmp_path, **{setting: value}).build()
     write_folder(tmp_path / "untested", folders=("train/{label}", "val/{label}"))
     untested = PointLearning.Config(data=str(tmp_path / "untested"), model=SMALL)
-    assert (untested.build().num_train, untested.build().num_test) == (8, 8)
+    assert (untested.build().num_train, untested.build().num_held_out("valid")) == (8, 8)
     with refused(ValueError, "clouds/untested: valid_fraction is 1.5"):
         write_folder(tmp_path / "clouds" / "untested", folders=("train/{label}",))
         PointLearning.Config(data=str(tmp_path / "clouds" / "untested"), valid_fraction=1.5).build()
-    with refused(ValueError, "untested has no test split; evaluate on 'valid', or pass data with one"):
-        dataclasses.replace(untested, evaluated="test").build()
+    with refused(ValueError, "the data have no test split"):
+        untested.build().held_out("test")
     write_folder(tmp_path / "one", folders=("ball",))
     with refused(ValueError, "one has the classes ['ball']; expected at least 2"):
         PointLearning.Config(data=str(tmp_path / "one")).build()

@@ -16,9 +16,10 @@ from fredholm.operators import collect_auxiliary_losses
 from fredholm.tasks import Segmentation, Task, segmentation
 from fredholm.tasks.masks import read_mask
 from fredholm.tasks.masks.augmentation import MaskAugmentation
+from fredholm.tasks.splits import HeldOut
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.config_json import from_json, to_json
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 from tests.refusals import refused
 from tests.tasks.masks.build import squares, write_npz, write_pairs
 
@@ -59,18 +60,17 @@ def whole(task: Segmentation, model: ITNet, images: Tensor) -> Tensor:
 def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     pixels = squares(12, (8, 12))[0][:6].astype(np.float64) / 255
-    assert (task.num_train, task.num_test, task.measured, task.objective.metric) == (6, 3, "valid", "mean_iou")
+    assert (task.num_train, task.num_held_out("valid"), task.objective.metric) == (6, 3, "mean_iou")
     facts = task.facts
     assert (facts.classes, facts.channels, facts.image_size) == (("ground", "red", "blue"), 3, (8, 12))
     assert facts.mean == pytest.approx(pixels.mean((0, 1, 2)).tolist())
     assert facts.deviation == pytest.approx(pixels.std((0, 1, 2)).tolist())
 
 
-def test_the_test_split_is_measured_on_where_it_is_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("split", "rows"), [("valid", [6, 7, 8]), ("test", [9, 10, 11])])
+def test_each_held_out_split_is_the_one_of_its_name(tmp_path: Path, split: HeldOut, rows: list[int]) -> None:
     masks = torch.from_numpy(squares(12, (8, 12))[1]).long()
-    for split, rows in (("valid", [6, 7, 8]), ("test", [9, 10, 11])):
-        task = config(tmp_path, evaluated=split).build()
-        assert torch.equal(task.test_batch(torch.arange(3))["labels"], masks[rows])
+    assert torch.equal(config(tmp_path).build().held_out_batch(split, torch.arange(3))["labels"], masks[rows])
 
 
 def test_data_without_a_split_are_split_by_their_names(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_data_without_a_split_are_split_by_their_names(tmp_path: Path) -> None:
     for place in ("here", "there/over"):
         write_pairs(tmp_path / place, *squares(10, (8, 8)))
         given = Segmentation.Config(data=str(tmp_path / place), patch_sizes=(4,), model=SMALL)
-        parts = [given.build().splits.train.names]
-        parts += [dataclasses.replace(given, evaluated=split).build().splits.test.names for split in ("valid", "test")]
+        task = given.build()
+        parts = [part.names for part in (task.splits.train, task.held_out("valid"), task.held_out("test"))]
         assert [len(part) for part in parts] == [7, 1, 2]
         found.append([[Path(name).name for name in part] for part in parts])
     assert found[0] == found[1]
@@ -117,8 +117,8 @@ def test_pixels_without_a_label_are_asked_last_and_count_nowhere(tmp_path: Path)
     none = task.train_batch(torch.tensor([0]), drawn())
     assert bool((none["labels"] == -100).all())
     assert (task.num_targets(none), float(task.loss(model, none).detach())) == (1, 0.0)
-    found = score_test_split(task, model, batch_size=2, device=CPU, dtype=torch.float32)
-    test = task.test_batch(torch.arange(3))
+    found = score_split(task, "valid", model, batch_size=2, device=CPU, dtype=torch.float32)
+    test = task.held_out_batch("valid", torch.arange(3))
     known = test["labels"][:, :, 5:]
     assert bool((test["labels"][:, :, :5] == -100).all())
     logits = whole(task, model, test["images"])[:, :, 5:].detach()
@@ -142,8 +142,8 @@ def test_metrics_are_over_all_pixels_however_many_are_asked_at_a_time(
     monkeypatch.setattr(segmentation, "QUERIES", queries)
     task = config(tmp_path).build()
     model = noisy_model(task)
-    found = score_test_split(task, model, batch_size=2, device=CPU, dtype=torch.float32)
-    batch = task.test_batch(torch.arange(3))
+    found = score_split(task, "valid", model, batch_size=2, device=CPU, dtype=torch.float32)
+    batch = task.held_out_batch("valid", torch.arange(3))
     logits, labels = whole(task, model, batch["images"]).detach(), batch["labels"]
     said = logits.argmax(-1)
     assert len(said.unique()) > 1
@@ -167,7 +167,7 @@ def test_a_class_that_is_nowhere_is_not_in_the_mean(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stride", [3, 4, 20])
 def test_with_a_stride_a_square_has_the_answer_of_its_centre(tmp_path: Path, stride: int) -> None:
     task = config(tmp_path, stride=stride).build()
-    model, images = noisy_model(task), task.test_batch(torch.arange(1))["images"]
+    model, images = noisy_model(task), task.held_out_batch("valid", torch.arange(1))["images"]
     told = torch.cat([logits for _, logits in task.logits(model, images, (8, 12))])
     assert told.shape == (8, 12, 3)
     for row in range(8):
@@ -185,7 +185,7 @@ def test_the_signal_is_computed_once_for_all_places(tmp_path: Path, monkeypatch:
     model, calls = noisy_model(task), []
     model.encoder.register_forward_hook(lambda *_: calls.append(1))
     metrics = task.metrics()
-    task.score(model, task.test_batch(torch.arange(3)), metrics)
+    task.score(model, task.held_out_batch("valid", torch.arange(3)), metrics)
     assert len(calls) == 3
 
 
@@ -193,7 +193,7 @@ def test_scales(tmp_path: Path) -> None:
     task = config(tmp_path, patch_sizes=(2, 4)).build()
     model = task.model()
     assert isinstance(model.encoder, MultiScaleImage)
-    signal, domain = model.encoder(task.test_batch(torch.arange(2))["images"])
+    signal, domain = model.encoder(task.held_out_batch("valid", torch.arange(2))["images"])
     assert signal.shape == (2, 24 + 6, 8)
     assert float(domain.weights[24:].sum()) == pytest.approx(6 / 30)
     encoder = config(tmp_path, patch_sizes=(2, 4), balance_scales=True).build().model().encoder
@@ -225,7 +225,7 @@ def test_a_run_learns_and_is_opened_again(tmp_path: Path) -> None:
     assert result.metrics["mean_iou"] > 0.6
     rest = Run(tmp_path / "run", device="cpu")
     assert rest.evaluate() == pytest.approx(result.metrics, rel=1e-4)
-    rest.task = dataclasses.replace(task, evaluated="test", image_size=(16, 16)).build(rest.task.facts)
+    rest.task = dataclasses.replace(task, image_size=(16, 16)).build(rest.task.facts)
     other = rest.evaluate()
     assert other["loss"] != pytest.approx(result.metrics["loss"])
     assert other["accuracy"] > 0.7  # at twice the size, which it never saw
@@ -357,7 +357,6 @@ def test_a_kernel_without_answers_is_refused_before_training(tmp_path: Path, mon
         ({"position_frequencies": -1}, "position_frequencies must be at least 0"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each pixel is to be told"),
         ({"model": dataclasses.replace(SMALL, pool="none", diffusion=0.5)}, "model.diffusion is 0.5"),
-        ({"evaluated": "train"}, "evaluated is 'train'"),
     ],
 )
 def test_settings_that_make_no_sense(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
@@ -375,11 +374,11 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     other = dataclasses.replace(task.config, data=str(tmp_path / "large.npz"))
     with refused(ValueError, "the image_size of", "are (16, 16); the run was made with (8, 12)"):
         _ = other.build(task.facts).splits
-    assert len(dataclasses.replace(other, image_size=(8, 12)).build(task.facts).splits.test) == 3
+    assert len(dataclasses.replace(other, image_size=(8, 12)).build(task.facts).splits.held_out("valid")) == 3
     with refused(ValueError, "the facts are of Task.Facts, not of segmentation"):
         task.config.build(Task.Facts())
     with refused(TypeError, "segmentation asks an ITNet; got a Linear"):
-        task.score(nn.Linear(1, 1), task.test_batch(torch.arange(1)), task.metrics())
+        task.score(nn.Linear(1, 1), task.held_out_batch("valid", torch.arange(1)), task.metrics())
 
 
 def test_config_and_facts_survive_json(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fredholm.tasks import SentenceLearning
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.config_json import from_json, to_json
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
 SMALL = ITNet.Config(
@@ -68,13 +68,13 @@ class Fixed(nn.Module):
 
 
 def outputs_of(task: SentenceLearning, model: nn.Module) -> tuple[Tensor, Tensor]:
-    batch = task.test_batch(torch.arange(task.num_test))
+    batch = task.held_out_batch("valid", torch.arange(task.num_held_out("valid")))
     return model(batch["tokens"]), batch["targets"]
 
 
 def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     task = config(tmp_path).build()
-    assert (task.num_train, task.num_test, task.measured) == (42, 6, "valid")
+    assert (task.num_train, task.num_held_out("valid")) == (42, 6)
     facts = task.facts
     assert (facts.classes, facts.context, facts.mean, facts.deviation) == (("neg", "pos"), 16, 0.0, 1.0)
     assert (facts.columns.text, facts.columns.second, facts.columns.label) == ("text", None, "label")
@@ -112,20 +112,20 @@ def test_a_batch_is_padded_to_its_longest_and_pairs_have_two_ends(tmp_path: Path
 
 
 def test_measuring_goes_from_short_to_long(tmp_path: Path) -> None:
-    task = config(tmp_path, evaluated="test").build()
-    assert (task.num_test, task.measured) == (12, "test")
-    batch = task.test_batch(torch.arange(12))
+    task = config(tmp_path).build()
+    assert task.num_held_out("test") == 12
+    batch = task.held_out_batch("test", torch.arange(12))
     sizes = (batch["tokens"] != 0).sum(1)
     assert torch.equal(sizes, sizes.sort().values)
-    assert sorted(batch["targets"].tolist()) == sorted(task.splits.test.targets.tolist())
+    assert sorted(batch["targets"].tolist()) == sorted(task.held_out("test").targets.tolist())
 
 
 def test_padding_changes_no_output(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     model = task.model().eval()
-    whole = task.test_batch(torch.arange(6))["tokens"]
+    whole = task.held_out_batch("valid", torch.arange(6))["tokens"]
     longer = F.pad(whole, (0, 3), value=task.tokenizer.marks.pad)
-    alone = torch.cat([model(task.test_batch(torch.tensor([i]))["tokens"]) for i in range(6)])
+    alone = torch.cat([model(task.held_out_batch("valid", torch.tensor([i]))["tokens"]) for i in range(6)])
     for tokens in (whole, longer):
         torch.testing.assert_close(model(tokens), alone, rtol=1e-5, atol=1e-6)
 
@@ -133,13 +133,13 @@ def test_padding_changes_no_output(tmp_path: Path) -> None:
 def test_loss_and_metrics_of_classes(tmp_path: Path) -> None:
     from sklearn.metrics import f1_score, matthews_corrcoef
 
-    task, model = config(tmp_path, evaluated="test").build(), Fixed(2)
-    batch = task.test_batch(torch.arange(12))
+    task, model = config(tmp_path).build(), Fixed(2)
+    batch = task.held_out_batch("test", torch.arange(12))
     outputs, targets = outputs_of(task, model)
     assert task.num_targets(batch) == 12
     loss = F.cross_entropy(outputs, targets, reduction="sum")
     torch.testing.assert_close(task.loss(model, batch), loss)
-    found = score_test_split(task, model, batch_size=5, device=CPU, dtype=torch.float32)
+    found = score_split(task, "test", model, batch_size=5, device=CPU, dtype=torch.float32)
     told = outputs.argmax(1)
     expected = {
         "accuracy": float((told == targets).double().mean()),
@@ -154,15 +154,15 @@ def test_loss_and_metrics_of_classes(tmp_path: Path) -> None:
 def test_loss_and_metrics_of_numbers(tmp_path: Path) -> None:
     from scipy.stats import pearsonr, spearmanr
 
-    task, model = config(tmp_path, target="number", label_column="score", evaluated="test").build(), Fixed(1)
+    task, model = config(tmp_path, target="number", label_column="score").build(), Fixed(1)
     outputs, targets = outputs_of(task, model)
     facts = task.facts
     scores = targets.double() * facts.deviation + facts.mean
-    assert sorted(scores.round().tolist()) == sorted(task.splits.test.targets.tolist())
+    assert sorted(scores.round().tolist()) == sorted(task.held_out("test").targets.tolist())
     answers = outputs[:, 0].double() * facts.deviation + facts.mean
-    batch = task.test_batch(torch.arange(12))
+    batch = task.held_out_batch("test", torch.arange(12))
     torch.testing.assert_close(task.loss(model, batch), (outputs[:, 0] - targets).square().sum())
-    found = score_test_split(task, model, batch_size=5, device=CPU, dtype=torch.float32)
+    found = score_split(task, "test", model, batch_size=5, device=CPU, dtype=torch.float32)
     expected = {
         "pearson": pearsonr(answers, scores)[0],
         "spearman": spearmanr(answers, scores)[0],
@@ -178,7 +178,7 @@ def test_answers_that_are_all_alike_correlate_with_nothing(tmp_path: Path) -> No
     model.weight.zero_()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = score_test_split(task, model, batch_size=3, device=CPU, dtype=torch.float32)
+        found = score_split(task, "valid", model, batch_size=3, device=CPU, dtype=torch.float32)
     assert (found["pearson"], found["spearman"]) == (0.0, 0.0)
 
 
@@ -225,7 +225,7 @@ def test_a_run_learns_a_word_and_is_read_again(tmp_path: Path) -> None:
     task = config(tmp_path, data=str(write_csv(tmp_path, count=120)))
     result = train(Run.Config(task=task, training=training), tmp_path / "run")
     assert result.metrics["accuracy"] > 0.9
-    assert result.measured == "valid"
+    assert result.split == "test"
     run = Run(tmp_path / "run", device="cpu")
     assert run.evaluate() == result.metrics
     again = Tokens(file=str(tmp_path / "run" / "tokenizer.json")).learn([])
@@ -256,7 +256,6 @@ def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
     ("settings", "told"),
     [
         ({"target": "word"}, "target is 'word'; expected 'class' or 'number'"),
-        ({"evaluated": "train"}, "evaluated is 'train'; expected 'valid' or 'test'"),
         ({"objective": "pearson"}, "objective is 'pearson'; with target='class' expected one of"),
         ({"objective": "accuracy", "target": "number"}, "with target='number' expected one of"),
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_sigma=2.0 has no effect"),
@@ -298,6 +297,6 @@ def test_data_without_a_test_split_have_none(tmp_path: Path) -> None:
     folder.mkdir()
     write_csv(folder, "train.csv")
     (folder / "valid.csv").write_text("text,label\ngood,pos\n")
-    with refused(ValueError, f"{folder} has no test split; evaluate on 'valid', or pass data with one"):
-        config(tmp_path, data=str(folder), evaluated="test").build()
-    assert config(tmp_path, data=str(folder)).build().num_test == 1
+    with refused(ValueError, "the data have no test split"):
+        config(tmp_path, data=str(folder)).build().held_out("test")
+    assert config(tmp_path, data=str(folder)).build().num_held_out("valid") == 1

@@ -18,7 +18,7 @@ from fredholm.tasks.series import Preparation
 from fredholm.tasks.splits import Splits
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.config_json import from_json, to_json
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
 SMALL = CKCNN.Config(embed_dim=6, depth=1, kernel_width=8, dropout=0.0)
@@ -55,7 +55,7 @@ def write_npz(folder: Path, *, classes: int = 2, irregular: bool = False, longes
 
 def config(folder: Path, *, classes: int = 2, irregular: bool = False, **settings: Any) -> SeriesClassification.Config:
     path = write_npz(folder, classes=classes, irregular=irregular)
-    return SeriesClassification.Config(**{"data": str(path), "model": SMALL, **settings})
+    return SeriesClassification.Config(**{"data": str(path), "valid_fraction": 0.0, "model": SMALL, **settings})
 
 
 class Fixed(nn.Module):
@@ -72,7 +72,7 @@ class Fixed(nn.Module):
 def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     train = task.splits.train
-    assert (task.num_train, task.num_test) == (40, 20)
+    assert (task.num_train, task.num_held_out("test")) == (40, 20)
     assert task.facts == SeriesClassification.Facts(
         classes=("slow", "fast"),
         channels=("up", "down"),
@@ -114,7 +114,7 @@ def test_batches_are_prepared_padded_and_masked(tmp_path: Path) -> None:
         expected = task.facts.preparation.apply(train.values[i, :n])
         assert torch.equal(batch["values"][row, :n], expected)
         assert not batch["values"][row, n:].any()
-    assert "mask" not in task.test_batch(torch.tensor([3]))
+    assert "mask" not in task.held_out_batch("test", torch.tensor([3]))
     assert len(task.train_batch(indices, NONE)["values"]) == task.num_targets(batch) == 3
     late = config(tmp_path, irregular=True).build()
     batch = late.train_batch(indices, NONE)
@@ -127,17 +127,17 @@ def test_each_split_is_thinned_by_its_own_options(tmp_path: Path) -> None:
     whole = config(tmp_path).build().splits
     task = config(tmp_path, train_every=2, test_every=3, train_drop=0.5).build()
     assert task.splits.train.values.shape[1] == 6
-    assert (task.splits.train.spacing, task.splits.test.spacing) == (1.0, 1.5)
-    assert torch.equal(task.splits.test.values.nan_to_num(9), whole.test.values[:, ::3].nan_to_num(9))
+    assert (task.splits.train.spacing, task.held_out("test").spacing) == (1.0, 1.5)
+    assert torch.equal(task.held_out("test").values.nan_to_num(9), whole.held_out("test").values[:, ::3].nan_to_num(9))
     assert task.facts.preparation.observation == (0,)
-    batch = task.test_batch(torch.arange(4))
+    batch = task.held_out_batch("test", torch.arange(4))
     assert batch["values"].shape[2] == 3
     assert batch["values"][..., 2][batch.get("mask", torch.ones_like(batch["values"][..., 0]).bool())].all()
     absent = config(tmp_path, test_drop=0.5, dropped="absent").build()
     assert absent.splits.train.times is None
-    assert absent.splits.test.times is not None
+    assert absent.held_out("test").times is not None
     with pytest.warns(UserWarning, match="values are missing in up, down, but none were in training"):
-        dropped = config(tmp_path, test_drop=0.5).build().splits.test
+        dropped = config(tmp_path, test_drop=0.5).build().held_out("test")
     assert dropped.values[dropped.exists].isnan().any()
 
 
@@ -157,13 +157,13 @@ def test_a_prediction_sees_samples_in_the_order_of_training_or_is_refused(tmp_pa
     np.savez(tmp_path / "even.npz", channels=np.array(["up", "down"]), **arrays)
     task = SeriesClassification.Config(data=str(tmp_path / "even.npz"), model=SMALL, permute_seed=3).build()
     order = torch.randperm(7, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(task.splits.test.values, values[6:, order])
+    assert torch.equal(task.held_out("test").values, values[6:, order])
     model, file = task.model().eval(), tmp_path / "new.csv"
     rows = [f"{k},{up},{down}" for k, (up, down) in enumerate(values[6].tolist())]
     file.write_text("\n".join(["time,up,down", *rows]))
     (found,) = task.predict(model, [file], CPU)
     with torch.no_grad():
-        logits = model(SeriesBatch(task.test_batch(torch.tensor([0]))["values"]))
+        logits = model(SeriesBatch(task.held_out_batch("test", torch.tensor([0]))["values"]))
     assert found["probability"] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-5)
     file.write_text("\n".join(["time,up,down", *rows[:5]]))
     with refused(ValueError, "has 5 samples; permute_seed needs 7"):
@@ -183,9 +183,9 @@ def test_metrics_are_of_the_whole_test_split(tmp_path: Path) -> None:
     for classes in (2, 3):
         task = config(tmp_path, classes=classes).build()
         model = Fixed(classes)
-        batch = task.test_batch(torch.arange(20))
+        batch = task.held_out_batch("test", torch.arange(20))
         logits, labels = batch["values"][:, 0] @ model.weight, batch["labels"]
-        found = score_test_split(task, model, batch_size=7, device=CPU, dtype=torch.float32)
+        found = score_split(task, "test", model, batch_size=7, device=CPU, dtype=torch.float32)
         assert found["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).float().mean()))
         assert found["loss"] == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-5)
         assert ("auroc" in found) == (classes == 2)
@@ -230,14 +230,14 @@ def test_prediction_needs_no_data(tmp_path: Path) -> None:
     moved = dataclasses.replace(task.config, data=str(tmp_path / "gone.npz")).build(facts)
     seed_everything(0)
     model = moved.model().eval()
-    series = task.splits.test.select(torch.tensor([2, 5]))
+    series = task.held_out("test").select(torch.tensor([2, 5]))
     lines = ["down,series,time,up,label"]
     for i in range(2):
         for k, (up, down) in enumerate(series.values[i, : int(series.lengths[i])].tolist()):
             lines.append(f"{down},no {i},{0.5 * k},{up},unknown")
     (tmp_path / "new.csv").write_text("\n".join(lines))
     found = moved.predict(model, [tmp_path / "new.csv"], CPU)
-    batch = task.test_batch(torch.tensor([2, 5]))
+    batch = task.held_out_batch("test", torch.tensor([2, 5]))
     with torch.no_grad():
         given = SeriesBatch(batch["values"], batch.get("mask"), None, batch["spacing"])
         probabilities = model(given).softmax(-1)
@@ -328,7 +328,7 @@ def test_no_data() -> None:
 
 
 def test_the_shared_letters_are_balanced(shared_data: Path) -> None:
-    made = SeriesClassification.Config(data=str(shared_data / "character_trajectories"))
+    made = SeriesClassification.Config(data=str(shared_data / "character_trajectories"), valid_fraction=0.0)
     splits = made.build().splits
     assert isinstance(splits, Splits)
-    assert (len(splits.train), len(splits.test)) == (1001, 428)
+    assert (len(splits.train), len(splits.held_out("test"))) == (1001, 428)

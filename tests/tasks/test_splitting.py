@@ -46,13 +46,17 @@ def test_the_datas_own_split_counts() -> None:
 def test_a_missing_validation_part_is_split_off() -> None:
     given = torch.tensor([0] * 40 + [2] * 10)
     parts = split_examples(NAMES, LABELS, given, valid_fraction=0.25)
-    assert (len(parts.train), len(parts.valid), parts.test.tolist()) == (30, 10, list(range(40, 50)))
+    assert (len(parts.train), len(parts.valid), parts.test.tolist()) == (
+        30,
+        10,
+        list(range(40, 50)),
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "settings", "told"),
     [
-        (None, {"valid_fraction": 0.0}, "valid_fraction is 0.0; pass a number above 0"),
+        (None, {"valid_fraction": -0.1}, "valid_fraction is -0.1; pass 0, or a number that leaves some"),
         (None, {"valid_fraction": 0.9, "test_fraction": 0.2}, "valid_fraction is 0.9"),
         (None, {"test_fraction": 1.5}, "test_fraction is 1.5"),
         (None, {"num_folds": 51}, "num_folds is 51; pass a number from 2 to the 50 examples"),

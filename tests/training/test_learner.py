@@ -104,7 +104,7 @@ def test_bfloat16_computes_in_half_precision_with_float32_weights(monkeypatch: p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs is 0; expected at least 1"),
+        ({"epochs": -1}, "epochs is -1; expected at least 0"),
         ({"accumulation": -1}, "accumulation is -1; expected at least 1"),
         ({"accumulation": 200}, "accumulation is 200; a batch of 10 has no more than 10 parts"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0; expected more than 0"),

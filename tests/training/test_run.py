@@ -13,6 +13,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from fredholm.tasks import Batch
+from fredholm.tasks.splits import HeldOut
 from fredholm.training import (
     Checkpoints,
     DivergedError,
@@ -23,6 +24,7 @@ from fredholm.training import (
     seed_everything,
     train,
 )
+from tests.refusals import refused
 from tests.training.toy_task import ToyTask, toy_run
 
 STEPS_PER_EPOCH = 7
@@ -98,12 +100,13 @@ def test_training_learns_and_its_records_are_complete(tmp_path: Path) -> None:
     assert result.metrics["accuracy"] > 0.8
     records = lines(tmp_path / "a")
     trained = [line for line in records if line["kind"] == "train"]
+    validated = [line for line in records if line["kind"] == "valid"]
     tested = [line for line in records if line["kind"] == "test"]
     assert [line["step"] for line in trained] == list(range(3, 15 * STEPS_PER_EPOCH + 1, 3))
-    assert [line["step"] for line in tested] == [STEPS_PER_EPOCH * epoch for epoch in range(1, 16)]
+    assert [line["step"] for line in validated] == [STEPS_PER_EPOCH * epoch for epoch in range(1, 16)]
     assert trained[0].keys() == {"kind", "step", "epoch", "loss", "learning_rate", "gradient_norm"}
-    assert tested[-1].keys() == {"kind", "step", "epoch", "accuracy", "loss"}
-    assert tested[-1]["accuracy"] == result.metrics["accuracy"]
+    assert validated[-1].keys() == {"kind", "step", "epoch", "accuracy", "loss"}
+    assert [line["accuracy"] for line in tested] == [result.metrics["accuracy"]]
     assert trained[-1]["loss"] < trained[0]["loss"]
 
 
@@ -185,12 +188,105 @@ def test_a_finished_run_can_be_opened_and_gives_its_metrics_again(tmp_path: Path
     result = run(tmp_path / "a")
     opened = Run(tmp_path / "a", tasks=[ToyTask], device="cpu")
     assert opened.config == toy_run()
-    assert opened.step() == 3 * STEPS_PER_EPOCH
+    assert opened.step("last") == 3 * STEPS_PER_EPOCH
     assert opened.evaluate() == result.metrics
-    tested = [line for line in lines(tmp_path / "a") if line["kind"] == "test"]
-    best = max(tested, key=lambda line: line["accuracy"])
-    assert opened.step("best") == best["step"]
-    assert opened.evaluate("best")["accuracy"] == best["accuracy"]
+    validated = [line for line in lines(tmp_path / "a") if line["kind"] == "valid"]
+    best = max(validated, key=lambda line: line["accuracy"])
+    assert opened.step() == best["step"]
+    assert opened.evaluate("valid")["accuracy"] == best["accuracy"]
+
+
+def altered(config: Run.Config, *, training: dict[str, Any] | None = None, **task: Any) -> Run.Config:
+    return dataclasses.replace(
+        config,
+        task=dataclasses.replace(config.task, **task),
+        training=dataclasses.replace(config.training, **(training or {})),
+    )
+
+
+def test_the_test_split_is_read_once_and_what_is_measured_is_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = ToyTask.held_out_batch
+
+    def held_out_batch(self: ToyTask, split: HeldOut, indices: Tensor) -> Batch:
+        read.append(split)
+        return original(self, split, indices)
+
+    monkeypatch.setattr(ToyTask, "held_out_batch", held_out_batch)
+    # far too large a rate: later evaluations are worse than the first ones
+    config = altered(toy_run(epochs=8), training={"learning_rate": 3.0, "decay": "linear", "warmup_fraction": 0.9})
+    result = run(tmp_path / "a", config)
+    assert read == ["valid"] * 8 + ["test"]
+    opened = Run(tmp_path / "a", tasks=[ToyTask], device="cpu")
+    assert opened.step() < opened.step("last")
+    assert opened.evaluate() == result.metrics != opened.evaluate("test", "last")
+
+
+def test_without_a_validation_split_the_last_checkpoint_is_measured(tmp_path: Path) -> None:
+    result = run(tmp_path / "a", altered(toy_run(), held_out=("test",)))
+    assert [line["kind"] for line in lines(tmp_path / "a")].count("valid") == 0
+    opened = Run(tmp_path / "a", tasks=[ToyTask], device="cpu")
+    assert opened.step() == opened.step("last") == 3 * STEPS_PER_EPOCH
+    assert (result.split, opened.evaluate()) == ("test", result.metrics)
+    with refused(ValueError, "toy has no valid split; measure on the other one"):
+        opened.evaluate("valid")
+
+
+def test_without_a_test_split_the_best_of_the_validation_split_is_told(tmp_path: Path) -> None:
+    result = run(tmp_path / "a", altered(toy_run(), held_out=("valid",)))
+    validated = [line["accuracy"] for line in lines(tmp_path / "a") if line["kind"] == "valid"]
+    assert (result.split, result.metrics["accuracy"]) == ("valid", max(validated))
+
+
+def test_a_run_out_of_patience_ends_and_resumes_as_it_would_have(tmp_path: Path, stop_at: Any) -> None:
+    config = altered(toy_run(epochs=30), training={"patience": 2, "learning_rate": 1e-7})
+    run(tmp_path / "whole", config)
+    validated = [line for line in lines(tmp_path / "whole") if line["kind"] == "valid"]
+    values = [line["accuracy"] for line in validated]
+    assert 3 <= len(values) < 30
+    assert max(values[-2:]) <= max(values[:-2])
+    stop_at(STEPS_PER_EPOCH + 3, signal.SIGINT)
+    with pytest.raises(InterruptedRunError):
+        run(tmp_path / "parts", config)
+    run(tmp_path / "parts", config, resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_what_has_nothing_to_be_measured_on_is_refused(tmp_path: Path) -> None:
+    for held_out, patience, told in (
+        ((), None, "nothing is held out to measure on"),
+        (("test",), 2, "patience=2 has no effect without a validation split"),
+    ):
+        with refused(ValueError, told):
+            run(tmp_path / "a", altered(toy_run(), held_out=held_out, training={"patience": patience}))
+        assert not (tmp_path / "a").exists()
+
+
+def test_what_a_model_starts_from_may_be_computed_and_is_all_there_is_without_epochs(tmp_path: Path) -> None:
+    for name, epochs in (("computed", 0), ("trained", 1)):
+        run(tmp_path / name, altered(toy_run(epochs=epochs), starts_at=2.5))
+    model = Run(tmp_path / "computed", tasks=[ToyTask], device="cpu").model()
+    assert torch.equal(model.get_parameter("0.bias"), torch.full((8,), 2.5))
+    assert [line["kind"] for line in lines(tmp_path / "computed")] == ["valid", "test"]
+    assert run(tmp_path / "computed", altered(toy_run(epochs=0), starts_at=2.5), resume=True).split == "test"
+    trained = Run(tmp_path / "trained", tasks=[ToyTask], device="cpu").model().get_parameter("0.bias")
+    assert 0 < float((trained - 2.5).abs().max()) < 0.5
+
+
+def test_a_run_that_overfits_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "a", altered(toy_run(epochs=2)))
+    assert "overfits" not in capsys.readouterr().out
+    worse = iter(range(1, 100))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "fredholm.training.trainer.score_split", lambda *_, **__: {"accuracy": 0.5, "loss": float(next(worse))}
+        )
+        run(tmp_path / "b", altered(toy_run(epochs=4)))
+    out = capsys.readouterr().out
+    assert "the validation loss was lowest after epoch 1 (1.0000) and rose to 4.0000" in out
+    assert "the model overfits; try more data" in out
 
 
 def test_a_non_finite_loss_stops_the_run_and_keeps_the_batch(tmp_path: Path) -> None:
@@ -335,7 +431,7 @@ def test_without_tensorboard_one_line_says_so_and_the_run_goes_on(
     config = toy_run(epochs=1)
     run(tmp_path / "a", dataclasses.replace(config, training=dataclasses.replace(config.training, tensorboard=True)))
     assert capsys.readouterr().err == ("tensorboard is not installed: no event files (pip install 'fredholm[train]')\n")
-    assert len(lines(tmp_path / "a")) == 4
+    assert [line["kind"] for line in lines(tmp_path / "a")] == ["train", "train", "train", "valid", "test"]
 
 
 def averages(path: Path) -> dict[str, Tensor]:

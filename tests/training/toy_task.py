@@ -12,6 +12,7 @@ from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from fredholm.tasks import Batch, Inputs, Kinds, Objective, Prediction, Task
+from fredholm.tasks.splits import HeldOut
 from fredholm.training import Run, TrainingConfig
 
 NUM_CLASSES = 3
@@ -36,6 +37,8 @@ class ToyTask(Task):
         width: int = 8
         dropout: float = 0.3
         poisoned: int | None = None  # an example with an infinite feature
+        held_out: tuple[str, ...] = ("valid", "test")
+        starts_at: float | None = None  # of the first layer's biases, which are then computed rather than drawn
 
         def build(self, facts: Task.Facts | None = None) -> "ToyTask":
             assert facts is None or isinstance(facts, ToyTask.Facts)
@@ -60,9 +63,12 @@ class ToyTask(Task):
     def num_train(self) -> int:
         return self.config.num_examples
 
-    @property
-    def num_test(self) -> int:
-        return self.config.num_examples
+    def num_held_out(self, split: HeldOut) -> int:
+        return self.config.num_examples // (1 if split == "valid" else 2) if split in self.config.held_out else 0
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        if self.config.starts_at is not None:
+            nn.init.constant_(model.get_parameter("0.bias"), self.config.starts_at)
 
     def model(self) -> nn.Module:
         width = self.config.width
@@ -78,7 +84,7 @@ class ToyTask(Task):
         noise = 0.05 * torch.randn(len(indices), self._facts.num_features, generator=generator)
         return {"x": self.inputs[indices] + noise, "labels": self.labels[indices], "counted": self.counted[indices]}
 
-    def test_batch(self, indices: Tensor) -> Batch:
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         return {"x": self.inputs[indices], "labels": self.labels[indices]}
 
     def num_targets(self, batch: Batch) -> int:

@@ -10,17 +10,21 @@ from fredholm.cli.changed_task import changed_task
 from fredholm.cli.command import Command
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
+from fredholm.tasks.splits import HeldOut
 from fredholm.training.checkpoint import Which
+from fredholm.training.trainer import measured_split
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateArguments:
-    """Measure a trained model on its test split."""
+    """Measure a trained model on held-out data."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
-    checkpoint: Which = "last"
-    """The last checkpoint, or the one that was best on the test split (which flatters it)."""
+    split: HeldOut | None = None
+    """The split to measure on; default: test, or valid where there is no test split."""
+    checkpoint: Which = "best"
+    """The checkpoint that was best on the validation split, or the last one."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda, ..."""
     recipe: str | None = None
@@ -37,20 +41,22 @@ def _evaluate(argv: list[str]) -> None:
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
         run.task = changed_task(run, arguments.task, "evaluate")
-    step, metrics = run.step(arguments.checkpoint), run.evaluate(arguments.checkpoint)
+    split = arguments.split or measured_split(run.task)
+    step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)
+    count = run.task.num_held_out(split)
     if arguments.json:
-        print(json.dumps({"run": str(arguments.run), "step": step, "examples": run.task.num_test, **metrics}))
+        print(json.dumps({"run": str(arguments.run), "split": split, "step": step, "examples": count, **metrics}))
         return
     objective = run.task.objective
-    print(f"{run.task.measured} {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
+    print(f"{split} {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
     for name, value in metrics.items():
-        print(f"{run.task.measured} {name}: {value:.4f}")
-    print(f"{run.task.num_test} examples, averaged weights of step {step}")
+        print(f"{split} {name}: {value:.4f}")
+    print(f"{count} examples, averaged weights of step {step}")
 
 
 EVALUATE = Command(
     name="evaluate",
     operands="RUN",
-    summary="measure a trained model on its test split",
+    summary="measure a trained model on held-out data",
     run=_evaluate,
 )

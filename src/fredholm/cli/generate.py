@@ -49,8 +49,8 @@ class GenerateArguments:
     """Texts, one after the other, with a line of --- between them."""
     cache: Flag = True
     """Compute what concerns earlier tokens again for each new one: slower, and the same text."""
-    checkpoint: Which = "last"
-    """The last checkpoint, or the one that was best on the test split."""
+    checkpoint: Which = "best"
+    """The checkpoint that was best on the validation split, or the last one."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda, ..."""
     recipe: str | None = None

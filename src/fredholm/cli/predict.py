@@ -47,8 +47,8 @@ class PredictArguments:
     """A file to write in place of printing: whole, or not at all. It must not exist."""
     part: Split | None = None
     """The part to read of files that hold several. By default the test part, which is then told."""
-    checkpoint: Which = "last"
-    """The last checkpoint, or the one that was best on the test split."""
+    checkpoint: Which = "best"
+    """The checkpoint that was best on the validation split, or the last one."""
     batch_size: int = 64
     """Files at a time."""
     device: str = "auto"

@@ -124,7 +124,7 @@ def _replaced(config: Any, path: list[str], value: Any) -> Any:
 def _print_results(results: list[Result], *, with_spread: bool) -> None:
     objective = results[0].objective
     values = [result.metrics[objective.metric] for result in results]
-    line = f"{results[0].measured} {objective.metric}: {objective.format(statistics.mean(values))}"
+    line = f"{results[0].split} {objective.metric}: {objective.format(statistics.mean(values))}"
     if with_spread:
         # The deviation of the runs themselves (N - 1), as ITNet H.6 reports it.
         deviation = objective.format(statistics.stdev(values) if len(values) > 1 else 0.0).removesuffix(" %")

@@ -24,7 +24,8 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits import HeldOut, Splits
+from fredholm.tasks.splitting import with_validation
 from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
@@ -179,12 +180,13 @@ class FieldLearning(SplitTask[FieldSet]):
         config = self.config
         if not config.data:
             raise ValueError("no samples are given; pass a .csv or .npz file of them, or images")
-        return open_fields(
+        found = open_fields(
             config.data,
             coordinates=config.coordinates,
             test_fraction=config.test_fraction,
             split_seed=config.split_seed,
         )
+        return with_validation(found, found.train.names, [0] * len(found.train), config)
 
     def model(self) -> nn.Module:
         """The field operator."""
@@ -199,9 +201,9 @@ class FieldLearning(SplitTask[FieldSet]):
         shown = draw_samples(part.given, self.config.shown, generator)
         return self._batch(shown, draw_samples(part.targets, self.config.wanted, generator))
 
-    def test_batch(self, indices: Tensor) -> Batch:
-        """Likewise of the test split; what is shown of a function is drawn once and for all, and all is wanted."""
-        part, shown = self.splits.test.select(indices), self.config.shown
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of a held-out split; what is shown of a function is drawn once and for all, and all is wanted."""
+        part, shown = self.held_out(split).select(indices), self.config.shown
         if shown is None or shown >= part.given.pos.shape[1]:
             return self._batch(part.given, part.targets)
         seeds = [1_000_003 * self.config.shown_seed + index for index in indices.tolist()]
@@ -264,7 +266,7 @@ class FieldLearning(SplitTask[FieldSet]):
         return {"relative_error": MeanMetric(), "loss": MeanMetric()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         found = self._refined(model, batch)(batch["wanted_pos"]).float()
         metrics["loss"].update(self._errors(found, batch))
         mean, deviation = (part.to(found) for part in self._target_scale)

@@ -22,9 +22,9 @@ from fredholm.tasks.graphs.network import build_network, small_network, warn_of_
 from fredholm.tasks.graphs.open import is_graph_folder
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.splits import Splits
-from fredholm.tasks.splitting import Parts, ValidatedTask
-from fredholm.tasks.task import Batch, Objective, Task
+from fredholm.tasks.splits import HeldOut, Splits
+from fredholm.tasks.splitting import DividedTask, Parts
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -40,7 +40,7 @@ def _small() -> ITNet.Config:
 
 
 @final
-class GraphLearning(ValidatedTask[GraphSet]):
+class GraphLearning(DividedTask[GraphSet]):
     """A network on whole graphs, trained by cross-entropy on classes or by squared error on numbers (ITNet, J.1).
 
     Classes or numbers, as the data have them. Batches are padded to their largest graph, and are of graphs of about one
@@ -70,7 +70,7 @@ class GraphLearning(ValidatedTask[GraphSet]):
         deviation: tuple[float, ...]
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(ValidatedTask.Config):
+    class Config(SplitTask.Config):
         """Graphs, how they are split, what is computed of them, and the model.
 
         Args:
@@ -91,7 +91,6 @@ class GraphLearning(ValidatedTask[GraphSet]):
         model: SignalModel.Config = field(default_factory=_small)
 
         def __post_init__(self) -> None:
-            super().__post_init__()
             if self.num_folds is None:
                 refuse_idle("", type(self), "num_folds=None", "give num_folds", fold=self.fold)
             else:
@@ -151,11 +150,12 @@ class GraphLearning(ValidatedTask[GraphSet]):
         )
 
     def _open(self) -> Splits[GraphSet]:
-        """The training split, and the one that is measured on, both as a network sees them."""
-        train, measured = (self._graphs.select(part) for part in (self._split.train, self._measured_part))
         warn_of_notes(self.config.data, self._graphs)
-        inputs, preparation = self.config.inputs, self._facts.preparation
-        return Splits(inputs.prepare(train, preparation), inputs.prepare(measured, preparation))
+        return super()._open()
+
+    def _part(self, numbers: Tensor) -> GraphSet:
+        """Graphs as a network sees them."""
+        return self.config.inputs.prepare(self._graphs.select(numbers), self._facts.preparation)
 
     def _measure(self) -> Facts:
         """The facts of the training split."""
@@ -200,9 +200,9 @@ class GraphLearning(ValidatedTask[GraphSet]):
             batch["pos"] = batch["pos"] * inputs.draw_signs(len(indices), batch["pos"].shape[2], generator)[:, None]
         return batch
 
-    def test_batch(self, indices: Tensor) -> Batch:
-        """Likewise of the evaluated split; nothing is drawn."""
-        return self._batch(self.splits.test, indices)
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of the validation or the test split; nothing is drawn."""
+        return self._batch(self.held_out(split), indices)
 
     def _batch(self, graphs: GraphSet, indices: Tensor) -> Batch:
         part = graphs.select(indices)
@@ -247,7 +247,7 @@ class GraphLearning(ValidatedTask[GraphSet]):
         }
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         outputs = model(graphs_in(batch)).float()
         losses = self._losses(outputs, batch)
         if "labels" in batch:

@@ -22,7 +22,8 @@ from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.parts import refuse_part
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits import HeldOut, Splits
+from fredholm.tasks.splitting import with_validation
 from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
@@ -115,9 +116,12 @@ class ImageClassification(SplitTask[ImageDataset]):
 
     def _open(self) -> Splits[ImageDataset]:
         config = self.config
-        return open_images(
+        found = open_images(
             config.data, image_size=config.image_size, test_fraction=config.test_fraction, split_seed=config.split_seed
         )
+        train = found.train
+        names = [train.name(i) for i in range(len(train))]
+        return with_validation(found, names, train.labels(torch.arange(len(train))).tolist(), config)
 
     def _check(self, splits: Splits[ImageDataset]) -> None:
         # where a size is asked for, it may be another than in training
@@ -143,10 +147,10 @@ class ImageClassification(SplitTask[ImageDataset]):
         augmented, targets = self._augment(images / 255, labels, generator)
         return {"images": self._standardise(augmented), "targets": targets}
 
-    def test_batch(self, indices: Tensor) -> Batch:
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """``images`` (B, C, H, W), standardised, and ``labels`` (B,)."""
-        images, labels = self.splits.test.images(indices), self.splits.test.labels(indices)
-        return {"images": self._standardise(images / 255), "labels": labels}
+        part = self.held_out(split)
+        return {"images": self._standardise(part.images(indices) / 255), "labels": part.labels(indices)}
 
     def num_targets(self, batch: Batch) -> int:
         """One per image."""
@@ -170,7 +174,7 @@ class ImageClassification(SplitTask[ImageDataset]):
         return {"accuracy": MulticlassAccuracy(len(self._facts.classes), average="micro"), "loss": MeanMetric()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         logits = model(batch["images"]).float()
         metrics["accuracy"].update(logits, batch["labels"])
         metrics["loss"].update(F.cross_entropy(logits, batch["labels"], reduction="none"))

@@ -29,9 +29,9 @@ from fredholm.tasks.images import moments
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import Splits
-from fredholm.tasks.splitting import Parts, ValidatedTask
-from fredholm.tasks.task import Batch, Objective, Source, Task
+from fredholm.tasks.splits import HeldOut, Splits
+from fredholm.tasks.splitting import DividedTask, Parts
+from fredholm.tasks.task import Batch, Objective, Source, SplitTask, Task
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _small() -> SignalModel.Config:
 
 
 @final
-class ImageTextLearning(ValidatedTask[ImageTextSet]):
+class ImageTextLearning(DividedTask[ImageTextSet]):
     """A model on images with a text, trained by cross-entropy on one class of them; ITNet, section 3 and K.4.
 
     A text is `[CLS] a [SEP]`, padded to the longest of its batch. Images are standardised by the training split's mean
@@ -89,7 +89,7 @@ class ImageTextLearning(ValidatedTask[ImageTextSet]):
             return {"tokenizer.json": self.tokenizer}
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(ValidatedTask.Config):
+    class Config(SplitTask.Config):
         """Images with texts, what is taken of them, and the model.
 
         Args:
@@ -135,7 +135,6 @@ class ImageTextLearning(ValidatedTask[ImageTextSet]):
         model: SignalModel.Config = field(default_factory=_small)
 
         def __post_init__(self) -> None:
-            super().__post_init__()
             self.model.check_pools("an image with a text")
             for name, kind in (("modalities", Modalities), ("measure", ModalityMeasure)):
                 if getattr(self, name) not in get_args(kind):
@@ -224,9 +223,8 @@ class ImageTextLearning(ValidatedTask[ImageTextSet]):
         assert found.labels is not None
         return self._divided(found.names, found.labels.tolist(), found.split)
 
-    def _open(self) -> Splits[ImageTextSet]:
-        """The training split, and in place of the test split the one that is measured on."""
-        return Splits(self._all.select(self._split.train), self._all.select(self._measured_part))
+    def _part(self, numbers: Tensor) -> ImageTextSet:
+        return self._all.select(numbers)
 
     def _measure(self) -> Facts:
         """The facts of the training split."""
@@ -264,8 +262,13 @@ class ImageTextLearning(ValidatedTask[ImageTextSet]):
         return [tokens for tokens, _ in laid]
 
     @cached_property
-    def _test_tokens(self) -> list[Tensor]:
-        return [self._lay_out(example.text)[0] for example in self.splits.test.examples]
+    def _held_out_tokens(self) -> dict[HeldOut, list[Tensor]]:
+        parts: dict[HeldOut, ImageTextSet | None] = {"valid": self.splits.valid, "test": self.splits.test}
+        return {
+            split: [self._lay_out(example.text)[0] for example in part.examples]
+            for split, part in parts.items()
+            if part is not None
+        }
 
     def _lay_out(self, text: str) -> tuple[Tensor, bool]:
         return self.tokenizer.lay_out(text, None, self._facts.context)
@@ -308,9 +311,9 @@ class ImageTextLearning(ValidatedTask[ImageTextSet]):
             batch["images"] = batch["images"][torch.arange(len(order))[:, None], order]
         return batch
 
-    def test_batch(self, indices: Tensor) -> Batch:
-        """Likewise of the evaluated split; nothing is drawn."""
-        return self._batch(self.splits.test, self._test_tokens, indices)
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of the validation or the test split; nothing is drawn."""
+        return self._batch(self.held_out(split), self._held_out_tokens[split], indices)
 
     def _batch(self, examples: ImageTextSet, tokens: Sequence[Tensor], indices: Tensor) -> Batch:
         assert examples.labels is not None
@@ -343,7 +346,7 @@ class ImageTextLearning(ValidatedTask[ImageTextSet]):
         return class_metrics(len(self._facts.classes))
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         logits, labels = self._logits(model, batch), batch["labels"]
         score_classes(logits, labels, F.cross_entropy(logits, labels, reduction="none"), metrics)
 

@@ -21,6 +21,7 @@ from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.language_model import LanguageModel
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Task
 from fredholm.tasks.text import (
     IGNORED,
@@ -84,7 +85,7 @@ class LanguageModelling(TextTask):
 
         Args:
             vocab_size: byte-pair tokens to learn from the training split, at least 257; None: a token a byte.
-            stride: tokens that each window of the test split scores; fewer than the context give each more to be
+            stride: tokens that each window of a held-out split scores; fewer than the context give each more to be
                 predicted from, and take longer. None: the context.
             model: the language model; a recipe chooses its kind.
         """
@@ -130,10 +131,10 @@ class LanguageModelling(TextTask):
         """Blocks in the training split."""
         return self.train_stream.num_blocks(self.config.context)
 
-    @property
-    def num_test(self) -> int:
-        """Windows in the evaluated split."""
-        return self.test_stream.num_blocks(self._stride)
+    def num_held_out(self, split: HeldOut) -> int:
+        """Windows in the validation or the test split; 0 where there is none."""
+        stream = self.held_out_streams.get(split)
+        return 0 if stream is None else stream.num_blocks(self._stride)
 
     @cached_property
     def train_stream(self) -> TokenStream:
@@ -153,13 +154,9 @@ class LanguageModelling(TextTask):
         return stream
 
     @cached_property
-    def test_stream(self) -> TokenStream:
-        """The tokens of the evaluated split.
-
-        Raises:
-            ValueError: the text has no such split.
-        """
-        return TokenStream(self.tokenizer.join(self._evaluated_documents))
+    def held_out_streams(self) -> dict[HeldOut, TokenStream]:
+        """The tokens of the held-out splits that there are."""
+        return {split: TokenStream(self.tokenizer.join(own)) for split, own in self._held_out_documents.items()}
 
     def model(self) -> nn.Module:
         """A language model over the tokens."""
@@ -174,9 +171,9 @@ class LanguageModelling(TextTask):
         inputs, targets = self.train_stream.blocks(indices, self.config.context, self._offset)
         return {"inputs": inputs, "targets": targets}
 
-    def test_batch(self, indices: Tensor) -> Batch:
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """``inputs`` and ``targets`` (B, context), int64."""
-        inputs, targets = self.test_stream.windows(indices, self.config.context, self._stride)
+        inputs, targets = self.held_out_streams[split].windows(indices, self.config.context, self._stride)
         return {"inputs": inputs, "targets": targets}
 
     def num_targets(self, batch: Batch) -> int:
@@ -206,7 +203,7 @@ class LanguageModelling(TextTask):
         return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "bits_per_byte": bits}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics; the perplexity follows from the loss."""
+        """Adds a batch of `held_out_batch` to the metrics; the perplexity follows from the loss."""
         nats, num_tokens, num_bytes = self._sums(model, batch)
         metrics["loss"].update(nats / num_tokens, weight=num_tokens)
         metrics["bits_per_byte"].update(nats / num_bytes / math.log(2), weight=num_bytes)

@@ -16,7 +16,7 @@ from fredholm.tasks.graphs.one_graph import OneGraphTask
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
-from fredholm.tasks.splits import Examples, Splits
+from fredholm.tasks.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splitting import Parts
 from fredholm.tasks.task import Batch, Objective, Task
 
@@ -127,12 +127,12 @@ class LinkLearning(OneGraphTask[PairSet]):
         return ends[..., 0] * len(self._graph.features) + ends[..., 1]
 
     def _open(self) -> Splits[PairSet]:
-        """The training split, and in place of the test split the one that is measured on."""
-        train, measured = self._pairs[self._split.train], self._pairs[self._measured_part]
         warn_of_notes(self.config.data, self._graph)
+        return super()._open()
+
+    def _part(self, numbers: Tensor) -> PairSet:
         generator = torch.Generator().manual_seed(self.config.split_seed)
-        others = self._without_edge(len(measured), self._codes(self._pairs), generator)
-        return Splits(PairSet(train, train[:0]), PairSet(measured, others))
+        return PairSet(self._pairs[numbers], self._without_edge(len(numbers), self._codes(self._pairs), generator))
 
     def _without_edge(self, count: int, edges: Tensor, generator: torch.Generator) -> Tensor:
         """So many pairs of two nodes, `(count, 2)`, whose codes are none of `edges`."""
@@ -164,10 +164,10 @@ class LinkLearning(OneGraphTask[PairSet]):
         hidden = self._codes(edges).expand(count, -1)
         return {"pairs": pairs, "hidden": hidden, **self._signs(count, generator)}
 
-    def test_batch(self, indices: Tensor) -> Batch:
-        """`pairs` (B, 2, 2) of the evaluated split, an edge before a pair without one; nothing is drawn."""
-        measured = self.splits.test
-        return {"pairs": torch.stack([measured.pairs[indices], measured.others[indices]], dim=1)}
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """`pairs` (B, 2, 2) of a held-out split, an edge before a pair without one; nothing is drawn."""
+        part = self.held_out(split)
+        return {"pairs": torch.stack([part.pairs[indices], part.others[indices]], dim=1)}
 
     def num_targets(self, batch: Batch) -> int:
         """One a pair."""
@@ -213,7 +213,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return {"auroc": BinaryAUROC(), "average_precision": BinaryAveragePrecision(), "loss": MeanMetric()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         logits, targets = self._logits(model, batch)
         metrics["loss"].update(F.binary_cross_entropy_with_logits(logits, targets, reduction="none"))
         for name in ("auroc", "average_precision"):

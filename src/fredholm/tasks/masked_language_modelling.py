@@ -17,6 +17,7 @@ from fredholm.models.kernel_configs import KERNELS, MLPConfig
 from fredholm.models.language_model import MaskedModel
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Task
 from fredholm.tasks.text import IGNORED, MarkedTokenizer, Tokens, read_text, split_documents
 from fredholm.tasks.text.read import TEXT_SUFFIXES
@@ -129,10 +130,10 @@ class MaskedLanguageModelling(TextTask):
         """Blocks in the training split."""
         return len(self._train_blocks.starts)
 
-    @property
-    def num_test(self) -> int:
-        """Blocks in the evaluated split."""
-        return len(self._test_blocks.starts)
+    def num_held_out(self, split: HeldOut) -> int:
+        """Blocks in the validation or the test split; 0 where there is none."""
+        blocks = self._held_out_blocks.get(split)
+        return 0 if blocks is None else len(blocks.starts)
 
     @property
     def train_lengths(self) -> Tensor | None:
@@ -151,9 +152,9 @@ class MaskedLanguageModelling(TextTask):
         offset = self._offset if self.config.packed else 0
         return self._hidden(self._train_blocks, indices, [generator], offset)
 
-    def test_batch(self, indices: Tensor) -> Batch:
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """``inputs`` and ``targets`` (B, longest block), int64; what is hidden depends on the block alone."""
-        return self._fixed(self._test_blocks, indices)
+        return self._fixed(self._held_out_blocks[split], indices)
 
     def num_targets(self, batch: Batch) -> int:
         """One per token that is to be told; 1 where there is none, as in a batch of unknown tokens alone."""
@@ -178,7 +179,7 @@ class MaskedLanguageModelling(TextTask):
         return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "accuracy": accuracy}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics; the perplexity follows from the loss."""
+        """Adds a batch of `held_out_batch` to the metrics; the perplexity follows from the loss."""
         logits, targets = self._answers(model, batch)
         if len(targets) == 0:
             return
@@ -219,8 +220,8 @@ class MaskedLanguageModelling(TextTask):
         return self._blocks(documents, self.config.data)
 
     @cached_property
-    def _test_blocks(self) -> "_Blocks":
-        return self._blocks(self._evaluated_documents, self.config.data)
+    def _held_out_blocks(self) -> "dict[HeldOut, _Blocks]":
+        return {split: self._blocks(own, self.config.data) for split, own in self._held_out_documents.items()}
 
     def _blocks(self, documents: Sequence[str], where: str) -> "_Blocks":
         """Blocks of documents, [SEP] after each; a block has room for a class token."""

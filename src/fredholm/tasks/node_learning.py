@@ -20,7 +20,7 @@ from fredholm.tasks.graphs.one_graph import OneGraphTask
 from fredholm.tasks.graphs.open import is_graph_folder
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.splits import Examples, Splits
+from fredholm.tasks.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splitting import Parts
 from fredholm.tasks.stratified_split import some_of_each
 from fredholm.tasks.task import Batch, Objective, Task
@@ -153,14 +153,12 @@ class NodeLearning(OneGraphTask[NodeSet]):
         return Parts(train=nodes[train], valid=nodes[found.valid], test=nodes[found.test])
 
     def _open(self) -> Splits[NodeSet]:
-        """The training split, and in place of the test split the one that is measured on."""
-        train, measured = self._nodes(self._split.train), self._nodes(self._measured_part)
         warn_of_notes(self.config.data, self._graph)
-        return Splits(train, measured)
+        return super()._open()
 
-    def _nodes(self, nodes: Tensor) -> NodeSet:
+    def _part(self, numbers: Tensor) -> NodeSet:
         assert self._graph.node_labels is not None
-        return NodeSet(nodes, self._graph.node_labels[nodes], self._graph.classes)
+        return NodeSet(numbers, self._graph.node_labels[numbers], self._graph.classes)
 
     def _measure(self) -> Facts:
         return NodeLearning.Facts(preparation=self.config.inputs.learn(self._graph), classes=self._graph.classes)
@@ -173,9 +171,9 @@ class NodeLearning(OneGraphTask[NodeSet]):
         """`nodes` and `labels` (B,), and `signs` (B, s) of positions, the same in every row, where they are turned."""
         return self._batch(self.splits.train, indices) | self._signs(len(indices), generator)
 
-    def test_batch(self, indices: Tensor) -> Batch:
-        """`nodes` and `labels` (B,) of the evaluated split."""
-        return self._batch(self.splits.test, indices)
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """`nodes` and `labels` (B,) of the validation or the test split."""
+        return self._batch(self.held_out(split), indices)
 
     def _batch(self, nodes: NodeSet, indices: Tensor) -> Batch:
         return {"nodes": nodes.nodes[indices], "labels": nodes.labels[indices]}
@@ -201,7 +199,7 @@ class NodeLearning(OneGraphTask[NodeSet]):
         return class_metrics(len(self._facts.classes))
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         logits, labels = self._logits(model, batch), batch["labels"]
         score_classes(logits, labels, F.cross_entropy(logits, labels, reduction="none"), metrics)
 

@@ -25,9 +25,9 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import Splits
-from fredholm.tasks.splitting import Parts, ValidatedTask
-from fredholm.tasks.task import Batch, Objective, Task
+from fredholm.tasks.splits import HeldOut, Splits
+from fredholm.tasks.splitting import DividedTask, Parts
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -50,7 +50,7 @@ class UnitGrid:
 
 
 @final
-class OperatorLearning(ValidatedTask[FieldSet]):
+class OperatorLearning(DividedTask[FieldSet]):
     """A network from sampled functions to functions, trained by the relative error of its answers (FNO, section 5).
 
     The network is a map between functions: it may be given them at other points, and asked at other points, than in
@@ -95,7 +95,7 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         that are no grid."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(ValidatedTask.Config):
+    class Config(SplitTask.Config):
         """Pairs of functions, what is shown of them, and the model.
 
         Args:
@@ -149,7 +149,6 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         comparison: str | None = None
 
         def __post_init__(self) -> None:
-            super().__post_init__()
             if self.loss not in get_args(Loss):
                 raise ValueError(f"loss is {self.loss!r}; expected one of {', '.join(get_args(Loss))}")
             if unknown := [name for name in self.symmetries if name not in get_args(Symmetry)]:
@@ -234,25 +233,24 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         found = self._functions
         if isinstance(found, FieldSet):
             return self._divided(found.names, [0] * len(found), None)
+        assert found.test is not None
         names = [
             f"{part}: {name}" for part, own in (("train", found.train), ("test", found.test)) for name in own.names
         ]
         of_test = torch.arange(len(names)) >= len(found.train)
         return self._divided(names, [0] * len(names), 2 * of_test.long())
 
-    def _open(self) -> Splits[FieldSet]:
-        """The training split, and in place of the test split the one that is measured on."""
-        found, own, measured = self._functions, self._split.train, self._measured_part
+    def _part(self, numbers: Tensor) -> FieldSet:
+        found = self._functions
         if isinstance(found, FieldSet):
-            splits = Splits(found.select(own), found.select(measured))
+            part = found.select(numbers)
         else:
-            of_test = self.measured == "test"
-            part = found.test.select(measured - len(found.train)) if of_test else found.train.select(measured)
-            splits = Splits(found.train.select(own), part)
-        for part in (splits.train, splits.test):
-            for samples, what in ((part.given, "samples"), (part.targets, "wanted samples")):
-                refuse_doubles(samples, part.names, what)
-        return splits
+            before = len(found.train)
+            assert found.test is not None
+            part = found.train.select(numbers) if int(numbers[0]) < before else found.test.select(numbers - before)
+        for samples, what in ((part.given, "samples"), (part.targets, "wanted samples")):
+            refuse_doubles(samples, part.names, what)
+        return part
 
     def _check(self, splits: Splits[FieldSet]) -> None:
         splits.check_facts(self._facts, self.config.data)
@@ -291,15 +289,15 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         batch = self._batch(shown, draw_samples(wanted, config.wanted, generator))
         return self._moved(batch, generator)
 
-    def test_batch(self, indices: Tensor) -> Batch:
-        """Likewise of the measured split; what is shown is drawn once and for all, and all steps are wanted."""
-        part, share = self.splits.test.select(indices), self.config.shown
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of a held-out split; what is shown is drawn once and for all, and all steps are wanted."""
+        part, share = self.held_out(split).select(indices), self.config.shown
         if share == 1:
             return self._batch(part.given, part.targets)
         drawn = [
             draw_samples(one, _count(share, one), torch.Generator().manual_seed(index))
             for index in indices.tolist()
-            for one in (self.splits.test.given.select(torch.tensor([index])),)
+            for one in (self.held_out(split).given.select(torch.tensor([index])),)
         ]
         return self._batch(joined(drawn), part.targets)
 
@@ -437,7 +435,7 @@ class OperatorLearning(ValidatedTask[FieldSet]):
         return {name: MeanMetric() for name in names}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         answers = self._answers(model, batch)
         kinds: dict[str, Loss] = {"relative_l2": "l2", "relative_h1": "h1", "loss": self.config.loss}
         for name, metric in metrics.items():

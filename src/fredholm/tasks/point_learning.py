@@ -24,9 +24,9 @@ from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
 from fredholm.tasks.points.open import KINDS as POINT_SUFFIXES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import Splits
-from fredholm.tasks.splitting import Parts, ValidatedTask
-from fredholm.tasks.task import Batch, Objective, Task
+from fredholm.tasks.splits import HeldOut, Splits
+from fredholm.tasks.splitting import DividedTask, Parts
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -47,7 +47,7 @@ def _small() -> SignalModel.Config:
 
 
 @final
-class PointLearning(ValidatedTask[PointSet]):
+class PointLearning(DividedTask[PointSet]):
     """A model on point clouds, trained by cross-entropy on the class of each cloud or of each point; ITNet K.3.
 
     Features are standardised by the training split's mean and deviation, but for normals. Clouds of other sizes are
@@ -79,7 +79,7 @@ class PointLearning(ValidatedTask[PointSet]):
         deviation: tuple[float, ...]
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(ValidatedTask.Config):
+    class Config(SplitTask.Config):
         """Clouds, what is taken of them, and the model.
 
         Args:
@@ -126,7 +126,6 @@ class PointLearning(ValidatedTask[PointSet]):
         save: str | None = None
 
         def __post_init__(self) -> None:
-            super().__post_init__()
             if self.target not in (None, *get_args(Target)):
                 raise ValueError(f"target is {self.target!r}; expected one of {', '.join(get_args(Target))}")
             for name, least in (("num_samples", 1), ("num_neighbours", 0), ("position_frequencies", 0), ("votes", 1)):
@@ -194,9 +193,8 @@ class PointLearning(ValidatedTask[PointSet]):
         labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
         return self._divided(names, labels, clouds.split)
 
-    def _open(self) -> Splits[PointSet]:
-        """The training split, and in place of the test split the one that is measured on."""
-        return Splits(self._clouds.select(self._split.train), self._clouds.select(self._measured_part))
+    def _part(self, numbers: Tensor) -> PointSet:
+        return self._clouds.select(numbers)
 
     def _check(self, splits: Splits[PointSet]) -> None:
         facts, data = self._facts, self.config.data
@@ -237,12 +235,12 @@ class PointLearning(ValidatedTask[PointSet]):
         batch = self._changed(self._gathered(part, rows), generator)
         return {name: tensor for name, tensor in batch.items() if name not in ("cloud", "point")}
 
-    def test_batch(self, indices: Tensor) -> Batch:
-        """Clouds of the evaluated split likewise, unaugmented, or several rows of each: its parts, copies that vote.
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Clouds of a held-out split likewise, unaugmented, or several rows of each: its parts, copies that vote.
 
         `cloud` (B,) says of which cloud of the batch a row is, and `point` (B, N) which of its points these are.
         """
-        return self._rows(self.splits.test.select(indices), indices.tolist())
+        return self._rows(self.held_out(split).select(indices), indices.tolist())
 
     def _drawn(self, size: int, generator: torch.Generator) -> Tensor:
         """Which of the points of a cloud are seen."""
@@ -358,7 +356,7 @@ class PointLearning(ValidatedTask[PointSet]):
         return found | {"loss": MeanMetric()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         told = self._probabilities(model, batch)
         if self._tells_points:
             labels = torch.full_like(told[..., 0], _NO_LABEL, dtype=torch.int64)

@@ -29,9 +29,9 @@ from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.parts import refuse_part
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import Splits
-from fredholm.tasks.splitting import Parts, ValidatedTask
-from fredholm.tasks.task import Batch, Objective, Task
+from fredholm.tasks.splits import HeldOut, Splits
+from fredholm.tasks.splitting import DividedTask, Parts
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -51,7 +51,7 @@ def _small() -> ITNet.Config:
 
 
 @final
-class Segmentation(ValidatedTask[MaskedImages]):
+class Segmentation(DividedTask[MaskedImages]):
     """A model on image patches that answers at pixels, trained by cross-entropy at pixels drawn anew in each step.
 
     Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
@@ -80,7 +80,7 @@ class Segmentation(ValidatedTask[MaskedImages]):
         deviation: tuple[float, ...]
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(ValidatedTask.Config):
+    class Config(SplitTask.Config):
         """Images with masks, what is taken of them, and the model.
 
         Args:
@@ -121,7 +121,6 @@ class Segmentation(ValidatedTask[MaskedImages]):
         picture: str | None = None
 
         def __post_init__(self) -> None:
-            super().__post_init__()
             if not self.patch_sizes:
                 raise ValueError("patch_sizes is (); expected at least one side of a patch")
             for side in self.patch_sizes:
@@ -180,9 +179,8 @@ class Segmentation(ValidatedTask[MaskedImages]):
         names = [name.removeprefix(root) for name in images.names]  # wherever the data lie
         return self._divided(names, [0] * len(images), images.split)
 
-    def _open(self) -> Splits[MaskedImages]:
-        """The training split, and in place of the test split the one that is measured on."""
-        return Splits(self._images.select(self._split.train), self._images.select(self._measured_part))
+    def _part(self, numbers: Tensor) -> MaskedImages:
+        return self._images.select(numbers)
 
     def _check(self, splits: Splits[MaskedImages]) -> None:
         # where a size is asked for, it may be another than in training
@@ -237,9 +235,10 @@ class Segmentation(ValidatedTask[MaskedImages]):
         labels = torch.where(labels == IGNORED, _NO_LABEL, labels)
         return {"images": self._standardise(images), "pos": pos, "labels": labels}
 
-    def test_batch(self, indices: Tensor) -> Batch:
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """`images` (B, C, H, W), standardised, and `labels` (B, H, W), -100 where there is none."""
-        images, masks = self.splits.test.images(indices), self.splits.test.masks(indices).long()
+        part = self.held_out(split)
+        images, masks = part.images(indices), part.masks(indices).long()
         return {
             "images": self._standardise(images / 255),
             "labels": torch.where(masks == IGNORED, _NO_LABEL, masks),
@@ -283,7 +282,7 @@ class Segmentation(ValidatedTask[MaskedImages]):
         }
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics, image by image and some rows of pixels at a time."""
+        """Adds a batch of `held_out_batch` to the metrics, image by image and some rows of pixels at a time."""
         for image, labels in zip(batch["images"], batch["labels"], strict=True):
             for top, logits in self.logits(model, image[None], (labels.shape[0], labels.shape[1])):
                 known = labels[top : top + len(logits)]

@@ -23,7 +23,7 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.sentences import Columns, Sentence, SentenceSet, SentenceSplits, open_sentences, read_sentences
 from fredholm.tasks.sentences.open import DEFAULT_VALID_FRACTION
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 
@@ -103,7 +103,6 @@ class SentenceLearning(SplitTask[SentenceSet]):
             objective: the metric by which runs are compared: accuracy, macro_f1 or matthews of classes, pearson,
                 spearman or mean_squared_error of numbers; None: accuracy, and pearson.
             valid_fraction: share of the validation split where the data bring none.
-            evaluated: the split that is measured on; the other one is left alone.
             tokens: what sentences are made of.
             context: tokens that the model sees, marks included.
             position_frequencies: Fourier frequencies of the positions that enter the signal (kernels have theirs); 0
@@ -122,7 +121,6 @@ class SentenceLearning(SplitTask[SentenceSet]):
             None
         )
         valid_fraction: float = DEFAULT_VALID_FRACTION
-        evaluated: Literal["valid", "test"] = "valid"
         tokens: Tokens = field(default_factory=Tokens)
         context: int = 128
         position_frequencies: int = 16
@@ -133,8 +131,6 @@ class SentenceLearning(SplitTask[SentenceSet]):
             self.model.check_pools("a sentence")
             if self.target not in ("class", "number"):
                 raise ValueError(f"target is {self.target!r}; expected 'class' or 'number'")
-            if self.evaluated not in ("valid", "test"):
-                raise ValueError(f"evaluated is {self.evaluated!r}; expected 'valid' or 'test'")
             allowed = OF_CLASSES if self.target == "class" else OF_NUMBERS
             if self.objective is not None and self.objective not in allowed:
                 raise ValueError(
@@ -171,11 +167,6 @@ class SentenceLearning(SplitTask[SentenceSet]):
         """The tokenizer and the context."""
         return {"tokenizer": self._facts.tokenizer, "context": self._facts.context}
 
-    @property
-    def measured(self) -> str:
-        """The evaluated split."""
-        return self.config.evaluated
-
     @cached_property
     def _read(self) -> SentenceSplits:
         """All splits as they are."""
@@ -195,16 +186,13 @@ class SentenceLearning(SplitTask[SentenceSet]):
         )
 
     def _open(self) -> Splits[SentenceSet]:
-        """The training split, and in place of the test split the one that is measured on."""
-        found, evaluated = self._read, self.config.evaluated
+        found = self._read
         label = found.columns.label
         train = self._labelled(found.train, label, None)
-        others = {name: part for name in ("valid", "test") if (part := getattr(found, name)) is not None}
-        if evaluated not in others:
-            raise ValueError(f"{self.config.data} has no {evaluated} split; evaluate on 'valid', or pass data with one")
-        # all are looked at, so that a mistake in the test split is told before a model is trained
-        labelled = {name: self._labelled(part, label, train.classes) for name, part in others.items()}
-        return Splits(train, labelled[evaluated])
+        test, valid = (
+            None if part is None else self._labelled(part, label, train.classes) for part in (found.test, found.valid)
+        )
+        return Splits(train, test, valid)
 
     def _labelled(self, sentences: Sequence[Sentence], column: str, classes: tuple[str, ...] | None) -> SentenceSet:
         if self.config.target == "number":
@@ -251,13 +239,21 @@ class SentenceLearning(SplitTask[SentenceSet]):
         return [tokens for tokens, _ in found]
 
     @cached_property
-    def _test_tokens(self) -> list[Tensor]:
-        return [self._lay_out(sentence)[0] for sentence in self.splits.test.sentences]
+    def _held_out_tokens(self) -> dict[HeldOut, list[Tensor]]:
+        parts: dict[HeldOut, SentenceSet | None] = {"valid": self.splits.valid, "test": self.splits.test}
+        return {
+            split: [self._lay_out(sentence)[0] for sentence in part.sentences]
+            for split, part in parts.items()
+            if part is not None
+        }
 
     @cached_property
-    def _test_order(self) -> Tensor:
-        """The evaluated sentences by length, so that batches in this order need little padding."""
-        return torch.tensor([len(tokens) for tokens in self._test_tokens]).argsort(stable=True)
+    def _held_out_order(self) -> dict[HeldOut, Tensor]:
+        """The held-out sentences by length, so that batches in this order need little padding."""
+        return {
+            split: torch.tensor([len(tokens) for tokens in found]).argsort(stable=True)
+            for split, found in self._held_out_tokens.items()
+        }
 
     @property
     def train_lengths(self) -> Tensor:
@@ -283,9 +279,10 @@ class SentenceLearning(SplitTask[SentenceSet]):
         """`tokens` (B, N), padded, and `targets` (B,), classes or standardised numbers; nothing is drawn."""
         return self._batch(self._train_tokens, self.splits.train, indices)
 
-    def test_batch(self, indices: Tensor) -> Batch:
-        """Likewise of the evaluated split, where sentences are counted from the shortest on."""
-        return self._batch(self._test_tokens, self.splits.test, self._test_order[indices])
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of a held-out split, where sentences are counted from the shortest on."""
+        part = self.held_out(split)
+        return self._batch(self._held_out_tokens[split], part, self._held_out_order[split][indices])
 
     def _batch(self, tokens: Sequence[Tensor], examples: SentenceSet, indices: Tensor) -> Batch:
         targets = examples.targets[indices]
@@ -342,7 +339,7 @@ class SentenceLearning(SplitTask[SentenceSet]):
         }
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         outputs, targets = model(batch["tokens"]).float(), batch["targets"]
         metrics["loss"].update(self._losses(outputs, targets))
         if self.config.target == "number":

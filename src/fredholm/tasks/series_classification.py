@@ -29,7 +29,8 @@ from fredholm.tasks.series import (
 )
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
 from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits import HeldOut, Splits
+from fredholm.tasks.splitting import with_validation
 from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ class SeriesClassification(SplitTask[SeriesSet]):
         Args:
             data: a .ts, .csv or .npz file, the folder of one, or of a training and a test file.
             train_every: keeps every n-th sample of the training series, from the first on.
-            test_every: likewise of the test series.
+            test_every: likewise of the validation and the test series.
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
-            test_drop: likewise from each test series.
+            test_drop: likewise from each validation and test series.
             drop_seed: of these draws; refused where nothing is dropped.
             dropped: what becomes of dropped samples: missing values, or no samples, so that times are irregular;
                 likewise.
@@ -154,19 +155,29 @@ class SeriesClassification(SplitTask[SeriesSet]):
         config = self.config
         if not config.data:
             raise ValueError("no series are given; pass a .ts, .csv or .npz file or a folder of them")
-        splits = open_series(config.data, test_fraction=config.test_fraction, split_seed=config.split_seed)
-        longest = splits.train.values.shape[1]
-        return Splits(
-            self._thinned(self._permuted(splits.train, longest), config.train_every, config.train_drop),
-            self._thinned(self._permuted(splits.test, longest), config.test_every, config.test_drop),
+        found = open_series(config.data, test_fraction=config.test_fraction, split_seed=config.split_seed)
+        longest = found.train.values.shape[1]  # that of all, whatever is split off
+        assert found.train.labels is not None
+        splits = with_validation(found, found.train.names, found.train.labels.tolist(), config)
+        train, valid, test = (
+            None if part is None else self._thinned(self._permuted(part, longest), every, drop)
+            for part, every, drop in (
+                (splits.train, config.train_every, config.train_drop),
+                (splits.valid, config.test_every, config.test_drop),
+                (splits.test, config.test_every, config.test_drop),
+            )
         )
+        assert train is not None
+        return Splits(train, test, valid)
 
     def _check(self, splits: Splits[SeriesSet]) -> None:
         config, facts = self.config, self._facts
         splits.check_facts(facts, config.data)
         if not self._is_measured and measure(splits.train, config.limit, config.fill) != facts:
             raise ValueError(f"the training series of {config.data} are not those that the run was made with")
-        self._warn(splits.test)
+        for part in (splits.valid, splits.test):
+            if part is not None:
+                self._warn(part)
 
     def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
         seed = self.config.permute_seed
@@ -187,9 +198,9 @@ class SeriesClassification(SplitTask[SeriesSet]):
         """`values` (B, N, channels), their `labels` (B,), and what `batch_of` gives; nothing is drawn."""
         return self._labelled(self.splits.train, indices)
 
-    def test_batch(self, indices: Tensor) -> Batch:
-        """Likewise of the test split."""
-        return self._labelled(self.splits.test, indices)
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of the validation or the test split."""
+        return self._labelled(self.held_out(split), indices)
 
     def num_targets(self, batch: Batch) -> int:
         """One per series."""
@@ -221,7 +232,7 @@ class SeriesClassification(SplitTask[SeriesSet]):
         return both | ({"auroc": BinaryAUROC()} if num_classes == 2 else {})
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `test_batch` to the metrics."""
+        """Adds a batch of `held_out_batch` to the metrics."""
         logits, labels = self._logits(model, batch), batch["labels"]
         metrics["accuracy"].update(logits, labels)
         metrics["loss"].update(F.cross_entropy(logits, labels, reduction="none"))

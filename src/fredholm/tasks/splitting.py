@@ -1,26 +1,29 @@
-"""Which examples a model learns from, which it is measured on, and which are left for the end."""
+"""Which examples a model learns from, which choices are made on, and which are left for the end."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, final
+from typing import TypeVar, final
 
 import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.splits import Part
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_folds, stratified_split
+from fredholm.tasks.splits import Divisible, Part, Splits
+from fredholm.tasks.stratified_split import (
+    DEFAULT_TEST_FRACTION,
+    DEFAULT_VALID_FRACTION,
+    stratified_folds,
+    stratified_split,
+)
 from fredholm.tasks.task import SplitTask
-
-DEFAULT_VALID_FRACTION = 0.1
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Numbers of examples, increasing, int64; the test part may be empty."""
+    """Numbers of examples, increasing, int64; the validation and the test part may be empty."""
 
     train: Tensor
     valid: Tensor
@@ -49,7 +52,8 @@ def split_examples(
         labels: one label an example.
         given: 0 train, 1 valid, 2 test, -1 none, one an example; None: the data have no split.
         test_fraction: above 0 and below 1.
-        valid_fraction: likewise; of the training part, where the data have a split without a validation part.
+        valid_fraction: at least 0 and below 1, of all or, where the data have a split without a validation part, of the
+            training part; 0: there is none.
         num_folds: at least 2; None: no folds.
         fold: from 0 on.
         seed: picks one of many such splits.
@@ -73,62 +77,42 @@ def split_examples(
         parts = stratified_split(names, labels, test_fraction, seed)
         train, test = (torch.tensor(part) for part in parts)
         share = valid_fraction / (1 - test_fraction)
-    if not 0 < valid_fraction < 1 or share >= 1:
-        raise ValueError(f"valid_fraction is {valid_fraction}; pass a number above 0 that leaves some to train on")
+    if not 0 <= valid_fraction < 1 or share >= 1:
+        raise ValueError(f"valid_fraction is {valid_fraction}; pass 0, or a number that leaves some to train on")
+    if valid_fraction == 0:
+        return Parts(train=train, valid=train[:0], test=test)
     rest: list[int] = train.tolist()
-    left, off = stratified_split([names[i] for i in rest], [labels[i] for i in rest], share, seed)
+    try:
+        left, off = stratified_split([names[i] for i in rest], [labels[i] for i in rest], share, seed)
+    except ValueError as error:
+        raise ValueError(f"too few examples to choose by ({error}); or pass valid_fraction 0") from error
     return Parts(train=train[left], valid=train[off], test=test)
 
 
-class ValidatedTask(SplitTask[Part]):
-    """A task that is measured on a validation split, and leaves the test split alone until it is asked for.
-
-    There always is a validation split: the data's own, or a share of what would be learnt from.
+class DividedTask(SplitTask[Part]):
+    """A task whose data are one set of examples, which numbers divide: a split of their own, or one by shares.
 
     Args:
         config: the settings.
     """
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config(SplitTask.Config):
-        """A set of examples, how it is split, and which split is measured on.
-
-        Args:
-            valid_fraction: share of the validation split where the data bring none.
-            evaluated: the split that is measured on; the other one is left alone.
-        """
-
-        valid_fraction: float = DEFAULT_VALID_FRACTION
-        evaluated: Literal["valid", "test"] = "valid"
-
-        def __post_init__(self) -> None:
-            if self.evaluated not in ("valid", "test"):
-                raise ValueError(f"evaluated is {self.evaluated!r}; expected 'valid' or 'test'")
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: SplitTask.Config) -> None:
         self._splitting = config
-
-    @final
-    @property
-    def measured(self) -> str:
-        """The evaluated split."""
-        return self._splitting.evaluated
 
     @cached_property
     @abstractmethod
     def _split(self) -> Parts:
         """The numbers of the examples of each split."""
 
-    @final
-    @property
-    def _measured_part(self) -> Tensor:
-        """The numbers of the examples that are measured on; raises ValueError where there are none."""
+    @abstractmethod
+    def _part(self, numbers: Tensor) -> Part:
+        """The examples of these numbers, at least one, all of one split."""
+
+    def _open(self) -> Splits[Part]:
         parts = self._split
-        if self._splitting.evaluated == "valid":
-            return parts.valid
-        if len(parts.test) == 0:
-            raise ValueError(f"{self._splitting.data} has no test split; evaluate on 'valid', or pass data with one")
-        return parts.test
+        train, valid, test = (self._part(own) if len(own) else None for own in (parts.train, parts.valid, parts.test))
+        assert train is not None
+        return Splits(train, test, valid)
 
     @final
     def _divided(
@@ -150,6 +134,8 @@ class ValidatedTask(SplitTask[Part]):
             idle = (*without_split, "test_fraction")
             if bool((given == 1).any()):
                 idle += ("valid_fraction", "split_seed")
+            elif config.valid_fraction == 0:
+                idle += ("split_seed",)
             own, values = f"{config.data}, which has its own split", {name: getattr(config, name) for name in idle}
             refuse_idle("", type(config), own, "pass data without a split", **values)
         try:
@@ -165,3 +151,40 @@ class ValidatedTask(SplitTask[Part]):
             )
         except ValueError as error:
             raise ValueError(f"{config.data}: {error}") from error
+
+
+Whole = TypeVar("Whole", bound=Divisible)
+
+
+def with_validation(
+    splits: Splits[Whole], names: Sequence[str], labels: Sequence[int], config: SplitTask.Config
+) -> Splits[Whole]:
+    """Splits with a validation set: the data's own, or a share of the training set, if the settings want one.
+
+    Args:
+        splits: of the data.
+        names: one distinct name a training example.
+        labels: one label a training example.
+        config: the settings.
+
+    Raises:
+        ValueError: shares are out of range, leave nothing, or have no effect.
+    """
+    idle: dict[str, object] = {} if splits.valid is None else {"valid_fraction": config.valid_fraction}
+    if splits.is_given and (splits.valid is not None or config.valid_fraction == 0):
+        idle["split_seed"] = config.split_seed
+    refuse_idle("", type(config), f"{config.data}, which has its own split", "leave it out", **idle)
+    if splits.valid is not None:
+        return splits
+    test_fraction = 0.0 if splits.is_given else config.test_fraction
+    share = config.valid_fraction / (1 - test_fraction)
+    if not 0 <= share < 1:
+        raise ValueError(f"valid_fraction is {config.valid_fraction}; pass 0, or a number that leaves some to train on")
+    if share == 0:
+        return splits
+    try:
+        train, valid = stratified_split(names, labels, share, config.split_seed)
+    except ValueError as error:
+        raise ValueError(f"{config.data}: too few examples to choose by ({error}); or pass valid_fraction 0") from error
+    own = splits.train
+    return replace(splits, train=own.select(torch.tensor(train)), valid=own.select(torch.tensor(valid)))

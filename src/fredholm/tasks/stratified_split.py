@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 
 DEFAULT_TEST_FRACTION = 0.2
+DEFAULT_VALID_FRACTION = 0.1
 
 
 def stratified_split(

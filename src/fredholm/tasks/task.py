@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from fredholm.tasks.inputs import Failed, Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import Part, Splits
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION
+from fredholm.tasks.splits import HeldOut, Part, Splits
+from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -125,15 +125,9 @@ class Task(ABC):
     def num_train(self) -> int:
         """Examples in the training split."""
 
-    @property
     @abstractmethod
-    def num_test(self) -> int:
-        """Examples in the test split."""
-
-    @property
-    def measured(self) -> str:
-        """What the test split is called: another name where a task measures on its validation split."""
-        return "test"
+    def num_held_out(self, split: HeldOut) -> int:
+        """Examples in the validation or the test split; 0 where there is none."""
 
     @property
     def reading(self) -> dict[str, object]:
@@ -161,9 +155,15 @@ class Task(ABC):
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """The training examples ``indices`` (B,), augmented with draws from ``generator`` alone."""
 
+    def initialise(self, model: nn.Module, device: torch.device) -> None:  # noqa: B027 - most have none
+        """Sets in a new model what is computed from the training split rather than learnt in steps.
+
+        Called once, on a new run, before the first step; the model is on ``device``.
+        """
+
     @abstractmethod
-    def test_batch(self, indices: Tensor) -> Batch:
-        """The test examples ``indices`` (B,), without augmentation."""
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """The examples ``indices`` (B,) of the validation or the test split, without augmentation."""
 
     @abstractmethod
     def num_targets(self, batch: Batch) -> int:
@@ -178,11 +178,11 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self) -> dict[str, Metric]:
-        """New accumulators of the test metrics by name, ``loss`` and the objective's among them."""
+        """New accumulators of a held-out split's metrics by name, ``loss`` and the objective's among them."""
 
     @abstractmethod
     def score(self, model: nn.Module, batch: Batch, metrics: dict[str, Metric]) -> None:
-        """Adds the test batch to ``metrics``."""
+        """Adds a batch of `held_out_batch` to ``metrics``."""
 
     @final
     @torch.no_grad()
@@ -225,10 +225,7 @@ class EpochTask(Task):
 
 
 class SplitTask(Task, Generic[Part]):
-    """A task on a training and a test set of examples.
-
-    The test split serves as validation: nothing is chosen by it but which checkpoint is called best.
-    """
+    """A task on sets of examples: to learn from, to choose by, and to measure on once all is chosen."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):
@@ -236,10 +233,13 @@ class SplitTask(Task, Generic[Part]):
 
         Args:
             test_fraction: share of the test split where the data bring none.
-            split_seed: picks that split.
+            valid_fraction: share of the validation split where the data bring none, of all examples or, where they
+                bring a test split, of the others; 0: there is none, and nothing is chosen.
+            split_seed: picks these splits.
         """
 
         test_fraction: float = DEFAULT_TEST_FRACTION
+        valid_fraction: float = DEFAULT_VALID_FRACTION
         split_seed: int = 0
 
     @property
@@ -247,10 +247,19 @@ class SplitTask(Task, Generic[Part]):
         """Examples in the training split."""
         return len(self.splits.train)
 
-    @property
-    def num_test(self) -> int:
-        """Examples in the test split."""
-        return len(self.splits.test)
+    def num_held_out(self, split: HeldOut) -> int:
+        """Examples in the validation or the test split; 0 where there is none."""
+        part = self.splits.valid if split == "valid" else self.splits.test
+        return 0 if part is None else len(part)
+
+    @final
+    def held_out(self, split: HeldOut) -> Part:
+        """The validation or the test split.
+
+        Raises:
+            ValueError: the data have none.
+        """
+        return self.splits.held_out(split)
 
     @cached_property
     def splits(self) -> Splits[Part]:

@@ -6,10 +6,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Self, final
+from typing import Self, final
 
 import torch
 
+from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.stratified_split import DEFAULT_VALID_FRACTION
 from fredholm.tasks.task import EpochTask, Task
 from fredholm.tasks.text import Separator, TextSplits, open_text
 
@@ -29,16 +31,14 @@ class TextTask(EpochTask):
             data: a .txt or .txt.gz file, or a folder with files such as train.txt, valid.txt and test.txt.
             documents: what ends a document: the end of its file, a blank line, or the end of a line.
             test_fraction: share of the test split, the end of the text, where the files bring none.
-            valid_fraction: share of a validation split before it, likewise.
-            evaluated: the split that is measured on; the other one is left alone.
+            valid_fraction: share of the validation split before it, likewise; 0: there is none, and nothing is chosen.
             context: tokens that the model sees.
         """
 
         data: str = ""
         documents: Separator = "file"
         test_fraction: float = 0.1
-        valid_fraction: float = 0.0
-        evaluated: Literal["test", "valid"] = "test"
+        valid_fraction: float = DEFAULT_VALID_FRACTION
         context: int = 256
 
         def __post_init__(self) -> None:
@@ -53,12 +53,6 @@ class TextTask(EpochTask):
     @abstractmethod
     def _num_places(self) -> int:
         """Places of the training text at which an epoch may begin."""
-
-    @final
-    @property
-    def measured(self) -> str:
-        """The evaluated split."""
-        return self._text.evaluated
 
     @final
     @cached_property
@@ -87,14 +81,10 @@ class TextTask(EpochTask):
 
     @final
     @property
-    def _evaluated_documents(self) -> tuple[str, ...]:
-        """Those of the evaluated split; raises a ValueError where the text has none."""
-        documents = getattr(self.splits, self._text.evaluated)
-        if documents is None:
-            other = "valid" if self._text.evaluated == "test" else "test"
-            way = "set valid_fraction" if other == "test" and self.splits.test else f"evaluate on {other!r}"
-            raise ValueError(f"{self._text.data} has no {self._text.evaluated} split; {way}")
-        return documents
+    def _held_out_documents(self) -> dict[HeldOut, tuple[str, ...]]:
+        """Those of the held-out splits that there are."""
+        parts: dict[HeldOut, tuple[str, ...] | None] = {"valid": self.splits.valid, "test": self.splits.test}
+        return {split: documents for split, documents in parts.items() if documents is not None}
 
     @final
     def for_epoch(self, generator: torch.Generator) -> Self:

@@ -23,7 +23,7 @@ NOTES = "fredholm"
 """The header entry of our safetensors files."""
 
 WEIGHTS, AVERAGE, STATE = "weights.safetensors", "ema.safetensors", "state.pt"
-Which = Literal["last", "best"]
+Which = Literal["best", "last"]
 
 
 @final

@@ -15,7 +15,7 @@ class TrainingConfig:
     """How a run is trained, whatever its task.
 
     Args:
-        epochs: passes over the training data.
+        epochs: passes over the training data, at most; 0 for models that are computed rather than learnt in steps.
         batch_size: examples an optimiser step.
         accumulation: parts in which a batch is computed, one after the other, to save memory, at most as many as it has
             examples; the result is that of the whole batch up to rounding.
@@ -31,8 +31,10 @@ class TrainingConfig:
         precision: bfloat16 computes by autocast; weights and optimiser states stay float32.
         device: auto (CUDA if there is one), cpu, cuda, cuda:1, ...
         num_workers: processes that prepare batches ahead; 0 prepares them in the training process.
-        test_batch_size: examples a batch in evaluation.
-        evaluate_every: epochs between evaluations on the test split, each followed by a checkpoint.
+        evaluation_batch_size: examples a batch in evaluation.
+        evaluate_every: epochs between evaluations on the validation split, each followed by a checkpoint.
+        patience: evaluations in a row that are no better than the best one after which a run ends; None: it runs
+            through. Refused where nothing is held out to choose by.
         checkpoint_every: steps between further checkpoints; 0 for none.
         log_every: steps between two lines of training metrics; the last step has one too.
         tensorboard: also write TensorBoard's event files.
@@ -53,16 +55,21 @@ class TrainingConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"
     num_workers: int = 0
-    test_batch_size: int = 256
+    evaluation_batch_size: int = 256
     evaluate_every: int = 1
+    patience: int | None = None
     checkpoint_every: int = 0
     log_every: int = 10
     tensorboard: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulation", "test_batch_size", "evaluate_every", "log_every"):
+        for name in ("batch_size", "accumulation", "evaluation_batch_size", "evaluate_every", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.epochs < 0:
+            raise ValueError(f"epochs is {self.epochs}; expected at least 0")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience is {self.patience}; expected at least 1, or none")
         if self.accumulation > self.batch_size:
             raise ValueError(
                 f"accumulation is {self.accumulation}; a batch of {self.batch_size} has no more than {self.batch_size} "

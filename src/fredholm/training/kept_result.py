@@ -10,7 +10,6 @@ from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
 from fredholm.training.atomic import write_file
 from fredholm.training.run import Run, facts_of_same, train
-from fredholm.training.scoring import score_test_split
 
 RESULT_FILE = "result.json"
 
@@ -49,13 +48,9 @@ def best_on_both(run: Run, **settings: Any) -> dict[str, dict[str, float]]:
     """The metrics of the checkpoint that was best on the validation split, of the splits `valid` and `test`.
 
     Args:
-        run: of a task that is measured on its validation split.
+        run: of a task with both.
         settings: of the task, which measuring may take otherwise than training.
     """
-    numbers, model, found = run.config.training, run.model("best"), dict[str, dict[str, float]]()
-    for split in ("valid", "test"):
-        task = dataclasses.replace(run.config.task, evaluated=split, **settings).build(run.task.facts)  # pyright: ignore[reportCallIssue]
-        found[split] = score_test_split(
-            task, model, batch_size=numbers.test_batch_size, device=run.device, dtype=numbers.dtype
-        )
-    return found
+    if settings:
+        run.task = dataclasses.replace(run.config.task, **settings).build(run.task.facts)
+    return {"valid": run.evaluate("valid"), "test": run.evaluate("test")}

@@ -43,15 +43,24 @@ class Learner:
         config: the numbers.
         num_steps: length of the schedule.
         start: tensors of the model by name, in place of its own first ones.
+        is_new: whether nothing was learnt yet, so that what is computed from the training split is to be set.
     """
 
     def __init__(
-        self, task: Task, config: TrainingConfig, num_steps: int, start: Mapping[str, Tensor] | None = None
+        self,
+        task: Task,
+        config: TrainingConfig,
+        num_steps: int,
+        start: Mapping[str, Tensor] | None = None,
+        *,
+        is_new: bool = True,
     ) -> None:
         self.device = choose_device(config.device)
         model = task.model()
         fill(model, start or {})
         self.model = model.to(self.device)
+        if is_new:
+            task.initialise(self.model, self.device)
         self.average = ExponentialMovingAverage(self.model, config.ema_decay)
         self.optimizer = torch.optim.AdamW(
             parameter_groups(self.model, config.weight_decay),

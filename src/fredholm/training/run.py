@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fredholm.tasks import TASKS
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
+from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.task import Objective, Source, Task
 from fredholm.training.checkpoint import Start, Which, model_tensors, start_from
 from fredholm.training.config import TrainingConfig
@@ -19,8 +20,8 @@ from fredholm.training.device import choose_device
 from fredholm.training.progress import print_line
 from fredholm.training.random_state import seed_everything
 from fredholm.training.run_folder import RunFolder
-from fredholm.training.scoring import score_test_split
-from fredholm.training.trainer import Trainer, check_examples
+from fredholm.training.scoring import score_split
+from fredholm.training.trainer import Trainer, check_examples, measured_split
 
 
 @final
@@ -59,35 +60,39 @@ class Run:
         self.task: Task = self.config.task.build(facts)
         self.device = choose_device(device)
 
-    def step(self, which: Which = "last") -> int:
-        """The step of the last checkpoint, or of the best one so far on the test split."""
+    def step(self, which: Which = "best") -> int:
+        """The step of the checkpoint that was best on the validation split so far, or of the last one.
+
+        Without a validation split, or before its first evaluation, the best is the last.
+        """
         last = self._folder.checkpoints.last_step()
         if last is None:
             raise ValueError(f"{self._folder.path} has no checkpoint yet")
         if which == "last":
             return last
         best = self._folder.checkpoints.load_state(last)["progress"]["best_step"]
-        if best < 0:
-            raise ValueError(f"{self._folder.path} has no best checkpoint: no evaluation has run yet")
-        return best
+        return last if best < 0 else best
 
-    def model(self, which: Which = "last") -> nn.Module:
+    def model(self, which: Which = "best") -> nn.Module:
         """The averaged model of a checkpoint, on the run's device and in evaluation mode."""
         step = self.step(which)
         model = self.task.model()
         self._folder.checkpoints.load_weights(step, model)
         return model.to(self.device).eval().requires_grad_(False)
 
-    def evaluate(self, which: Which = "last") -> dict[str, float]:
-        """The averaged model's metrics on the test split.
+    def evaluate(self, split: HeldOut = "test", which: Which = "best") -> dict[str, float]:
+        """The averaged model's metrics on the test split; or on the validation split, where the best one's flatter.
 
-        The best checkpoint was chosen on that very split, so its value flatters; the last one's does not.
+        Raises:
+            ValueError: the data have no such split.
         """
-        training = self.config.training
-        size, dtype = training.test_batch_size, training.dtype
-        return score_test_split(self.task, self.model(which), batch_size=size, device=self.device, dtype=dtype)
+        if self.task.num_held_out(split) == 0:
+            raise ValueError(f"{self.config.task.data} has no {split} split; measure on the other one")
+        numbers, model = self.config.training, self.model(which)
+        size, dtype = numbers.evaluation_batch_size, numbers.dtype
+        return score_split(self.task, split, model, batch_size=size, device=self.device, dtype=dtype)
 
-    def predict(self, files: Sequence[Path], which: Which = "last", *, part: Split | None = None) -> list[Prediction]:
+    def predict(self, files: Sequence[Path], which: Which = "best", *, part: Split | None = None) -> list[Prediction]:
         """The averaged model's answer for each file; see `Task.predict`.
 
         Raises:
@@ -97,12 +102,12 @@ class Run:
 
 
 class Result(NamedTuple):
-    """What a finished run reached on the test split."""
+    """What a finished run reached."""
 
     metrics: dict[str, float]
     objective: Objective
-    measured: str
-    """The split, as its task calls it."""
+    split: HeldOut
+    """The split that it was measured on: the test split, where there is one."""
 
 
 def train(
@@ -124,7 +129,7 @@ def train(
         on_start: is called once the data were read, before the first step.
 
     Returns:
-        The averaged model's metrics on the test split after the last epoch.
+        The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
 
     Raises:
         ValueError: the folder holds something else, or a run of another config.
@@ -139,7 +144,7 @@ def train(
         choose_device(config.training.device)
         task = config.task.build()
         start = _start(config, task, tasks)
-        check_examples(task)
+        check_examples(task, config.training)
         folder.create(config, task.facts)
     else:
         task = config.task.build(facts_of_same(config, path, tasks))
@@ -149,7 +154,7 @@ def train(
         on_start()
     if trainer.progress.step:
         print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
-    return Result(trainer.fit(), task.objective, task.measured)
+    return Result(trainer.fit(), task.objective, measured_split(task))
 
 
 def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.task import Batch, Task
 from fredholm.training.atomic import write_file
 from fredholm.training.batches import EpochBatches, iterate
@@ -21,7 +22,10 @@ from fredholm.training.metrics_log import MetricsLog
 from fredholm.training.progress import print_line, progress_bar
 from fredholm.training.random_state import random_state, restore_random_state, seed_everything
 from fredholm.training.run_folder import RunFolder
-from fredholm.training.scoring import score_test_split
+from fredholm.training.scoring import score_split
+
+OVERFITTING = 1.05
+"""A validation loss so many times the lowest one, while the training loss falls, is told."""
 
 
 @final
@@ -39,10 +43,19 @@ class Progress:
     step: int = 0
     loss_sum: float = 0.0
     num_losses: int = 0
+    epoch_loss_sum: float = 0.0
     best_step: int = -1
     best_value: float | None = None
+    lowest_loss: float | None = None
+    """Of the validation split, and the epoch and training loss it came with."""
+    lowest_loss_epoch: int = -1
+    train_loss_then: float | None = None
+    worse: int = 0
+    """Evaluations in a row that were no better than the best one."""
+    is_done: bool = False
     num_lines: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
+    """Of the validation split; once the run is done, of the split that it was measured on."""
 
 
 @final
@@ -70,21 +83,25 @@ class Trainer:
         folder: RunFolder,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
-        check_examples(task)
+        check_examples(task, config)
         seed_everything(seed)
-        self.num_steps = config.epochs * math.ceil(task.num_train / config.batch_size)
-        self.learner = Learner(task, config, self.num_steps, start)
+        folder.checkpoints.clear_partial()
+        step = folder.checkpoints.last_step()
+        self._steps_per_epoch = math.ceil(task.num_train / config.batch_size)
+        self.num_steps = config.epochs * self._steps_per_epoch
+        self.learner = Learner(task, config, self.num_steps, start, is_new=step is None)
         self.progress = Progress()
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
-        folder.checkpoints.clear_partial()
-        if (step := folder.checkpoints.last_step()) is not None:
+        self._has_valid = task.num_held_out("valid") > 0
+        if step is not None:
             self._restore(step)
 
     def fit(self) -> dict[str, float]:
-        """Trains to the end.
+        """Trains to the end, chooses the checkpoint that was best on the validation split, and measures it.
 
         Returns:
-            The averaged model's metrics on the test split after the last epoch.
+            The averaged model's metrics on the test split, which is read here alone, or where there is none on the
+            validation split. Without a validation split it is the model after the last epoch.
 
         Raises:
             DivergedError: the loss is not finite; the batch is saved in the run folder.
@@ -92,7 +109,7 @@ class Trainer:
             OSError: a full disk; earlier checkpoints are intact.
         """
         progress, config = self.progress, self._config
-        if progress.epoch == config.epochs:
+        if progress.is_done:
             return progress.metrics
         self._log = MetricsLog(
             self._folder.path, num_lines=progress.num_lines, step=progress.step, tensorboard=config.tensorboard
@@ -101,7 +118,9 @@ class Trainer:
         workers, pinned = config.num_workers, self.learner.device.type == "cuda"
         try:
             with Interruption() as interruption, bar:
-                while progress.epoch < config.epochs:
+                if config.epochs == 0 and progress.best_step < 0:
+                    self._evaluate()
+                while progress.epoch < config.epochs and not self._is_spent:
                     self._clock, self._examples = time.perf_counter(), 0
                     batches = EpochBatches(self._task, config.batch_size, self._seed, progress.epoch)
                     for batch in iterate(batches, progress.batch, num_workers=workers, pin_memory=pinned):
@@ -109,9 +128,16 @@ class Trainer:
                         bar.update()
                         self._save_between(interruption, is_last=progress.batch == len(batches))
                     self._finish_epoch()
+                self._measure()
         finally:
             self._log.close()
         return progress.metrics
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether the run's patience is at its end."""
+        patience = self._config.patience
+        return patience is not None and self.progress.worse >= patience
 
     def _step(self, batch: Batch, indices: Tensor) -> None:
         progress = self.progress
@@ -126,6 +152,7 @@ class Trainer:
         progress.step += 1
         progress.batch += 1
         progress.loss_sum += report.loss
+        progress.epoch_loss_sum += report.loss
         progress.num_losses += 1
         self._examples += len(indices)
         if progress.step % self._config.log_every == 0 or progress.step == self.num_steps:
@@ -145,29 +172,71 @@ class Trainer:
         self._clock, self._examples = now, 0
 
     def _finish_epoch(self) -> None:
-        progress, config, task = self.progress, self._config, self._task
+        progress, config = self.progress, self._config
         progress.epoch += 1
         progress.batch = 0
-        if progress.epoch % config.evaluate_every and progress.epoch < config.epochs:
-            return
-        start = time.perf_counter()
-        progress.metrics = score_test_split(
-            task,
-            self.learner.average.model,
-            batch_size=config.test_batch_size,
-            device=self.learner.device,
-            dtype=config.dtype,
-        )
-        seconds = time.perf_counter() - start
-        values = {"epoch": progress.epoch, **progress.metrics, "examples_per_second": task.num_test / seconds}
-        self._log.write("test", progress.step, values)
-        objective = task.objective
-        value = progress.metrics[objective.metric]
-        if objective.is_better(value, progress.best_value):
-            progress.best_step, progress.best_value = progress.step, value
-        epochs = f"epoch {progress.epoch}/{config.epochs}"
-        print_line(f"{epochs}  step {progress.step}  {task.measured} {objective.metric} {objective.format(value)}")
+        train_loss = progress.epoch_loss_sum / self._steps_per_epoch
+        progress.epoch_loss_sum = 0.0
+        if progress.epoch % config.evaluate_every == 0 or progress.epoch == config.epochs:
+            self._evaluate(train_loss)
+
+    def _evaluate(self, train_loss: float | None = None) -> None:
+        """Measures the averaged model on the validation split, if there is one, and saves a checkpoint."""
+        progress, objective = self.progress, self._task.objective
+        words = [f"epoch {progress.epoch}/{self._config.epochs}", f"step {progress.step}"]
+        if train_loss is not None:
+            words.append(f"train loss {train_loss:.4f}")
+        if self._has_valid:
+            progress.metrics = self._score("valid", self.learner.average.model)
+            value, loss = progress.metrics[objective.metric], progress.metrics["loss"]
+            words.append(f"valid loss {loss:.4f}")
+            if objective.metric != "loss":
+                words.append(f"valid {objective.metric} {objective.format(value)}")
+            if objective.is_better(value, progress.best_value):
+                progress.best_step, progress.best_value, progress.worse = progress.step, value, 0
+            else:
+                progress.worse += 1
+            if progress.lowest_loss is None or loss < progress.lowest_loss:
+                progress.lowest_loss, progress.lowest_loss_epoch = loss, progress.epoch
+                progress.train_loss_then = train_loss
+            elif train_loss is not None and (progress.epoch == self._config.epochs or self._is_spent):
+                self._tell_overfitting(loss, train_loss)
+        print_line("  ".join(words))
         self._save()
+
+    def _tell_overfitting(self, loss: float, train_loss: float) -> None:
+        progress, lowest, before = self.progress, self.progress.lowest_loss, self.progress.train_loss_then
+        if lowest is not None and loss > OVERFITTING * abs(lowest) and before is not None and train_loss < before:
+            print_line(
+                f"the validation loss was lowest after epoch {progress.lowest_loss_epoch} ({lowest:.4f}) and rose to "
+                f"{loss:.4f} while the training loss fell: the model overfits; try more data or augmentation, more "
+                "dropout or weight decay, or a smaller model"
+            )
+
+    def _measure(self) -> None:
+        """Measures the chosen model once, on the test split, or where there is none on the validation split."""
+        progress, objective = self.progress, self._task.objective
+        model, chosen = self.learner.average.model, progress.best_step
+        if chosen not in (-1, progress.step):
+            model = self._task.model().to(self.learner.device).eval()
+            self._folder.checkpoints.load_weights(chosen, model)
+        if self._task.num_held_out("test"):
+            progress.metrics = self._score("test", model)
+        elif chosen != progress.step:
+            progress.metrics = self._score("valid", model)
+        progress.is_done = True
+        step = progress.step if chosen < 0 else chosen
+        value = objective.format(progress.metrics[objective.metric])
+        print_line(f"{measured_split(self._task)} {objective.metric} {value}, averaged weights of step {step}")
+        self._save()
+
+    def _score(self, split: HeldOut, model: nn.Module) -> dict[str, float]:
+        progress, config, start = self.progress, self._config, time.perf_counter()
+        size, device, dtype = config.evaluation_batch_size, self.learner.device, config.dtype
+        found = score_split(self._task, split, model, batch_size=size, device=device, dtype=dtype)
+        rate = self._task.num_held_out(split) / (time.perf_counter() - start)
+        self._log.write(split, progress.step, {"epoch": progress.epoch, **found, "examples_per_second": rate})
+        return found
 
     def _save_between(self, interruption: Interruption, *, is_last: bool) -> None:
         every, step = self._config.checkpoint_every, self.progress.step
@@ -210,7 +279,16 @@ class Trainer:
         return self._folder.path / "non_finite_batch.safetensors"
 
 
-def check_examples(task: Task) -> None:
-    """Raises a ValueError unless there is something to train on and something to measure on."""
-    if task.num_train == 0 or task.num_test == 0:
-        raise ValueError(f"{task.num_train} training and {task.num_test} test examples; expected at least 1 each")
+def check_examples(task: Task, config: TrainingConfig) -> None:
+    """Raises a ValueError unless there is something to train on, to measure on, and for patience to choose by."""
+    if task.num_train == 0:
+        raise ValueError("0 training examples; expected at least 1")
+    if task.num_held_out("valid") == task.num_held_out("test") == 0:
+        raise ValueError("nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0")
+    if task.num_held_out("valid") == 0 and config.patience is not None:
+        raise ValueError(f"patience={config.patience} has no effect without a validation split; pass a valid_fraction")
+
+
+def measured_split(task: Task) -> HeldOut:
+    """The split that a finished run is measured on."""
+    return "test" if task.num_held_out("test") else "valid"

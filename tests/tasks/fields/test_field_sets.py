@@ -85,9 +85,9 @@ def test_a_split_is_told_by_names_or_by_an_array_and_else_is_made(tmp_path: Path
     assert isinstance(flagged, Splits)
     for found in (named, flagged):
         assert torch.equal(found.train.given.values[..., 0], torch.from_numpy(values[:3]).float())
-        assert len(found.test) == 2
+        assert len(found.held_out("test")) == 2
     made = open_fields(write(tmp_path, values=values, pos=pos), test_fraction=0.4)
-    assert (len(made.train), len(made.test)) == (3, 2)
+    assert (len(made.train), len(made.held_out("test"))) == (3, 2)
 
 
 def test_a_table_has_a_row_a_sample(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
         arrays[f"darcy_{split}_{size}_y"] = drawn(n, size, size).astype(np.float32)
     path = tmp_path / "neuralop_pde.npz"
     np.savez(path, **arrays)
-    coarse, fine = open_fields(path).test, neuralop(path, resolution=32).test
+    coarse, fine = open_fields(path).held_out("test"), neuralop(path, resolution=32).held_out("test")
     assert set(coarse.given.values.unique().tolist()) == {0.0, 1.0}
     assert torch.equal(coarse.targets.values.reshape(2, 16, 16), torch.from_numpy(arrays["darcy_test_16_y"]))
     even = fine.given.pos[0].reshape(32, 32, 2)[::2, ::2].reshape(-1, 2)

@@ -14,12 +14,12 @@ def everything(data) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_all_scans_come_back_exactly_and_once() -> None:
     splits = digits()
-    assert (len(splits.train), len(splits.test)) == (1437, 360)
+    assert (len(splits.train), len(splits.held_out("test"))) == (1437, 360)
     assert (splits.train.image_size, splits.train.channels) == ((8, 8), 1)
     assert splits.train.classes == tuple("0123456789")
     values, targets = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
     seen = []
-    for data in (splits.train, splits.test):
+    for data in (splits.train, splits.held_out("test")):
         images, labels = everything(data)
         origin = torch.tensor([int(data.name(i).removeprefix("digits[").removesuffix("]")) for i in range(len(data))])
         assert torch.equal((images.double() * 16 / 255).round().flatten(1), values[origin])
@@ -30,14 +30,15 @@ def test_all_scans_come_back_exactly_and_once() -> None:
 
 
 def test_split_is_stratified_and_fixed() -> None:
-    _, labels = everything(digits().test)
+    _, labels = everything(digits().held_out("test"))
     assert labels.bincount().tolist() == [36, 37, 35, 37, 36, 36, 36, 36, 35, 36]
-    assert [digits().test.name(i) for i in range(3)] == ["digits[0]", "digits[2]", "digits[3]"]
-    assert digits().test.name(0) == open_images("digits").test.name(0) == digits((16, 16)).test.name(0)
+    assert [digits().held_out("test").name(i) for i in range(3)] == ["digits[0]", "digits[2]", "digits[3]"]
+    for splits in (digits(), open_images("digits"), digits((16, 16))):
+        assert splits.held_out("test").name(0) == "digits[0]"
 
 
 def test_larger_images() -> None:
-    assert everything(open_images("digits", image_size=(28, 28)).test)[0].shape == (360, 1, 28, 28)
+    assert everything(open_images("digits", image_size=(28, 28)).held_out("test"))[0].shape == (360, 1, 28, 28)
 
 
 def test_missing_scikit_learn_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,12 +36,12 @@ def write_folder(folder: Path, *, suffix: str = "", separator: str = "-", size: 
 def test_folder_round_trip(tmp_path: Path, suffix: str, separator: str) -> None:
     images = write_folder(tmp_path, suffix=suffix, separator=separator)
     splits = idx_folder(tmp_path)
-    for data, part in ((splits.train, images[:6]), (splits.test, images[6:])):
+    for data, part in ((splits.train, images[:6]), (splits.held_out("test"), images[6:])):
         indices = torch.arange(len(data))
         assert torch.equal(data.images(indices), part.unsqueeze(1))
         assert data.labels(indices).tolist() == [index % 3 for index in range(len(part))]
         assert (data.classes, data.channels, data.image_size) == (("0", "1", "2"), 1, (4, 5))
-    assert splits.test.name(2) == f"t10k-images{separator}idx3-ubyte{suffix}[2]"
+    assert splits.held_out("test").name(2) == f"t10k-images{separator}idx3-ubyte{suffix}[2]"
 
 
 def test_folder_in_another_size(tmp_path: Path) -> None:
@@ -162,12 +162,12 @@ def test_sizes_that_differ(tmp_path: Path) -> None:
 
 def test_real_mnist(shared_data: Path) -> None:
     splits = idx_folder(shared_data / "mnist")
-    assert (len(splits.train), len(splits.test), splits.train.image_size) == (60_000, 10_000, (28, 28))
+    assert (len(splits.train), len(splits.held_out("test")), splits.train.image_size) == (60_000, 10_000, (28, 28))
     assert splits.train.labels(torch.arange(5)).tolist() == [5, 0, 4, 1, 9]
-    counts = splits.test.labels(torch.arange(10_000)).bincount().tolist()
+    counts = splits.held_out("test").labels(torch.arange(10_000)).bincount().tolist()
     assert counts == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     # the published checksum of the unpacked file
-    pixels = splits.test.images(torch.arange(10_000))
+    pixels = splits.held_out("test").images(torch.arange(10_000))
     assert math.prod(pixels.shape) == 7_840_000
     digest = hashlib.md5(idx_bytes(pixels.squeeze(1)), usedforsecurity=False).hexdigest()
     assert digest == "2646ac647ad5339dbf082846283269ea"

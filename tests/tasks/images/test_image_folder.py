@@ -33,7 +33,7 @@ def test_classes_are_sorted_and_split_by_class(tmp_path: Path) -> None:
     splits = image_folder(tmp_path)
     assert splits.train.classes == ("ant", "cat")
     assert (splits.train.channels, splits.train.image_size) == (1, (4, 6))
-    train, test = contents(splits.train), contents(splits.test)
+    train, test = contents(splits.train), contents(splits.held_out("test"))
     assert (len(train), len(test)) == (12, 3)
     expected = {f"cat/{i}.png": (i, 1) for i in range(10)} | {f"ant/{i}.png": (100 + i, 0) for i in range(5)}
     assert train | test == expected
@@ -44,8 +44,8 @@ def test_split_follows_fraction_and_seed(tmp_path: Path) -> None:
     write_classes(tmp_path, {"a": 20, "b": 20})
     first, again = (image_folder(tmp_path, test_fraction=0.5) for _ in range(2))
     other = image_folder(tmp_path, test_fraction=0.5, split_seed=1)
-    assert len(first.test) == len(other.test) == 20
-    assert contents(first.test) == contents(again.test) != contents(other.test)
+    assert len(first.held_out("test")) == len(other.held_out("test")) == 20
+    assert contents(first.held_out("test")) == contents(again.held_out("test")) != contents(other.held_out("test"))
 
 
 @pytest.mark.parametrize("top", ["", "train"])
@@ -53,31 +53,31 @@ def test_split_does_not_depend_on_where_the_folder_lies(tmp_path: Path, top: str
     tests = []
     for place in ("here", "over/there"):
         write_classes(tmp_path / place / top, {"a": 20, "b": 20})
-        tests.append(contents(image_folder(tmp_path / place).test))
+        tests.append(contents(image_folder(tmp_path / place).held_out("test")))
     assert tests[0] == tests[1]
 
 
-@pytest.mark.parametrize("test_name", ["test", "val", "valid", "dev"])
-def test_given_split_is_kept(tmp_path: Path, test_name: str) -> None:
+@pytest.mark.parametrize("name", ["test", "val", "valid", "dev"])
+def test_given_split_is_kept(tmp_path: Path, name: str) -> None:
     write_classes(tmp_path / "train", {"a": 2, "b": 2, "c": 1})
-    write_classes(tmp_path / test_name, {"a": 1, "b": 3})
-    with pytest.warns(UserWarning, match="no image of 'c' is in the test set"):
+    write_classes(tmp_path / name, {"a": 1, "b": 3})
+    split, other = ("test", "valid") if name == "test" else ("valid", "test")
+    with pytest.warns(UserWarning, match=f"no image of 'c' is in the {split} set"):
         splits = image_folder(tmp_path)
     assert set(contents(splits.train)) == {f"train/{name}.png" for name in ("a/0", "a/1", "b/0", "b/1", "c/0")}
-    assert set(contents(splits.test)) == {f"{test_name}/{name}.png" for name in ("a/0", "b/0", "b/1", "b/2")}
-    assert splits.test.classes == ("a", "b", "c")
+    assert set(contents(splits.held_out(split))) == {f"{name}/{file}.png" for file in ("a/0", "b/0", "b/1", "b/2")}
+    assert splits.held_out(split).classes == ("a", "b", "c")
+    assert getattr(splits, other) is None
 
 
-def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
+def test_three_splits_are_kept_and_what_has_no_effect_is_told(tmp_path: Path) -> None:
     for split in ("train", "test", "val"):
         write_classes(tmp_path / split, {"a": 1, "b": 1})
-    with pytest.warns(UserWarning, match=r"val is not used: .*test is the test set"):
-        splits = image_folder(tmp_path)
-    assert splits.test.name(0) == "test/a/0.png"
-    (tmp_path / "val").rename(tmp_path / ".val")
-    for test_fraction, split_seed in ((0.3, 0), (0.2, 1)):
-        with refused(ValueError, f"has no effect with the test set {tmp_path / 'test'}; leave it at"):
-            image_folder(tmp_path, test_fraction=test_fraction, split_seed=split_seed)
+    splits = image_folder(tmp_path)
+    parts = splits.train, splits.held_out("valid"), splits.held_out("test")
+    assert [part.name(0) for part in parts] == ["train/a/0.png", "val/a/0.png", "test/a/0.png"]
+    with refused(ValueError, f"has no effect with {tmp_path}, which has its own splits; leave it at"):
+        image_folder(tmp_path, test_fraction=0.3)
 
 
 def test_two_folders_of_one_split_are_refused(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_other_kinds_of_images_are_read(tmp_path: Path, suffix: str) -> None:
 def test_train_alone_is_split(tmp_path: Path) -> None:
     write_classes(tmp_path / "train", {"a": 5, "b": 5})
     splits = image_folder(tmp_path)
-    assert (len(splits.train), len(splits.test)) == (8, 2)
+    assert (len(splits.train), len(splits.held_out("test"))) == (8, 2)
     assert splits.train.classes == ("a", "b")
     assert splits.train.name(0).startswith("train/a/")
 
@@ -126,7 +126,7 @@ def test_what_counts_as_an_image(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("not a class")
     with pytest.warns(UserWarning, match=r"skipped 2 files that are no images of a class \(\.md, \.txt\)"):
         splits = image_folder(tmp_path)
-    names = contents(splits.train).keys() | contents(splits.test).keys()
+    names = contents(splits.train).keys() | contents(splits.held_out("test")).keys()
     assert names == {"a/0.png", "a/deep/er/UPPER.PNG", "a/photo.JpEg", "b/0.png", "b/1.png", "b/2.png"}
 
 
@@ -134,7 +134,7 @@ def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
     write_classes(tmp_path, {"a": 3, "b": 3})
     write(tmp_path / "b" / "z.png", 200, mode="RGB")
     splits = image_folder(tmp_path)
-    assert splits.train.channels == splits.test.channels == 3
+    assert splits.train.channels == splits.held_out("test").channels == 3
     assert splits.train.images(torch.tensor([0])).shape == (1, 3, 4, 6)
 
 
@@ -144,7 +144,7 @@ def test_sizes_that_differ(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"a/.\.png is 4x6, {odd} is 6x4; pass image_size"):
         image_folder(tmp_path)
     splits = image_folder(tmp_path, image_size=(5, 5))
-    assert splits.train.image_size == splits.test.image_size == (5, 5)
+    assert splits.train.image_size == splits.held_out("test").image_size == (5, 5)
     assert splits.train.images(torch.arange(len(splits.train))).shape[1:] == (1, 5, 5)
 
 
@@ -215,7 +215,7 @@ def test_broken_pixels_are_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:50])
     splits = image_folder(tmp_path, image_size=(4, 4))
     with pytest.raises(ValueError, match=f"{path}: cannot be read as an image"):
-        assert contents(splits.train) != contents(splits.test)
+        assert contents(splits.train) != contents(splits.held_out("test"))
 
 
 def test_bad_image_size(tmp_path: Path) -> None:

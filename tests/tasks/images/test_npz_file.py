@@ -37,7 +37,7 @@ def test_pixels_labels_and_classes_are_as_they_were_written(tmp_path: Path, shap
         assert torch.equal(data.images(torch.arange(len(data))), expected)
         assert data.labels(torch.arange(len(data))).tolist() == held[f"y_{split}"].ravel().tolist()
         assert (data.classes, data.channels, data.image_size) == (("0", "1", "2"), channels, (4, 5))
-    assert splits.test.name(1) == "set.npz:x_test[1]"
+    assert splits.held_out("test").name(1) == "set.npz:x_test[1]"
 
 
 def test_classes_may_have_names_and_images_another_size(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def write_idx(folder: Path) -> dict[str, torch.Tensor]:
 def test_images_are_read_row_after_row(tmp_path: Path) -> None:
     written = write_idx(tmp_path)
     splits = open_series(tmp_path)
-    for series, split in ((splits.train, "train"), (splits.test, "t10k")):
+    for series, split in ((splits.train, "train"), (splits.held_out("test"), "t10k")):
         images = written[split]
         assert series.values.shape == (len(images), 6, 1)
         assert series.values[1, 2, 0] == images[1, 1, 0] / 255

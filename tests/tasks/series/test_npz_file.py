@@ -52,11 +52,11 @@ def test_splits(tmp_path: Path) -> None:
     for name in ("is_test", "suggested_test"):
         found = read_npz(written(tmp_path, **JOINED, **{name: [True, False]}))
         assert isinstance(found, Splits)
-        assert (found.train.lengths.tolist(), found.test.lengths.tolist()) == ([2], [3])
+        assert (found.train.lengths.tolist(), found.held_out("test").lengths.tolist()) == ([2], [3])
     arrays = {f"{part}_{key}": JOINED[key] for part in ("train", "test") for key in ("values", "offsets", "label")}
     found = read_npz(written(tmp_path, **arrays, classes=["a", "b"]))
     assert isinstance(found, Splits)
-    assert (len(found.train), len(found.test), found.test.classes) == (2, 2, ("a", "b"))
+    assert (len(found.train), len(found.held_out("test")), found.held_out("test").classes) == (2, 2, ("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_no_npz_and_nothing_pickled(tmp_path: Path) -> None:
 def test_the_shared_sets(shared_data: Path) -> None:
     letters = read_npz(shared_data / "character_trajectories" / "character_trajectories.npz")
     assert isinstance(letters, Splits)
-    assert (len(letters.train) + len(letters.test), len(letters.train.classes)) == (1429, 20)
+    assert (len(letters.train) + len(letters.held_out("test")), len(letters.train.classes)) == (1429, 20)
     assert letters.train.channels == ("x_velocity", "y_velocity", "pen_force")
     vowels = read_npz(shared_data / "uea_ucr_small" / "JapaneseVowels.npz")
     assert isinstance(vowels, Splits)
-    assert (len(vowels.train), len(vowels.test), len(vowels.train.channels)) == (270, 370, 12)
+    assert (len(vowels.train), len(vowels.held_out("test")), len(vowels.train.channels)) == (270, 370, 12)

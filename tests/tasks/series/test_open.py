@@ -21,23 +21,24 @@ def folder(tmp_path: Path) -> Path:
 def test_a_pair_by_folder_by_either_file_and_by_the_start_of_its_names(folder: Path) -> None:
     for path in (folder, folder / "Gun_TRAIN.ts", folder / "Gun_TEST.ts", folder / "Gun"):
         found = open_series(path)
-        assert (len(found.train), len(found.test)) == (3, 2)
+        assert (len(found.train), len(found.held_out("test"))) == (3, 2)
 
 
 def test_one_file_is_split_by_its_labels(tmp_path: Path) -> None:
     (tmp_path / "some.csv").write_text(ROWS)
     for path in (tmp_path, tmp_path / "some.csv"):
         found = open_series(path, test_fraction=0.4)
-        assert found.test.labels is not None
-        assert sorted(found.test.labels.tolist()) == [0, 0, 1, 1]
-    assert open_series(path, test_fraction=0.4).test.names == found.test.names
-    others = {open_series(path, test_fraction=0.4, split_seed=seed).test.names for seed in range(5)}
+        labels = found.held_out("test").labels
+        assert labels is not None
+        assert sorted(labels.tolist()) == [0, 0, 1, 1]
+    assert open_series(path, test_fraction=0.4).held_out("test").names == found.held_out("test").names
+    others = {open_series(path, test_fraction=0.4, split_seed=seed).held_out("test").names for seed in range(5)}
     assert len(others) > 1
 
 
 def test_a_split_of_its_own_leaves_nothing_to_choose(folder: Path) -> None:
-    with refused(ValueError, "split_seed=3 has no effect", "which has its own split; leave it at 0, or pass series"):
-        open_series(folder, split_seed=3)
+    with refused(ValueError, "test_fraction=0.3 has no effect", "its own split; leave it at 0.2, or pass series"):
+        open_series(folder, test_fraction=0.3)
 
 
 def test_what_is_not_there(folder: Path) -> None:

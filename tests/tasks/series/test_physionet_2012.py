@@ -42,7 +42,7 @@ def test_stays_become_series(tmp_path: Path) -> None:
 
 
 def test_its_folder_is_known(tmp_path: Path) -> None:
-    assert len(open_series(write(tmp_path)).test) == 3
+    assert len(open_series(write(tmp_path)).held_out("test")) == 3
 
 
 def test_an_array_that_is_not_there(tmp_path: Path) -> None:
@@ -53,6 +53,6 @@ def test_an_array_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_shared_sets(shared_data: Path) -> None:
     splits = physionet_2012(shared_data / "physionet2012")
-    for split, deaths in ((splits.train, 554), (splits.test, 568)):
+    for split, deaths in ((splits.train, 554), (splits.held_out("test"), 568)):
         assert split.labels is not None
         assert (len(split), int(split.labels.sum()), len(split.channels)) == (4000, deaths, 45)

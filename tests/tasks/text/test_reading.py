@@ -83,7 +83,7 @@ def test_several_documents_are_cut_between_two() -> None:
 def test_a_file_is_split_at_its_end(tmp_path: Path) -> None:
     text = "".join(f"line {i:02}\n" for i in range(100))
     path = write(tmp_path, book__txt__gz=text) / "book.txt.gz"
-    splits = open_text(path, test_fraction=0.1)
+    splits = open_text(path, test_fraction=0.1, valid_fraction=0.0)
     assert splits.valid is None
     assert splits.test is not None
     assert splits.train[0] + splits.test[0] == text
@@ -93,7 +93,7 @@ def test_a_file_is_split_at_its_end(tmp_path: Path) -> None:
     assert three.test == splits.test
     assert three.train[0] + three.valid[0] == splits.train[0]
     assert three.valid[0].count("\n") == 20
-    lines = open_text(path, documents="line")
+    lines = open_text(path, documents="line", valid_fraction=0.0)
     assert lines.train == tuple(f"line {i:02}" for i in range(90))
 
 
@@ -110,14 +110,25 @@ def test_the_names_of_files_tell_their_splits(tmp_path: Path) -> None:
 
 def test_files_without_splits_are_one_text_by_name(tmp_path: Path) -> None:
     write(tmp_path, b__txt="b" * 10, a__txt="a" * 10, c__txt__gz="c" * 10, notes__md="x")
-    assert open_text(tmp_path) == TextSplits(("a" * 10, "b" * 10), None, ("c" * 10,))
+    assert open_text(tmp_path, valid_fraction=0.0) == TextSplits(("a" * 10, "b" * 10), None, ("c" * 10,))
+
+
+def test_a_training_and_a_test_file_leave_a_validation_split_to_be_cut_off(tmp_path: Path) -> None:
+    write(tmp_path, train__txt="".join(f"line {i}\n" for i in range(10)), test__txt="c")
+    found = open_text(tmp_path, valid_fraction=0.2)
+    assert found.valid == ("line 8\nline 9\n",)
+    assert found.test == ("c",)
+    assert open_text(tmp_path, valid_fraction=0.0).valid is None
+    with refused(ValueError, "valid_fraction is 1.0; pass a number from 0 to below 1"):
+        open_text(tmp_path, valid_fraction=1.0)
 
 
 def test_what_has_no_effect_or_is_left_out_is_told(tmp_path: Path) -> None:
     write(tmp_path, train__txt="a", test__txt="c", readme__txt="x")
     with pytest.warns(UserWarning, match="left out, since the name has no split in it: readme.txt"):
-        assert open_text(tmp_path) == TextSplits(("a",), None, ("c",))
+        assert open_text(tmp_path, valid_fraction=0.0) == TextSplits(("a",), None, ("c",))
     (tmp_path / "readme.txt").unlink()
+    write(tmp_path, valid__txt="b")
     changes: list[dict[str, Any]] = [{"test_fraction": 0.2}, {"valid_fraction": 0.2}]
     for settings in changes:
         with refused(ValueError, f"{next(iter(settings))}=0.2 has no effect", "which has splits; leave it at"):
@@ -154,7 +165,7 @@ def test_the_shared_texts(shared_data: Path) -> None:
     splits = open_text(shared_data / "text_lm" / "ptb")
     parts = (splits.train, splits.valid, splits.test)
     assert [part[0].count("\n") for part in parts if part] == [42068, 3370, 3761]
-    plays = open_text(shared_data / "text_lm" / "tinyshakespeare.txt.gz")
+    plays = open_text(shared_data / "text_lm" / "tinyshakespeare.txt.gz", valid_fraction=0.0)
     assert plays.test is not None
     assert len(plays.train[0]) + len(plays.test[0]) == 1_115_394
     with pytest.warns(UserWarning, match="tinyshakespeare"):

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.splits import Examples
+from fredholm.tasks.splits import Divisible
 
 
 class Samples(NamedTuple):
@@ -31,7 +31,7 @@ class Samples(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FieldSet(Examples):
+class FieldSet(Divisible):
     """n functions, by samples that are given and samples of what is wanted.
 
     Args:

@@ -15,7 +15,9 @@ _CHUNK = 4096
 
 def image_fields(images: Splits[ImageDataset]) -> Splits[FieldSet]:
     """Brightness from 0 to 1 at the centres of the pixels, of images of any source; labels are left out."""
-    return Splits(_fields(images.train), _fields(images.test))
+    train, test, valid = (None if part is None else _fields(part) for part in (images.train, images.test, images.valid))
+    assert train is not None
+    return Splits(train, test, valid, is_given=images.is_given)
 
 
 def _fields(images: ImageDataset) -> FieldSet:

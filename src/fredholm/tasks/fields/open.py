@@ -51,12 +51,12 @@ def open_fields(
     if not path.name.endswith(FIELD_TABLES):
         refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
-        return _fixed(path, neuralop(path), test_fraction, split_seed)
+        return _fixed(path, neuralop(path), test_fraction)
     if not path.is_file() or not path.name.endswith((*FIELD_TABLES, ".npz")) or _holds_images(path):
         return image_fields(open_images(data, test_fraction=test_fraction, split_seed=split_seed))
     found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
     if isinstance(found, Splits):
-        return _fixed(path, found, test_fraction, split_seed)
+        return _fixed(path, found, test_fraction)
     if len(found) < 2:
         raise ValueError(
             f"{path}: holds one function; expected one to learn from and one to test on at least; in a table the "
@@ -66,7 +66,8 @@ def open_fields(
         parts = stratified_split(found.names, [0] * len(found), test_fraction, split_seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return Splits(*(found.select(torch.tensor(part, dtype=torch.int64)) for part in parts))
+    train, test = (found.select(torch.tensor(part, dtype=torch.int64)) for part in parts)
+    return Splits(train, test, is_given=False)
 
 
 def open_functions(
@@ -109,7 +110,7 @@ def open_functions(
         )
     found = _told(read_csv(path, coordinates=coordinates), targets, path) if is_table else read_npz(path)
     for part in (found.train, found.test) if isinstance(found, Splits) else (found,):
-        if part.wanted is None:
+        if part is not None and part.wanted is None:
             raise ValueError(
                 f"{path}: says nothing of what is wanted; expected the array wanted_values or trajectories, or in a "
                 "table the columns of --task.targets"
@@ -256,7 +257,7 @@ def _holds_images(path: Path) -> bool:
     return path.suffix == ".npz" and "x_train" in array_names(path)
 
 
-def _fixed(path: Path, splits: Splits[FieldSet], test_fraction: float, split_seed: int) -> Splits[FieldSet]:
-    fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction, "split_seed": split_seed}
+def _fixed(path: Path, splits: Splits[FieldSet], test_fraction: float) -> Splits[FieldSet]:
+    fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction}
     refuse_idle("", open_fields, fixed, "pass samples without a split", **given)
     return splits

@@ -13,8 +13,8 @@ from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.message_passing import MessagePassing
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.splits import Part, Splits
-from fredholm.tasks.splitting import ValidatedTask
-from fredholm.tasks.task import Batch, Task
+from fredholm.tasks.splitting import DividedTask
+from fredholm.tasks.task import Batch, SplitTask, Task
 
 from .batches import batch_of, graphs_in
 from .graph_set import GraphSet
@@ -27,7 +27,7 @@ def _small() -> ITNet.Config:
     return small_network(pool="none", dropout=0.2, edge_mass="mean")
 
 
-class OneGraphTask(ValidatedTask[Part]):
+class OneGraphTask(DividedTask[Part]):
     """A task on parts of one graph, such as its nodes, or pairs of these.
 
     Args:
@@ -44,7 +44,7 @@ class OneGraphTask(ValidatedTask[Part]):
         preparation: Preparation
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(ValidatedTask.Config):
+    class Config(SplitTask.Config):
         """A graph, what is computed of it, and the model.
 
         Args:
@@ -61,7 +61,6 @@ class OneGraphTask(ValidatedTask[Part]):
         model: SignalModel.Config = field(default_factory=_small)
 
         def __post_init__(self) -> None:
-            super().__post_init__()
             if self.model.pool != "none":
                 raise ValueError(f"model.pool is {self.model.pool!r}; pass 'none', since every node has an answer")
 

@@ -1,15 +1,15 @@
 """What every source of labelled images looks like, whether it lies in memory or on disk."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from fredholm.tasks.splits import Examples
+from fredholm.tasks.splits import Divisible
 
 
-class ImageDataset(Examples):
+class ImageDataset(Divisible):
     """Labelled images of one size and one number of channels, read by index.
 
     Everything is returned on the CPU; pixels are uint8 in 0..255, so that moving and normalising them is the caller's
@@ -58,6 +58,10 @@ class ImageDataset(Examples):
             raise ValueError(f"image {index} asked for, but there are {len(self)}: pass 0 to {len(self) - 1}")
         return self._name(index)
 
+    def select(self, indices: Tensor) -> "ImageDataset":  # type: ignore[override]
+        """The images at ``indices``, in that order; arguments and errors as for `images`."""
+        return _SelectedImages(self, self._checked(indices))
+
     @abstractmethod
     def _images(self, indices: Tensor) -> Tensor: ...
 
@@ -77,3 +81,35 @@ class ImageDataset(Examples):
             low, high = int(indices.min()), int(indices.max())
             raise ValueError(f"indices run from {low} to {high}, but the data hold 0 to {len(self) - 1}")
         return indices
+
+
+@final
+class _SelectedImages(ImageDataset):
+    """Some images of another set."""
+
+    def __init__(self, whole: ImageDataset, numbers: Tensor) -> None:
+        self._whole, self._numbers = whole, numbers
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._whole.classes
+
+    @property
+    def channels(self) -> int:
+        return self._whole.channels
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self._whole.image_size
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def _images(self, indices: Tensor) -> Tensor:
+        return self._whole.images(self._numbers[indices])
+
+    def _labels(self, indices: Tensor) -> Tensor:
+        return self._whole.labels(self._numbers[indices])
+
+    def _name(self, index: int) -> str:
+        return self._whole.name(int(self._numbers[index]))

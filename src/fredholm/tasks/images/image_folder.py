@@ -11,7 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.split_files import SPLIT_WORDS, Split
+from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
@@ -90,18 +90,18 @@ def image_folder(
 ) -> Splits[ImageDataset]:
     """Open a folder with one subfolder a class, or with folders of splits that hold such subfolders.
 
-    Folders of splits are ``train``, ``valid`` (or ``val``, ``validation``, ``dev``) and ``test``. The validation set
-    serves as the test set where there is no ``test``; without either, `stratified_split` divides the images. Classes
-    are sorted by name. Images are the files of the kinds of `read_images` (capitals too) at any depth below a class
-    folder; hidden files and folders are ignored, and how many other files are skipped is told in a warning, as are
-    classes without an image to test on. The images are grey if the headers of all files say so, otherwise RGB. Every
-    header is read here; the pixels only when they are asked for.
+    Folders of splits are ``train``, ``valid`` (or ``val``, ``validation``, ``dev``) and ``test``; one of the last two
+    may be absent. Without them `stratified_split` splits off a test set. Classes are sorted by name. Images are the
+    files of the kinds of `read_images` (capitals too) at any depth below a class folder; hidden files and folders are
+    ignored, and how many other files are skipped is told in a warning, as are classes without an image in a split. The
+    images are grey if the headers of all files say so, otherwise RGB. Every header is read here; the pixels only when
+    they are asked for.
 
     Args:
         folder: the folder.
         image_size: height and width to deliver; default: the size all images share.
         test_fraction: share of the test set; refused where the folder has one.
-        split_seed: picks one of many such splits; likewise.
+        split_seed: picks one of many such splits.
 
     Raises:
         ValueError: no class folder, only one, or one without images; a test class unknown in training; two folders of
@@ -115,28 +115,32 @@ def image_folder(
         raise ValueError(f"{roots['train']}: only one class folder, {classes[0]!r}; at least two classes are needed")
     parts = {split: _files_and_labels(where, classes) for split, where in roots.items()}
     _warn_of_skipped(root, [file for files, _ in parts.values() for file in files])
-    train_files, train_labels = parts["train"]
-    if given := parts.get("test") or parts.get("valid"):
-        test_files, test_labels = given
-        if len(parts) == 3:
-            warnings.warn(f"{roots['valid']} is not used: {roots['test']} is the test set", stacklevel=2)
-        fixed = f"the test set {roots.get('test') or roots['valid']}"
-        split = {"test_fraction": test_fraction, "split_seed": split_seed}
-        refuse_idle("", image_folder, fixed, "move its images into the class folders", **split)
+    if len(parts) > 1:
+        fixed, given = f"{root}, which has its own splits", {"test_fraction": test_fraction}
+        refuse_idle("", image_folder, fixed, "move all images into class folders", **given)
     else:
-        names = [path.relative_to(roots["train"]).as_posix() for path in train_files]
-        train, test = stratified_split(names, train_labels, test_fraction, split_seed)
-        test_files, test_labels = [train_files[i] for i in test], [train_labels[i] for i in test]
-        train_files, train_labels = [train_files[i] for i in train], [train_labels[i] for i in train]
-    if untested := [name for number, name in enumerate(classes) if number not in test_labels]:
-        told = f"{', '.join(map(repr, untested[:6]))}{', ...' if len(untested) > 6 else ''}"
-        warnings.warn(f"{root}: no image of {told} is in the test set; add images of it", stacklevel=2)
+        files, labels = parts["train"]
+        names = [path.relative_to(roots["train"]).as_posix() for path in files]
+        chosen = stratified_split(names, labels, test_fraction, split_seed)
+        for split, own in zip(("train", "test"), chosen, strict=True):
+            parts[split] = [files[i] for i in own], [labels[i] for i in own]
+    held_out: list[Split] = [split for split in SPLITS[1:] if split in parts]
+    for split in held_out:
+        _warn_of_absent(root, split, [name for number, name in enumerate(classes) if number not in parts[split][1]])
 
-    channels, image_size = _inspect(train_files + test_files, image_size)
-    return Splits(
-        ImageFolder(root, train_files, train_labels, classes, channels=channels, image_size=image_size),
-        ImageFolder(root, test_files, test_labels, classes, channels=channels, image_size=image_size),
-    )
+    channels, image_size = _inspect([file for files, _ in parts.values() for file in files], image_size)
+    found = {
+        split: ImageFolder(root, *part, classes, channels=channels, image_size=image_size)
+        for split, part in parts.items()
+    }
+    return Splits(found["train"], found.get("test"), found.get("valid"), is_given=len(roots) > 1)
+
+
+def _warn_of_absent(root: Path, split: Split, classes: list[str]) -> None:
+    """Warns of classes without an image in a split."""
+    if classes:
+        told = f"{', '.join(map(repr, classes[:6]))}{', ...' if len(classes) > 6 else ''}"
+        warnings.warn(f"{root}: no image of {told} is in the {split} set; add images of it", stacklevel=3)
 
 
 def _split_roots(root: Path) -> dict[Split, Path]:

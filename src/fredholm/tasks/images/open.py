@@ -37,7 +37,7 @@ def open_images(
         ImportError: the source needs a package that is not installed.
     """
     if str(data) == "digits":
-        _refuse_split(test_fraction, split_seed, "'digits'")
+        _refuse_split(test_fraction, "'digits'")
         return digits(image_size)
     folder = Path(data).expanduser()
     try:
@@ -46,20 +46,20 @@ def open_images(
                 f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder or an .npz file"
             )
         if folder.suffix == ".npz" and folder.is_file():
-            _refuse_split(test_fraction, split_seed, str(folder))
+            _refuse_split(test_fraction, str(folder))
             return npz_images(folder, image_size)
         if not folder.is_dir():
             raise ValueError(f"{folder} is a file; pass an .npz file, or the folder that holds it")
         if is_idx_folder(folder):
-            _refuse_split(test_fraction, split_seed, str(folder))
+            _refuse_split(test_fraction, str(folder))
             return idx_folder(folder, image_size)
         return image_folder(folder, image_size, test_fraction, split_seed)
     except PermissionError as error:
         raise ValueError(f"{error.filename}: may not be read ({error.strerror}); change its permissions") from error
 
 
-def _refuse_split(test_fraction: float, split_seed: int, source: str) -> None:
-    fixed, given = f"{source}, which has a fixed split", {"test_fraction": test_fraction, "split_seed": split_seed}
+def _refuse_split(test_fraction: float, source: str) -> None:
+    fixed, given = f"{source}, which has a fixed split", {"test_fraction": test_fraction}
     refuse_idle("", open_images, fixed, "pass images without a split", **given)
 
 

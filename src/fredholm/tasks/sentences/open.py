@@ -8,23 +8,22 @@ from typing import final
 
 from fredholm._settings import refuse_idle
 from fredholm.tasks.split_files import Split, find_split_files
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION, stratified_split
 
 from .columns import Columns, choose_columns
 from .sentence import Sentence, sentences_of
 from .table import TABLE_SUFFIXES, Table, read_table
 
-DEFAULT_VALID_FRACTION = 0.1
 _Part = tuple[Sentence, ...]
 
 
 @final
 @dataclass(frozen=True)
 class SentenceSplits:
-    """The sentences of each split, all with labels, and the columns that they stand in; `test` may be None."""
+    """The sentences of each split, all with labels, and the columns that they stand in; None where there are none."""
 
     train: tuple[Sentence, ...]
-    valid: tuple[Sentence, ...]
+    valid: tuple[Sentence, ...] | None
     test: tuple[Sentence, ...] | None
     columns: Columns
 
@@ -54,7 +53,7 @@ def open_sentences(
         columns: names of all columns of files without a header.
         by_label: whether splits are to have like shares of every label.
         test_fraction: share of the test set where one is split off.
-        valid_fraction: share of the validation set, of all examples that are split.
+        valid_fraction: share of the validation set, of all examples that are split; 0: there is none.
         split_seed: picks one of many such splits.
 
     Raises:
@@ -88,19 +87,21 @@ def open_sentences(
 
 def _split_off(
     parts: dict[Split, _Part], by_label: bool, test_fraction: float, valid_fraction: float, seed: int
-) -> tuple[_Part, _Part, _Part | None]:
+) -> tuple[_Part, _Part | None, _Part | None]:
     """The three splits, where some may have to be split off from the training set."""
     rest, test = parts["train"], parts.get("test")
     if "valid" in parts:
         return rest, parts["valid"], test
     share = test_fraction if test is None else 0.0
-    if not 0 < valid_fraction < 1 or not 0 < test_fraction < 1 or share + valid_fraction >= 1:
+    if not 0 <= valid_fraction < 1 or not 0 < test_fraction < 1 or share + valid_fraction >= 1:
         raise ValueError(
-            f"test_fraction is {test_fraction} and valid_fraction {valid_fraction}; pass numbers above 0 that leave "
-            "some sentences to train on"
+            f"test_fraction is {test_fraction} and valid_fraction {valid_fraction}; pass numbers (the first above 0) "
+            "that leave some sentences to train on"
         )
     if test is None:
         rest, test = _split(rest, by_label, test_fraction, seed)
+    if valid_fraction == 0:
+        return rest, None, test
     train, valid = _split(rest, by_label, valid_fraction / (1 - share), seed)
     return train, valid, test
 

@@ -17,6 +17,7 @@ def idx_pixels(folder: str | Path) -> Splits[SeriesSet]:
         ValueError: what `idx_folder` refuses.
     """
     splits = idx_folder(folder)
+    assert splits.test is not None
     return Splits(_series(splits.train), _series(splits.test))
 
 

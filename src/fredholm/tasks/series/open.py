@@ -46,24 +46,25 @@ def open_series(
     """
     path = Path(data).expanduser()
     if is_physionet_2012(path):
-        return _fixed(path, physionet_2012(path), test_fraction, split_seed)
+        return _fixed(path, physionet_2012(path), test_fraction)
     if path.is_dir() and is_idx_folder(path):
-        return _fixed(path, idx_pixels(path), test_fraction, split_seed)
+        return _fixed(path, idx_pixels(path), test_fraction)
     files = _files(path)
     if len(files) == 2:
         train = _of_pair(files[0])
         test = _of_pair(files[1], channels=train.channels, classes=train.classes)
-        return _fixed(path, Splits(train, test), test_fraction, split_seed)
+        return _fixed(path, Splits(train, test), test_fraction)
     found = _read(files[0])
     if isinstance(found, Splits):
-        return _fixed(path, found, test_fraction, split_seed)
+        return _fixed(path, found, test_fraction)
     if found.labels is None:
         raise ValueError(f"{files[0]}: the series have no labels; expected a class each")
     try:
         parts = stratified_split(found.names, found.labels.tolist(), test_fraction, split_seed)
     except ValueError as error:
         raise ValueError(f"{files[0]}: {error}") from error
-    return Splits(*(found.select(torch.tensor(part, dtype=torch.int64)) for part in parts))
+    train, test = (found.select(torch.tensor(part, dtype=torch.int64)) for part in parts)
+    return Splits(train, test, is_given=False)
 
 
 def read_series(
@@ -149,7 +150,7 @@ def _stem(file: Path) -> str:
     return file.name[: len("_".join(words[:at]))]
 
 
-def _fixed(path: Path, splits: Splits[SeriesSet], test_fraction: float, split_seed: int) -> Splits[SeriesSet]:
-    fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction, "split_seed": split_seed}
+def _fixed(path: Path, splits: Splits[SeriesSet], test_fraction: float) -> Splits[SeriesSet]:
+    fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction}
     refuse_idle("", open_series, fixed, "pass series without a split", **given)
     return splits

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.splits import Examples
+from fredholm.tasks.splits import Divisible
 
 _SAME = 1e-6
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SeriesSet(Examples):
+class SeriesSet(Divisible):
     """n series of C channels, each with samples of its own number.
 
     Args:

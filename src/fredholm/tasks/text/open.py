@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fredholm._settings import refuse_idle
 from fredholm.tasks.split_files import find_split_files
+from fredholm.tasks.stratified_split import DEFAULT_VALID_FRACTION
 
 from .documents import Separator, cut_documents, split_documents
 from .read import TEXT_SUFFIXES, read_text
@@ -27,7 +28,7 @@ def open_text(
     *,
     documents: Separator = "file",
     test_fraction: float = DEFAULT_TEST_FRACTION,
-    valid_fraction: float = 0.0,
+    valid_fraction: float = DEFAULT_VALID_FRACTION,
 ) -> TextSplits:
     """Open text as training, validation and test documents.
 
@@ -37,10 +38,11 @@ def open_text(
     Args:
         data: a file, a folder, or a path to which the names of files with splits are longer (``folder/ptb`` for
             ``folder/ptb.train.txt.gz``). A file, and a folder in which no name has a split, are cut at their end: the
-            last part is the test split, the one before it the validation split.
+            last part is the test split, the one before it the validation split. Where names tell a training and a test
+            split alone, the end of the training split is the validation split.
         documents: what ends a document.
         test_fraction: share of the characters in the test split where names give none, above 0 and below 1.
-        valid_fraction: share in the validation split, likewise; 0: there is none.
+        valid_fraction: share in the validation split, likewise, of all or of the training files; 0: there is none.
 
     Raises:
         ValueError: there is nothing of that name, a file is empty, unreadable or no UTF-8, or shares of splits where
@@ -49,10 +51,20 @@ def open_text(
     path = Path(data).expanduser()
     found = find_split_files(path, TEXT_SUFFIXES, what="text", example=".txt")
     if found.by_split:
-        shares = {"test_fraction": test_fraction, "valid_fraction": valid_fraction}
+        shares = {"test_fraction": test_fraction}
+        if "valid" in found.by_split:
+            shares["valid_fraction"] = valid_fraction
         refuse_idle("", open_text, f"{path}, which has splits", "pass text without splits", **shares)
         parts = {split: tuple(_documents(files, documents)) for split, files in found.by_split.items()}
-        return TextSplits(parts["train"], parts.get("valid"), parts.get("test"))
+        if "valid" in parts or valid_fraction == 0:
+            return TextSplits(parts["train"], parts.get("valid"), parts.get("test"))
+        if not 0 < valid_fraction < 1:
+            raise ValueError(f"valid_fraction is {valid_fraction}; pass a number from 0 to below 1")
+        try:
+            train, valid = cut_documents(parts["train"], valid_fraction)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        return TextSplits(tuple(train), tuple(valid), parts.get("test"))
     texts = _documents(found.unsplit, documents)
     if not 0 <= valid_fraction < 1 or not 0 < test_fraction < 1 or valid_fraction + test_fraction >= 1:
         raise ValueError(
