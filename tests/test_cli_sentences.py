@@ -113,7 +113,7 @@ def test_the_tokenizer_of_a_run_serves_another(
             [*TRAIN, "reviews.csv", *TINY, "--task.label-column", "lable"],
             "reviews.csv: no column 'lable'",
         ),
-        ([*TRAIN, "reviews.csv", *TINY, "--task.tokens.vocab-size", "9"], "vocab_size is 9; expected at"),
+        ([*TRAIN, "reviews.csv", *TINY, "--task.tokens.vocab-size", "9"], "--task.tokens.vocab-size is 9; expected at"),
         (
             [*TRAIN, "reviews.csv", *TINY, "--task.tokens.file", "no.json"],
             "no.json: this tokenizer has no",
