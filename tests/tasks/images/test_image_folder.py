@@ -99,7 +99,7 @@ def test_other_kinds_of_images_are_read(tmp_path: Path, suffix: str) -> None:
     write_classes(tmp_path, {"a": 4, "b": 4})
     write(tmp_path / "b" / f"z.{suffix}", 77)
     splits = image_folder(tmp_path)
-    assert abs((contents(splits.train) | contents(splits.test))[f"b/z.{suffix}"][0] - 77) <= 2
+    assert abs((contents(splits.train) | contents(splits.held_out("test")))[f"b/z.{suffix}"][0] - 77) <= 2
 
 
 def test_train_alone_is_split(tmp_path: Path) -> None:
