@@ -21,7 +21,6 @@ photographs   32 x 32 photographs of CIFAR-10, mirrored and shifted by up to 4 p
 """
 
 import abc
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,9 +35,11 @@ from fredholm.analysis.localisation import box_mask
 from fredholm.encoders.image import Image
 from fredholm.models.infvit import InfViT
 from fredholm.tasks.images import idx_folder
+from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Prediction, Task
+from fredholm.tasks.task import Batch, Objective, Task
 from fredholm.training import Run, TrainingConfig
 
 if TYPE_CHECKING:
@@ -287,6 +288,7 @@ class ObjectImages(Task):
     """
 
     command: ClassVar[str] = "object-images"
+    predicts = Kinds(suffixes=())
     objective = Objective(metric="accuracy", percent=True)
     parts: ClassVar[tuple[type, ...]] = (InfViT.Config,)
 
@@ -391,7 +393,7 @@ class ObjectImages(Task):
         metrics["accuracy"].update(logits, batch["labels"])
         metrics["loss"].update(F.cross_entropy(logits, batch["labels"], reduction="none"))
 
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """Refused: recipes/attention_quality.py reads these models."""
         raise ValueError("object_images predicts no files; recipes/attention_quality.py reads its models")
 

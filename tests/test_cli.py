@@ -25,7 +25,7 @@ TINY = [
     *("--task.model.pool", "mean", "--training.epochs", "2", "--training.batch-size", "256"),
     *("--training.evaluate-every", "1", "--training.log-every", "2", "--training.no-tensorboard"),
 ]
-NO_PAIR = "Error parsing --task.image-size: no type matching {None}|{INT INT} could be instantiated from"
+NO_PAIR = "Error parsing --task.image-size: expected INT INT; got "
 
 
 def start(*arguments: str | Path, folder: Path, limit: int | None = None) -> subprocess.Popen[str]:
@@ -114,14 +114,15 @@ def test_evaluate_takes_settings_of_several_values(
 def test_predict_prints_a_line_per_file(
     trained: tuple[Path, str], scans: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = call(capsys, "predict", trained[0], *scans, "--batch-size", "2", "--json")
+    code, out, _ = call(capsys, "predict", trained[0], *scans, "--batch-size", "2", "--format", "json")
     rows = json.loads(out)
     assert code == 0
     assert [row["file"] for row in rows] == [str(scan) for scan in scans]
     assert all(row["class"] in "0123456789" and 0.1 <= row["probability"] <= 1 for row in rows)
     code, out, _ = call(capsys, "predict", trained[0], *scans)
     assert code == 0
-    assert out.splitlines() == [f"{row['file']}\t{row['class']}\t{row['probability']:.4f}" for row in rows]
+    told = [f"{row['file']}\t{row['class']}\t{row['probability']:.4f}" for row in rows]
+    assert out.splitlines() == ["file\tclass\tprobability", *told]
 
 
 def test_info_names_versions_devices_routes_and_extras(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +179,7 @@ def test_a_task_trains_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     assert out.splitlines()[-1].startswith("test accuracy: ")
     code, out, _ = call(capsys, "predict", tmp_path / "run", tmp_path / "data" / "dark" / "0.png")
     assert code == 0
-    assert out.split("\t")[1] in ("dark", "light")
+    assert out.splitlines()[1].split("\t")[1] in ("dark", "light")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_the_overview_has_a_line_a_command(capsys: pytest.CaptureFixture[str]) -
     assert out.split("\n\n")[1].splitlines() == [
         "  train RECIPE_OR_TASK   train a model in a run folder",
         "  evaluate RUN           measure a trained model on held-out data",
-        "  predict RUN FILES...   apply a trained model to files",
+        "  predict RUN FILES...   apply a trained model to files and folders",
         "  generate RUN           let a trained language model go on with a text",
         "  verify                 check that every classical layer is an exact instance",
         "  info                   versions, devices, evaluation routes, extras",
@@ -249,15 +250,15 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["evaluate", "empty", "--checkpoint", "first"], "invalid choice 'first' for argument '--checkpoint'"),
         (
             ["evaluate", "RUN", "--task", "image-size=16"],
-            f"{NO_PAIR} ['16']; see",
+            f"{NO_PAIR}16; see",
         ),
         (
             ["evaluate", "RUN", "--task", "image-size=16,x"],
-            f"{NO_PAIR} ['16', 'x']; see",
+            f"{NO_PAIR}16 x; see",
         ),
         (
             ["evaluate", "RUN", "--task", "image-size=16 16"],
-            f"{NO_PAIR} ['16 16']; see",
+            f"{NO_PAIR}16 16; see",
         ),
         (
             ["evaluate", "RUN", "--task", "augmentation.scale=1"],
@@ -274,13 +275,16 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["train", "digits_infvit", "--task.model.attention", "softmax", "--task.model.gamma", "0.5"],
             "Error parsing run.task.model: models.InfViT: gamma=0.5 has no effect with attention='softmax'; leave",
         ),
-        (["train", "images", "digits", "--task.test-fraction", "0.3"], "test_fraction=0.3 has no effect with 'digits'"),
+        (
+            ["train", "images", "digits", "--task.test-fraction", "0.3"],
+            "--task.test-fraction=0.3 has no effect with 'digits'",
+        ),
         (["train", "--seed", "1"], "fredholm train needs a recipe or a task first, not --seed"),
         (["predict", "empty"], "fredholm predict needs at least one file after the run folder; see"),
         (["predict", "nowhere", "a.png"], "nowhere is no folder; expected a run folder"),
-        (["predict", "RUN", "absent.png"], "absent.png: cannot be read as an image"),
-        (["predict", "RUN", "text.png"], "text.png: not a PNG or JPEG image"),
-        (["predict", "RUN", "text.png", "--batch-size", "0"], "batch_size is 0; expected at least 1"),
+        (["predict", "RUN", "absent.png"], "absent.png: there is no such file"),
+        (["predict", "RUN", "text.png"], "text.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
+        (["predict", "RUN", "text.png", "--batch-size", "0"], "--batch-size is 0; expected at least 1"),
         (["train", "digits", "--run-dir", "RUN", *TINY], "RUN is not empty; choose another --run-dir"),
         (["train", "digits", "--run-dir", "RUN", "--resume"], "RUN is a run of another config: task."),
         (["train", "digits", "--run-dir", "text.png", *TINY], "text.png is a file; expected a run folder"),
@@ -351,9 +355,11 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130
-    assert err.startswith("interrupted; step ")
-    assert err.endswith(" of 2400 is saved in run, --resume goes on\n")
-    step = int(err.split()[2])
+    first, last = err.splitlines()
+    assert first == "stopping after this step ... (Ctrl-C again stops at once, without saving)"
+    assert last.startswith("interrupted; step ")
+    assert last.endswith(" of 2400 is saved in run, --resume goes on")
+    step = int(last.split()[2])
     assert (tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "state.pt").is_file()
     process = start(*arguments, "--resume", folder=tmp_path)
     assert process.stdout is not None
@@ -361,6 +367,46 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
     assert process.stdout.readline() == f"run: going on at step {step} of 2400\n"
     process.kill()
     process.communicate()
+
+
+SLOW = """
+import time
+from pathlib import Path
+from fredholm.tasks import ImageClassification
+from fredholm.training import Run, TrainingConfig
+
+def waits(original):
+    def loss(self, model, batch):
+        Path("started").touch()
+        while not Path("go").exists():
+            time.sleep(0.05)
+        return original(self, model, batch)
+    return loss
+
+ImageClassification.loss = waits(ImageClassification.loss)
+
+def slow():
+    return Run.Config(task=ImageClassification.Config(), training=TrainingConfig(epochs=2))
+"""
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_ctrl_c_is_answered_within_a_step_and_a_second_one_ends_it(tmp_path: Path, twice: bool) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    process = start("train", "slow.py:slow", "--run-dir", "run", *TINY, folder=tmp_path)
+    while not (tmp_path / "started").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("stopping after this step ...")  # which has not ended
+    if twice:
+        process.send_signal(signal.SIGINT)
+    else:
+        (tmp_path / "go").touch()
+    code, _, err = finish(process)
+    assert code == 130
+    assert err.startswith("interrupted\n" if twice else "interrupted; step 1 of 12 is saved in run")
+    assert (tmp_path / "run" / "checkpoints").is_dir() == (not twice)
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> None:

@@ -40,12 +40,12 @@ def test_predict_answers_where_it_is_asked(folder: Path, capsys: pytest.CaptureF
     code, out, err = call(capsys, "predict", folder / "run", folder / "new.csv", "--task", "answer.grid=3")
     assert (code, err) == (0, "")
     rows = [line.split("\t") for line in out.splitlines()]
-    assert [row[2] for row in rows] == ["0.1000", "1.0000", "1.9000"]
+    assert [row[2] for row in rows] == ["x", "0.1000", "1.0000", "1.9000"]
     saved = folder / "out.npz"
     code, out, _ = call(
-        capsys, "predict", folder / "run", folder / "new.csv", "--task", f"answer.save={saved}", "--json"
+        capsys, "predict", folder / "run", folder / "new.csv", "--task", f"answer.save={saved}", "--format", "json"
     )
-    assert (code, list(json.loads(out)[0])) == (0, ["file", "field", "least height", "largest height"])
+    assert (code, list(json.loads(out)[0])) == (0, ["file", "field", "saved", "least height", "largest height"])
     with np.load(saved) as opened:
         assert opened["pos"].tolist() == [[0.1], [1.9]]
 

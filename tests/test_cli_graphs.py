@@ -62,7 +62,7 @@ def test_evaluate_on_both_splits(
 def test_predict(
     word: str, file: str, columns: list[str], count: int, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = call(capsys, "predict", folder / word, folder / file, "--json")
+    code, out, err = call(capsys, "predict", folder / word, folder / file, "--format", "json")
     rows = json.loads(out)
     assert (code, err, len(rows)) == (0, "", count)
     assert all(list(row) == columns for row in rows)
@@ -81,7 +81,7 @@ def test_a_folder_of_a_collection(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (code, err, json.loads(out)["examples"]) == (0, "", 4)
     shutil.rmtree(data)
     few = write_tu(tmp_path / "few", node_attributes="", node_labels="0\n1\n0\n1\n1\n", graph_labels="")
-    code, out, err = call(capsys, "predict", run, few, "--json")
+    code, out, err = call(capsys, "predict", run, few, "--format", "json")
     rows = json.loads(out)
     assert (code, err, [row["graph"] for row in rows]) == (0, "", ["1", "2"])
     assert {row["class"] for row in rows} <= {"0", "1"}
@@ -111,7 +111,7 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             ["predict", "graphs", "groups"],
             "groups/nodes.csv, line 1: no column 'heat'; the columns are id, label, x, y",
         ),
-        (["predict", "links", "rings"], "rings: is of no known kind"),
+        (["predict", "links", "rings/graphs.csv"], "rings/graphs.csv, line 1: no column 'source'"),
         (["evaluate", "graphs", "--task", "num-folds=5"], "the training graphs of"),
     ],
 )

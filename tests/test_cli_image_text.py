@@ -44,7 +44,7 @@ def test_predict_tells_every_line_without_labels(folder: Path, capsys: pytest.Ca
     asked = write_jsonl(folder / "data" / "asked" / "new.jsonl", ["", *rows])
     write_pictures(asked.parent / "pictures")
     packed = write_npz(folder / "new.npz", count=2, splits=False)
-    code, out, err = call(capsys, "predict", folder / "run", asked, packed, "--json")
+    code, out, err = call(capsys, "predict", folder / "run", asked, packed, "--format", "json")
     found = json.loads(out)
     assert (code, err, len(found)) == (0, "", 5)
     assert list(found[0]) == ["file", "line", "class", "probability"]
@@ -52,7 +52,7 @@ def test_predict_tells_every_line_without_labels(folder: Path, capsys: pytest.Ca
     assert all(row["class"] in ("true", "false") and 0.5 <= row["probability"] <= 1 for row in found)
     code, out, _ = call(capsys, "predict", folder / "run", asked)
     first = found[0]
-    assert out.splitlines()[0].split("\t") == [str(asked), "2", first["class"], f"{first['probability']:.4f}"]
+    assert out.splitlines()[1].split("\t") == [str(asked), "2", first["class"], f"{first['probability']:.4f}"]
 
 
 def test_a_finished_run_is_resumed_and_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +89,10 @@ def test_other_ways_to_read_both(folder: Path, tmp_path: Path, more: list[str]) 
         ([*TRAIN, "types.jsonl", *TINY], "types.jsonl, line 2: 'text' is 7; expected a text"),
         ([*TRAIN, "blank.jsonl", *TINY], "blank.jsonl, line 1: 'text' is empty"),
         ([*TRAIN, "missing.jsonl", *TINY], "missing.jsonl, line 2: image pictures/none.png: cannot be read as an"),
-        ([*TRAIN, "broken.jsonl", *TINY], "broken.jsonl, line 2: image broken.png: not a PNG or JPEG image"),
+        (
+            [*TRAIN, "broken.jsonl", *TINY],
+            "broken.jsonl, line 2: image broken.png: not a PNG, JPEG, BMP, WebP or TIFF image",
+        ),
         ([*TRAIN, "counts.jsonl", *TINY], "counts.jsonl, line 2: has 1 images, but line 1 has 2"),
         ([*TRAIN, "unlabelled.jsonl", *TINY], "unlabelled.jsonl, line 2: has no 'label'"),
         ([*TRAIN, "alike.jsonl", *TINY], "alike.jsonl has the classes ['true']; expected at least 2"),

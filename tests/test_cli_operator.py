@@ -42,10 +42,10 @@ def test_predict_answers_where_it_is_asked_and_draws(folder: Path, capsys: pytes
     values, _, wanted = waves(1, (8, 6))
     np.savez(folder / "one.npz", values=values, wanted_values=wanted)
     code, out, err = call(capsys, "predict", folder / "run", folder / "one.npz", "--task", "answer.grid=3,2")
-    assert (code, err, len(out.splitlines())) == (0, "", 6)
+    assert (code, err, len(out.splitlines())) == (0, "", 7)
     picture = folder / "one.png"
     code, out, err = call(capsys, "predict", folder / "run", folder / "one.npz", "--task", f"comparison={picture}")
-    assert (code, err, len(out.splitlines())) == (0, "", 48)
+    assert (code, err, len(out.splitlines())) == (0, "", 49)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -58,7 +58,7 @@ def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytes
 
 def test_predict_tells_a_class_for_every_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [folder / "shapes" / name for name in ("cube/1.off", "rod/1.xyz")]
-    code, out, err = call(capsys, "predict", folder / "run", *files, "--json")
+    code, out, err = call(capsys, "predict", folder / "run", *files, "--format", "json")
     rows = json.loads(out)
     assert (code, err) == (0, "")
     assert [list(row) for row in rows] == [["file", "cloud", "class", "probability"]] * 2
@@ -70,13 +70,13 @@ def test_predict_tells_or_saves_a_class_for_every_point(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = folder / "parts" / "rod" / "1.xyz"
-    code, out, _ = call(capsys, "predict", folder / "told", file, "--json")
+    code, out, _ = call(capsys, "predict", folder / "told", file, "--format", "json")
     rows = json.loads(out)
     assert code == 0
     assert len(rows) == len(np.loadtxt(file)) == 13
     assert list(rows[0]) == ["file", "cloud", "x", "y", "z", "class", "probability"]
     code, out, _ = call(capsys, "predict", folder / "told", file, "--task", f"save={tmp_path}")
-    assert (code, out.split("\t")[2]) == (0, str(tmp_path / "1.csv"))
+    assert (code, out.splitlines()[1].split("\t")[2]) == (0, str(tmp_path / "1.csv"))
     saved = (tmp_path / "1.csv").read_text().splitlines()
     assert saved[0] == "x,y,z,label"
     assert [line.split(",")[3] for line in saved[1:]] == [row["class"] for row in rows]

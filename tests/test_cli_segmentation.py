@@ -62,7 +62,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
     images, _ = squares(1, (20, 30), seed=3)
     Image.fromarray(images[0]).save(tmp_path / "large.png")
     files = [folder / "squares" / "images" / "1.png", tmp_path / "large.png"]
-    code, out, err = call(capsys, "predict", folder / "run", *files, "--json")
+    code, out, err = call(capsys, "predict", folder / "run", *files, "--format", "json")
     rows = json.loads(out)
     assert (code, err) == (0, "")
     assert [list(row) for row in rows] == [["file", "share ground", "share red", "share blue"]] * 2
@@ -71,7 +71,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
     settings = [f"save={tmp_path / 'told'}", f"picture={tmp_path / 'all.png'}"]
     code, out, err = call(capsys, "predict", folder / "run", *files, "--task", *settings)
     assert (code, err) == (0, "")
-    assert [line.split("\t")[1] for line in out.splitlines()] == [
+    assert [line.split("\t")[1] for line in out.splitlines()[1:]] == [
         str(tmp_path / "told" / name) for name in ("1.png", "large.png")
     ]
     for name, shape, row in (("1.png", (16, 16), rows[0]), ("large.png", (20, 30), rows[1])):
@@ -92,7 +92,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
     [
         (["train", "segmentation", *TINY], "no images are given; pass a folder"),
         (["train", "segmentation", "absent", *TINY], "no images at 'absent'; pass a folder with images and masks"),
-        (["train", "segmentation", "empty", *TINY], "empty/images: has no images (.png, .jpg, .jpeg); add some"),
+        (["train", "segmentation", "empty", *TINY], "empty/images: has no images (.png, .jpg,"),
         (["train", "segmentation", "unmasked", *TINY], "unmasked/images/2.png: has no mask; add unmasked/masks/2.png"),
         (["train", "segmentation", "bare", *TINY], "bare/masks/2.png: has no image in bare/images"),
         (["train", "segmentation", "sizes", *TINY], "sizes/masks/2.png: is 8 x 16; its image 2.png is 16 x 16"),
@@ -102,7 +102,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
         ),
         (["train", "segmentation", "unnamed", *TINY], "unnamed/classes.txt: names no class"),
         (["train", "segmentation", "blank", *TINY], "blank: all pixels of all masks are 255, not labelled"),
-        (["train", "segmentation", "broken", *TINY], "broken/masks/2.png: not a PNG or JPEG image"),
+        (["train", "segmentation", "broken", *TINY], "broken/masks/2.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
         (["train", "segmentation", "squares", *TINY, "--task.patch-sizes", "5"], "encoders.Image: patches of 5 x 5 do"),
         (
             ["train", "segmentation", "squares", *TINY, "--task.model.pool", "mean"],
@@ -112,8 +112,8 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
             ["train", "segmentation", "squares", *TINY[:4], "--task.model.kernel", "recurrence"],
             "SelectiveStateSpace integrates over",
         ),
-        (["predict", "run", "absent.png"], "absent.png: cannot be read as an image (No such file"),
-        (["predict", "run", "text.png"], "text.png: not a PNG or JPEG image"),
+        (["predict", "run", "absent.png"], "absent.png: there is no such file"),
+        (["predict", "run", "text.png"], "text.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
         (["predict", "run", "long.png"], "long.png: is 2 x 200, too long for the model's 16 x 16"),
         (["predict", "run", "one.png", "--task", "save=absent"], "save: there is no folder 'absent'"),
         (["predict", "run", "one.png", "--task", "save=."], "one.png exists; pass another folder to save"),

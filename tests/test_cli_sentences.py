@@ -53,14 +53,23 @@ def test_evaluate_measures_on_both_held_out_splits(folder: Path, capsys: pytest.
 
 
 def test_predict_tells_every_class_of_every_row(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = call(capsys, "predict", folder / "run", folder / "new.jsonl", folder / "reviews.csv", "--json")
+    code, out, err = call(
+        capsys,
+        "predict",
+        folder / "run",
+        folder / "new.jsonl",
+        folder / "reviews.csv",
+        "--probabilities",
+        "--format",
+        "json",
+    )
     found = json.loads(out)
     assert (code, err, len(found)) == (0, "", 62)
-    assert list(found[0]) == ["file", "line", "class", "probability of 0", "probability of 1"]
+    assert list(found[0]) == ["file", "line", "class", "probability", "probability of 0", "probability of 1"]
     assert [row["line"] for row in found[:4]] == [1, 2, 2, 3]
     code, out, _ = call(capsys, "predict", folder / "run", folder / "new.jsonl")
-    told = [f"{found[0][f'probability of {name}']:.4f}" for name in (0, 1)]
-    assert out.splitlines()[0].split("\t") == [str(folder / "new.jsonl"), "1", found[0]["class"], *told]
+    told = [str(folder / "new.jsonl"), "1", found[0]["class"], f"{found[0]['probability']:.4f}"]
+    assert out.splitlines()[1].split("\t") == told
 
 
 def test_numbers_of_pairs_without_a_header(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +79,7 @@ def test_numbers_of_pairs_without_a_header(folder: Path, capsys: pytest.CaptureF
     code, out, _ = call(capsys, "evaluate", folder / "numbers")
     assert out.startswith("test spearman: ")
     (folder / "asked.tsv").write_text("a good film\tso\n")
-    asked = ["--task", "columns=text,second", "--json"]
+    asked = ["--task", "columns=text,second", "--format", "json"]
     code, out, err = call(capsys, "predict", folder / "numbers", folder / "asked.tsv", *asked)
     assert (code, err) == (0, "")
     assert [list(row) for row in json.loads(out)] == [["file", "line", "number"]]
@@ -104,7 +113,7 @@ def test_the_tokenizer_of_a_run_serves_another(
             [*TRAIN, "reviews.csv", *TINY, "--task.label-column", "lable"],
             "reviews.csv: no column 'lable'",
         ),
-        ([*TRAIN, "reviews.csv", *TINY, "--task.tokens.vocab-size", "9"], "vocab_size is 9; expected at"),
+        ([*TRAIN, "reviews.csv", *TINY, "--task.tokens.vocab-size", "9"], "--task.tokens.vocab-size is 9; expected at"),
         (
             [*TRAIN, "reviews.csv", *TINY, "--task.tokens.file", "no.json"],
             "no.json: this tokenizer has no",

@@ -42,13 +42,13 @@ def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytes
 
 
 def test_predict_tells_a_class_for_every_series(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = call(capsys, "predict", folder / "run", folder / "new.csv", "--json")
+    code, out, err = call(capsys, "predict", folder / "run", folder / "new.csv", "--format", "json")
     rows = json.loads(out)
     assert (code, err) == (0, "")
     assert [list(row) for row in rows] == [["file", "series", "class", "probability"]] * 2
     assert [row["series"] for row in rows] == ["a", "b"]
     code, out, _ = call(capsys, "predict", folder / "run", folder / "new.csv")
-    first = out.splitlines()[0].split("\t")
+    first = out.splitlines()[1].split("\t")
     assert first == [str(folder / "new.csv"), "a", rows[0]["class"], f"{rows[0]['probability']:.4f}"]
 
 
@@ -57,8 +57,8 @@ def test_predict_tells_a_class_for_every_series(folder: Path, capsys: pytest.Cap
     [
         (["predict", "run", "text.csv"], "text.csv, line 3: column 'up': 'abc' is no finite number"),
         (["predict", "run", "less.csv"], "less.csv, line 1: no column 'down'; the columns are time, up"),
-        (["predict", "run", "absent.csv"], "absent.csv: cannot be read"),
-        (["predict", "run", "waves.npz"], "waves.npz: holds a training and a test set"),
+        (["predict", "run", "absent.csv"], "absent.csv: there is no such file"),
+        (["predict", "run", "waves.npz", "--part", "valid"], "waves.npz: holds no valid part; it has train, test"),
         (["evaluate", "run", "--task", "test-every"], "Missing value for argument '--task.test-every'"),
         (["evaluate", "run", "--task", "test-evry=2"], "Unrecognized options: --task.test-evry"),
         (["evaluate", "run", "--task", "test-every=0"], "Error parsing task: test_every is 0"),

@@ -43,12 +43,12 @@ def test_evaluate_and_predict_tell_loss_perplexity_and_bits(folder: Path, capsys
     found = json.loads(out)
     assert code == 0
     assert {"perplexity", "loss", "bits_per_byte"} <= found.keys()
-    code, out, _ = call(capsys, "predict", folder / "run", folder / "cats.txt", "--json")
+    code, out, _ = call(capsys, "predict", folder / "run", folder / "cats.txt", "--format", "json")
     (row,) = json.loads(out)
     assert code == 0
     assert list(row) == ["file", "tokens", "loss", "perplexity", "bits_per_byte"]
     code, out, _ = call(capsys, "predict", folder / "run", folder / "cats.txt")
-    assert out.split("\t")[:3] == [str(folder / "cats.txt"), str(row["tokens"]), f"{row['loss']:.4f}"]
+    assert out.splitlines()[1].split("\t")[:3] == [str(folder / "cats.txt"), str(row["tokens"]), f"{row['loss']:.4f}"]
 
 
 def test_cached_text_is_recomputed_text_and_a_seed_gives_it_again(
@@ -128,7 +128,10 @@ def test_a_prompt_may_be_empty_or_come_from_a_file(folder: Path, capsys: pytest.
         (["train", "text", *TINY], "no text is given"),
         (["train", "text", "latin.txt", *TINY], "latin.txt: is no UTF-8 text: byte 0xe9 at offset 3"),
         (["train", "text", "cats.txt", "--task.context", "0"], "Error parsing run.task: context is 0"),
-        (["train", "text", "cats.txt", *TINY, "--task.vocab-size", "9"], "vocab_size is 9; expected at least 257"),
+        (
+            ["train", "text", "cats.txt", *TINY, "--task.vocab-size", "9"],
+            "--task.vocab-size is 9; expected at least",
+        ),
         (["predict", "run", "latin.txt"], "latin.txt: is no UTF-8 text"),
     ],
 )

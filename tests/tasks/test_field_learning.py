@@ -1,6 +1,7 @@
 """Learning fields: batches are what the config says, a small run learns, refines and answers, and mistakes are told."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_
 
     own = done.task
 
-    def ask(**answer: Any) -> list[dict[str, str | float]]:
+    def ask(**answer: Any) -> Sequence[Mapping[str, str | float]]:
         task = dataclasses.replace(own.config, answer=Answer(**answer)).build(own.facts)
         return task.predict(done.model(), [table], CPU)
 

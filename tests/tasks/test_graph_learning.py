@@ -217,7 +217,7 @@ def test_a_run_predicts_without_its_data(tmp_path: Path) -> None:
     assert [list(row) for row in rows] == [["file", "graph", "class", "probability"]] * 24
     assert [row["graph"] for row in rows] == [f"g{i}" for i in range(24)]
     assert {row["class"] for row in rows} <= {"ring", "line"}
-    json.dumps(rows)
+    json.dumps([row.row() for row in rows])
 
 
 def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_encoders_start_from_other_runs(
         if name.startswith("encoder."):
             torch.testing.assert_close(here[f"{apart}encoder.text.{name[8:]}"], tensor, rtol=0, atol=1e-6)
     (images / "config.json").unlink()  # a run that has started needs neither
-    assert len(Run(tmp_path / "run").predict([data])) == 30
+    assert len(Run(tmp_path / "run").predict([data], part="train")) == 16
 
 
 def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:

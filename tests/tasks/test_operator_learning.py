@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -274,14 +275,14 @@ def test_answers_go_to_files_and_pictures(run: Path, tmp_path: Path) -> None:
     assert list(rows[0]) == ["file", "field", "x", "y", "value"]
     assert [row["value"] for row in rows] == pytest.approx(wanted.reshape(-1).tolist(), abs=0.5)
 
-    def ask(file: str, **settings: Any) -> list[dict[str, str | float]]:
+    def ask(file: str, **settings: Any) -> Sequence[Mapping[str, str | float]]:
         return changed(run, **settings).predict(done.model(), [tmp_path / file], CPU)
 
     on_grid = ask("given.npz", answer=Answer(grid=(5, 4)))
     assert len(on_grid) == 2 * 20
     picture, save = tmp_path / "c.png", tmp_path / "a.npz"
     told = ask("two.npz", comparison=str(picture), answer=Answer(save=str(save)))
-    assert [list(row) for row in told] == 2 * [["file", "field", "least value", "largest value"]]
+    assert [list(row) for row in told] == 2 * [["file", "field", "saved", "least value", "largest value"]]
     assert picture.stat().st_size > 10_000
     with np.load(save) as arrays:
         assert arrays["values"].shape == (96, 1)

@@ -203,10 +203,10 @@ def test_predictions_are_the_models_answers_for_each_row(tmp_path: Path) -> None
     path = tmp_path / "new.jsonl"
     path.write_text('{"text": "a good film"}\n\n{"text": "bad"}\n')
     rows = task.predict(model, [path], CPU)
-    assert [list(row) for row in rows] == [["file", "line", "class", "probability of neg", "probability of pos"]] * 2
+    assert [list(row) for row in rows] == [["file", "line", "class", "probability"]] * 2
     assert [row["line"] for row in rows] == [1, 3]
     alone = model(task.tokenizer.lay_out("a good film", None, 16).tokens.long()[None]).softmax(-1)[0]
-    assert [rows[0][f"probability of {name}"] for name in ("neg", "pos")] == pytest.approx(alone.tolist(), abs=1e-6)
+    assert [rows[0].probabilities[name] for name in ("neg", "pos")] == pytest.approx(alone.tolist(), abs=1e-6)
     assert rows[0]["class"] == ("neg", "pos")[int(alone.argmax())]
     numbers = config(tmp_path, target="number", label_column="score").build()
     (row, _) = numbers.predict(Fixed(1), [path], CPU)

@@ -267,8 +267,9 @@ def test_a_longer_series_works_and_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_text(longer)
     with pytest.warns(UserWarning, match=r"new\.csv: lasts 19\.5, longer than any series in training \(5\.5\)"):
         (row,) = task.predict(model, [tmp_path / "new.csv"], CPU)
-    assert isinstance(row["probability"], float)
-    assert math.isfinite(row["probability"])
+    probability = row["probability"]
+    assert isinstance(probability, float)
+    assert math.isfinite(probability)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         task.predict(model, [tmp_path / "new.csv"], CPU)

@@ -418,6 +418,13 @@ def test_tensorboard_events_are_written(tmp_path: Path) -> None:
     assert accuracy.value == pytest.approx(lines(tmp_path / "a")[-1]["accuracy"])
 
 
+def test_the_last_step_is_logged_however_short_the_run(tmp_path: Path) -> None:
+    config = toy_run(epochs=1)
+    run(tmp_path / "a", dataclasses.replace(config, training=dataclasses.replace(config.training, log_every=100)))
+    (line,) = [line for line in lines(tmp_path / "a") if line["kind"] == "train"]
+    assert (line["step"], 0 < line["loss"] < 10) == (STEPS_PER_EPOCH, True)
+
+
 def test_without_tensorboard_one_line_says_so_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

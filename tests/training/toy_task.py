@@ -1,9 +1,7 @@
 """A task small enough to train many times, with everything that a resumed run could get wrong."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, final
 
 import numpy as np
@@ -13,7 +11,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from fredholm.tasks import Batch, Objective, Prediction, Task
+from fredholm.tasks import Batch, Inputs, Kinds, Objective, Prediction, Task
 from fredholm.tasks.splits import HeldOut
 from fredholm.training import Run, TrainingConfig
 
@@ -26,6 +24,7 @@ class ToyTask(Task):
 
     command: ClassVar[str] = "toy"
     objective = Objective(metric="accuracy", percent=True)
+    predicts = Kinds(suffixes=(".txt",))
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -105,8 +104,9 @@ class ToyTask(Task):
         metrics["accuracy"].update(logits, batch["labels"])
         metrics["loss"].update(F.cross_entropy(logits, batch["labels"], reduction="none"))
 
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
-        return [{"file": str(file), "size": float(file.stat().st_size)} for file in files]
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        sizes = inputs.read(lambda file: file.stat().st_size)
+        return [Prediction(file, {"size": float(size)}) for file, size in sizes]
 
 
 def toy_run(*, poisoned: int | None = None, epochs: int = 3) -> Run.Config:

@@ -44,12 +44,15 @@ def exit_code(run: Callable[[], int]) -> int:
 def _report(error: BaseException, code: int) -> int:
     if os.environ.get("FREDHOLM_TRACEBACK"):
         raise error
-    if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    else:
-        text = " ".join(str(error).split()) or type(error).__name__
-    print(f"error: {text}", file=sys.stderr)
+    print(f"error: {error_line(error)}", file=sys.stderr)
     return code
+
+
+def error_line(error: BaseException) -> str:
+    """What is said of an error, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _show_warning(

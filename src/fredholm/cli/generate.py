@@ -48,7 +48,7 @@ class GenerateArguments:
     num_samples: int = 1
     """Texts, one after the other, with a line of --- between them."""
     cache: Flag = True
-    """Keep what the model computed for earlier tokens; --no-cache computes it again for each, to the same text."""
+    """Compute what concerns earlier tokens again for each new one: slower, and the same text."""
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     device: str = "auto"

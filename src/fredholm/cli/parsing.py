@@ -1,13 +1,50 @@
 """Arguments of a command from its words; a mistake in them is one line."""
 
 import contextlib
+import functools
 import io
-from typing import Any, TypeVar
+import operator
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 Arguments = TypeVar("Arguments")
 Flag = tyro.conf.FlagCreatePairsOff[bool]
+_registry = ConstructorRegistry()
+
+
+@_registry.primitive_rule
+def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """A setting that may be None: help says what else it takes, such as PATH; the word None is taken all the same."""
+    kinds = get_args(info.type)
+    if NoneType not in kinds:
+        return None
+    other = functools.reduce(operator.or_, (kind for kind in kinds if kind is not NoneType))
+    inner = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(other, info.markers))
+    if not isinstance(inner, PrimitiveConstructorSpec):
+        return None
+    counts = inner.nargs if isinstance(inner.nargs, tuple) else (inner.nargs,)
+
+    def from_words(words: list[str]) -> Any:
+        if words == ["None"]:
+            return None
+        try:
+            if "*" in counts or len(words) in counts:
+                return inner.instance_from_str(words)
+        except ValueError:
+            pass
+        raise ValueError(f"expected {inner.metavar}; got {' '.join(words)}")
+
+    return PrimitiveConstructorSpec(
+        nargs="*" if "*" in counts else tuple({1, *counts}) if {*counts} != {1} else 1,  # pyright: ignore
+        metavar=inner.metavar,
+        instance_from_str=from_words,
+        is_instance=lambda value: value is None or inner.is_instance(value),
+        str_from_instance=lambda value: ["None"] if value is None else inner.str_from_instance(value),
+        choices=None if inner.choices is None else (*inner.choices, "None"),
+    )
 
 
 def parse(kind: type[Arguments], command: str, argv: list[str], default: Arguments | None = None) -> Arguments:
@@ -16,7 +53,7 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
     caught = io.StringIO()
     try:
         with contextlib.redirect_stderr(caught):
-            return tyro.cli(kind, prog=f"fredholm {command}", args=argv, **given)
+            return tyro.cli(kind, prog=f"fredholm {command}", args=argv, registry=_registry, **given)
     except SystemExit as end:
         if not end.code:
             raise

@@ -1,27 +1,52 @@
 """`fredholm predict`: a trained model applied to files."""
 
-import json
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
+from tqdm import tqdm
 
 from fredholm.cli.changed_task import changed_task
 from fredholm.cli.command import Command
+from fredholm.cli.error_reporting import FAILURE, USER_ERROR, error_line
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
+from fredholm.cli.row_formats import FORMATS, FormatName, RowFormat
+from fredholm.tasks import Prediction
+from fredholm.tasks.split_files import Split
+from fredholm.training.atomic import write_file
 from fredholm.training.checkpoint import Which
 from fredholm.training.progress import print_line, progress_bar
+from fredholm.training.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictArguments:
-    """Apply a trained model to files. Prints a line a result (file, class and probability, say), separated by tabs."""
+    """Apply a trained model to files. Prints a header and a row for each result.
 
-    run: tyro.conf.Positional[Path]
+    A folder stands for the files in it, at any depth and in the order of their names, that the run's task reads; how
+    many others were skipped is told. Arrays (.npz, .npy) and tables are laid out as for training, without labels.
+
+    A file that cannot be read is told in one line, and the others are predicted. The exit code is then 1, or 2 where no
+    file could be predicted.
+    """
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """The run folder."""
-    files: tyro.conf.Positional[tuple[Path, ...]]
-    """The files."""
+    files: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILES...")]
+    """Files and folders."""
+    probabilities: Flag = False
+    """Add the probability of every class to a row, not of the likeliest alone."""
+    format: FormatName | None = None
+    """A table with tabs between its cells, CSV, or a JSON list of objects. By default what the name of --output ends
+    in (.csv, .json), else a table."""
+    output: Path | None = None
+    """A file to write in place of printing: whole, or not at all. It must not exist."""
+    part: Split | None = None
+    """The part to read of files that hold several. By default the test part, which is then told."""
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     batch_size: int = 64
@@ -33,8 +58,6 @@ class PredictArguments:
     task: tuple[str, ...] = ()
     """Settings of the task to predict with, such as answer.grid=64,64 (a switch has no value); the others are the
     run's."""
-    json: Flag = False
-    """Print a JSON list, one object a result."""
 
 
 def _predict(argv: list[str]) -> None:
@@ -42,29 +65,124 @@ def _predict(argv: list[str]) -> None:
     if not arguments.files:
         raise ValueError("fredholm predict needs at least one file after the run folder; see fredholm predict --help")
     if arguments.batch_size < 1:
-        raise ValueError(f"batch_size is {arguments.batch_size}; expected at least 1")
+        raise ValueError(f"--batch-size is {arguments.batch_size}; expected at least 1")
+    _check_output(arguments.output)
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
         run.task = changed_task(run, arguments.task, "predict")
-    model, files, size = run.model(arguments.checkpoint), arguments.files, arguments.batch_size
-    rows: list[dict[str, str | float]] = []
+    failures = _Failures()
+    files = _files(run, arguments.files, failures)
+    rows = _Rows(FORMATS[_format(arguments)](), arguments.output)
+    for prediction in _predictions(run, files, arguments, failures):
+        if arguments.probabilities and not prediction.probabilities:
+            raise ValueError("--probabilities has no effect: what this run tells are no classes; leave it out")
+        rows.add(prediction.row(all_probabilities=arguments.probabilities))
+    if rows.count or not failures.count:
+        rows.end()
+    if failures.count:
+        if (inputs := failures.count + failures.num_good) > 1:
+            print(f"{failures.count} of {inputs} inputs failed", file=sys.stderr)
+        raise SystemExit(FAILURE if failures.num_good else USER_ERROR)
+
+
+def _predictions(
+    run: Run, files: Sequence[Path], arguments: PredictArguments, failures: "_Failures"
+) -> Iterator[Prediction]:
+    """The predictions of all files, some files at a time."""
+    if not files:
+        return
+    model, size = run.model(arguments.checkpoint), arguments.batch_size
     with progress_bar("predict", len(files), unit="file") as bar:
         for start in range(0, len(files), size):
-            batch = files[start : start + size]
-            part = run.task.predict(model, batch, run.device)
+            batch, before = files[start : start + size], failures.count
+            yield from run.task.predict(model, batch, run.device, part=arguments.part, failed=failures.add)
+            failures.num_good += len(batch) - (failures.count - before)
             bar.update(len(batch))
-            rows += part
-            if not arguments.json:
-                for row in part:
-                    cells = (f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values())
-                    print_line("\t".join(cells))
-    if arguments.json:
-        print(json.dumps(rows, indent=2))
+
+
+class _Failures:
+    """What could not be predicted, each told on stderr when it is found."""
+
+    def __init__(self) -> None:
+        self.count, self.num_good = 0, 0
+        self._told: set[str] = set()
+
+    def add(self, path: Path, error: Exception) -> None:
+        """Tells of a file, unless the same was told of another."""
+        self.count += 1
+        line = error_line(error)
+        if line not in self._told:
+            self._told.add(line)
+            _tell(f"error: {line}")
+
+
+class _Rows:
+    """Rows on their way to the terminal or into a file.
+
+    Args:
+        form: their lines.
+        output: the file; None: they are printed.
+    """
+
+    def __init__(self, form: RowFormat, output: Path | None) -> None:
+        self.count = 0
+        self._form, self._output = form, output
+        self._kept: list[str] = []
+
+    def add(self, row: dict[str, str | float]) -> None:
+        self.count += 1
+        self._write(self._form.lines(row))
+
+    def end(self) -> None:
+        """Writes what is left, and the file."""
+        self._write(self._form.last_lines())
+        if self._output is not None:
+            write_file(self._output, "".join(f"{line}\n" for line in self._kept).encode())
+            print_line(f"{self._output}: {self.count} row{'' if self.count == 1 else 's'}")
+
+    def _write(self, lines: Iterator[str]) -> None:
+        if self._output is None:
+            for line in lines:
+                print_line(line)
+        else:
+            self._kept += lines
+
+
+def _files(run: Run, paths: Sequence[Path], failures: _Failures) -> list[Path]:
+    """What is to be predicted; tells of what is not."""
+    listed = run.task.predicts.listed(paths)
+    for path, error in listed.failures:
+        failures.add(path, error)
+    if listed.skipped:
+        kinds = sorted({path.suffix or path.name for path in listed.skipped})
+        told = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
+        _tell(f"skipped {len(listed.skipped)} file{'s' if len(listed.skipped) > 1 else ''} of other kinds ({told})")
+    return listed.files
+
+
+def _tell(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)
+
+
+def _format(arguments: PredictArguments) -> FormatName:
+    if arguments.format is not None:
+        return arguments.format
+    suffix = "" if arguments.output is None else arguments.output.suffix.lower()
+    return "csv" if suffix == ".csv" else "json" if suffix == ".json" else "table"
+
+
+def _check_output(output: Path | None) -> None:
+    if output is None:
+        return
+    if not output.absolute().parent.is_dir():
+        raise ValueError(f"--output: there is no folder {str(output.parent)!r}; make it first")
+    if output.exists():
+        raise ValueError(f"--output: {output} exists; name another file")
 
 
 PREDICT = Command(
     name="predict",
     operands="RUN FILES...",
-    summary="apply a trained model to files",
+    summary="apply a trained model to files and folders",
     run=_predict,
 )

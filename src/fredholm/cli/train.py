@@ -1,6 +1,7 @@
 """`fredholm train`: a run for every seed, and the recipes there are."""
 
 import dataclasses
+import functools
 import inspect
 import statistics
 from dataclasses import dataclass
@@ -11,14 +12,16 @@ import tyro
 
 from fredholm._settings import filled
 from fredholm.cli.command import Command
+from fredholm.cli.option_names import with_option_names
 from fredholm.cli.parsing import Flag, parse
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
 from fredholm.training.config import TrainingConfig
 from fredholm.training.plan import plan
 from fredholm.training.progress import print_line
-from fredholm.training.recipes import list_recipes, open_recipe
+from fredholm.training.recipes import Recipe, open_recipe, recipes_by_modality
 from fredholm.training.run import Result, Run, refuse_occupied, train
+from fredholm.training.trainer import DivergedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +54,9 @@ def _train(argv: list[str]) -> None:
     if is_task and options and not options[0].startswith("-"):
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, data=options.pop(0)))
     config, options = _with_kinds(config, options, known=[part for task in recipe.tasks for part in task.parts])
-    arguments = parse(TrainArguments, f"train {argv[0]}", options, TrainArguments(run=config))
-    if is_task:
-        suited = _suited(arguments.run, arguments.preset or "small")
-        arguments = parse(TrainArguments, f"train {argv[0]}", options, TrainArguments(run=suited))
-    elif arguments.preset is not None:
+    command = f"train {argv[0]}"
+    arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
+    if not is_task and arguments.preset is not None:
         raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
     if arguments.seeds and arguments.run.seed != config.seed:
         raise ValueError(f"--seed {arguments.run.seed} has no effect with --seeds; pass one of them")
@@ -68,16 +69,31 @@ def _train(argv: list[str]) -> None:
     if not arguments.resume:
         for path in paths.values():
             refuse_occupied(path)
-    if arguments.dry_run or not arguments.resume:
-        print_line(str(plan(arguments.run.task.build(), arguments.run.training, seeds[0])))
-    if arguments.dry_run:
-        return
+    recipe.refuse_absent_data(arguments.run)
+    try:
+        if is_task:
+            suited = _suited(arguments.run, arguments.preset or "small")
+            arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
+        if arguments.dry_run or not arguments.resume:
+            print_line(str(plan(arguments.run.task.build(), arguments.run.training, seeds[0])))
+        results = [] if arguments.dry_run else _run(arguments, recipe, paths)
+    except (ValueError, DivergedError) as error:
+        error.args = (with_option_names(str(error), arguments.run),)
+        raise
+    if results:
+        _print_results(results, with_spread=bool(arguments.seeds))
+
+
+def _run(arguments: TrainArguments, recipe: Recipe, paths: dict[int, Path]) -> list[Result]:
+    """Trains once for each seed."""
     results: list[Result] = []
     for seed, path in paths.items():
-        print_line(f"training {recipe.name}, seed {seed}, in {path}")
+        said = f"training {recipe.name}, seed {seed}, in {path}"
         run = dataclasses.replace(arguments.run, seed=seed)
-        results.append(train(run, path, resume=arguments.resume, tasks=recipe.tasks))
-    _print_results(results, with_spread=bool(arguments.seeds))
+        results.append(
+            train(run, path, resume=arguments.resume, tasks=recipe.tasks, on_start=functools.partial(print_line, said))
+        )
+    return results
 
 
 def _suited(run: Run.Config, preset: Preset) -> Run.Config:
@@ -148,15 +164,20 @@ def _print_results(results: list[Result], *, with_spread: bool) -> None:
 
 
 def _list_recipes() -> None:
-    print("usage: fredholm train RECIPE_OR_TASK ...\n\nrecipes (also FILE.py:FUNCTION):")
-    recipes = list_recipes()
-    width = max(map(len, recipes), default=0)
-    for name, listing in sorted(recipes.items()):
-        print(f"  {name:<{width}} {listing.summary}")
-    print("\ntasks:")
+    print("usage: fredholm train RECIPE_OR_TASK ...\n\ntasks, on data of your own:")
     for task in TASKS:
         name = f"{task.command} [DATA]"
-        print(f"  {name:<15} {(task.__doc__ or '').partition(chr(10))[0]}")
+        print(f"  {name:<19} {(task.__doc__ or '').partition(chr(10))[0]}")
+    print("\nrecipes (also FILE.py:FUNCTION):")
+    groups = recipes_by_modality()
+    width = max((len(name) for group in groups.values() for name in group), default=0)
+    for modality, group in groups.items():
+        print(f"\n {modality or 'others'}:")
+        for name, listing in sorted(group.items()):
+            print(f"  {name:<{width}} {listing.summary}")
+            needs = [f"{what}: {told}" for what, told in (("data", listing.data), ("time", listing.time)) if told]
+            if needs:
+                print(f"  {'':<{width}} {'; '.join(needs)}")
     print("\n`fredholm train NAME --help` lists every setting with its value.")
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Literal, Self, final
+from typing import Any, Literal, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -120,7 +119,7 @@ class SignalModel(nn.Module, abc.ABC):
                 default: the task's model: what is as there, or as the kind has it by itself, was not set.
             """
             fields = {field.name for field in dataclasses.fields(self)}
-            kind: Callable[[], Self] = type(self)
+            kind: Any = type(self)
             defaults = [kind(), *([default] if isinstance(default, type(self)) else [])]
             sizes = {"embed_dim": width, "depth": depth}
             found = filled(self, defaults, **{name: size for name, size in sizes.items() if name in fields})

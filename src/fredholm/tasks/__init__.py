@@ -4,17 +4,19 @@ from .field_learning import FieldLearning
 from .graph_learning import GraphLearning
 from .image_classification import ImageClassification
 from .image_text_learning import ImageTextLearning
+from .inputs import Inputs, Kinds
 from .language_modelling import LanguageModelling
 from .link_learning import LinkLearning
 from .masked_language_modelling import MaskedLanguageModelling
 from .node_learning import NodeLearning
 from .operator_learning import OperatorLearning
 from .point_learning import PointLearning
+from .prediction import Prediction
 from .segmentation import Segmentation
 from .sentence_learning import SentenceLearning
 from .series_classification import SeriesClassification
 from .splits import Examples, Splits
-from .task import Batch, EpochTask, Objective, Prediction, Source, SplitTask, Task
+from .task import Batch, EpochTask, Objective, Source, SplitTask, Task
 
 TASKS: tuple[type[Task], ...] = (
     ImageClassification,
@@ -42,6 +44,8 @@ __all__ = [
     "GraphLearning",
     "ImageClassification",
     "ImageTextLearning",
+    "Inputs",
+    "Kinds",
     "LanguageModelling",
     "LinkLearning",
     "MaskedLanguageModelling",

@@ -19,9 +19,14 @@ from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.fields.answer import Answer, Evaluated, answered, places
 from fredholm.tasks.fields.batches import draw_samples, joined, standardise
 from fredholm.tasks.fields.by_name import FieldName, FrameName, field_by_name, frame_by_name
+from fredholm.tasks.fields.open import FIELD_TABLES
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import with_validation
-from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -47,6 +52,7 @@ class FieldLearning(SplitTask[FieldSet]):
     """
 
     command: ClassVar[str] = "field"
+    predicts = Kinds(suffixes=(*FIELD_TABLES, *ARRAY_SUFFIXES), has_parts=True)
     objective = Objective(metric="relative_error", maximise=False)
 
     @dataclass(frozen=True, kw_only=True)
@@ -270,8 +276,7 @@ class FieldLearning(SplitTask[FieldSet]):
         zero = (exists * deviation).flatten(1).norm(dim=1)
         metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates, values and whether it is `far` from the samples, for each place asked for.
 
         With `answer.save` or `answer.picture` the values go there, and a row has a field's least and largest value.
@@ -281,14 +286,18 @@ class FieldLearning(SplitTask[FieldSet]):
         """
         self.config.answer.refuse_occupied()
         found: list[tuple[Path, Evaluated]] = []
-        for file in files:
-            fields = read_fields(file, coordinates=self._facts.coordinates, channels=self._facts.channels)
-            asked = places(self.config.answer, fields)
+        for file, (fields, asked) in inputs.read(lambda file: self._read(file, inputs.part)):
             for indices in torch.arange(len(fields)).split(CHUNK):
                 part = fields.select(indices)
                 moved = {name: tensor.to(device) for name, tensor in self._shown(part.given).items()}
                 found += [(file, one) for one in self._evaluated(model, moved, part, [asked[i] for i in indices])]
         return answered(self.config.answer, found, self._facts.coordinates, self._facts.target_channels)
+
+    def _read(self, file: Path, part: Split | None) -> tuple[FieldSet, list[Tensor]]:
+        """The fields of a file, and where each is asked for."""
+        facts = self._facts
+        fields = read_fields(file, coordinates=facts.coordinates, channels=facts.channels, part=part)
+        return fields, places(self.config.answer, fields)
 
     def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
         """The fields of a batch, each at its own places."""

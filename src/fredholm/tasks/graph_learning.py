@@ -1,6 +1,5 @@
 """Telling the class of a graph, or numbers of it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,9 +19,12 @@ from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.graphs.batches import batch_of, graphs_in
 from fredholm.tasks.graphs.inputs import GraphInputs, Preparation
 from fredholm.tasks.graphs.network import build_network, small_network, warn_of_notes
+from fredholm.tasks.graphs.open import is_graph_folder
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -54,6 +56,7 @@ class GraphLearning(DividedTask[GraphSet]):
     """
 
     command: ClassVar[str] = "graphs"
+    predicts = Kinds(suffixes=(".npz",), is_one=is_graph_folder)
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
@@ -258,27 +261,31 @@ class GraphLearning(DividedTask[GraphSet]):
     def _in_unit(self, standardised: Tensor) -> Tensor:
         return standardised * self._deviation.to(standardised) + self._mean.to(standardised)
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each graph: `file`, `graph`, and `class` and its `probability`, or each target.
 
         Files are as in training; labels, targets and splits may be absent, and are not read.
         """
-        facts, rows = self._facts, list[Prediction]()
-        for file in files:
-            known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
-            found = open_graphs(file, is_directed=self.config.directed, **known)
-            found = self.config.inputs.prepare(found, facts.preparation)
+        rows: list[Prediction] = []
+        for file, found in inputs.read(self._read):
             for indices in torch.arange(len(found)).split(CHUNK):
                 batch = {name: tensor.to(device) for name, tensor in batch_of(found.select(indices)).items()}
                 outputs = model(graphs_in(batch)).float().cpu()
                 for i, output in zip(indices.tolist(), outputs, strict=True):
-                    rows.append({"file": str(file), "graph": found.names[i], **self._answer(output)})
+                    rows.append(self._answer(file, found.names[i], output))
         return rows
 
-    def _answer(self, output: Tensor) -> Prediction:
+    def _read(self, file: Path) -> GraphSet:
+        facts = self._facts
+        known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
+        found = open_graphs(file, is_directed=self.config.directed, **known)
+        return self.config.inputs.prepare(found, facts.preparation)
+
+    def _answer(self, file: Path, name: str, output: Tensor) -> Prediction:
         facts = self._facts
         if facts.classes:
-            probability, label = output.softmax(-1).max(-1)
-            return {"class": facts.classes[int(label)], "probability": float(probability)}
-        return dict(zip(facts.targets, self._in_unit(output).tolist(), strict=True))
+            probabilities = dict(zip(facts.classes, output.softmax(-1).tolist(), strict=True))
+            return Prediction(file, {"graph": name}, probabilities)
+        return Prediction(
+            file, {"graph": name, **dict(zip(facts.targets, self._in_unit(output).tolist(), strict=True))}
+        )

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
@@ -18,14 +17,22 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.augmentation import Augmentation
-from fredholm.tasks.images import ImageDataset, moments, open_images, read_images
+from fredholm.tasks.images import ImageDataset, moments, open_images, read_image_arrays, read_images
+from fredholm.tasks.images.read import IMAGE_SUFFIXES
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.parts import refuse_part
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import with_validation
-from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Suited, Task
+from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+CHUNK = 64
 
 
 PHOTOGRAPHS = Augmentation.Config(horizontal_flip=0.5, shift=0.1, scale=(0.9, 1.1), label_smoothing=0.1)
@@ -57,6 +64,7 @@ class ImageClassification(SplitTask[ImageDataset]):
 
     command: ClassVar[str] = "images"
     objective = Objective(metric="accuracy", percent=True)
+    predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES), has_parts=True)
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
@@ -207,20 +215,36 @@ class ImageClassification(SplitTask[ImageDataset]):
         metrics["accuracy"].update(logits, batch["labels"])
         metrics["loss"].update(F.cross_entropy(logits, batch["labels"], reduction="none"))
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
-        """``file``, ``class`` and ``probability`` of the likeliest class for each image file."""
-        images = read_images(files, self._facts.channels, self._facts.image_size)
-        logits = model(self._standardise(images / 255).to(device)).float()
-        probabilities, labels = logits.softmax(-1).max(-1)
-        rows = zip(files, labels.tolist(), probabilities.tolist(), strict=True)
-        return [
-            {"file": str(file), "class": self._facts.classes[label], "probability": probability}
-            for file, label, probability in rows
-        ]
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """`file`, `class` and `probability` for each image; one of an array has its number behind the `file`."""
+        found = list(inputs.read(lambda file: self._read(file, inputs.part)))
+        if not found:
+            return []
+        sources = [(file, name) for file, images in found for name in _names(file, len(images))]
+        pixels, rows = torch.cat([images for _, images in found]), list[Prediction]()
+        for chosen in torch.arange(len(sources)).split(CHUNK):
+            logits = model(self._standardise(pixels[chosen] / 255).to(device)).float()
+            for index, probabilities in zip(chosen.tolist(), logits.softmax(-1).tolist(), strict=True):
+                file, name = sources[index]
+                told = dict(zip(self._facts.classes, probabilities, strict=True))
+                rows.append(Prediction(file, probabilities=told, source=name))
+        return rows
+
+    def _read(self, file: Path, part: Split | None) -> Tensor:
+        """The images of a file, uint8 `(n, C, H, W)`."""
+        facts = self._facts
+        if file.suffix.lower() in ARRAY_SUFFIXES:
+            return read_image_arrays(file, facts.channels, facts.image_size, part=part)
+        refuse_part(file, part)
+        return read_images([file], facts.channels, facts.image_size)
 
     def _standardise(self, images: Tensor) -> Tensor:
         return (images - self._mean) / self._deviation
+
+
+def _names(file: Path, count: int) -> list[str]:
+    """What stands for each of the images of a file."""
+    return [f"{file}[{i}]" for i in range(count)] if file.suffix.lower() in ARRAY_SUFFIXES else [str(file)]
 
 
 def measure(train: ImageDataset) -> ImageClassification.Facts:

@@ -24,10 +24,14 @@ from fredholm.models.signal_model import SignalModel
 from fredholm.models.two_stream import TwoStream
 from fredholm.tasks.class_metrics import class_metrics, score_classes
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
+from fredholm.tasks.image_texts.jsonl_file import JSONL_SUFFIXES
 from fredholm.tasks.images import moments
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.task import Batch, Objective, Prediction, Source, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, Source, SplitTask, Task
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 
 if TYPE_CHECKING:
@@ -61,6 +65,7 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
     """
 
     command: ClassVar[str] = "image-text"
+    predicts = Kinds(suffixes=(*JSONL_SUFFIXES, ".npz"), has_parts=True)
     objective = Objective(metric="accuracy", percent=True)
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, TwoStream.Config, *KERNELS)
 
@@ -345,24 +350,25 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
         logits, labels = self._logits(model, batch), batch["labels"]
         score_classes(logits, labels, F.cross_entropy(logits, labels, reduction="none"), metrics)
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each line of each file: `file`, `line`, and `class` and `probability` of the likeliest class.
 
         Files are .jsonl or .npz; labels may be absent, and are not read.
         """
-        facts, rows = self._facts, list[Prediction]()
-        for file in files:
-            found = read_image_texts(
-                file, num_images=facts.num_images, channels=facts.channels, image_size=facts.image_size
-            )
+        classes, rows = self._facts.classes, list[Prediction]()
+        for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
             for indices in torch.arange(len(found)).split(CHUNK):
                 part = [found.examples[i] for i in indices.tolist()]
-                inputs = self._inputs(found.images(indices), [self._lay_out(example.text)[0] for example in part])
-                logits = model(ImageTextBatch(*(tensor.to(device) for tensor in inputs))).float()
-                told = zip(part, *(each.tolist() for each in logits.softmax(-1).max(-1)), strict=True)
+                given = self._inputs(found.images(indices), [self._lay_out(example.text)[0] for example in part])
+                outputs = model(ImageTextBatch(*(tensor.to(device) for tensor in given))).float().softmax(-1)
                 rows += [
-                    {"file": str(file), "line": example.line, "class": facts.classes[label], "probability": probability}
-                    for example, probability, label in told
+                    Prediction(file, {"line": example.line}, dict(zip(classes, probabilities, strict=True)))
+                    for example, probabilities in zip(part, outputs.tolist(), strict=True)
                 ]
         return rows
+
+    def _read(self, file: Path, part: Split | None) -> ImageTextSet:
+        facts = self._facts
+        return read_image_texts(
+            file, num_images=facts.num_images, channels=facts.channels, image_size=facts.image_size, part=part
+        )

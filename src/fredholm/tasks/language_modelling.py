@@ -21,9 +21,11 @@ from fredholm.models.gpt2 import GPT2
 from fredholm.models.itnet_text import ITNetLanguageModel
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.language_model import LanguageModel
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for
 from fredholm.tasks.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Prediction, Suited, Task
+from fredholm.tasks.task import Batch, Objective, Suited, Task
 from fredholm.tasks.text import (
     IGNORED,
     BytePairs,
@@ -35,6 +37,7 @@ from fredholm.tasks.text import (
     read_text,
     split_documents,
 )
+from fredholm.tasks.text.read import TEXT_SUFFIXES
 from fredholm.tasks.text_task import TextTask, digest
 
 if TYPE_CHECKING:
@@ -66,6 +69,7 @@ class LanguageModelling(TextTask):
     """
 
     command: ClassVar[str] = "text"
+    predicts = Kinds(suffixes=TEXT_SUFFIXES)
     objective = Objective(metric="perplexity", maximise=False)
     parts: ClassVar[tuple[type, ...]] = (
         Aether.Config,
@@ -235,29 +239,24 @@ class LanguageModelling(TextTask):
         metrics["loss"].update(nats / num_tokens, weight=num_tokens)
         metrics["bits_per_byte"].update(nats / num_bytes / math.log(2), weight=num_bytes)
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """``file``, ``tokens``, ``loss`` in nats a token, ``perplexity`` and ``bits_per_byte`` of each text file."""
         rows: list[Prediction] = []
-        for file in files:
-            documents = split_documents(read_text(file), self.config.documents)
-            stream = TokenStream(self.tokenizer.join(documents))
+        for file, stream in inputs.read(self._read):
             sums = torch.zeros(3, dtype=torch.float64)
             for indices in torch.arange(stream.num_blocks(self._stride)).split(WINDOWS):
-                inputs, targets = stream.windows(indices, self.config.context, self._stride)
-                sums += torch.tensor(self._sums(model, {"inputs": inputs.to(device), "targets": targets.to(device)}))
+                windows = zip(
+                    ("inputs", "targets"), stream.windows(indices, self.config.context, self._stride), strict=True
+                )
+                sums += torch.tensor(self._sums(model, {name: tokens.to(device) for name, tokens in windows}))
             nats, num_tokens, num_bytes = sums.tolist()
             loss = nats / num_tokens
-            rows.append(
-                {
-                    "file": str(file),
-                    "tokens": int(num_tokens),
-                    "loss": loss,
-                    "perplexity": math.exp(loss),
-                    "bits_per_byte": nats / num_bytes / math.log(2),
-                }
-            )
+            told = {"tokens": int(num_tokens), "loss": loss, "perplexity": math.exp(loss)}
+            rows.append(Prediction(file, {**told, "bits_per_byte": nats / num_bytes / math.log(2)}))
         return rows
+
+    def _read(self, file: Path) -> TokenStream:
+        return TokenStream(self.tokenizer.join(split_documents(read_text(file), self.config.documents)))
 
     def generate(
         self,

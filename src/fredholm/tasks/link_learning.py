@@ -1,6 +1,5 @@
 """Telling which nodes of a graph are joined by edges that are not listed."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +13,12 @@ from fredholm._settings import check_count
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.graphs.network import build_network, warn_of_notes
 from fredholm.tasks.graphs.one_graph import OneGraphTask
-from fredholm.tasks.sentences.table import read_table
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
 from fredholm.tasks.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splitting import Parts
-from fredholm.tasks.task import Batch, Objective, Prediction, Task
+from fredholm.tasks.task import Batch, Objective, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -59,6 +60,7 @@ class LinkLearning(OneGraphTask[PairSet]):
     """
 
     command: ClassVar[str] = "links"
+    predicts = Kinds(suffixes=TABLE_SUFFIXES)
     objective = Objective(metric="auroc", percent=True)
 
     @dataclass(frozen=True, kw_only=True)
@@ -217,20 +219,19 @@ class LinkLearning(OneGraphTask[PairSet]):
         for name in ("auroc", "average_precision"):
             metrics[name].update(logits.sigmoid().flatten(), targets.long().flatten())
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each pair of a table with the columns `source` and `target`: `file`, both, and `probability`.
 
         They are nodes of the graph of the run, which is opened for it; the network sees all of its edges.
         """
-        graph, rows = self._graph, list[Prediction]()
-        asked = [_read_pairs(file, graph.node_names) for file in files]
-        outputs = self._outputs_on(model, graph, device)
-        for file, pairs in zip(files, asked, strict=True):
+        names, rows = self._graph.node_names, list[Prediction]()
+        asked = list(inputs.read(lambda file: _read_pairs(file, names)))
+        outputs = self._outputs_on(model, self._graph, device)
+        for file, pairs in asked:
             chances = self._scores(outputs, pairs).sigmoid().tolist()
             for (source, target), chance in zip(pairs.tolist(), chances, strict=True):
-                ends = {"source": graph.node_names[source], "target": graph.node_names[target]}
-                rows.append({"file": str(file), **ends, "probability": chance})
+                told = {"source": names[source], "target": names[target], "probability": chance}
+                rows.append(Prediction(file, told))
         return rows
 
 

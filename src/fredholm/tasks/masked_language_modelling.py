@@ -15,9 +15,12 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_text import ITNetMaskedModel
 from fredholm.models.kernel_configs import KERNELS, MLPConfig
 from fredholm.models.language_model import MaskedModel
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Prediction, Task
+from fredholm.tasks.task import Batch, Objective, Task
 from fredholm.tasks.text import IGNORED, MarkedTokenizer, Tokens, read_text, split_documents
+from fredholm.tasks.text.read import TEXT_SUFFIXES
 from fredholm.tasks.text_task import TextTask, digest
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ class MaskedLanguageModelling(TextTask):
     """
 
     command: ClassVar[str] = "masked"
+    predicts = Kinds(suffixes=TEXT_SUFFIXES)
     objective = Objective(metric="perplexity", maximise=False)
     parts: ClassVar[tuple[type, ...]] = (ITNetMaskedModel.Config, *KERNELS)
 
@@ -182,12 +186,10 @@ class MaskedLanguageModelling(TextTask):
         metrics["loss"].update(F.cross_entropy(logits, targets), weight=len(targets))
         metrics["accuracy"].update((logits.argmax(-1) == targets).double().mean(), weight=len(targets))
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """``file``, ``tokens`` that were hidden, ``loss`` in nats a token, ``perplexity`` and ``accuracy`` of each."""
         rows: list[Prediction] = []
-        for file in files:
-            blocks = self._blocks(split_documents(read_text(file), self.config.documents), str(file))
+        for file, blocks in inputs.read(self._read):
             sums = torch.zeros(3, dtype=torch.float64)
             for indices in torch.arange(len(blocks.starts)).split(BLOCKS):
                 batch = {name: tensor.to(device) for name, tensor in self._fixed(blocks, indices).items()}
@@ -196,9 +198,12 @@ class MaskedLanguageModelling(TextTask):
                 nats = F.cross_entropy(logits, targets, reduction="sum")
                 sums += torch.tensor([float(nats), float(right), len(targets)], dtype=torch.float64)
             nats, right, count = sums.tolist()
-            row: Prediction = {"file": str(file), "tokens": int(count), "loss": nats / count}
-            rows.append(row | {"perplexity": math.exp(nats / count), "accuracy": right / count})
+            told = {"tokens": int(count), "loss": nats / count, "perplexity": math.exp(nats / count)}
+            rows.append(Prediction(file, {**told, "accuracy": right / count}))
         return rows
+
+    def _read(self, file: Path) -> "_Blocks":
+        return self._blocks(split_documents(read_text(file), self.config.documents), str(file))
 
     def _answers(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits `(n, V)` and targets `(n,)` of the tokens that are to be predicted."""

@@ -1,6 +1,5 @@
 """Telling the classes of the nodes of one graph."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +17,13 @@ from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import build_network, warn_of_notes
 from fredholm.tasks.graphs.one_graph import OneGraphTask
+from fredholm.tasks.graphs.open import is_graph_folder
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splitting import Parts
 from fredholm.tasks.stratified_split import some_of_each
-from fredholm.tasks.task import Batch, Objective, Prediction, Task
+from fredholm.tasks.task import Batch, Objective, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -78,6 +80,7 @@ class NodeLearning(OneGraphTask[NodeSet]):
     """
 
     command: ClassVar[str] = "nodes"
+    predicts = Kinds(suffixes=(".npz",), is_one=is_graph_folder)
     objective = Objective(metric="accuracy", percent=True)
 
     @dataclass(frozen=True, kw_only=True)
@@ -200,19 +203,22 @@ class NodeLearning(OneGraphTask[NodeSet]):
         logits, labels = self._logits(model, batch), batch["labels"]
         score_classes(logits, labels, F.cross_entropy(logits, labels, reduction="none"), metrics)
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each node: `file`, `node`, and `class` and its `probability`.
 
         A file is one graph, that of training or another; labels and splits may be absent, and are not read.
         """
-        facts, rows = self._facts, list[Prediction]()
-        for file in files:
-            known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
-            found = open_graphs(file, is_directed=self.config.directed, **known)
-            if len(found) != 1:
-                raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
-            probabilities, labels = self._outputs_on(model, found, device).softmax(-1).max(-1)
-            for node, label, p in zip(found.node_names, labels.tolist(), probabilities.tolist(), strict=True):
-                rows.append({"file": str(file), "node": node, "class": facts.classes[label], "probability": p})
+        classes, rows = self._facts.classes, list[Prediction]()
+        for file, found in inputs.read(self._read):
+            outputs = self._outputs_on(model, found, device).softmax(-1)
+            for node, probabilities in zip(found.node_names, outputs.tolist(), strict=True):
+                rows.append(Prediction(file, {"node": node}, dict(zip(classes, probabilities, strict=True))))
         return rows
+
+    def _read(self, file: Path) -> GraphSet:
+        facts = self._facts
+        known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
+        found = open_graphs(file, is_directed=self.config.directed, **known)
+        if len(found) != 1:
+            raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
+        return found

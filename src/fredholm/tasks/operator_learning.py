@@ -20,9 +20,14 @@ from fredholm.models.neural_operator import NeuralOperator
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.fields.answer import Answer, Compared, Evaluated, answered, draw_comparison, places
 from fredholm.tasks.fields.batches import draw_samples, joined
+from fredholm.tasks.fields.open import FIELD_TABLES, is_function_folder
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -65,6 +70,7 @@ class OperatorLearning(DividedTask[FieldSet]):
     """
 
     command: ClassVar[str] = "operator"
+    predicts = Kinds(suffixes=(*FIELD_TABLES, *ARRAY_SUFFIXES), has_parts=True, is_one=is_function_folder)
     parts: ClassVar[tuple[type, ...]] = (NeuralOperator.Config, ITNet.Config, *KERNELS)
     objective = Objective(metric="relative_l2", maximise=False)
 
@@ -435,8 +441,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         for name, metric in metrics.items():
             metric.update(self._errors(answers, batch, kinds[name]))
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates and values of each place asked for, of trajectories those of all steps.
 
         With `answer.save` or `answer.picture` the values go there, and a row has the least and the largest value of
@@ -451,20 +456,32 @@ class OperatorLearning(DividedTask[FieldSet]):
             raise ValueError(f"comparison: {config.comparison} exists; name another file")
         found: list[tuple[Path, Evaluated]] = []
         compared: list[tuple[FieldSet, Evaluated]] = []
-        for file in files:
-            functions = read_functions(
-                file, coordinates=facts.coordinates, channels=facts.channels, targets=facts.target_channels
-            )
-            refuse_doubles(functions.given, functions.names, "samples")
-            asked = self._asked(functions)
+        for file, (functions, asked) in inputs.read(lambda file: self._read(file, inputs.part)):
             for index in range(len(functions)):
                 one = functions.select(torch.tensor([index]))
                 told = self._evaluated(model, one, asked[index], device)
                 found.append((file, told))
                 compared.append((one, told))
-        if config.comparison is not None:
+        if config.comparison is not None and compared:
             self._compare(model, compared, device)
         return answered(config.answer, found, facts.coordinates, facts.target_channels)
+
+    def _read(self, file: Path, part: Split | None) -> tuple[FieldSet, list[Tensor]]:
+        """The functions of a file, and where each is asked for."""
+        facts = self._facts
+        functions = read_functions(
+            file,
+            coordinates=facts.coordinates,
+            channels=facts.channels,
+            targets=facts.target_channels,
+            part=part,
+        )
+        refuse_doubles(functions.given, functions.names, "samples")
+        if self.config.comparison is not None and functions.wanted is None:
+            raise ValueError(
+                f"comparison: {functions.names[0]} comes without {facts.target_channels[0]}; leave comparison out"
+            )
+        return functions, self._asked(functions)
 
     def _asked(self, functions: FieldSet) -> list[Tensor]:
         """Where each function of a file is asked for."""
@@ -492,8 +509,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         assert self.config.comparison is not None
         channels, rows = self._facts.target_channels, []
         for one, answer in told[:DRAWN]:
-            if one.wanted is None:
-                raise ValueError(f"comparison: {one.names[0]} comes without {channels[0]}; leave comparison out")
+            assert one.wanted is not None
             exists = one.wanted.exists[0]
             pos, truth = one.wanted.pos[0, exists], one.wanted.values[0, exists]
             if len(pos) != len(answer.pos) or not torch.equal(pos, answer.pos):

@@ -18,11 +18,15 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, open_points, read_points, write_points
 from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
+from fredholm.tasks.points.open import KINDS as POINT_SUFFIXES
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -58,6 +62,7 @@ class PointLearning(DividedTask[PointSet]):
     """
 
     command: ClassVar[str] = "points"
+    predicts = Kinds(suffixes=(*POINT_SUFFIXES, ".npy"), has_parts=True)
     parts: ClassVar[tuple[type, ...]] = (
         *(ITNet.Config, InfViT.Config, PointPooling.Config, EdgeConvolution.Config),
         *KERNELS,
@@ -366,8 +371,7 @@ class PointLearning(DividedTask[PointSet]):
             else:
                 metric.update(told, labels)
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each cloud of each file: `file`, `cloud`, and `class` and `probability` of the likeliest class.
 
         Where points are told, a row for each point, with its `x`, `y` and `z`; or, with `save`, a row for each cloud
@@ -377,36 +381,33 @@ class PointLearning(DividedTask[PointSet]):
             ValueError: a file cannot be read or does not fit, or a file to write exists already.
         """
         rows: list[Prediction] = []
-        for file in files:
-            config = self.config
-            found = read_points(
-                file, num_samples=config.num_samples, normals=config.normals, channels=self._facts.channels
-            )
+        for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
             for indices in torch.arange(len(found)).split(CHUNK):
                 part = found.select(indices)
                 batch = self._rows(part, indices.tolist())
                 moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "labels"}
                 for i, told in enumerate(self._probabilities(model, moved).cpu()):
                     name = part.names[i].removeprefix(str(file)).removeprefix(":")
-                    rows += self._answer({"file": str(file), "cloud": name}, part.select(torch.tensor([i])), told)
+                    rows += self._answer(file, name, part.select(torch.tensor([i])), told)
         return rows
 
-    def _answer(self, head: Prediction, cloud: PointSet, told: Tensor) -> list[Prediction]:
+    def _read(self, file: Path, part: Split | None) -> PointSet:
+        config, channels = self.config, self._facts.channels
+        return read_points(file, num_samples=config.num_samples, normals=config.normals, channels=channels, part=part)
+
+    def _answer(self, file: Path, name: str, cloud: PointSet, told: Tensor) -> list[Prediction]:
         """What is said of one cloud."""
-        classes = self._facts.classes
-        probabilities, labels = told.max(-1)
+        classes, head = self._facts.classes, {"cloud": name}
         if not self._tells_points:
-            return [head | {"class": classes[int(labels)], "probability": float(probabilities)}]
-        pos, words = cloud.pos.tolist(), [classes[label] for label in labels[: len(cloud.pos)].tolist()]
+            return [Prediction(file, head, dict(zip(classes, told.tolist(), strict=True)))]
+        pos = cloud.pos.tolist()
         if self.config.save is not None:
-            number = f"-{head['cloud']}" if head["cloud"] else ""
-            path = Path(self.config.save) / f"{Path(str(head['file'])).stem}{number}.csv"
-            write_points(path, pos, words)
-            return [head | {"saved": str(path), "points": float(len(pos))}]
-        points = zip(pos, words, probabilities.tolist(), strict=False)
+            path = Path(self.config.save) / f"{file.stem}{f'-{name}' if name else ''}.csv"
+            write_points(path, pos, [classes[label] for label in told[: len(pos)].argmax(-1).tolist()])
+            return [Prediction(file, {**head, "saved": str(path), "points": float(len(pos))})]
         return [
-            head | dict(zip("xyz", where, strict=True)) | {"class": word, "probability": probability}
-            for where, word, probability in points
+            Prediction(file, {**head, **dict(zip("xyz", where, strict=True))}, dict(zip(classes, each, strict=True)))
+            for where, each in zip(pos, told[: len(pos)].tolist(), strict=True)
         ]
 
 

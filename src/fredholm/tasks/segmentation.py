@@ -1,10 +1,10 @@
 """Telling the class of each pixel of an image."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, final
 
 import torch
 import torch.nn.functional as F
@@ -18,14 +18,20 @@ from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.tasks.images import read_images
-from fredholm.tasks.images.read import size_of
+from fredholm.tasks.images.read import IMAGE_SUFFIXES, size_of
 from fredholm.tasks.images.resize import covering_size
+from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, truth_beside
 from fredholm.tasks.masks.answer import Answered, check_targets, draw, write_mask
 from fredholm.tasks.masks.augmentation import MaskAugmentation, Masked
+from fredholm.tasks.masks.npz_file import images_of_npz
+from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.parts import refuse_part
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -59,6 +65,7 @@ class Segmentation(DividedTask[MaskedImages]):
     """
 
     command: ClassVar[str] = "segmentation"
+    predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES), has_parts=True)
     objective = Objective(metric="mean_iou", percent=True)
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, *KERNELS)
 
@@ -309,40 +316,54 @@ class Segmentation(DividedTask[MaskedImages]):
             logits = logits.repeat_interleave(stride, 0)[: height - top].repeat_interleave(stride, 1)[:, :width]
             yield top, logits
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, where its mask was `saved` if it was, and the `share` of its pixels that each class has.
 
         Every pixel of a file is classified, whatever its size. An image of another size than the training images' is
         scaled to cover that size, or `image_size`, as they were, but not trimmed; each side becomes a multiple of the
-        largest patch.
+        largest patch. An image of an array has its number behind the `file`.
 
         Raises:
             ValueError: a file cannot be read or is too long for its width, a mask beside an image does not fit it, or
                 a file to write exists already.
         """
         config, classes = self.config, self._facts.classes
-        targets = check_targets(config.save, config.picture, files)
+        found = [each for _, images in inputs.read(lambda file: self._read(file, inputs.part)) for each in images]
+        targets = check_targets(config.save, config.picture, [each.name for each in found])
         rows: list[Prediction] = []
         answers: list[Answered] = []
-        for file in files:
-            size = size_of(file)
-            scaled = self._scaled_size(file, size)
-            image = read_images([file], self._facts.channels, size)
-            given = self._standardise(_resized(image / 255, scaled)).to(device)
+        for each in found:
+            given = self._standardise(_resized(each.image[None] / 255, each.scaled)).to(device)
+            size = (each.image.shape[1], each.image.shape[2])
             mask = torch.cat([logits.argmax(-1) for _, logits in self.logits(model, given, size)])
             mask = mask.to("cpu", torch.uint8)
-            row: Prediction = {"file": str(file)}
-            if file in targets:
-                write_mask(targets[file], mask, len(classes))
-                row["saved"] = str(targets[file])
+            told: dict[str, str | float] = {}
+            if each.name in targets:
+                write_mask(targets[each.name], mask, len(classes))
+                told["saved"] = str(targets[each.name])
             shares = (mask.flatten().long().bincount(minlength=len(classes)).double() / mask.numel()).tolist()
-            rows.append(row | {f"share {name}": share for name, share in zip(classes, shares, strict=True)})
+            told |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}
+            rows.append(Prediction(each.file, told, source=str(each.name)))
             if config.picture is not None:
-                answers.append(Answered(file, image[0], mask, _truth(file, size, len(classes))))
-        if config.picture is not None:
-            draw(Path(config.picture), answers, classes)
+                answers.append(Answered(each.name, each.image, mask, each.truth))
+        if answers:
+            draw(Path(str(config.picture)), answers, classes)
         return rows
+
+    def _read(self, file: Path, part: Split | None) -> "list[_Asked]":
+        """The images of a file."""
+        channels, truth = self._facts.channels, None
+        if file.suffix.lower() in ARRAY_SUFFIXES:
+            images = images_of_npz(file, channels, part=part)
+            names = [file.with_name(f"{file.name}[{i}]") for i in range(len(images))]
+        else:
+            refuse_part(file, part)
+            size = size_of(file)
+            images, names = read_images([file], channels, size), [file]
+            if self.config.picture is not None:
+                truth = _truth(file, size, len(self._facts.classes))
+        scaled = self._scaled_size(file, (images.shape[2], images.shape[3]))
+        return [_Asked(file, name, image, scaled, truth) for name, image in zip(names, images, strict=True)]
 
     def _scaled_size(self, file: Path, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width at which the model sees an image of this size."""
@@ -360,6 +381,20 @@ class Segmentation(DividedTask[MaskedImages]):
 
     def _standardise(self, images: Tensor) -> Tensor:
         return (images - self._mean) / self._deviation
+
+
+class _Asked(NamedTuple):
+    """An image to tell the pixels of."""
+
+    file: Path
+    name: Path
+    """The file, or the place in its array."""
+    image: Tensor
+    """uint8 `(C, H, W)`."""
+    scaled: tuple[int, int]
+    """Height and width at which the model sees it."""
+    truth: Tensor | None
+    """uint8 `(H, W)`, where it is known and to be drawn."""
 
 
 def _centres(extent: int, stride: int, device: torch.device) -> Tensor:

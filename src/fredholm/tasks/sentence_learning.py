@@ -18,10 +18,13 @@ from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, MLPConfig
 from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.sentences import Columns, Sentence, SentenceSet, SentenceSplits, open_sentences, read_sentences
 from fredholm.tasks.sentences.open import DEFAULT_VALID_FRACTION
+from fredholm.tasks.sentences.table import TABLE_SUFFIXES
 from fredholm.tasks.splits import HeldOut, Splits
-from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 
 if TYPE_CHECKING:
@@ -65,6 +68,7 @@ class SentenceLearning(SplitTask[SentenceSet]):
     """
 
     command: ClassVar[str] = "sentences"
+    predicts = Kinds(suffixes=TABLE_SUFFIXES)
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
@@ -347,31 +351,32 @@ class SentenceLearning(SplitTask[SentenceSet]):
     def _in_unit(self, standardised: Tensor) -> Tensor:
         return standardised * self._facts.deviation + self._facts.mean
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
-        """A row for each sentence: `file`, `line`, and `class` and the probability of each class, or `number`.
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each sentence: `file`, `line`, and `class` and its `probability`, or `number`.
 
         Files are tables as in training; labels may be absent, and are checked where they are not.
         """
-        facts = self._facts
         rows: list[Prediction] = []
-        for file in files:
-            sentences = read_sentences(file, facts.columns, self.config.columns)
-            if sentences[0].label is not None:
-                self._labelled(sentences, facts.columns.label, facts.classes)
+        for _, sentences in inputs.read(self._asked):
             for start in range(0, len(sentences), CHUNK):
                 part = sentences[start : start + CHUNK]
                 outputs = model(self._padded([self._lay_out(sentence)[0] for sentence in part]).to(device)).float()
                 rows += [self._answer(sentence, each) for sentence, each in zip(part, outputs.cpu(), strict=True)]
         return rows
 
+    def _asked(self, file: Path) -> list[Sentence]:
+        facts = self._facts
+        sentences = read_sentences(file, facts.columns, self.config.columns)
+        if sentences[0].label is not None:
+            self._labelled(sentences, facts.columns.label, facts.classes)
+        return sentences
+
     def _answer(self, sentence: Sentence, outputs: Tensor) -> Prediction:
-        row: Prediction = {"file": str(sentence.path), "line": sentence.line}
+        where = {"line": sentence.line}
         if self.config.target == "number":
-            return row | {"number": float(self._in_unit(outputs[0]))}
-        classes, probabilities = self._facts.classes, outputs.softmax(-1).tolist()
-        row["class"] = classes[int(outputs.argmax())]
-        return row | {f"probability of {name}": p for name, p in zip(classes, probabilities, strict=True)}
+            return Prediction(sentence.path, {**where, "number": float(self._in_unit(outputs[0]))})
+        probabilities = dict(zip(self._facts.classes, outputs.softmax(-1).tolist(), strict=True))
+        return Prediction(sentence.path, where, probabilities)
 
 
 def _correlations() -> "dict[str, Metric]":

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final, get_args
@@ -14,6 +13,8 @@ from torch import Tensor, nn
 from fredholm._settings import refuse_idle
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.models.ckcnn import CKCNN, ContinuousStack
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.series import (
     Dropped,
     Fill,
@@ -26,9 +27,11 @@ from fredholm.tasks.series import (
     read_series,
     take_every,
 )
+from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import with_validation
-from fredholm.tasks.task import Batch, Objective, Prediction, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, SplitTask, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -54,6 +57,7 @@ class SeriesClassification(SplitTask[SeriesSet]):
     """
 
     command: ClassVar[str] = "series"
+    predicts = Kinds(suffixes=(*SERIES_SUFFIXES, ".npy"), has_parts=True)
     objective = Objective(metric="accuracy", percent=True)
 
     @dataclass(frozen=True, kw_only=True)
@@ -235,29 +239,28 @@ class SeriesClassification(SplitTask[SeriesSet]):
         if "auroc" in metrics:
             metrics["auroc"].update(logits.softmax(-1)[:, 1], labels)
 
-    @torch.no_grad()
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `series`, `class` and `probability` of the likeliest class for each series of each file.
 
         Nothing is taken from the labels of a file, if it has some. Channels of a table are found by their names.
         """
-        facts = self._facts
-        rows: list[Prediction] = []
-        for file in files:
-            whole = self._permuted(read_series(file, channels=facts.channels), round(facts.extent / facts.spacing) + 1)
-            found = self._thinned(whole, every=1, drop=0.0)
+        facts, rows = self._facts, list[Prediction]()
+        for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
             self._warn(found)
             for indices in torch.arange(len(found)).split(CHUNK):
                 batch = batch_of(found.select(indices), facts.preparation)
                 moved = {name: tensor.to(device) for name, tensor in batch.items()}
-                probabilities, labels = self._logits(model, moved).softmax(-1).max(-1)
-                for i, label, probability in zip(
-                    indices.tolist(), labels.tolist(), probabilities.tolist(), strict=True
-                ):
+                outputs = self._logits(model, moved).softmax(-1)
+                for i, probabilities in zip(indices.tolist(), outputs.tolist(), strict=True):
                     name = found.names[i].removeprefix(file.name).removeprefix(", ").removeprefix("series ")
-                    row: Prediction = {"file": str(file), "series": name, "class": facts.classes[label]}
-                    rows.append(row | {"probability": probability})
+                    told = dict(zip(facts.classes, probabilities, strict=True))
+                    rows.append(Prediction(file, {"series": name}, told))
         return rows
+
+    def _read(self, file: Path, part: Split | None) -> SeriesSet:
+        facts = self._facts
+        found = read_series(file, channels=facts.channels, part=part)
+        return self._thinned(self._permuted(found, round(facts.extent / facts.spacing) + 1), every=1, drop=0.0)
 
     def _labelled(self, series: SeriesSet, indices: Tensor) -> Batch:
         part = series.select(indices)

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm.tasks.inputs import Failed, Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, Schedule, schedule_for
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Part, Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION
 
@@ -21,9 +24,6 @@ if TYPE_CHECKING:
 
 Batch = dict[str, Tensor]
 """Named tensors whose first dimension runs over the same examples; it is what travels to the device."""
-
-Prediction = dict[str, str | float]
-"""One result of a file in display order; its first entry is the file."""
 
 
 @final
@@ -90,6 +90,9 @@ class Task(ABC):
 
     objective: Objective
     """The metric by which runs are compared: one for all, or as the config says."""
+
+    predicts: ClassVar[Kinds]
+    """The files that `predict` reads."""
 
     parts: ClassVar[tuple[type, ...]] = ()
     """The dataclasses that a field of ``Config`` may hold where it names their base class."""
@@ -203,13 +206,36 @@ class Task(ABC):
     def score(self, model: nn.Module, batch: Batch, metrics: dict[str, Metric]) -> None:
         """Adds a batch of `held_out_batch` to ``metrics``."""
 
-    @abstractmethod
-    def predict(self, model: nn.Module, files: Sequence[Path], device: torch.device) -> list[Prediction]:
+    @final
+    @torch.no_grad()
+    def predict(
+        self,
+        model: nn.Module,
+        files: Sequence[Path],
+        device: torch.device,
+        *,
+        part: Split | None = None,
+        failed: Failed | None = None,
+    ) -> list[Prediction]:
         """The model's answers for each file, one or more, in the order of the files.
 
+        Args:
+            model: of this task, on `device`, in evaluation mode.
+            files: of the kinds of `predicts`.
+            device: where to compute.
+            part: the part to read of files that hold several; None: the test part, or else the last, with a warning.
+            failed: is told of a file that cannot be read or does not fit, which is then left out; None: that is raised.
+
         Raises:
-            ValueError: a file that cannot be read or does not fit the model.
+            ValueError: a file that cannot be read or does not fit the model, or a part where files have none.
         """
+        if part is not None and not self.predicts.has_parts:
+            raise ValueError(f"files of the task {self.command!r} are not in parts; leave --part {part} out")
+        return self._predictions(model, Inputs(files, part, failed), device)
+
+    @abstractmethod
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """See `predict`; files are read by `inputs.read` alone."""
 
 
 class EpochTask(Task):

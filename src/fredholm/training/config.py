@@ -36,7 +36,7 @@ class TrainingConfig:
         patience: evaluations in a row that are no better than the best one after which a run ends; None: it runs
             through. Refused where nothing is held out to choose by.
         checkpoint_every: steps between further checkpoints; 0 for none.
-        log_every: steps between two lines of training metrics.
+        log_every: steps between two lines of training metrics; the last step has one too.
         tensorboard: also write TensorBoard's event files.
     """
 

@@ -1,6 +1,9 @@
 """Stopping between two steps when the user or the system asks for it."""
 
+import contextlib
+import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import final
@@ -22,7 +25,7 @@ class InterruptedRunError(Exception):
 
 @final
 class Interruption:
-    """While entered, the first SIGINT or SIGTERM only sets ``signal_number``; a second one acts as usual.
+    """While entered, the first SIGINT or SIGTERM only sets ``signal_number``, and says so; a second one acts as usual.
 
     So a step is never cut in half. A signal that the process was started to ignore stays ignored. Outside the main
     thread, where Python takes no signals, it does nothing.
@@ -47,6 +50,11 @@ class Interruption:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal_number = number
         self._restore()
+        again = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
+        with contextlib.suppress(OSError, ValueError):
+            below = "\n" if sys.stderr.isatty() else ""  # a progress bar
+            # not by print: the signal may have come in the midst of one
+            os.write(sys.stderr.fileno(), f"{below}stopping after this step ...{again}\n".encode())
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():

@@ -1,7 +1,7 @@
 """A run: config in, trained model in a folder, and back."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, final
 from torch import Tensor, nn
 
 from fredholm.tasks import TASKS
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut
-from fredholm.tasks.task import Objective, Prediction, Source, Task
+from fredholm.tasks.task import Objective, Source, Task
 from fredholm.training.checkpoint import Start, Which, model_tensors, start_from
 from fredholm.training.config import TrainingConfig
 from fredholm.training.config_json import to_json
@@ -90,13 +92,13 @@ class Run:
         size, dtype = numbers.evaluation_batch_size, numbers.dtype
         return score_split(self.task, split, model, batch_size=size, device=self.device, dtype=dtype)
 
-    def predict(self, files: Sequence[Path], which: Which = "best") -> list[Prediction]:
-        """The averaged model's answer for each file.
+    def predict(self, files: Sequence[Path], which: Which = "best", *, part: Split | None = None) -> list[Prediction]:
+        """The averaged model's answer for each file; see `Task.predict`.
 
         Raises:
             ValueError: a file that cannot be read or does not fit.
         """
-        return self.task.predict(self.model(which), files, self.device)
+        return self.task.predict(self.model(which), files, self.device, part=part)
 
 
 class Result(NamedTuple):
@@ -108,7 +110,14 @@ class Result(NamedTuple):
     """The split that it was measured on: the test split, where there is one."""
 
 
-def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequence[type[Task]] = TASKS) -> Result:
+def train(
+    config: Run.Config,
+    path: Path,
+    *,
+    resume: bool = False,
+    tasks: Sequence[type[Task]] = TASKS,
+    on_start: Callable[[], None] | None = None,
+) -> Result:
     """Trains in the folder ``path``.
 
     Args:
@@ -117,6 +126,7 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
             checkpoint, bit for bit as if it had not stopped.
         resume: go on if there is something to go on from.
         tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
+        on_start: is called once the data were read, before the first step.
 
     Returns:
         The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
@@ -140,6 +150,8 @@ def train(config: Run.Config, path: Path, *, resume: bool = False, tasks: Sequen
         task = config.task.build(facts_of_same(config, path, tasks))
         start = _start(config, task, tasks) if folder.checkpoints.last_step() is None else {}
     trainer = Trainer(task, config.training, config.seed, folder, start)
+    if on_start is not None:
+        on_start()
     if trainer.progress.step:
         print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
     return Result(trainer.fit(), task.objective, measured_split(task))

@@ -195,13 +195,23 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     cases: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: open_fields(tmp_path / "none.npz"), "no data called"),
         (lambda: read_fields(tmp_path / "set.png"), "is of no known kind"),
-        (lambda: read_fields(write(tmp_path, train_values=drawn(2, 3), test_values=drawn(1, 3))), "pass a file with"),
+        (
+            lambda: read_fields(write(tmp_path, values=drawn(2, 3)), part="test"),
+            "is not in parts; leave --part test out",
+        ),
         (lambda: read_fields(write(tmp_path, values=drawn(2, 3)), channels=("a", "b")), "has the channels value; exp"),
         (lambda: open_fields(write(tmp_path, values=drawn(1, 3))), "holds one function; expected one to learn from"),
     )
     for read_it, told in cases:
         with pytest.raises(ValueError, match=told):
             read_it()
+
+
+def test_a_part_of_a_file_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, train_values=drawn(2, 3), test_values=drawn(1, 3))
+    with pytest.warns(UserWarning, match="holds the parts train, test; the test part is read"):
+        assert len(read_fields(path)) == 1
+    assert len(read_fields(path, part="train")) == 2
 
 
 def test_sets_that_do_not_agree_are_refused() -> None:

@@ -109,9 +109,14 @@ def test_a_trained_model_reads_what_it_knows_and_no_labels(tmp_path: Path) -> No
     with refused(ValueError, "a.jsonl, line 1: has 1 images; the model reads 2"):
         read_image_texts(path, num_images=2, channels=3, image_size=(4, 4))
     packed = write_npz(tmp_path / "a.npz")
-    assert read_image_texts(packed, num_images=2, channels=3, image_size=(4, 4)).split is None
+    with pytest.warns(UserWarning, match="holds the parts train, valid, test; the test part is read"):
+        of_test = read_image_texts(packed, num_images=2, channels=3, image_size=(4, 4))
+    of_train = read_image_texts(packed, num_images=2, channels=3, image_size=(4, 4), part="train")
+    assert (len(of_train), len(of_test)) == (16, 7)
     with refused(ValueError, "a.npz: images have 3 channels; the model reads 1"):
-        read_image_texts(packed, num_images=2, channels=1, image_size=(4, 4))
+        read_image_texts(packed, num_images=2, channels=1, image_size=(4, 4), part="test")
+    with refused(ValueError, "a.jsonl: is not in parts; leave --part train out"):
+        read_image_texts(path, num_images=1, channels=1, image_size=(4, 4), part="train")
 
 
 GOOD = {"images": ["pictures/red.png", "pictures/blue.png"], "text": "a", "label": True}
@@ -138,7 +143,10 @@ GOOD = {"images": ["pictures/red.png", "pictures/blue.png"], "text": "a", "label
         ([{**GOOD, "images": ["a.png", None]}], "a.jsonl, line 1: 'images' is ['a.png', None]; expected a path"),
         ([GOOD, {**GOOD, "images": "pictures/red.png"}], "a.jsonl, line 2: has 1 images, but line 1 has 2"),
         ([GOOD, {**GOOD, "images": ["pictures/red.png", "no.png"]}], "a.jsonl, line 2: image "),
-        ([GOOD, {**GOOD, "images": ["pictures/red.png", "bad.png"]}], "bad.png: not a PNG or JPEG image"),
+        (
+            [GOOD, {**GOOD, "images": ["pictures/red.png", "bad.png"]}],
+            "bad.png: not a PNG, JPEG, BMP, WebP or TIFF image",
+        ),
         ([GOOD, {**GOOD, "images": ["pictures/red.png", "a\0b"]}], "a.jsonl, line 2: image "),
         ([GOOD, {**GOOD, "images": ["pictures/red.png", "pictures"]}], "pictures: cannot be read as an image"),
     ],

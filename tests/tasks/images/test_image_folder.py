@@ -57,27 +57,49 @@ def test_split_does_not_depend_on_where_the_folder_lies(tmp_path: Path, top: str
     assert tests[0] == tests[1]
 
 
-@pytest.mark.parametrize("test_name", ["test", "val"])
-def test_given_split_is_kept(tmp_path: Path, test_name: str) -> None:
+@pytest.mark.parametrize("name", ["test", "val", "valid", "dev"])
+def test_given_split_is_kept(tmp_path: Path, name: str) -> None:
     write_classes(tmp_path / "train", {"a": 2, "b": 2, "c": 1})
-    write_classes(tmp_path / test_name, {"a": 1, "b": 3})
-    splits = image_folder(tmp_path)
+    write_classes(tmp_path / name, {"a": 1, "b": 3})
+    split, other = ("test", "valid") if name == "test" else ("valid", "test")
+    with pytest.warns(UserWarning, match=f"no image of 'c' is in the {split} set"):
+        splits = image_folder(tmp_path)
     assert set(contents(splits.train)) == {f"train/{name}.png" for name in ("a/0", "a/1", "b/0", "b/1", "c/0")}
-    assert set(contents(splits.held_out("test"))) == {
-        f"{test_name}/{name}.png" for name in ("a/0", "b/0", "b/1", "b/2")
-    }
-    assert splits.held_out("test").classes == ("a", "b", "c")
+    assert set(contents(splits.held_out(split))) == {f"{name}/{file}.png" for file in ("a/0", "b/0", "b/1", "b/2")}
+    assert splits.held_out(split).classes == ("a", "b", "c")
+    assert getattr(splits, other) is None
 
 
-def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
+def test_three_splits_are_kept_and_what_has_no_effect_is_told(tmp_path: Path) -> None:
     for split in ("train", "test", "val"):
         write_classes(tmp_path / split, {"a": 1, "b": 1})
-    with pytest.warns(UserWarning, match=r"val is not used: .*test is the test set"):
-        splits = image_folder(tmp_path)
-    assert splits.held_out("test").name(0) == "test/a/0.png"
-    (tmp_path / "val").rename(tmp_path / ".val")
-    with refused(ValueError, f"has no effect with the test set {tmp_path / 'test'}; leave it at"):
+    splits = image_folder(tmp_path)
+    parts = splits.train, splits.held_out("valid"), splits.held_out("test")
+    assert [part.name(0) for part in parts] == ["train/a/0.png", "val/a/0.png", "test/a/0.png"]
+    with refused(ValueError, f"has no effect with {tmp_path}, which has its own splits; leave it at"):
         image_folder(tmp_path, test_fraction=0.3)
+
+
+def test_two_folders_of_one_split_are_refused(tmp_path: Path) -> None:
+    for split in ("train", "val", "valid"):
+        write_classes(tmp_path / split, {"a": 1, "b": 1})
+    with refused(ValueError, f"{tmp_path}: has the folders val and valid, which are one split"):
+        image_folder(tmp_path)
+
+
+def test_a_class_that_is_not_tested_is_told(tmp_path: Path) -> None:
+    write_classes(tmp_path, {"a": 9, "b": 1})
+    with pytest.warns(UserWarning, match="no image of 'b' is in the test set"):
+        splits = image_folder(tmp_path)
+    assert "b/0.png" in contents(splits.train)
+
+
+@pytest.mark.parametrize("suffix", ["bmp", "webp", "tif", "TIFF"])
+def test_other_kinds_of_images_are_read(tmp_path: Path, suffix: str) -> None:
+    write_classes(tmp_path, {"a": 4, "b": 4})
+    write(tmp_path / "b" / f"z.{suffix}", 77)
+    splits = image_folder(tmp_path)
+    assert abs((contents(splits.train) | contents(splits.held_out("test")))[f"b/z.{suffix}"][0] - 77) <= 2
 
 
 def test_train_alone_is_split(tmp_path: Path) -> None:
@@ -94,7 +116,7 @@ def test_train_can_be_a_class(tmp_path: Path) -> None:
 
 
 def test_what_counts_as_an_image(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"a": 1, "b": 2})
+    write_classes(tmp_path, {"a": 1, "b": 3})
     write(tmp_path / "a" / "deep" / "er" / "UPPER.PNG")
     write(tmp_path / "a" / "photo.JpEg")
     write(tmp_path / "a" / ".hidden.png")
@@ -102,9 +124,10 @@ def test_what_counts_as_an_image(tmp_path: Path) -> None:
     write(tmp_path / ".trash" / "1.png")
     (tmp_path / "a" / "notes.txt").write_text("not an image")
     (tmp_path / "README.md").write_text("not a class")
-    splits = image_folder(tmp_path)
+    with pytest.warns(UserWarning, match=r"skipped 2 files that are no images of a class \(\.md, \.txt\)"):
+        splits = image_folder(tmp_path)
     names = contents(splits.train).keys() | contents(splits.held_out("test")).keys()
-    assert names == {"a/0.png", "a/deep/er/UPPER.PNG", "a/photo.JpEg", "b/0.png", "b/1.png"}
+    assert names == {"a/0.png", "a/deep/er/UPPER.PNG", "a/photo.JpEg", "b/0.png", "b/1.png", "b/2.png"}
 
 
 def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
@@ -116,7 +139,7 @@ def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
 
 
 def test_sizes_that_differ(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"a": 2, "b": 2})
+    write_classes(tmp_path, {"a": 3, "b": 2})
     odd = write(tmp_path / "b" / "odd.png", size=(6, 4))
     with pytest.raises(ValueError, match=rf"a/.\.png is 4x6, {odd} is 6x4; pass image_size"):
         image_folder(tmp_path)
@@ -157,7 +180,7 @@ def test_bad_folders(tmp_path: Path) -> None:
         image_folder(tmp_path)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "notes.txt").write_text("nothing to see")
-    with pytest.raises(ValueError, match=rf"{tmp_path / 'b'}: no image \(\.png, \.jpg, \.jpeg\) in this class folder"):
+    with pytest.raises(ValueError, match=rf"{tmp_path / 'b'}: no image \(\.png, \.jpg, .* in this class folder"):
         image_folder(tmp_path)
 
 
@@ -182,7 +205,7 @@ def test_broken_header_is_found_on_opening(tmp_path: Path, image_size: tuple[int
     write_classes(tmp_path, {"a": 3, "b": 3})
     path = tmp_path / "b" / "1.png"
     path.write_bytes(b"not a PNG")
-    with pytest.raises(ValueError, match=f"{path}: not a PNG or JPEG image"):
+    with pytest.raises(ValueError, match=f"{path}: not a PNG, JPEG, BMP, WebP or TIFF image"):
         image_folder(tmp_path, image_size=image_size)
 
 

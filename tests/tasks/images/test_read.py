@@ -167,7 +167,7 @@ def test_not_an_image(tmp_path: Path, read) -> None:
         read(tmp_path)
     for content in (b"", b"hello", b"GIF89a"):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=f"{path}: not a PNG or JPEG image"):
+        with pytest.raises(ValueError, match=f"{path}: not a PNG, JPEG, BMP, WebP or TIFF image"):
             read(path)
 
 

@@ -122,7 +122,7 @@ def test_images_that_are_no_masks(tmp_path: Path) -> None:
     with refused(ValueError, "b.png: is an image of L of L;4; a mask has class numbers, as 8-bit"):
         read_mask(tmp_path / "b.png")
     (tmp_path / "c.png").write_bytes(b"nothing")
-    with refused(ValueError, "c.png: not a PNG or JPEG image"):
+    with refused(ValueError, "c.png: not a PNG, JPEG, BMP, WebP or TIFF image"):
         read_mask(tmp_path / "c.png")
 
 
@@ -193,7 +193,10 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "gap": (lambda at: (at / "classes.txt").write_text("a\n\nb\n"), "the name of class 1 is ''"),
     "bytes": (lambda at: (at / "classes.txt").write_bytes(b"\xff\xfe\xff"), "classes.txt: cannot be read as text"),
     "not labelled": (blank_all, "all pixels of all masks are 255, not labelled"),
-    "unreadable": (lambda at: (at / "images" / "3.png").write_bytes(b"no"), "images/3.png: not a PNG or JPEG image"),
+    "unreadable": (
+        lambda at: (at / "images" / "3.png").write_bytes(b"no"),
+        "images/3.png: not a PNG, JPEG, BMP, WebP or TIFF image",
+    ),
     "cut": (lambda at: cut(at / "masks" / "3.png"), "masks/3.png: cannot be read as an image"),
     "two of a name": (
         lambda at: shutil.copy(at / "images" / "3.png", at / "images" / "3.jpg"),
@@ -242,8 +245,8 @@ def test_what_is_no_data(tmp_path: Path) -> None:
 
 ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "no masks": ({"masks": None}, "has no array 'masks'; the arrays are images, classes"),
-    "floats": ({"images": np.zeros((4, 8, 8, 3))}, "images are float64 (4, 8, 8, 3); expected uint8 (n, H, W)"),
-    "channels": ({"images": np.zeros((4, 8, 8, 2), np.uint8)}, "images are uint8 (4, 8, 8, 2)"),
+    "floats": ({"images": np.zeros((4, 8, 8, 3))}, "images is float64 (4, 8, 8, 3); expected uint8 (n, H, W)"),
+    "channels": ({"images": np.zeros((4, 8, 8, 2), np.uint8)}, "images is uint8 (4, 8, 8, 2)"),
     "none": ({"images": np.zeros((0, 8, 8, 3), np.uint8)}, "expected at least one image"),
     "sizes": ({"masks": np.zeros((4, 8, 7), np.uint8)}, "masks are uint8 (4, 8, 7); expected uint8 (4, 8, 8)"),
     "numbers": ({"masks": np.zeros((4, 8, 8))}, "masks are float64 (4, 8, 8); expected uint8"),

@@ -142,7 +142,7 @@ def test_written_points_are_read_again(tmp_path: Path) -> None:
         ("a.csv", "x,y,z\n1,b,3\n", "a.csv, line 2: column 'y': 'b' is no finite number"),
         ("a.csv", "x,y,z,label\n1,2,3,\n", "a.csv, line 2: column 'label' is empty; expected the point's class"),
         ("a.csv", "x,y,z\n", "a.csv: has no points"),
-        ("a.vtk", "", "a.vtk: is of no known kind; expected .ply, .off, .obj, .stl, .xyz, .csv, .npz"),
+        ("a.vtk", "", "a.vtk: is of no known kind; expected .ply, .off, .obj, .stl, .xyz, .csv, .parquet, .npz"),
     ],
 )
 def test_broken_files(tmp_path: Path, name: str, text: str, told: str) -> None:

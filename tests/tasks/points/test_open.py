@@ -139,8 +139,9 @@ def test_a_split_and_names_of_arrays(tmp_path: Path, valid: str) -> None:
     part = found.select(torch.tensor([len(kept) - 1, 0]))
     assert part.split is not None
     assert part.split.tolist() == [2, 0]
-    with refused(ValueError, "a.npz: holds a training set and others; pass a file of clouds without a split"):
-        read_points(path)
+    with pytest.warns(UserWarning, match="a.npz: holds the parts .*; the test part is read"):
+        assert len(read_points(path)) == 2
+    assert len(read_points(path, part="train")) == 3
 
 
 def test_training_clouds_name_the_classes(tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
     write_folder(tmp_path / "a")
     (tmp_path / "a" / "vase").mkdir()
     (tmp_path / "a" / "vase" / "cloud.txt").write_text("1 2 3")
-    with refused(ValueError, "a/vase: has no clouds (.ply, .off, .obj, .stl, .xyz, .csv, .npz); add some, or remove"):
+    with refused(ValueError, "a/vase: has no clouds (.ply, .off, .obj, .stl, .xyz, .csv, .parquet, .npz); add some"):
         open_points(tmp_path / "a")
     (tmp_path / "a" / "vase" / "train").mkdir()
     with refused(ValueError, "a/ball: has no folder train, but", "a/vase has; split all or none"):

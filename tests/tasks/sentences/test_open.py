@@ -94,7 +94,7 @@ def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
         (["a"], {"text_column": "txt"}, "a.csv: no column 'txt' for the text; did you mean 'text'?"),
         (["train"], {}, "has no validation and no test table; expected files such as valid.csv and test.csv"),
         (["x.train", "y.train", "y.test"], {}, "has splits of several tables, x, y; pass"),
-        ([], {}, "holds no .csv, .csv.gz, .tsv, .tsv.gz, .jsonl or .jsonl.gz file"),
+        ([], {}, "holds no .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz or .parquet file"),
     ],
 )
 def test_what_cannot_be_split_is_told(tmp_path: Path, files: list[str], settings: dict[str, Any], told: str) -> None:

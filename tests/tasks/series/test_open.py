@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fredholm.tasks.series import open_series, read_series
@@ -68,5 +69,24 @@ def test_what_cannot_be_learnt_from(folder: Path) -> None:
 
 
 def test_a_file_with_a_split_is_not_one_set(shared_data: Path) -> None:
-    with refused(ValueError, "GunPoint.npz: holds a training and a test set; pass a file with one"):
-        read_series(shared_data / "uea_ucr_small" / "GunPoint.npz")
+    path = shared_data / "uea_ucr_small" / "GunPoint.npz"
+    with pytest.warns(UserWarning, match=r"GunPoint.npz: holds the parts train, test; the test part is read"):
+        of_test = read_series(path)
+    assert (len(read_series(path, part="train")), len(of_test)) == (50, 150)
+    with refused(ValueError, "GunPoint.npz: holds no valid part; it has train, test"):
+        read_series(path, part="valid")
+
+
+def test_parts_are_read_without_labels(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal((5, 6, 1))
+    np.savez(tmp_path / "parts.npz", train_values=values, test_values=values[:2])
+    np.savez(tmp_path / "told.npz", values=values, is_test=np.arange(5) < 2)
+    np.save(tmp_path / "alone.npy", values)
+    for name in ("parts.npz", "told.npz"):
+        with pytest.warns(UserWarning, match=f"{name}: holds the parts train, test; the test part is read"):
+            assert len(read_series(tmp_path / name)) == 2
+    assert len(read_series(tmp_path / "parts.npz", part="train")) == 5
+    assert len(read_series(tmp_path / "told.npz", part="train")) == 3
+    np.testing.assert_allclose(read_series(tmp_path / "alone.npy").values, values, rtol=1e-6)
+    with refused(ValueError, "alone.npy: is not in parts; leave --part train out"):
+        read_series(tmp_path / "alone.npy", part="train")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.task import Prediction
+from fredholm.tasks.prediction import Prediction
 
 from .field_set import FieldSet
 from .open import read_places
@@ -110,6 +110,8 @@ def answered(
 ) -> list[Prediction]:
     """Rows of the fields of files: one a place, or one a field where the values go to a file, which is written."""
     fields = [one for _, one in found]
+    if not fields:
+        return []
     if answer.save is not None:
         save(Path(answer.save), fields, coordinates, channels)
     if answer.picture is not None:
@@ -118,10 +120,12 @@ def answered(
     rows: list[Prediction] = []
     for file, one in found:
         name = one.name.removeprefix(file.name).removeprefix(", ").removeprefix("field ")
-        head: Prediction = {"file": str(file), "field": name}
+        head: dict[str, str | float] = {"field": name}
         if answer.save is not None or answer.picture is not None:
+            head |= {word: path for word, path in (("saved", answer.save), ("picture", answer.picture)) if path}
             extremes = zip(channels, one.values.amin(0).tolist(), one.values.amax(0).tolist(), strict=True)
-            rows.append(head | {f"{word} {c}": v for c, a, b in extremes for word, v in (("least", a), ("largest", b))})
+            told = {f"{word} {c}": v for c, a, b in extremes for word, v in (("least", a), ("largest", b))}
+            rows.append(Prediction(file, head | told))
             continue
         told = [
             head | dict(zip((*coordinates, *channels), (*pos, *values), strict=True))
@@ -129,7 +133,7 @@ def answered(
         ]
         if one.is_far is not None:
             told = [row | {"far": "far" if far else ""} for row, far in zip(told, one.is_far.tolist(), strict=True)]
-        rows += told
+        rows += [Prediction(file, row) for row in told]
     return rows
 
 

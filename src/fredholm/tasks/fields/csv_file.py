@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fredholm.tasks.cells import parse_value
-from fredholm.tasks.text import read_text
+from fredholm.tasks.table_text import csv_text
 
 from .field_set import FieldSet, pack
 
@@ -24,7 +24,7 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
     `field` tells which function a row belongs to; without it all rows are of one.
 
     Args:
-        path: the file, UTF-8; gzipped if its name ends in .gz.
+        path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
         coordinates: columns that are coordinates, in this order; none: those of x, y and z that are there.
         channels: columns that are values, in this order; None: all that are left, in theirs, at least one.
 
@@ -33,7 +33,7 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
             beside others of them, a row has another number of cells, or what should be a number is none. The message
             names file, line and column.
     """
-    rows = csv.reader(io.StringIO(read_text(path), newline=""))
+    rows = csv.reader(io.StringIO(csv_text(path), newline=""))
     found: dict[str, tuple[list[list[float]], list[list[float]]]] = {}
     try:
         header = [name.strip() for name in next(rows, [])]

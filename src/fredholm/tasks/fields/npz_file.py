@@ -29,12 +29,12 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     `trajectories` in place of `values` have one axis more, of T + 1 times, after the first: given is the state at the
     first time, wanted are those at the T others. Their points exist at all times or never.
 
-    A split is `is_test` `(n,)`, or `train_` and `test_` before the names of the arrays.
+    A split is `is_test` `(n,)`, or `train_` and `test_` before the names of the arrays. An .npy file is `values` alone.
 
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
-    arrays = load_arrays(path)
+    arrays = load_arrays(path, alone="values")
     try:
         if any(name.startswith("train_") for name in arrays):
             return Splits(*(_read(path, arrays_of_split(arrays, split)) for split in ("train", "test")))

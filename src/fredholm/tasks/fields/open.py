@@ -10,9 +10,12 @@ from torch import Tensor
 
 from fredholm._settings import refuse_idle
 from fredholm.tasks.images import open_images
-from fredholm.tasks.npz_arrays import array_names, load_arrays
+from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES, array_names, load_arrays
+from fredholm.tasks.parts import part_of, refuse_part
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+from fredholm.tasks.table_text import PARQUET
 
 from .csv_file import read_csv
 from .field_set import FieldSet
@@ -20,7 +23,8 @@ from .image_fields import image_fields
 from .neuralop import Problem, is_neuralop, neuralop
 from .npz_file import read_npz
 
-_TABLES = (".csv", ".csv.gz")
+FIELD_TABLES = (".csv", ".csv.gz", PARQUET)
+"""How the names of tables of samples end."""
 
 
 def open_fields(
@@ -44,11 +48,11 @@ def open_fields(
         ValueError: nothing of that name, the source is broken, or settings that it does not read.
     """
     path = Path(data).expanduser()
-    if not path.name.endswith(_TABLES):
+    if not path.name.endswith(FIELD_TABLES):
         refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
         return _fixed(path, neuralop(path), test_fraction)
-    if not path.is_file() or not path.name.endswith((*_TABLES, ".npz")) or _holds_images(path):
+    if not path.is_file() or not path.name.endswith((*FIELD_TABLES, ".npz")) or _holds_images(path):
         return image_fields(open_images(data, test_fraction=test_fraction, split_seed=split_seed))
     found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
     if isinstance(found, Splits):
@@ -88,7 +92,7 @@ def open_functions(
         ValueError: nothing of that name, the source is broken, nothing is wanted, or settings that it does not read.
     """
     path = Path(data).expanduser()
-    is_table = path.name.endswith(_TABLES)
+    is_table = path.name.endswith(FIELD_TABLES)
     for because, idle, instead in (
         (is_table or path.is_dir(), {"coordinates": coordinates}, "pass a .csv file"),
         (is_table, {"targets": targets}, "pass a .csv file"),
@@ -115,7 +119,12 @@ def open_functions(
 
 
 def read_functions(
-    path: Path, *, coordinates: tuple[str, ...], channels: tuple[str, ...], targets: tuple[str, ...]
+    path: Path,
+    *,
+    coordinates: tuple[str, ...],
+    channels: tuple[str, ...],
+    targets: tuple[str, ...],
+    part: Split | None = None,
 ) -> FieldSet:
     """Functions of a file, or of a folder with `given.csv` and `wanted.csv`, to tell others from; with what is wanted,
     where it is there.
@@ -124,12 +133,14 @@ def read_functions(
         ValueError: see `read_fields`, and `open_functions` of folders.
     """
     if path.is_dir():
+        refuse_part(path, part)
         return _matched(path, coordinates, channels, targets)
-    if path.name.endswith(_TABLES):
+    if path.name.endswith(FIELD_TABLES):
+        refuse_part(path, part)
         with contextlib.suppress(ValueError):  # a table without the answers is read below, and its mistakes told
             whole = read_csv(path, coordinates=coordinates, channels=(*channels, *targets))
             return _told(whole, targets, path)
-    return read_fields(path, coordinates=coordinates, channels=channels)
+    return read_fields(path, coordinates=coordinates, channels=channels, part=part)
 
 
 def _told(table: FieldSet, targets: tuple[str, ...], path: Path) -> FieldSet:
@@ -172,30 +183,41 @@ def _matched(
     return dataclasses.replace(given, wanted=wanted.given.select(order), wanted_channels=wanted.channels)
 
 
+def is_function_folder(folder: Path) -> bool:
+    """Whether a folder has the tables of `read_functions`."""
+    return any((folder / f"given{suffix}").is_file() for suffix in FIELD_TABLES)
+
+
 def _table(folder: Path, name: str) -> Path:
-    for suffix in _TABLES:
+    for suffix in FIELD_TABLES:
         if (folder / f"{name}{suffix}").is_file():
             return folder / f"{name}{suffix}"
     raise ValueError(f"{folder}: has no {name}.csv; expected given.csv and wanted.csv")
 
 
-def read_fields(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[str, ...] | None = None) -> FieldSet:
+def read_fields(
+    path: Path,
+    *,
+    coordinates: tuple[str, ...] = (),
+    channels: tuple[str, ...] | None = None,
+    part: Split | None = None,
+) -> FieldSet:
     """Read one file of sampled functions; see `read_csv` and `read_npz`.
 
     Args:
         path: the file.
-        coordinates, channels: the columns of a table, or what an .npz file must have.
+        coordinates, channels: the columns of a table, or what an array file must have.
+        part: of a file with a split; see `choose_part`.
 
     Raises:
-        ValueError: it is of no known kind, broken, an .npz file with a split, or of other coordinates or channels.
+        ValueError: it is of no known kind, broken, has no such part, or other coordinates or channels.
     """
-    if path.name.endswith(_TABLES):
+    if path.name.endswith(FIELD_TABLES):
+        refuse_part(path, part)
         return read_csv(path, coordinates=coordinates, channels=channels)
-    if path.suffix != ".npz":
-        raise ValueError(f"{path}: is of no known kind; expected .csv, .csv.gz or .npz")
-    found = read_npz(path)
-    if isinstance(found, Splits):
-        raise ValueError(f"{path}: holds a training and a test set; pass a file with one")
+    if not path.name.endswith(ARRAY_SUFFIXES):
+        raise ValueError(f"{path}: is of no known kind; expected {', '.join((*FIELD_TABLES, *ARRAY_SUFFIXES))}")
+    found = part_of(path, read_npz(path), part)
     for what, came, expected in (
         ("coordinates", found.coordinates, coordinates or None),
         ("channels", found.channels, channels),

@@ -44,3 +44,8 @@ def open_graphs(
         f"no graphs at {str(path)!r}; expected a folder with edges.csv, or with NAME_A.txt and "
         "NAME_graph_indicator.txt, or an .npz file"
     )
+
+
+def is_graph_folder(folder: Path) -> bool:
+    """Whether a folder is one source of graphs."""
+    return is_csv_folder(folder) or tu_name(folder) is not None

@@ -1,4 +1,4 @@
-"""Images with a text and a label each: JSONL files beside PNG and JPEG files, and .npz files."""
+"""Images with a text and a label each: JSONL files beside image files, and .npz files."""
 
 from .image_text_set import Example, ImageTextSet
 from .npz_file import read_npz

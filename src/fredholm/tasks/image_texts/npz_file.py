@@ -21,7 +21,7 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
     Args:
         path: the file.
         image_size: height and width to deliver; None: the size that images have.
-        reads_labels: whether labels and splits are read, where there are some.
+        reads_labels: whether labels are read, where there are some.
 
     Raises:
         ValueError: it is no such file, arrays are missing or do not fit together, a text is empty, or a label is no
@@ -54,7 +54,7 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
     for example in examples:
         if not example.text.strip():
             raise ValueError(f"{example.place}: the text is empty; write one, or leave the example out")
-    split = _split(path, arrays, count) if reads_labels else None
+    split = _split(path, arrays, count)
     labels, classes = numbered(examples, split)
     pixels = torch.from_numpy(images.reshape(-1, *images.shape[2:])).movedim(-1, 1).contiguous()
     return ImageTextSet(

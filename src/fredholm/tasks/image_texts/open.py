@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from fredholm.tasks.split_files import SPLITS, find_split_files
+from fredholm.tasks.parts import refuse_part, rows_of_part
+from fredholm.tasks.split_files import SPLITS, Split, find_split_files
 
 from .image_text_set import Example, ImageTextSet
 from .jsonl_file import JSONL_SUFFIXES, read_examples, with_image_files
@@ -45,7 +46,9 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
     return found
 
 
-def read_image_texts(path: Path, *, num_images: int, channels: int, image_size: tuple[int, int]) -> ImageTextSet:
+def read_image_texts(
+    path: Path, *, num_images: int, channels: int, image_size: tuple[int, int], part: Split | None = None
+) -> ImageTextSet:
     """The examples of one file as a trained model reads them, without labels, be there some or not.
 
     Args:
@@ -53,16 +56,20 @@ def read_image_texts(path: Path, *, num_images: int, channels: int, image_size: 
         num_images: images that each example must have.
         channels: of every image, to which files are brought.
         image_size: height and width to deliver.
+        part: of an .npz file with `split`; see `choose_part`.
 
     Raises:
-        ValueError: it cannot be read, or does not fit.
+        ValueError: it cannot be read, has no such part, or does not fit.
     """
     _check_kind(path)
     if path.suffix == ".npz":
         found = read_npz(path, image_size=image_size, reads_labels=False)
+        rows = rows_of_part(path, found.split, part)
+        found = found if rows is None else found.select(rows)
         if found.channels != channels:
             raise ValueError(f"{path}: images have {found.channels} channels; the model reads {channels}")
     else:
+        refuse_part(path, part)
         examples = [replace(example, label=None) for example in read_examples(path)]
         found = with_image_files(examples, channels=channels, image_size=image_size)
     if found.num_images != num_images:

@@ -1,5 +1,6 @@
-"""Labelled images: the bundled digits, MNIST-format folders, .npz files, and folders of PNG and JPEG files."""
+"""Labelled images: the bundled digits, MNIST-format folders, .npz files, and folders of image files."""
 
+from .arrays import read_image_arrays
 from .dataset import ImageDataset
 from .digits import digits
 from .idx import idx_folder
@@ -21,5 +22,6 @@ __all__ = [
     "moments",
     "npz_images",
     "open_images",
+    "read_image_arrays",
     "read_images",
 ]

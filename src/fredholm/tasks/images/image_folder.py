@@ -1,4 +1,4 @@
-"""A folder of PNG and JPEG files, one subfolder a class."""
+"""A folder of image files, one subfolder a class."""
 
 import os
 import warnings
@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 
@@ -18,8 +19,6 @@ from .dataset import ImageDataset
 from .kept import Kept
 from .read import IMAGE_SUFFIXES, is_grey, read_images, size_of
 from .resize import check_image_size
-
-_TEST_NAMES = ("test", "val")
 
 
 @final
@@ -89,12 +88,14 @@ def image_folder(
     test_fraction: float = DEFAULT_TEST_FRACTION,
     split_seed: int = 0,
 ) -> Splits[ImageDataset]:
-    """Open a folder with one subfolder a class, or with ``train/`` and ``test/`` that hold such subfolders.
+    """Open a folder with one subfolder a class, or with folders of splits that hold such subfolders.
 
-    Classes are sorted by name. ``val/`` serves as the test set where there is no ``test/``; without either,
-    `stratified_split` divides the images. Images are the ``.png``, ``.jpg`` and ``.jpeg`` files (capitals too) at any
-    depth below a class folder; hidden files and folders and all other files are ignored. The images are grey if the
-    headers of all files say so, otherwise RGB. Every header is read here; the pixels only when they are asked for.
+    Folders of splits are ``train``, ``valid`` (or ``val``, ``validation``, ``dev``) and ``test``; one of the last two
+    may be absent. Without them `stratified_split` splits off a test set. Classes are sorted by name. Images are the
+    files of the kinds of `read_images` (capitals too) at any depth below a class folder; hidden files and folders are
+    ignored, and how many other files are skipped is told in a warning, as are classes without an image in a split. The
+    images are grey if the headers of all files say so, otherwise RGB. Every header is read here; the pixels only when
+    they are asked for.
 
     Args:
         folder: the folder.
@@ -103,44 +104,68 @@ def image_folder(
         split_seed: picks one of many such splits.
 
     Raises:
-        ValueError: no class folder, only one, or one without images; a test class unknown in training; an unreadable
-            file; or images of different sizes and no ``image_size``.
+        ValueError: no class folder, only one, or one without images; a test class unknown in training; two folders of
+            one split; an unreadable file; or images of different sizes and no ``image_size``.
         ImportError: pillow is not installed.
     """
     root = Path(folder)
-    train_root, test_root = _split_roots(root)
-    classes = tuple(_class_folders(train_root))
+    roots = _split_roots(root)
+    classes = tuple(_class_folders(roots["train"]))
     if len(classes) == 1:
-        raise ValueError(f"{train_root}: only one class folder, {classes[0]!r}; at least two classes are needed")
-    train_files, train_labels = _files_and_labels(train_root, classes)
-    if test_root is None:
-        names = [path.relative_to(train_root).as_posix() for path in train_files]
-        train, test = stratified_split(names, train_labels, test_fraction, split_seed)
-        test_files, test_labels = [train_files[i] for i in test], [train_labels[i] for i in test]
-        train_files, train_labels = [train_files[i] for i in train], [train_labels[i] for i in train]
+        raise ValueError(f"{roots['train']}: only one class folder, {classes[0]!r}; at least two classes are needed")
+    parts = {split: _files_and_labels(where, classes) for split, where in roots.items()}
+    _warn_of_skipped(root, [file for files, _ in parts.values() for file in files])
+    if len(parts) > 1:
+        fixed, given = f"{root}, which has its own splits", {"test_fraction": test_fraction}
+        refuse_idle("", image_folder, fixed, "move all images into class folders", **given)
     else:
-        fixed = f"the test set {test_root}"
-        given = {"test_fraction": test_fraction}
-        refuse_idle("", image_folder, fixed, "move its images into the class folders", **given)
-        test_files, test_labels = _files_and_labels(test_root, classes)
+        files, labels = parts["train"]
+        names = [path.relative_to(roots["train"]).as_posix() for path in files]
+        chosen = stratified_split(names, labels, test_fraction, split_seed)
+        for split, own in zip(("train", "test"), chosen, strict=True):
+            parts[split] = [files[i] for i in own], [labels[i] for i in own]
+    held_out: list[Split] = [split for split in SPLITS[1:] if split in parts]
+    for split in held_out:
+        _warn_of_absent(root, split, [name for number, name in enumerate(classes) if number not in parts[split][1]])
 
-    channels, image_size = _inspect(train_files + test_files, image_size)
-    return Splits(
-        ImageFolder(root, train_files, train_labels, classes, channels=channels, image_size=image_size),
-        ImageFolder(root, test_files, test_labels, classes, channels=channels, image_size=image_size),
-        is_given=test_root is not None,
-    )
+    channels, image_size = _inspect([file for files, _ in parts.values() for file in files], image_size)
+    found = {
+        split: ImageFolder(root, *part, classes, channels=channels, image_size=image_size)
+        for split, part in parts.items()
+    }
+    return Splits(found["train"], found.get("test"), found.get("valid"), is_given=len(roots) > 1)
 
 
-def _split_roots(root: Path) -> tuple[Path, Path | None]:
-    """Tell where the class folders lie; a folder called ``train`` among class folders is a class."""
-    folders = set(_subfolders(root))
-    test_names = [name for name in _TEST_NAMES if name in folders]
-    if "train" not in folders or not folders <= {"train", *_TEST_NAMES}:
-        return root, None
-    if len(test_names) == 2:
-        warnings.warn(f"{root / test_names[1]} is not used: {root / test_names[0]} is the test set", stacklevel=3)
-    return root / "train", root / test_names[0] if test_names else None
+def _warn_of_absent(root: Path, split: Split, classes: list[str]) -> None:
+    """Warns of classes without an image in a split."""
+    if classes:
+        told = f"{', '.join(map(repr, classes[:6]))}{', ...' if len(classes) > 6 else ''}"
+        warnings.warn(f"{root}: no image of {told} is in the {split} set; add images of it", stacklevel=3)
+
+
+def _split_roots(root: Path) -> dict[Split, Path]:
+    """Where the class folders of each split lie; a folder called ``train`` among class folders is a class."""
+    folders = _subfolders(root)
+    if "train" not in folders or not set(folders) <= SPLIT_WORDS.keys():
+        return {"train": root}
+    found: dict[Split, Path] = {}
+    for name in folders:
+        split = SPLIT_WORDS[name]
+        if split in found:
+            raise ValueError(f"{root}: has the folders {found[split].name} and {name}, which are one split; keep one")
+        found[split] = root / name
+    return found
+
+
+def _warn_of_skipped(root: Path, files: list[Path]) -> None:
+    """Warns of what lies below a folder and is not among the files that are read, but for hidden files."""
+    read = set(files)
+    skipped = [path for path in _listed(root) if path not in read]
+    if skipped:
+        kinds = sorted({path.suffix.lower() or path.name for path in skipped})
+        told = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
+        count = f"{len(skipped)} file{'s' if len(skipped) > 1 else ''}"
+        warnings.warn(f"{root}: skipped {count} that are no images of a class ({told})", stacklevel=3)
 
 
 def _class_folders(root: Path) -> list[str]:
@@ -170,15 +195,16 @@ def _files_and_labels(root: Path, classes: tuple[str, ...]) -> tuple[list[Path],
 
 
 def _image_files(folder: Path) -> list[Path]:
+    return sorted(path for path in _listed(folder) if path.suffix.lower() in IMAGE_SUFFIXES)
+
+
+def _listed(folder: Path) -> list[Path]:
+    """All files at any depth of a folder, but for hidden ones."""
     found: list[Path] = []
     for directory, subfolders, names in os.walk(folder):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        found += [
-            Path(directory, name)
-            for name in names
-            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
-        ]
-    return sorted(found)
+        found += [Path(directory, name) for name in names if not name.startswith(".")]
+    return found
 
 
 def _inspect(files: list[Path], image_size: tuple[int, int] | None) -> tuple[int, tuple[int, int]]:

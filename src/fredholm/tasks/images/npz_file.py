@@ -8,6 +8,7 @@ import torch
 from fredholm.tasks.npz_arrays import load_arrays
 from fredholm.tasks.splits import Splits
 
+from .arrays import pixels_of
 from .dataset import ImageDataset
 from .in_memory import InMemoryImages
 
@@ -68,10 +69,7 @@ def _images(
     image_size: tuple[int, int] | None,
 ) -> InMemoryImages:
     name = f"x_{split}"
-    images = arrays[name]
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
-        raise ValueError(f"{name} is {images.dtype} {images.shape}; expected uint8 (n, H, W) or (n, H, W, 1 or 3)")
-    pixels = torch.from_numpy(images if images.ndim == 4 else images[..., None]).movedim(-1, 1).contiguous()
+    pixels = pixels_of(arrays[name], name)
     return InMemoryImages(
         pixels, torch.from_numpy(labels), classes, lambda index: f"{path.name}:{name}[{index}]", image_size
     )

@@ -25,8 +25,8 @@ def open_images(
 
     Args:
         data: ``"digits"`` (`digits`; write ``./digits`` for a folder of that name), the path of an ``.npz`` file
-            (`npz_images`), or of a folder with the four MNIST-format files (`idx_folder`) or with one subfolder of PNG
-            and JPEG files a class (`image_folder`).
+            (`npz_images`), or of a folder with the four MNIST-format files (`idx_folder`) or with one subfolder of
+            image files a class (`image_folder`).
         image_size: height and width to deliver; default: the size the images have.
         test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
         split_seed: picks one of many such splits.

@@ -1,4 +1,4 @@
-"""From PNG and JPEG files to uint8 tensors, by pillow."""
+"""From image files to uint8 tensors, by pillow."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+"""How the names of image files end, in lower case."""
+_FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF")
 _GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L"}
 _ORIENTATION = 0x0112
 _SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
@@ -32,7 +34,7 @@ def read_images(paths: Sequence[str | Path], channels: int, image_size: tuple[in
     scaled to cover ``image_size`` and trimmed equally on both sides.
 
     Args:
-        paths: the files, PNG or JPEG.
+        paths: the files: PNG, JPEG, BMP, WebP or TIFF, of one image of integers each.
         channels: 1 (grey) or 3 (RGB).
         image_size: height and width of the result.
 
@@ -64,16 +66,20 @@ def size_of(path: str | Path) -> tuple[int, int]:
 
 
 def use_image(path: str | Path, read: "Callable[[Picture], T]") -> T:
-    """What `read` makes of an opened PNG or JPEG file; errors as above."""
+    """What `read` makes of an opened file; errors as above."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise ImportError('images are read by pillow, which is missing: pip install "fredholm[data]"') from error
     try:
-        with Image.open(path, formats=("PNG", "JPEG")) as image:
+        with Image.open(path, formats=_FORMATS) as image:
+            if getattr(image, "n_frames", 1) > 1:
+                raise ValueError("it holds several images")
+            if image.mode == "F":
+                raise ValueError("its pixels are no integers")
             return read(image)
     except UnidentifiedImageError:
-        raise ValueError(f"{path}: not a PNG or JPEG image; replace or remove the file") from None
+        raise ValueError(f"{path}: not a PNG, JPEG, BMP, WebP or TIFF image; replace or remove the file") from None
     except MemoryError:
         raise
     except Exception as error:  # a broken file makes pillow's decoders raise almost anything
@@ -101,7 +107,9 @@ def _pixels(image: "Picture", channels: int) -> Tensor:
 def _sixteen_to_eight_bits(image: "Picture") -> "Picture":
     from PIL import Image
 
-    deep = np.asarray(image).astype(np.uint32)
+    deep = np.asarray(image).astype(np.int64)
+    if deep.min(initial=0) < 0 or deep.max(initial=0) > 65535:
+        raise ValueError(f"its pixels run from {deep.min()} to {deep.max()}; expected 0 to 65535")
     shallow = ((deep + 128) // 257).astype(np.uint8)  # 65535 = 255 * 257
     if isinstance(image.info.get("transparency"), int):
         shallow[deep == image.info["transparency"]] = 255

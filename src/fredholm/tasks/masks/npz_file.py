@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fredholm.tasks.images.arrays import pixels_of, with_channels
 from fredholm.tasks.npz_arrays import load_arrays
-from fredholm.tasks.split_files import SPLITS
+from fredholm.tasks.parts import rows_of_part
+from fredholm.tasks.split_files import SPLITS, Split
 
 from .classes import checked_classes
 from .mask_set import IGNORED, MaskArrays, MaskedImages
@@ -31,13 +33,37 @@ def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> Maske
         raise ValueError(f"{path}: {error}") from error
 
 
+def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> torch.Tensor:
+    """Read `images` alone, or an .npy file, as uint8 `(n, channels, H, W)`.
+
+    Args:
+        path: the file.
+        channels: 1 (grey) or 3 (RGB), to which images are brought.
+        part: of a file with `split`; see `choose_part`.
+
+    Raises:
+        ValueError: it is no such file, or has no such array or part. The message names file and array.
+    """
+    arrays = load_arrays(path, alone="images")
+    if "images" not in arrays:
+        raise ValueError(f"{path}: has no array 'images'; the arrays are {', '.join(arrays) or 'none'}")
+    if not arrays["images"].size:
+        raise ValueError(f"{path}: images has the shape {arrays['images'].shape}; expected at least one image")
+    try:
+        images = with_channels(pixels_of(arrays["images"], "images"), channels)
+        split = _split(arrays, len(images))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    rows = rows_of_part(path, split, part)
+    return images if rows is None else images[rows]
+
+
 def _read(path: Path, arrays: dict[str, np.ndarray], image_size: tuple[int, int] | None) -> MaskedImages:
     for name in ("images", "masks"):
         if name not in arrays:
             raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
     images, masks = arrays["images"], arrays["masks"]
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
-        raise ValueError(f"images are {images.dtype} {images.shape}; expected uint8 (n, H, W) or (n, H, W, 3)")
+    pixels = pixels_of(images, "images")
     if not images.size:
         raise ValueError(f"images have the shape {images.shape}; expected at least one image")
     if masks.dtype != np.uint8 or masks.shape != images.shape[:3]:
@@ -53,21 +79,23 @@ def _read(path: Path, arrays: dict[str, np.ndarray], image_size: tuple[int, int]
             raise ValueError(f"masks[{image}] has the class number {largest}; there are {len(classes)} classes")
     else:
         classes = tuple(map(str, range(largest + 1)))
-    pixels = torch.from_numpy(images.reshape(*images.shape[:3], -1)).permute(0, 3, 1, 2).contiguous()
     names = [f"{path}:images[{i}]" for i in range(len(images))]
     source = MaskArrays(pixels, torch.from_numpy(masks), names, image_size)
-    return MaskedImages(source, classes, split=_split(arrays, masks))
+    split = _split(arrays, len(images))
+    if split is not None:
+        for number, part in enumerate(SPLITS):
+            own = masks[split.numpy() == number]
+            if len(own) and bool((own == IGNORED).all()):
+                raise ValueError(f"all pixels of the {part} split are {IGNORED}, not labelled; give some a class")
+    return MaskedImages(source, classes, split=split)
 
 
-def _split(arrays: dict[str, np.ndarray], masks: np.ndarray) -> torch.Tensor | None:
+def _split(arrays: dict[str, np.ndarray], count: int) -> torch.Tensor | None:
     split = arrays.get("split")
     if split is None:
         return None
-    if split.shape != masks.shape[:1] or split.dtype.kind not in "iu" or not bool(np.isin(split, (0, 1, 2)).all()):
+    if split.shape != (count,) or split.dtype.kind not in "iu" or not bool(np.isin(split, (0, 1, 2)).all()):
         raise ValueError(
             f"split is {split.dtype} {split.shape}; expected 0 (train), 1 (valid) or 2 (test), one an image"
         )
-    for part in np.unique(split).tolist():
-        if bool((masks[split == part] == IGNORED).all()):
-            raise ValueError(f"all pixels of the {SPLITS[part]} split are {IGNORED}, not labelled; give some a class")
     return torch.from_numpy(split.astype(np.int64))

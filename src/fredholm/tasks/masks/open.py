@@ -37,7 +37,7 @@ class _Inspected(NamedTuple):
 def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -> MaskedImages:
     """Open images with the class of each pixel, with their split where they have one.
 
-    A folder has `images`, PNG or JPEG files, and `masks`, PNG files of the same names up to the ending (`read_mask`);
+    A folder has `images`, image files, and `masks`, PNG files of the same names up to the ending (`read_mask`);
     or `train`, `valid` (or `val`) and `test` with these two below each, of which the last two may be absent. Values of
     masks are class numbers from 0; 255 is a pixel whose class is not known. `classes.txt` beside them has a class name
     a line, in the order of the numbers; without it the names are the numbers, up to the largest in any mask. Hidden

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fredholm.tasks.cells import parse_value
+from fredholm.tasks.table_text import PARQUET, csv_text
 from fredholm.tasks.text import read_text
 
 from .point_set import AXES, NORMAL, Cloud
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from trimesh import Trimesh
 
 SURFACES = (".ply", ".off", ".obj", ".stl")
-TABLES = (".xyz", ".csv")
+TABLES = (".xyz", ".csv", PARQUET)
 LABELS = (".seg", ".labels")
 """The kinds of files beside a cloud with a class of each point, a line each."""
 WEIGHT, LABEL = "weight", "label"
@@ -36,7 +37,7 @@ def read_cloud(
       time; else the vertices. Of a `.ply` without faces, `weight`, `label` and all other properties of vertices are
       read too.
     - `.xyz`: lines of numbers, x, y, z and any features, separated by blanks or commas; # starts a comment.
-    - `.csv`: columns by name: x, y, z, `weight` and `label` where they are there, and features.
+    - `.csv`, `.parquet`: columns by name: x, y, z, `weight` and `label` where they are there, and features.
 
     A file beside it that ends in .seg or .labels has the class of each point, a line each.
 
@@ -56,7 +57,7 @@ def read_cloud(
         cloud = _read_mesh(path, kind, num_samples, normals)
     elif kind == ".xyz":
         cloud = _read_xyz(path, channels)
-    elif kind == ".csv":
+    elif kind in (".csv", PARQUET):
         cloud = _read_csv(path, channels)
     else:
         raise ValueError(f"{path}: is of no known kind; expected {', '.join((*SURFACES, *TABLES, '.npz'))}")
@@ -190,7 +191,7 @@ def _number(word: str, place: str) -> float:
 
 
 def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
-    rows = csv.reader(io.StringIO(read_text(path), newline=""))
+    rows = csv.reader(io.StringIO(csv_text(path), newline=""))
     try:
         header = [name.strip() for name in next(rows, [])]
         words = [name.lower() if name.lower() in (*AXES, WEIGHT, LABEL) else name for name in header]

@@ -32,6 +32,8 @@ def read_npz(
     A split is `_train`, `_valid` (or `_val`) and `_test` after the names of the arrays, of which the training split
     alone must be there; `classes`, `point_classes` and `channels` are shared.
 
+    An .npy file is read as `x` alone.
+
     Args:
         path: the file.
         channels: names of the features, as many as there are; None: the file's, or feature_0, feature_1, ...
@@ -41,7 +43,7 @@ def read_npz(
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
-    arrays = load_arrays(path)
+    arrays = load_arrays(path, alone="x")
     try:
         return _read(path, arrays, channels, classes, point_classes)
     except ValueError as error:

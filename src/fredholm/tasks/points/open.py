@@ -7,6 +7,8 @@ from typing import NamedTuple, final
 from tqdm import tqdm
 
 from fredholm._settings import check_count, refuse_idle
+from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.parts import refuse_part, rows_of_part
 from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
 
 from .cloud_file import NUM_SAMPLES, SURFACES, TABLES, read_cloud
@@ -73,24 +75,30 @@ def open_points(
 
 
 def read_points(
-    path: Path, *, num_samples: int = NUM_SAMPLES, normals: bool = False, channels: tuple[str, ...] | None = None
+    path: Path,
+    *,
+    num_samples: int = NUM_SAMPLES,
+    normals: bool = False,
+    channels: tuple[str, ...] | None = None,
+    part: Split | None = None,
 ) -> PointSet:
-    """Read one file of one or, in an .npz file, several clouds; see `read_cloud` and `read_npz`.
+    """Read one file of one or, in an .npz or .npy file, several clouds; see `read_cloud` and `read_npz`.
 
     Args:
         path: the file.
         num_samples, normals: of meshes.
         channels: the features it must have; None: all.
+        part: of a file with a split; see `choose_part`.
 
     Raises:
-        ValueError: it cannot be read, has other features, or is an .npz file with a split.
+        ValueError: it cannot be read, has other features, or no such part.
     """
-    if path.suffix.lower() != ".npz":
+    if path.suffix.lower() not in ARRAY_SUFFIXES:
+        refuse_part(path, part)
         return PointSet.pack([read_cloud(path, num_samples=num_samples, normals=normals, channels=channels)])
     found = read_npz(path, channels=channels)
-    if found.split is not None:
-        raise ValueError(f"{path}: holds a training set and others; pass a file of clouds without a split")
-    return found
+    rows = rows_of_part(path, found.split, part)
+    return found if rows is None else found.select(rows)
 
 
 def _listed(root: Path) -> _Files:

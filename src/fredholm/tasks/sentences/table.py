@@ -1,4 +1,4 @@
-"""Rows of a CSV, TSV or JSONL file, each cell with the name of its column."""
+"""Rows of a CSV, TSV, JSONL or Parquet file, each cell with the name of its column."""
 
 import csv
 import io
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, final
 
-from fredholm.tasks.text import json_lines, read_text
+from fredholm.tasks.table_text import PARQUET, csv_text
+from fredholm.tasks.text import json_lines
 
-TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", PARQUET)
 
 
 class Row(NamedTuple):
@@ -52,14 +53,14 @@ def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
     """
     if not path.name.endswith(TABLE_SUFFIXES):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join(TABLE_SUFFIXES)}")
-    text, kind = read_text(path), Path(path.name.removesuffix(".gz")).suffix
+    text, kind = csv_text(path), Path(path.name.removesuffix(".gz")).suffix
     if kind == ".jsonl":
         if columns:
             raise ValueError(f"{path}: columns={columns} has no effect on JSONL, whose rows name theirs; leave it out")
         rows = list(_objects(path, text))
         names = tuple(rows[0].cells) if rows else ()
     else:
-        names, rows = _cells(path, text, columns, is_csv=kind == ".csv")
+        names, rows = _cells(path, text, columns, is_csv=kind != ".tsv")
     if not rows:
         raise ValueError(f"{path}: has no rows{'' if columns else ' below its header'}; expected at least one")
     return Table(path, names, rows)

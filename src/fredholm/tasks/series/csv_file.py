@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from fredholm.tasks.cells import parse_time, parse_value
-from fredholm.tasks.text import read_text
+from fredholm.tasks.table_text import csv_text
 
 from .naming import ClassNames
 from .series_set import SeriesSet
@@ -29,7 +29,7 @@ def read_csv(
     NA are missing values. Times are numbers of any unit, or ISO 8601 dates, which become seconds.
 
     Args:
-        path: the file, UTF-8; gzipped if its name ends in .gz.
+        path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
         channels: those to read, in this order; None: all columns that are left, in theirs.
         classes: the known ones; None: those of the file, sorted.
 
@@ -38,7 +38,7 @@ def read_csv(
             number or time is none, times do not increase, or a label is missing, changes or is unknown. The message
             names file, line and column.
     """
-    rows = csv.reader(io.StringIO(read_text(path), newline=""))
+    rows = csv.reader(io.StringIO(csv_text(path), newline=""))
     try:
         header = next(rows, [])
         columns = _Columns.of(header, channels)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.npz_arrays import arrays_of_split, load_arrays
+from fredholm.tasks.parts import choose_part, rows_of_part
+from fredholm.tasks.split_files import SPLITS, Split
 from fredholm.tasks.splits import Splits
 
 from .naming import ClassNames, unnamed_channels
@@ -28,6 +30,8 @@ def read_npz(
 
     A split is `is_test` (or `suggested_test`) `(n,)`, or `train_` and `test_` before the names of the arrays.
 
+    An .npy file is read as `values` alone.
+
     Args:
         path: the file.
         channels: the known ones, as many as the file has; None: the file's.
@@ -36,7 +40,7 @@ def read_npz(
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
-    arrays = load_arrays(path)
+    arrays = load_arrays(path, alone="values")
     try:
         if any(name.startswith("train_") for name in arrays):
             train = _read(path, arrays_of_split(arrays, "train"), channels, classes)
@@ -50,6 +54,34 @@ def read_npz(
         return Splits(*(whole.select(_indices(is_test == of_test)) for of_test in (False, True)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: Split | None = None) -> SeriesSet:
+    """The series of one part of a file of `read_npz`, or all where it has none; labels may be absent.
+
+    Args:
+        path: the file.
+        channels: see `read_npz`.
+        part: see `choose_part`.
+
+    Raises:
+        ValueError: see `read_npz`, or there is no such part.
+    """
+    arrays = load_arrays(path, alone="values")
+    present: dict[Split, str] = {split: split for split in SPLITS if any(n.startswith(f"{split}_") for n in arrays)}
+    if "train" in present:
+        arrays = arrays_of_split(arrays, choose_part(path, present, part))
+    try:
+        found = _read(path, arrays, channels, None)
+        named = None if "train" in present else _find(arrays, _IS_TEST)
+        is_test = None if named is None else _checked(named, arrays, (len(found),), "bool")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if "train" in present:
+        return found
+    split = None if is_test is None else SPLITS.index("test") * torch.from_numpy(is_test).long()
+    rows = rows_of_part(path, split, part)
+    return found if rows is None else found.select(rows)
 
 
 def _read(

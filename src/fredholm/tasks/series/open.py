@@ -7,17 +7,21 @@ import torch
 
 from fredholm._settings import refuse_idle
 from fredholm.tasks.images.idx import is_idx_folder
+from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.parts import refuse_part
+from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+from fredholm.tasks.table_text import PARQUET
 
 from .csv_file import read_csv
 from .idx_pixels import idx_pixels
-from .npz_file import read_npz
+from .npz_file import read_npz, read_npz_part
 from .physionet_2012 import is_physionet_2012, physionet_2012
 from .series_set import SeriesSet
 from .ts_file import read_ts
 
-_KINDS = (".ts", ".ts.gz", ".csv", ".csv.gz", ".npz")
+KINDS = (".ts", ".ts.gz", ".csv", ".csv.gz", PARQUET, ".npz")
 _WORDS = ("train", "test")
 
 
@@ -47,10 +51,10 @@ def open_series(
         return _fixed(path, idx_pixels(path), test_fraction)
     files = _files(path)
     if len(files) == 2:
-        train = read_series(files[0])
-        test = read_series(files[1], channels=train.channels, classes=train.classes)
+        train = _of_pair(files[0])
+        test = _of_pair(files[1], channels=train.channels, classes=train.classes)
         return _fixed(path, Splits(train, test), test_fraction)
-    found = read_npz(files[0]) if files[0].suffix == ".npz" else read_series(files[0])
+    found = _read(files[0])
     if isinstance(found, Splits):
         return _fixed(path, found, test_fraction)
     if found.labels is None:
@@ -64,24 +68,44 @@ def open_series(
 
 
 def read_series(
-    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
+    path: Path,
+    *,
+    channels: tuple[str, ...] | None = None,
+    part: Split | None = None,
 ) -> SeriesSet:
-    """Read one file of series; see `read_csv`, `read_ts` and `read_npz`.
+    """Read one file of series; see `read_csv`, `read_ts` and `read_npz`, and `choose_part` of one with a split.
 
     Raises:
-        ValueError: it is of no known kind, broken, or an .npz file with a split.
+        ValueError: it is of no known kind, broken, or has no such part.
     """
+    if path.name.endswith(ARRAY_SUFFIXES):
+        return read_npz_part(path, channels=channels, part=part)
+    refuse_part(path, part)
+    return _of_pair(path, channels=channels)
+
+
+def _of_pair(
+    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
+) -> SeriesSet:
+    """What a file of a training and a test file holds."""
+    found = _read(path, channels=channels, classes=classes)
+    if isinstance(found, Splits):
+        raise ValueError(f"{path}: holds a training and a test set, and lies beside another; keep one of them")
+    return found
+
+
+def _read(
+    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
+) -> SeriesSet | Splits[SeriesSet]:
+    """What one file holds."""
     name = path.name.removesuffix(".gz")
-    if name.endswith(".csv"):
+    if name.endswith((".csv", PARQUET)):
         return read_csv(path, channels=channels, classes=classes)
     if name.endswith(".ts"):
         return read_ts(path, channels=channels, classes=classes)
-    if not name.endswith(".npz"):
-        raise ValueError(f"{path}: is of no known kind; expected {', '.join(_KINDS)}")
-    found = read_npz(path, channels=channels, classes=classes)
-    if isinstance(found, Splits):
-        raise ValueError(f"{path}: holds a training and a test set; pass a file with one")
-    return found
+    if not name.endswith(ARRAY_SUFFIXES):
+        raise ValueError(f"{path}: is of no known kind; expected {', '.join((*KINDS, '.npy'))}")
+    return read_npz(path, channels=channels, classes=classes)
 
 
 def _files(path: Path) -> list[Path]:
@@ -95,7 +119,7 @@ def _files(path: Path) -> list[Path]:
         raise ValueError(f"no series at {str(path)!r}: {str(folder)!r} is no folder; pass a file or a folder")
     files = [file for file in _listed(folder) if start is None or (_split_of(file) and _stem(file) == start)]
     if not files:
-        raise ValueError(f"no series at {str(path)!r}; expected {', '.join(_KINDS)}")
+        raise ValueError(f"no series at {str(path)!r}; expected {', '.join(KINDS)}")
     if len(files) == 1:
         return files
     return _pair(path, files)
@@ -112,7 +136,7 @@ def _pair(path: Path, files: list[Path]) -> list[Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.name.endswith(_KINDS) and file.is_file())
+    return sorted(file for file in folder.iterdir() if file.name.endswith(KINDS) and file.is_file())
 
 
 def _split_of(file: Path) -> str | None:

@@ -1,0 +1,74 @@
+"""Images without labels in arrays, as a trained model reads them."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.parts import choose_part, refuse_part
+from fredholm.tasks.split_files import SPLIT_WORDS, Split
+
+from .resize import fit
+
+_RED, _GREEN, _BLUE = 19595, 38470, 7471  # the ITU-R 601 luma in 65536ths, as pillow has it
+
+
+def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *, part: Split | None = None) -> Tensor:
+    """Read `x` of an .npz file, or its part of `x_train`, `x_valid` (or `x_val`) and `x_test`, or an .npy file.
+
+    Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3. Colour becomes grey and grey colour, and images of
+    another size are scaled and trimmed, as `read_images` does it.
+
+    Args:
+        path: the file.
+        channels: 1 (grey) or 3 (RGB), of the result.
+        image_size: height and width of the result.
+        part: see `choose_part`.
+
+    Returns:
+        uint8 `(n, channels, *image_size)`.
+
+    Raises:
+        ValueError: it is no such file, or has no such array or part. The message names file and array.
+    """
+    arrays = load_arrays(path, alone="x")
+    present: dict[Split, str] = {}
+    for word, split in SPLIT_WORDS.items():
+        if f"x_{word}" in arrays:
+            present.setdefault(split, f"x_{word}")
+    if "x" in arrays:
+        refuse_part(path, part)
+        name = "x"
+    elif present:
+        name = present[choose_part(path, present, part)]
+    else:
+        raise ValueError(f"{path}: has no array 'x' or 'x_test'; the arrays are {', '.join(arrays) or 'none'}")
+    if not arrays[name].size:
+        raise ValueError(f"{path}: {name} has the shape {arrays[name].shape}; expected at least one image")
+    try:
+        return fit(with_channels(pixels_of(arrays[name], name), channels), image_size)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def pixels_of(images: np.ndarray, name: str) -> Tensor:
+    """Images of the kinds of `read_image_arrays` as uint8 `(n, C, H, W)`, with C of 1 or 3.
+
+    Raises:
+        ValueError: they are of another type or shape.
+    """
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
+        raise ValueError(f"{name} is {images.dtype} {images.shape}; expected uint8 (n, H, W) or (n, H, W, 1 or 3)")
+    return torch.from_numpy(images if images.ndim == 4 else images[..., None]).movedim(-1, 1).contiguous()
+
+
+def with_channels(images: Tensor, channels: int) -> Tensor:
+    """Images uint8 `(n, C, H, W)` with 1 (grey) or 3 (RGB) channels."""
+    if images.shape[1] == channels:
+        return images
+    if channels == 3:
+        return images.expand(-1, 3, -1, -1)
+    red, green, blue = images.int().unbind(1)
+    return ((_RED * red + _GREEN * green + _BLUE * blue + 0x8000) >> 16).to(torch.uint8)[:, None]

@@ -1,0 +1,170 @@
+"""Every task predicts folders, leaves out what is broken and says so, and tells the same in every format."""
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fredholm import cli
+from fredholm.cli import predict
+from fredholm.tasks import TASKS, Task
+from tests.command_line import call
+from tests.contracts.settings import Subject
+from tests.contracts.task_settings import task_subjects
+from tests.tasks.image_texts.build import write_folder
+
+pytest.importorskip("kornia")
+pytest.importorskip("tokenizers")
+pytest.importorskip("trimesh")
+
+Asked = Callable[[Path, Path], None]
+
+
+def image(_: Path, to: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (9, 7, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(to.with_suffix(".png"))
+
+
+def copied(data: Path, to: Path) -> None:
+    """The data themselves: a file, or a folder that is one."""
+    if data.is_dir():
+        shutil.copytree(data, to)
+    else:
+        shutil.copy(data, to.with_name(f"{to.name}{data.suffix}"))
+
+
+def first_cloud(data: Path, to: Path) -> None:
+    copied(sorted(data.rglob("*.off"))[0], to)
+
+
+def pictures_and_texts(_: Path, to: Path) -> None:
+    """Lines name images that lie beside their file."""
+    write_folder(to.parent, count=5, num_images=3)
+
+
+def pairs(_: Path, to: Path) -> None:
+    to.with_suffix(".csv").write_text("source,target\nn0,n1\nn2,n9\n")
+
+
+ROWS: dict[str, tuple[Asked, bool]] = {
+    "ImageClassification": (image, True),
+    "LanguageModelling": (copied, False),
+    "MaskedLanguageModelling": (copied, False),
+    "SentenceLearning": (copied, True),
+    "SeriesClassification": (copied, True),
+    "Segmentation": (image, False),
+    "FieldLearning": (copied, False),
+    "OperatorLearning": (copied, False),
+    "PointLearning": (first_cloud, True),
+    "GraphLearning": (copied, True),
+    "NodeLearning": (copied, True),
+    "LinkLearning": (pairs, False),
+    "ImageTextLearning": (pictures_and_texts, True),
+}
+"""What each task is asked, and whether it tells a class."""
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
+    return {subject.name: subject for subject in task_subjects(tmp_path_factory.mktemp("data"))}
+
+
+@pytest.fixture(params=ROWS)
+def asked(
+    request: pytest.FixtureRequest, subjects: dict[str, Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Task, Path, bool]:
+    """A task with a new model, which the command finds as a run, and a folder of two inputs, one of them deep."""
+    subject = subjects[f"{request.param}.Config"]
+    ask, tells_class = ROWS[request.param]
+    task: Task = subject.of(**subject.base).build()
+    torch.manual_seed(0)
+    model = task.model().eval()
+    run: Any = SimpleNamespace(task=task, model=lambda which: model, device=torch.device("cpu"))
+    monkeypatch.setattr(predict, "open_run", lambda *_: run)
+    for place in (tmp_path / "asked", tmp_path / "asked" / "deep"):
+        place.mkdir()
+        ask(Path(subject.base["data"]), place / "one")
+    return task, tmp_path / "asked", tells_class
+
+
+def test_every_task_has_a_row() -> None:
+    assert ROWS.keys() == {task.__name__ for task in TASKS}
+
+
+def test_one_that_is_broken_does_not_stop_the_others(
+    asked: tuple[Task, Path, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, folder, _ = asked
+    _, whole, _ = call(capsys, "predict", "run", folder, "--format", "json")
+    bad = folder / f"bad{task.predicts.suffixes[-1]}"
+    bad.write_bytes(b"\xff\x00broken")
+    (folder / "notes.none").write_text("of no known kind")
+    code, out, err = call(capsys, "predict", "run", folder, "--format", "json", "--batch-size", "2")
+    assert code == 1
+    assert json.loads(out) == json.loads(whole) != []
+    lines = err.splitlines()
+    assert sum(line.startswith("error: ") and str(bad) in line for line in lines) == 1
+    assert sum(line.startswith("error: ") for line in lines) == 1
+    assert any(line.startswith("skipped ") and ".none" in line for line in lines)
+    assert lines[-1].startswith("1 of ")
+    with pytest.raises((ValueError, ImportError)):
+        task.predict(task.model().eval(), [bad], torch.device("cpu"))
+    assert call(capsys, "predict", "run", bad)[:2] == (2, "")
+
+
+def test_formats_agree_and_probabilities_sum_to_one(
+    asked: tuple[Task, Path, bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, folder, tells_class = asked
+    given = ["predict", "run", folder, *(["--probabilities"] if tells_class else [])]
+    _, out, _ = call(capsys, *given, "--format", "json")
+    rows = json.loads(out)
+    assert len({row["file"] for row in rows}) >= 2
+    assert rows[0]["file"] < rows[-1]["file"] or "deep" in rows[0]["file"]
+    for row in rows:
+        told = {name: value for name, value in row.items() if name.startswith("probability of ")}
+        assert bool(told) == tells_class
+        if told:
+            assert sum(told.values()) == pytest.approx(1, abs=1e-5)
+            assert row["probability"] == max(told.values()) == told[f"probability of {row['class']}"]
+    assert call(capsys, *given, "--output", tmp_path / "a.csv")[1] == f"{tmp_path / 'a.csv'}: {len(rows)} rows\n"
+    read = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
+    assert read == [{name: str(value) for name, value in row.items()} for row in rows]
+    assert call(capsys, *given, "--output", tmp_path / "a.json")[0] == 0
+    assert json.loads((tmp_path / "a.json").read_text()) == rows
+    table = call(capsys, *given)[1].splitlines()
+    assert table[0].split("\t") == list(rows[0])
+    assert len(table) == 1 + len(rows)
+    if not tells_class:
+        code, _, err = call(capsys, *given, "--probabilities")
+        assert code == 2
+        assert err.endswith("error: --probabilities has no effect: what this run tells are no classes; leave it out\n")
+
+
+def test_what_is_not_there_is_one_line(asked: tuple[Task, Path, bool], capsys: pytest.CaptureFixture[str]) -> None:
+    task, folder, _ = asked
+    (folder / "empty").mkdir()
+    for path, told in (("absent", "there is no such file or folder"), ("empty", "holds no file that this task reads")):
+        code, out, err = call(capsys, "predict", "run", folder / path)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith(f"error: {folder / path}: {told}")
+    code, _, err = call(capsys, "predict", "run", folder, "--output", folder / "no" / "a.csv")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--output: there is no folder" in err
+    (folder / "a.txt").write_text("kept")
+    code, _, err = call(capsys, "predict", "run", folder, "--output", folder / "a.txt")
+    assert (code, (folder / "a.txt").read_text()) == (2, "kept")
+    if not task.predicts.has_parts:
+        code, _, err = call(capsys, "predict", "run", folder / "one", folder, "--part", "train")
+        assert code == 2
+        assert "are not in parts; leave --part train out" in err
+    assert cli.main(["predict", "run"]) == 2
