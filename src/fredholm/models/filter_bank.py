@@ -70,6 +70,7 @@ class FilterBank(FittedModel):
     """
 
     channels: Tensor
+    filters: Tensor
     thresholds: Tensor
     group_filters: Tensor
     group_channels: Tensor
