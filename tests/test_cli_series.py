@@ -10,7 +10,16 @@ from tests.command_line import call, check_refused
 from tests.tasks.test_series_classification import write_npz
 
 TINY = [
-    *("--task.model.embed-dim", "6", "--task.model.depth", "1", "--task.model.kernel-width", "8"),
+    *(
+        "--task.model",
+        "ckcnn",
+        "--task.model.embed-dim",
+        "6",
+        "--task.model.depth",
+        "1",
+        "--task.model.kernel-width",
+        "8",
+    ),
     *("--training.epochs", "2", "--training.batch-size", "10", "--training.no-tensorboard"),
 ]
 

@@ -1,5 +1,6 @@
 """The filter bank against a literal loop over series, filters, thresholds and samples."""
 
+import itertools
 import math
 from typing import Any
 
@@ -27,7 +28,7 @@ def slow_features(net: FilterBank, series: Tensor, stride: int = 1) -> list[floa
     """Features of one series `(N, C)` at the rate of training, one number after the other."""
     found: list[float] = []
     rows = series.tolist()
-    signals = [rows, [[b - a for a, b in zip(*pair, strict=True)] for pair in zip(rows, rows[1:], strict=False)]]
+    signals = [rows, [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(rows)]]
     filters = two_valued_filters().tolist()
     for signal in range(net.num_signals):
         u = signals[signal]
