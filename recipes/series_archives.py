@@ -5,7 +5,7 @@ Command:   pip install aeon
 Hardware:  one core of an AMD EPYC, shared with other work; float32; aeon 1.6.0
 Time:      the default some seconds a set and seed, nearest neighbours up to minutes
 Score:     see docs/studies/series_archives.md
-Data:      ../shared/data/uea_ucr_small, or any folder of .npz files with a split of their own
+Data:      ../shared/data/uea_ucr_small, or others by --data: .npz files with a split, or folders of .ts pairs
 
 Sides    filter_bank     this library's default, fitted as `fredholm train series` fits it
          ckcnn           the network of CKConv as recipes/continuous_series.py trains it on archives; slow
@@ -56,7 +56,7 @@ class Config:
     """Which sets and sides, and where the results go."""
 
     data: tuple[Path, ...] = (Path("../shared/data/uea_ucr_small"),)
-    """.npz files that hold a split, or folders of such."""
+    """.npz files that hold a split, folders of such, or folders of one set as `fredholm train series` reads them."""
     sides: tuple[Side, ...] = ("filter_bank", "minirocket", "hydra", "multirocket_hydra", "dtw")
     seeds: tuple[int, ...] = (0, 1, 2)
     """A run for each; nearest neighbours draw nothing and run once."""
@@ -67,11 +67,11 @@ class Config:
 
 
 def sets_of(data: Sequence[Path]) -> list[Path]:
-    """The files, and those of the folders in the order of their names."""
-    found = [file for path in data for file in (sorted(path.glob("*.npz")) if path.is_dir() else [path])]
-    if not found:
-        raise SystemExit(f"series_archives: no .npz file in {', '.join(map(str, data))}; pass --data FILE_OR_FOLDER")
-    return found
+    """The files, those of the folders in the order of their names, and folders without such files themselves."""
+    for path in data:
+        if not path.exists():
+            raise SystemExit(f"series_archives: {path} does not exist; pass --data FILE_OR_FOLDER")
+    return [file for path in data for file in (sorted(path.glob("*.npz")) or [path])]
 
 
 def filter_bank(path: Path, seed: int, config: Config) -> float:
