@@ -48,7 +48,8 @@ MOST_CHANNELS = 9
 """Channels that a filter reads together, at most."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_NODES_AT_ONCE = 32768
+_NODES_AT_ONCE = 4096
+"""Nodes that are filtered at a time, so that responses stay in the cache."""
 _SAME = 1e-6
 
 
@@ -86,7 +87,7 @@ class FilterBank(FittedModel):
         """Groups of eight competing random filters at each dilation that is a power of 2; 0: none."""
         differences: bool = True
         """Whether first differences are filtered too."""
-        num_nodes: int = 2048
+        num_nodes: int = 1024
         """Nodes at which the responses to a series are computed, at most; longer series are pooled over every second
         sample, every third, and so on. The filters read all samples."""
 
