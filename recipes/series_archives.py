@@ -87,7 +87,7 @@ def ckcnn(path: Path, seed: int, config: Config) -> float:
     """Likewise of a CKCNN after the last epoch, with one setting for all sets."""
     network = CKCNN.Config(embed_dim=30, depth=2, omega_0=20.0, dropout=0.1, pool="mean")
     seed_everything(seed)
-    task = SeriesClassification.Config(data=str(path), model=network).build()
+    task = SeriesClassification.Config(data=str(path), model=network, valid_fraction=0.0).build()
     model, size = task.model(), 16
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     steps = config.epochs * math.ceil(task.num_train / size)
@@ -106,8 +106,8 @@ def ckcnn(path: Path, seed: int, config: Config) -> float:
 def _accuracy(task: SeriesClassification, model: torch.nn.Module) -> float:
     model.eval()
     metrics = {"accuracy": task.metrics()["accuracy"], "loss": task.metrics()["loss"]}
-    for indices in torch.arange(task.num_test).split(64):
-        task.score(model, task.test_batch(indices), metrics)
+    for indices in torch.arange(task.num_held_out("test")).split(64):
+        task.score(model, task.held_out_batch("test", indices), metrics)
     return float(metrics["accuracy"].compute())
 
 
@@ -150,6 +150,7 @@ def dtw(path: Path, seed: int, config: Config) -> float:
 
 def _peer(peer: Any, path: Path, *, is_padded: bool) -> float:
     splits = SeriesClassification.Config(data=str(path)).build().splits
+    assert splits.test is not None
     longest = max(split.values.shape[1] for split in (splits.train, splits.test))
     (train, train_labels), (test, test_labels) = (
         _arrays(split, longest if is_padded else None) for split in (splits.train, splits.test)

@@ -254,7 +254,8 @@ def test_a_filter_bank_is_computed_from_the_training_split(tmp_path: Path, irreg
     assert isinstance(model, FilterBank)
     assert model.sampling == SeriesSampling(channels=2, spacing=task.facts.spacing, extent=task.facts.extent)
     task.initialise(model, CPU)
-    scores = score_test_split(task, model, batch_size=7, device=CPU, dtype=torch.float32)
+    scores = score_split(task, "test", model, batch_size=7, device=CPU, dtype=torch.float32)
+    assert task.num_held_out("valid") == 0
     assert scores["accuracy"] >= 0.9
     assert scores["loss"] < 0.5
     torch.manual_seed(0)
@@ -379,6 +380,7 @@ def test_classes_to_tell_apart(tmp_path: Path) -> None:
         ({"bin": -1.0}, "bin is -1.0; expected a finite duration above 0"),
         ({"limit": 0.0}, "limit is 0.0; expected a number above 0"),
         ({"model": CKCNN.Config(pool="none")}, "model.pool is 'none'; expected 'last' or 'mean'"),
+        ({"model": BANK, "valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=FilterBank"),
         ({"model": ITNetSeriesConfig(stack=ITNet.Config(pool="none"))}, "model.stack.pool is 'none'; leave it out"),
     ],
 )

@@ -28,7 +28,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 import torch.nn.functional as F
@@ -80,6 +80,8 @@ class FilterBank(FittedModel):
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SeriesModelConfig):
         """How many filters, thresholds and nodes; the number of features follows from these and the longest series."""
+
+        learns_by_steps: ClassVar[bool] = False
 
         num_thresholds: int = 48
         """Thresholds of each two-valued filter, shared out among its dilations, at least one for each; 0: none."""

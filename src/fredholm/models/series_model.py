@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor, nn
 
@@ -43,6 +43,9 @@ class SeriesSampling:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeriesModelConfig(abc.ABC):
     """A model that takes a `SeriesBatch` and gives one vector a series."""
+
+    learns_by_steps: ClassVar[bool] = True
+    """Whether training goes on in steps, so that something is chosen by a validation split."""
 
     @abc.abstractmethod
     def check(self) -> None:

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final, get_args
 
@@ -131,6 +131,12 @@ class SeriesClassification(SplitTask[SeriesSet]):
             if self.limit is not None and not self.limit > 0:
                 raise ValueError(f"limit is {self.limit}; expected a number above 0")
             self.model.check()
+            if not self.model.learns_by_steps and self.valid_fraction != 0:
+                kind = type(self.model).__qualname__.removesuffix(".Config")
+                because = f"model={kind}, whose settings are chosen by leaving each training series out"
+                refuse_idle(
+                    "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
+                )
 
         def build(self, facts: Task.Facts | None = None) -> "SeriesClassification":
             """The task; see `SeriesClassification`."""
@@ -158,7 +164,9 @@ class SeriesClassification(SplitTask[SeriesSet]):
         found = open_series(config.data, test_fraction=config.test_fraction, split_seed=config.split_seed)
         longest = found.train.values.shape[1]  # that of all, whatever is split off
         assert found.train.labels is not None
-        splits = with_validation(found, found.train.names, found.train.labels.tolist(), config)
+        needs_none = not config.model.learns_by_steps and found.valid is None
+        settings = replace(config, valid_fraction=0.0) if needs_none else config
+        splits = with_validation(found, found.train.names, found.train.labels.tolist(), settings)
         train, valid, test = (
             None if part is None else self._thinned(self._permuted(part, longest), every, drop)
             for part, every, drop in (

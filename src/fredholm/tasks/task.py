@@ -170,12 +170,6 @@ class Task(ABC):
     def model(self) -> nn.Module:
         """A new model, initialised from the global torch seed."""
 
-    def initialise(self, model: nn.Module, device: torch.device) -> None:  # noqa: B027 - most models learn by steps
-        """Sets from the training split what is computed rather than learned by steps.
-
-        A new run calls it once before its first step.
-        """
-
     @abstractmethod
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """The training examples ``indices`` (B,), augmented with draws from ``generator`` alone."""
