@@ -1,45 +1,27 @@
-"""Train a CKCNN on spoken digits from raw waveforms at 8,000 samples a second: 3,000 clips, six speakers.
+"""Spoken digits, told from raw waveforms at 8,000 samples a second: 3,000 clips of 0.14 to 2.3 s, six speakers.
 
 Command:   fredholm train spoken_digits
            fredholm evaluate runs/spoken_digits/seed-0 --task test-every=2
-Modality:  series
-Data:      the Free Spoken Digit Dataset in ../shared/data/fsdd
-Get:       https://github.com/Jakobovski/free-spoken-digit-dataset, packed into one .npz file with the arrays audio,
-           offsets, label, is_test and sample_rate; then --task.data FILE
-Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      60 s of processor time an epoch at every 4th sample; at all samples some minutes
-Score:     at every 4th sample (--task.train-every 4 --task.test-every 4) 23.67 % after 4 of 20 epochs, seed 0: a
-           shortened run
+Hardware:  one core of an AMD EPYC, shared with other work; float32
+Time:      274 s of processor time
+Score:     99.33 % on the 300 test clips, seed 0, by recipes/series_archives.py with the same settings
 Paper:     none on these clips; CKConv (arXiv 2102.02611) on Speech Commands, one second at 16,000 samples: 71.66 %
+Data:      ../shared/data/fsdd, or any series by --task.data
 
-Settings are those of the paper for raw waveforms (table 8), with fewer epochs. Deviation: the head reads the mean over
-the clip, whose last sample is silence as a rule.
+The default model at its defaults; nothing was chosen for these clips alone. Test clips are of the same six speakers.
 """
 
-from fredholm.models.ckcnn import CKCNN
+from fredholm.models import FilterBank
 from fredholm.tasks import SeriesClassification
 from fredholm.training import Run, TrainingConfig
 
 
 def spoken_digits() -> Run.Config:
-    """Train a CKCNN on raw waveforms of spoken digits.
+    """Fit a filter bank to raw waveforms of spoken digits.
 
-    Time:  20 epochs; 60 s of processor time an epoch at every 4th sample, minutes at all
+    Time:  274 s of processor time
     """
     return Run.Config(
-        task=SeriesClassification.Config(
-            valid_fraction=0.0,
-            data="../shared/data/fsdd",
-            model=CKCNN.Config(embed_dim=30, depth=2, omega_0=39.45, dropout=0.0, pool="mean", smoothing=True),
-        ),
-        training=TrainingConfig(
-            epochs=20,
-            batch_size=32,
-            learning_rate=1e-3,
-            final_learning_rate=0.0,
-            warmup_fraction=0.0,
-            weight_decay=1e-4,
-            ema_decay=0.99,
-            evaluation_batch_size=32,
-        ),
+        task=SeriesClassification.Config(data="../shared/data/fsdd", model=FilterBank.Config()),
+        training=TrainingConfig(epochs=0, evaluation_batch_size=32),
     )

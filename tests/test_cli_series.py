@@ -10,7 +10,16 @@ from tests.command_line import call, check_refused
 from tests.tasks.test_series_classification import write_npz
 
 TINY = [
-    *("--task.model.embed-dim", "6", "--task.model.depth", "1", "--task.model.kernel-width", "8"),
+    *(
+        "--task.model",
+        "ckcnn",
+        "--task.model.embed-dim",
+        "6",
+        "--task.model.depth",
+        "1",
+        "--task.model.kernel-width",
+        "8",
+    ),
     *("--training.epochs", "2", "--training.batch-size", "10", "--training.no-tensorboard"),
 ]
 
@@ -50,6 +59,34 @@ def test_predict_tells_a_class_for_every_series(folder: Path, capsys: pytest.Cap
     code, out, _ = call(capsys, "predict", folder / "run", folder / "new.csv")
     first = out.splitlines()[1].split("\t")
     assert first == [str(folder / "new.csv"), "a", rows[0]["class"], f"{rows[0]['probability']:.4f}"]
+
+
+def test_the_default_is_computed_and_read_again(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--task.model.num-thresholds", "8", "--task.model.num-groups", "8", "--training.epochs", "0"]
+    code, out, err = call(
+        capsys, "train", "series", folder / "waves.npz", "--run-dir", tmp_path / "run", *small, *TINY[-1:]
+    )
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "test accuracy: 100.00 %"
+    code, out, _ = call(capsys, "evaluate", tmp_path / "run", "--json")
+    assert (code, json.loads(out)["accuracy"]) == (0, 1.0)
+    code, out, _ = call(capsys, "predict", tmp_path / "run", folder / "new.csv", "--json")
+    assert (code, [row["series"] for row in json.loads(out)]) == (0, ["a", "b"])
+
+
+@pytest.mark.parametrize("kernel", ["mlp", "recurrence", "sum"])
+def test_an_itnet_and_its_kernel_by_name(
+    kernel: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = "--task.model.stack"
+    sizes = [f"{stack}.embed-dim", "4", f"{stack}.depth", "1", f"{stack}.num-heads", "1", f"{stack}.kernel", kernel]
+    steps = ["--training.epochs", "1", "--training.batch-size", "20", *TINY[-1:]]
+    where = ["--run-dir", tmp_path / "run", "--task.model", "itnet"]
+    code, out, _ = call(capsys, "train", "series", folder / "waves.npz", *where, *sizes, *steps)
+    assert (code, "test accuracy" in out) == (0, True)
+    assert call(capsys, "evaluate", tmp_path / "run", "--json")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from fredholm.kernels import KernelInputs
-from fredholm.models import ITNet, ITNetMaskedModel, MLPConfig, OnEdgesConfig, SpectralConfig, TwoStream
+from fredholm.models import FilterBank, ITNet, ITNetMaskedModel, MLPConfig, OnEdgesConfig, SpectralConfig, TwoStream
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.neural_field import FieldOperator
@@ -360,8 +360,8 @@ def _series(folder: Path) -> Subject:
         {"data": (str(folder / "two.npz"),), "test_fraction": (0.5,), "split_seed": (1,), "train_every": (2,)}
         | {"valid_fraction": (0.4,)}
         | {"test_every": (2,), "train_drop": (0.5,), "test_drop": (0.5,), "drop_seed": (1,), "dropped": (dropped,)}
-        | {"permute_seed": (0,), "bin": (1.0,), "fill": ("last",), "limit": (0.5,), "embed_dim": (2,)}
-        | {"model": (dataclasses.replace(model, depth=2),)},
+        | {"permute_seed": (0,), "bin": (1.0,), "fill": ("last",), "limit": (0.5,)}
+        | {"model": (dataclasses.replace(model, depth=2), FilterBank.Config(num_thresholds=2, num_groups=1))},
         _task,
         make=lambda **settings: SeriesClassification.Config(**settings).build(),
         modes={

@@ -274,6 +274,19 @@ def stack(built: models.ContinuousStack) -> Iterator[object]:
     yield built(noise(2, 6, 2), Sequence(6, spacing=0.01))
 
 
+def filter_bank(built: models.FilterBank) -> Iterator[object]:
+    yield built.features(noise(2, 9, built.sampling.channels))
+    yield built(SeriesBatch(noise(2, 6, built.sampling.channels), spacing=torch.full((2,), 0.5)))
+
+
+def ridge_head(built: models.RidgeHead) -> Iterator[object]:
+    yield built.fit(noise(7, built.weight.shape[1]), torch.arange(7) % 2)
+
+
+def itnet_of_series(built: models.ITNet) -> Iterator[object]:
+    yield built(SeriesBatch(noise(2, 6, 2), spacing=torch.full((2,), 0.5)))
+
+
 def series_model(built: models.CKCNN) -> Iterator[object]:
     yield built(SeriesBatch(noise(2, 6, 2), spacing=torch.full((2,), 0.005)))
 
@@ -779,7 +792,13 @@ ENCODERS = [
         | {"measure": ("uniform", "image-heavy", "text-heavy", "even")},
         image_text_encoder,
     ),
-    Subject(encoders.Series, {"channels": 2}, {"channels": (3,), "embed_dim": (2,), "spacing": (0.5,)}, series_encoder),
+    Subject(
+        encoders.Series,
+        {"channels": 2},
+        {"channels": (3,), "embed_dim": (2,), "spacing": (0.5,), "extent": (3.0,)},
+        series_encoder,
+        modes={"unit": {"extent": 2.0}},
+    ),
     Subject(
         encoders.Text,
         {"vocab_size": 5, "embed_dim": 3},
@@ -993,6 +1012,8 @@ OTHER_TOKEN_STACK: dict[str, tuple[Any, ...]] = {
     "position_frequencies": (3,),
     "position_sigma": (2.0,),
 }
+SERIES = models.SeriesSampling(channels=2, spacing=0.01, extent=0.05)
+SOME_ITNET = models.ITNet.Config(embed_dim=4, depth=1, num_heads=2, kernel=models.AttentionConfig(), pool="mean")
 SOME_STACK = models.ContinuousStack.Config(embed_dim=3, depth=1, kernel_width=3, pool="none")
 MODELS = [
     Subject(
@@ -1103,6 +1124,43 @@ MODELS = [
     ),
     Subject(models.ContinuousStack.Config, STACK, STACKS, series_model, make=ckcnn, modes=STACK_MODES),
     Subject(
+        models.CKCNN.Config,
+        STACK,
+        STACKS | {"lift": (3,)},
+        series_model,
+        make=lambda **settings: models.CKCNN.Config(**settings).build(SERIES, 3),
+        modes=STACK_MODES,
+    ),
+    Subject(
+        models.FilterBank.Config,
+        {"num_thresholds": 2, "num_groups": 1, "num_nodes": 4},
+        {"num_thresholds": (0, 3), "num_groups": (0, 2), "differences": SWITCH, "num_nodes": (2, 100)},
+        filter_bank,
+        make=lambda **settings: models.FilterBank.Config(**settings).build(SERIES, 3),
+    ),
+    Subject(
+        models.ITNetSeriesConfig,
+        {"stack": SOME_ITNET},
+        {"stack": (dataclasses.replace(SOME_ITNET, depth=2),)},
+        itnet_of_series,
+        make=lambda **settings: models.ITNetSeriesConfig(**settings).build(SERIES, 3),
+    ),
+    Subject(
+        models.SeriesSampling,
+        {"channels": 2, "spacing": 0.5, "extent": 6.0},
+        {"channels": (3,), "spacing": (0.25,), "extent": (30.0,)},
+        filter_bank,
+        make=lambda **settings: models.FilterBank.Config(num_thresholds=2, num_groups=1).build(
+            models.SeriesSampling(**settings), 3
+        ),
+    ),
+    Subject(
+        models.RidgeHead,
+        {"num_features": 4, "num_outputs": 2},
+        {"num_features": (3,), "num_outputs": (3,)},
+        ridge_head,
+    ),
+    Subject(
         models.CKCNNText.Config,
         {"stack": SOME_STACK},
         {"stack": (dataclasses.replace(SOME_STACK, omega_0=5.0),), "embedding_dropout": (0.5,)},
@@ -1175,6 +1233,7 @@ NO_SETTINGS = {
     "models.Aether": "takes the size of a text and its Config",
     "models.CKCNN": "hands all to ContinuousStack, which is here",
     "models.CKCNNText": "takes the size of a text and its Config",
+    "models.FilterBank": "takes a sampling, the number of outputs and its Config",
     "models.EachImage": "takes a model and the number of images that its outputs are for",
     "models.EdgeConvolution": "takes an encoder and its Config",
     "models.FieldOperator": "takes a field, a frame and its Config",

@@ -12,9 +12,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm.encoders.series import SeriesBatch
+from fredholm.models import (
+    AttentionConfig,
+    ConvolutionConfig,
+    FilterBank,
+    ITNet,
+    ITNetSeriesConfig,
+    KernelConfig,
+    LowRankConfig,
+    MLPConfig,
+    RecurrenceConfig,
+    SeriesSampling,
+    SumConfig,
+)
 from fredholm.models.ckcnn import CKCNN
 from fredholm.tasks import SeriesClassification, Task
 from fredholm.tasks.series import Preparation
+from fredholm.tasks.series_classification import series_of
 from fredholm.tasks.splits import Splits
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.config_json import from_json, to_json
@@ -22,6 +36,7 @@ from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
 SMALL = CKCNN.Config(embed_dim=6, depth=1, kernel_width=8, dropout=0.0)
+BANK = FilterBank.Config(num_thresholds=8, num_groups=8)
 CPU = torch.device("cpu")
 NONE = torch.Generator()
 
@@ -197,7 +212,7 @@ def test_metrics_are_of_the_whole_test_split(tmp_path: Path) -> None:
 
 
 def test_the_model_fits_the_facts(tmp_path: Path) -> None:
-    task = config(tmp_path, train_drop=0.3, embed_dim=5).build()
+    task = config(tmp_path, train_drop=0.3, model=dataclasses.replace(SMALL, lift=5)).build()
     model = task.model()
     assert isinstance(model, CKCNN)
     assert (model.stack.extent, model.stack.spacing) == (task.facts.extent, 0.5)
@@ -207,6 +222,56 @@ def test_the_model_fits_the_facts(tmp_path: Path) -> None:
     plain = config(tmp_path).build().model()
     assert isinstance(plain, CKCNN)
     assert plain.encoder.embed_dim == 2
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        MLPConfig(width=4, num_frequencies=2),
+        ConvolutionConfig(),
+        RecurrenceConfig(state_dim=2),
+        SumConfig(first=LowRankConfig(width=4, num_frequencies=2, rank=2), second=AttentionConfig()),
+    ],
+)
+def test_an_itnet_has_any_kernel(tmp_path: Path, kernel: KernelConfig) -> None:
+    stack = ITNet.Config(embed_dim=4, depth=2, num_heads=2, kernel=kernel, pool="mean")
+    task = config(tmp_path, model=ITNetSeriesConfig(stack=stack)).build()
+    model = task.model().eval()
+    assert isinstance(model, ITNet)
+    batch, short = task.train_batch(torch.arange(5), NONE), int(task.splits.train.lengths[0])
+    together = model(SeriesBatch(batch["values"], batch["mask"], None, batch["spacing"]))
+    alone = model(SeriesBatch(batch["values"][:1, :short], None, None, batch["spacing"][:1]))
+    torch.testing.assert_close(alone[0], together[0], rtol=1e-4, atol=1e-5)
+    task.loss(model, batch).backward()
+    assert all(parameter.grad is not None for parameter in model.head.parameters())
+
+
+@pytest.mark.parametrize("irregular", [False, True])
+def test_a_filter_bank_is_computed_from_the_training_split(tmp_path: Path, irregular: bool) -> None:
+    task = config(tmp_path, classes=3, irregular=irregular, model=BANK).build()
+    torch.manual_seed(0)
+    model = task.model()
+    assert isinstance(model, FilterBank)
+    assert model.sampling == SeriesSampling(channels=2, spacing=task.facts.spacing, extent=task.facts.extent)
+    task.initialise(model, CPU)
+    scores = score_split(task, "test", model, batch_size=7, device=CPU, dtype=torch.float32)
+    assert task.num_held_out("valid") == 0
+    assert scores["accuracy"] >= 0.9
+    assert scores["loss"] < 0.5
+    torch.manual_seed(0)
+    same, given = task.model(), task.train_batch(torch.arange(40), NONE)
+    assert isinstance(same, FilterBank)
+    same.fit([(series_of(given), given["labels"])])
+    torch.testing.assert_close(same.thresholds, model.thresholds)
+    torch.testing.assert_close(same.head.weight, model.head.weight, rtol=1e-3, atol=1e-5)
+
+
+def test_networks_are_left_as_they_are(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    model = task.model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    task.initialise(model, CPU)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 @pytest.mark.parametrize("irregular", [False, True])
@@ -316,6 +381,8 @@ def test_classes_to_tell_apart(tmp_path: Path) -> None:
         ({"bin": -1.0}, "bin is -1.0; expected a finite duration above 0"),
         ({"limit": 0.0}, "limit is 0.0; expected a number above 0"),
         ({"model": CKCNN.Config(pool="none")}, "model.pool is 'none'; expected 'last' or 'mean'"),
+        ({"model": BANK, "valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=FilterBank"),
+        ({"model": ITNetSeriesConfig(stack=ITNet.Config(pool="none"))}, "model.stack.pool is 'none'; leave it out"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], told: str) -> None:

@@ -41,23 +41,31 @@ class Series(Encoder):
 
     Where the rates within a batch differ, the samples are placed by their times.
 
+    With an extent, positions are times from a series' first sample on in units of it, and a series' samples weigh 1 in
+    all: the unit interval, on which the other kernels are made.
+
     Args:
         channels: C, those of the series.
         embed_dim: channels of the signal after a linear map; None: the series' own, without one.
         spacing: Δ, in the unit of the times; above 0.
+        extent: the longest series of training, in that unit; None: positions are times as they are.
 
     Raises:
-        ValueError: sizes below 1, or a spacing that is not above 0.
+        ValueError: sizes below 1, or a spacing or an extent that is not above 0.
     """
 
-    def __init__(self, channels: int, embed_dim: int | None = None, *, spacing: float = 1.0) -> None:
+    def __init__(
+        self, channels: int, embed_dim: int | None = None, *, spacing: float = 1.0, extent: float | None = None
+    ) -> None:
         super().__init__()
         for name, value in (("channels", channels), ("embed_dim", embed_dim)):
             if value is not None and value < 1:
                 raise ValueError(f"encoders.Series: {name} must be at least 1; got {value}")
         if not 0 < spacing < math.inf:
             raise ValueError(f"encoders.Series: spacing must be a finite number above 0; got {spacing}")
-        self.channels, self.spacing = channels, spacing
+        if extent is not None and not 0 < extent < math.inf:
+            raise ValueError(f"encoders.Series: extent must be a finite number above 0; got {extent}")
+        self.channels, self.spacing, self.extent = channels, spacing, extent
         self.embed_dim, self.pos_dim = channels if embed_dim is None else embed_dim, 1
         self.embedding = nn.Identity() if embed_dim is None else nn.Linear(channels, embed_dim)
 
@@ -96,15 +104,29 @@ class Series(Encoder):
                 raise ValueError(f"encoders.Series: spacing must be ({batch},), above 0; got {tuple(spacing.shape)}")
             steps = torch.arange(num_samples, dtype=torch.float64, device=values.device)
             apart = spacing.double()[:, None]
+            if self.extent is not None:
+                return _on_the_unit_interval(steps * apart, mask, self.extent)
             weights = (apart / self.spacing).expand(batch, num_samples)
             return Sequence(times=steps * apart, weights=weights, mask=mask)
         if times is None:
             rate = rates[0] if rates else self.spacing
+            if self.extent is not None:
+                return Sequence(num_samples, spacing=rate / self.extent, mask=mask).to(values.device)
             weights = None
             if not math.isclose(rate, self.spacing, rel_tol=_SAME):
                 share = rate / self.spacing
                 weights = torch.full((num_samples,), share, dtype=torch.float64, device=values.device)
             return Sequence(num_samples, spacing=rate, weights=weights, mask=mask).to(values.device)
+        if self.extent is not None:
+            return _on_the_unit_interval(times, mask, self.extent)
         weights = trapezoid_weights(times, mask, total=None) / self.spacing
         has_extent = weights.sum(-1, keepdim=True) > 0
         return Sequence(times=times, weights=torch.where(has_extent, weights, 1.0), mask=mask)
+
+
+def _on_the_unit_interval(times: Tensor, mask: Tensor | None, extent: float) -> Sequence:
+    """Samples at the times since the first of them, in units of the extent, with weights of sum 1."""
+    first = times if mask is None else torch.where(mask, times, torch.inf)
+    first = first.amin(-1, keepdim=True) if times.shape[-1] else times
+    since = (times - torch.where(first.isfinite(), first, 0.0)) / extent
+    return Sequence(times=since, weights=trapezoid_weights(since, mask), mask=mask)

@@ -5,11 +5,13 @@ from fredholm.models.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.each_image import EachImage
 from fredholm.models.field_model import FieldModel
+from fredholm.models.filter_bank import FilterBank
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.in_context_regressor import InContextRegressor
 from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
+from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.itnet_text import ITNetLanguageModel, ITNetMaskedModel
 from fredholm.models.kernel_configs import (
     KERNELS,
@@ -35,6 +37,8 @@ from fredholm.models.message_passing import MessagePassing
 from fredholm.models.neural_field import FieldOperator
 from fredholm.models.neural_operator import NeuralOperator
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
+from fredholm.models.ridge_head import RidgeHead
+from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.two_stream import TwoStream
 
@@ -54,9 +58,12 @@ __all__ = [
     "EdgeConvolution",
     "FieldModel",
     "FieldOperator",
+    "FilterBank",
+    "FittedModel",
     "ITNet",
     "ITNetLanguageModel",
     "ITNetMaskedModel",
+    "ITNetSeriesConfig",
     "InContextRegressor",
     "InfViT",
     "InfiniteConfig",
@@ -72,8 +79,11 @@ __all__ = [
     "OnEdgesConfig",
     "PointPooling",
     "RecurrenceConfig",
+    "RidgeHead",
     "Sampling",
     "SeparableConfig",
+    "SeriesModelConfig",
+    "SeriesSampling",
     "SignalModel",
     "SpectralConfig",
     "SumConfig",

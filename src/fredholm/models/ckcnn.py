@@ -11,9 +11,10 @@ from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.blocks.post_norm import BlockState, PostNormBlock
 from fredholm.domains import Domain, Sequence
 from fredholm.encoders.encoder import Encoder
-from fredholm.encoders.series import SeriesBatch
+from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.kernels import ContinuousConvolution
 from fredholm.kernels.convolution.kernel_network import KernelActivation
+from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.operators import IntegralOperator
 
 StackState = tuple[BlockState, ...]
@@ -165,22 +166,41 @@ class CKCNN(nn.Module):
         extent, spacing: of the positions in training; see `ContinuousStack`.
 
     Raises:
-        ValueError: on sizes below 1, and what `ContinuousStack` refuses.
+        ValueError: on sizes below 1, an encoder of other channels than the config's lift, and what `ContinuousStack`
+            refuses.
     """
 
-    Config = ContinuousStack.Config
+    @final
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(ContinuousStack.Config, SeriesModelConfig):
+        """The stack, and what enters it."""
+
+        lift: int | None = None
+        """Channels of a linear map before the stack; None, as in the paper: no such map."""
+
+        def check(self) -> None:
+            """See `SeriesModelConfig.check`."""
+            if self.pool == "none":
+                raise ValueError("model.pool is 'none'; expected 'last' or 'mean', since a series has one class")
+
+        def build(self, sampling: SeriesSampling, num_outputs: int) -> "CKCNN":
+            """See `SeriesModelConfig.build`."""
+            encoder = Series(sampling.channels, self.lift, spacing=sampling.spacing)
+            return CKCNN(encoder, num_outputs, self, extent=sampling.extent, spacing=sampling.spacing)
 
     def __init__(
         self,
         encoder: Encoder,
         num_outputs: int,
-        config: ContinuousStack.Config,
+        config: Config,
         *,
         extent: float = 1.0,
         spacing: float = 0.01,
     ) -> None:
         super().__init__()
         check_count("models.CKCNN", "num_outputs", num_outputs)
+        if config.lift not in (None, encoder.embed_dim):
+            raise ValueError(f"models.CKCNN: the encoder gives {encoder.embed_dim} channels; the lift is {config.lift}")
         self.config, self.encoder = config, encoder
         self.stack = ContinuousStack(encoder.embed_dim, config, pos_dim=encoder.pos_dim, extent=extent, spacing=spacing)
         self.head = nn.Linear(config.embed_dim, num_outputs)

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final, get_args
 
@@ -11,10 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.encoders.series import Series, SeriesBatch
-from fredholm.models.ckcnn import CKCNN, ContinuousStack
+from fredholm.encoders.series import SeriesBatch
+from fredholm.models.ckcnn import CKCNN
+from fredholm.models.filter_bank import FilterBank
+from fredholm.models.itnet import ITNet
+from fredholm.models.itnet_series import ITNetSeriesConfig
+from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset
 from fredholm.tasks.series import (
     Dropped,
     Fill,
@@ -31,22 +37,23 @@ from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import with_validation
-from fredholm.tasks.task import Batch, Objective, SplitTask, Task
+from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
 CHUNK = 64
-"""Series of a file that are predicted at a time."""
+"""Series that are fitted or predicted at a time."""
 
 
 @final
 class SeriesClassification(SplitTask[SeriesSet]):
-    """A CKCNN on labelled time series of any lengths and sampling, trained by cross-entropy (CKConv, section 5).
+    """A model on labelled time series of any lengths and sampling: filters with a ridge regression, or a network.
 
-    Channels are standardised by the observed training values; where values are missing in training, further channels
-    say what was observed. The kernels know time in the data's unit: another rate, or irregular samples, need nothing
-    but their times. Warns once of test series that are unlike training's.
+    A filter bank is computed from the training split; networks are trained by cross-entropy. Channels are standardised
+    by the observed training values; where values are missing in training, further channels say what was observed. All
+    models know time in the data's unit: another rate, or irregular samples, need nothing but their times. Warns once of
+    test series that are unlike training's.
 
     Args:
         config: the settings.
@@ -59,6 +66,7 @@ class SeriesClassification(SplitTask[SeriesSet]):
     command: ClassVar[str] = "series"
     predicts = Kinds(suffixes=(*SERIES_SUFFIXES, ".npy"), has_parts=True)
     objective = Objective(metric="accuracy", percent=True)
+    parts: ClassVar[tuple[type, ...]] = (FilterBank.Config, CKCNN.Config, ITNetSeriesConfig, ITNet.Config, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -92,8 +100,7 @@ class SeriesClassification(SplitTask[SeriesSet]):
                 values where a bin is empty; None: samples are left as they are.
             fill: what stands where a value is missing: its channel's mean, or the last value that was observed.
             limit: largest size of a standardised value, beyond which it is cut, for data with gross errors; None: none.
-            embed_dim: channels of a linear map before the network; None, as in the paper: no such map.
-            model: the network.
+            model: a filter bank, which is computed from the training series, or a network that learns by steps.
         """
 
         data: str = ""
@@ -107,8 +114,7 @@ class SeriesClassification(SplitTask[SeriesSet]):
         bin: float | None = None
         fill: Fill = "mean"
         limit: float | None = None
-        embed_dim: int | None = None
-        model: ContinuousStack.Config = field(default_factory=ContinuousStack.Config)
+        model: SeriesModelConfig = field(default_factory=FilterBank.Config)
 
         def __post_init__(self) -> None:
             for name in ("train_every", "test_every"):
@@ -129,8 +135,20 @@ class SeriesClassification(SplitTask[SeriesSet]):
                 raise ValueError("permute_seed orders whole series; leave train_every and bin out")
             if self.limit is not None and not self.limit > 0:
                 raise ValueError(f"limit is {self.limit}; expected a number above 0")
-            if self.model.pool == "none":
-                raise ValueError("model.pool is 'none'; expected 'last' or 'mean', since a series has one class")
+            self.model.check()
+            if not self.model.learns_by_steps and self.valid_fraction != 0:
+                kind = type(self.model).__qualname__.removesuffix(".Config")
+                because = f"model={kind}, whose settings are chosen by leaving each training series out"
+                refuse_idle(
+                    "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
+                )
+
+        def suited(self, preset: Preset) -> Suited:
+            """See `Task.Config.suited`; a model that is fitted at once takes no epochs."""
+            found = super().suited(preset)
+            if self.model.learns_by_steps:
+                return found
+            return Suited(self, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
 
         def build(self, facts: Task.Facts | None = None) -> "SeriesClassification":
             """The task; see `SeriesClassification`."""
@@ -158,7 +176,9 @@ class SeriesClassification(SplitTask[SeriesSet]):
         found = open_series(config.data, test_fraction=config.test_fraction, split_seed=config.split_seed)
         longest = found.train.values.shape[1]  # that of all, whatever is split off
         assert found.train.labels is not None
-        splits = with_validation(found, found.train.names, found.train.labels.tolist(), config)
+        needs_none = not config.model.learns_by_steps and found.valid is None
+        settings = replace(config, valid_fraction=0.0) if needs_none else config
+        splits = with_validation(found, found.train.names, found.train.labels.tolist(), settings)
         train, valid, test = (
             None if part is None else self._thinned(self._permuted(part, longest), every, drop)
             for part, every, drop in (
@@ -189,10 +209,20 @@ class SeriesClassification(SplitTask[SeriesSet]):
         return series if config.bin is None else average_in_bins(series, config.bin)
 
     def model(self) -> nn.Module:
-        """A series encoder and a CKCNN with one logit a class."""
-        config, facts = self.config, self._facts
-        encoder = Series(facts.preparation.num_channels, config.embed_dim, spacing=facts.spacing)
-        return CKCNN(encoder, len(facts.classes), config.model, extent=facts.extent, spacing=facts.spacing)
+        """The model, with one logit a class."""
+        facts = self._facts
+        sampling = SeriesSampling(channels=facts.preparation.num_channels, spacing=facts.spacing, extent=facts.extent)
+        return self.config.model.build(sampling, len(facts.classes))
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a model that is computed from all training series."""
+        if not isinstance(model, FittedModel):
+            return
+        batches: list[tuple[SeriesBatch, Tensor]] = []
+        for indices in torch.arange(self.num_train).split(CHUNK):
+            batch = {name: each.to(device) for name, each in self._labelled(self.splits.train, indices).items()}
+            batches.append((series_of(batch), batch["labels"]))
+        model.fit(batches)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, channels), their `labels` (B,), and what `batch_of` gives; nothing is drawn."""
@@ -268,8 +298,7 @@ class SeriesClassification(SplitTask[SeriesSet]):
         return {"labels": part.labels, **batch_of(part, self._facts.preparation)}
 
     def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        given = SeriesBatch(batch["values"], batch.get("mask"), batch.get("times"), batch.get("spacing"))
-        return model(given).float()
+        return model(series_of(batch)).float()
 
     def _warn(self, series: SeriesSet) -> None:
         """Warns, at most once, of series that are longer than any in training, or miss what was never missed."""
@@ -280,10 +309,15 @@ class SeriesClassification(SplitTask[SeriesSet]):
             self._has_warned = True
             warnings.warn(
                 f"{series.names[int(series.extents.argmax())]}: lasts {longest:g}, longer than any series in training "
-                f"({extent:g}); the kernels reach back further than they learnt",
+                f"({extent:g}); the model saw none like it",
                 stacklevel=2,
             )
         self._facts.preparation.warn_of_gaps(series)
+
+
+def series_of(batch: Batch) -> SeriesBatch:
+    """What a model takes of a batch."""
+    return SeriesBatch(batch["values"], batch.get("mask"), batch.get("times"), batch.get("spacing"))
 
 
 def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:

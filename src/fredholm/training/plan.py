@@ -40,12 +40,15 @@ class Plan(NamedTuple):
     def __str__(self) -> str:
         """For people, in lines."""
         held_out = f"{self.num_valid:,} for validation and {self.num_test:,} for testing"
-        time_told = f"at most {_duration(self.seconds)}" if self.num_steps else "some seconds"
+        steps = (
+            f"{self.epochs} epochs of {-(-self.num_train // self.batch_size):,} steps on batches of "
+            f"{self.batch_size}; at most {_duration(self.seconds)}"
+        )
         return (
             f"data: {self.num_train:,} examples to learn from, {held_out}\n"
             f"model: {self.model} with {self.num_parameters:,} parameters\n"
-            f"training: {self.epochs} epochs of {-(-self.num_train // self.batch_size):,} steps on batches of "
-            f"{self.batch_size}; {time_told}, {max(1, round(self.num_bytes / 1e6)):,} MB on disk"
+            f"training: {steps if self.num_steps else 'fitted at once'}; "
+            f"{max(1, round(self.num_bytes / 1e6)):,} MB on disk"
         )
 
 

@@ -205,7 +205,8 @@ class Trainer:
                 progress.train_loss_then = train_loss
             elif train_loss is not None and (progress.epoch == self._config.epochs or self._is_spent):
                 self._tell_overfitting(loss, train_loss)
-        print_line("  ".join(words))
+        if len(words) > 2:
+            print_line("  ".join(words))
         self._save()
 
     def _tell_overfitting(self, loss: float, train_loss: float) -> None:

@@ -1,0 +1,76 @@
+"""What the models of labelled series have in common: how they are built, and how some are computed from data."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+from torch import Tensor, nn
+
+from fredholm.encoders.series import SeriesBatch
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeriesSampling:
+    """What the series of a training set look like.
+
+    Args:
+        channels: C, those of the series.
+        spacing: time between two samples, on the average where it changes; above 0.
+        extent: longest time between two samples of one series, in the same unit; above 0.
+    """
+
+    channels: int
+    spacing: float
+    extent: float
+
+    def __post_init__(self) -> None:
+        if self.channels < 1 or not 0 < self.spacing < float("inf") or not 0 < self.extent < float("inf"):
+            raise ValueError(
+                "models.SeriesSampling: expected channels of at least 1, and a finite spacing and extent above 0; got "
+                f"channels={self.channels}, spacing={self.spacing}, extent={self.extent}"
+            )
+
+    @property
+    def longest(self) -> int:
+        """Samples of the longest series at this spacing."""
+        return round(self.extent / self.spacing) + 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeriesModelConfig(abc.ABC):
+    """A model that takes a `SeriesBatch` and gives one vector a series."""
+
+    learns_by_steps: ClassVar[bool] = True
+    """Whether training goes on in steps, so that something is chosen by a validation split."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raises a ValueError where the model answers at every sample, and one answer is wanted of a series."""
+
+    @abc.abstractmethod
+    def build(self, sampling: SeriesSampling, num_outputs: int) -> nn.Module:
+        """A new model, from the global torch seed.
+
+        Args:
+            sampling: of the training series.
+            num_outputs: such as one logit a class.
+        """
+
+
+class FittedModel(nn.Module, abc.ABC):
+    """A model that is computed from its training data in closed form, not learned by steps."""
+
+    @abc.abstractmethod
+    def fit(self, batches: Sequence[tuple[SeriesBatch, Tensor]]) -> None:
+        """Sets the model from all its training data; what is drawn comes from the global torch seed.
+
+        Args:
+            batches: series and their classes, int64 `(B,)`, each in `0 .. num_outputs - 1`.
+
+        Raises:
+            ValueError: there is no series, or a class out of range.
+        """
