@@ -289,6 +289,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "digits", "--run-dir", "RUN", "--resume"], "RUN is a run of another config: task."),
         (["train", "digits", "--run-dir", "text.png", *TINY], "text.png is a file; expected a run folder"),
         (["info", "--jsno"], "Unrecognized options: --jsno"),
+        (
+            ["train", "digits", "--preset", "base"],
+            "--preset has no effect with the recipe digits, which says everything",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(

@@ -1,0 +1,29 @@
+import math
+
+import pytest
+
+from fredholm.tasks.schedule import EVALUATIONS, STEPS, Preset, schedule_for
+
+
+@pytest.mark.parametrize("num_train", [1, 7, 36, 320, 1437, 60_000, 2_000_000])
+@pytest.mark.parametrize("preset", ["small", "base"])
+def test_the_rules_hold_for_few_and_many(num_train: int, preset: Preset) -> None:
+    found = schedule_for(num_train, preset, has_valid=True)
+    assert 8 <= found.batch_size <= 128
+    assert math.log2(found.batch_size).is_integer()
+    steps = found.epochs * math.ceil(num_train / found.batch_size)
+    assert found.epochs == 1 or steps == pytest.approx(STEPS[preset] * num_train**0.4, rel=0.5)
+    assert math.ceil(found.epochs / found.evaluate_every) <= EVALUATIONS
+    assert 0.5 <= found.ema_decay <= 0.9999
+    assert found.patience is not None
+    assert found.patience >= 5
+
+
+def test_what_is_left_out_and_what_a_task_asks_for() -> None:
+    assert schedule_for(100, "small", has_valid=False).patience is None
+    whole, half = (schedule_for(6400, "small", has_valid=True, effort=effort) for effort in (1.0, 0.5))
+    assert half.epochs == pytest.approx(whole.epochs / 2, abs=1)
+    asked = schedule_for(6400, "small", has_valid=True, batch_size=5, learning_rate=0.1, weight_decay=0.3)
+    assert (asked.batch_size, asked.learning_rate, asked.weight_decay) == (5, 0.1, 0.3)
+    assert schedule_for(2000, "small", has_valid=True).batch_size == 128
+    assert schedule_for(640, "small", has_valid=True).batch_size == 32

@@ -1,0 +1,97 @@
+"""What a task's bare command chooses, and that what was set stays."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fredholm import cli
+from fredholm.tasks import ImageClassification, LanguageModelling
+from fredholm.tasks.image_classification import divided_into_patches
+from tests.command_line import call
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve pictures of 20 x 12 pixels, bright on the left or on the right."""
+    folder, draw = tmp_path_factory.mktemp("shapes"), np.random.default_rng(0)
+    for name in ("left", "right"):
+        (folder / name).mkdir()
+        for i in range(15):
+            pixels = draw.integers(0, 60, (12, 20, 3), dtype=np.uint8)
+            pixels[:, : 10 if name == "left" else None][:, -10:] += 150
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    return folder
+
+
+def test_a_dry_run_says_what_would_be_and_makes_nothing(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {}
+    for preset in ("small", "base"):
+        code, out, err = call(
+            capsys, "train", "images", shapes, "--dry-run", "--preset", preset, "--run-dir", tmp_path / "run"
+        )
+        assert (code, err) == (0, "")
+        lines = out.splitlines()
+        assert lines[0] == "data: 21 examples to learn from, 3 for validation and 6 for testing"
+        assert [line.partition(":")[0] for line in lines] == ["data", "model", "training"]
+        found[preset] = lines
+    assert "ITNet with" in found["small"][1] != found["base"][1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_was_set_stays_and_the_rest_is_chosen_round_it(shapes: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    given = ["--task.model", "itnet", "--task.model.embed-dim", "18", "--task.model.kernel", "attention"]
+    given += [
+        "--task.patch-size",
+        "2",
+        "--training.epochs",
+        "1",
+        "--training.learning-rate",
+        "0.001",
+        "--task.model.pool",
+        "mean",
+    ]
+    assert cli.main(["train", "images", str(shapes), "--run-dir", str(run), *given, "--training.no-tensorboard"]) == 0
+    saved = json.loads((run / "config.json").read_text())["run"]
+    model, training = saved["task"]["model"], saved["training"]
+    assert (model["embed_dim"], model["depth"], model["kernel"]["type"]) == (18, 4, "AttentionConfig")
+    assert 18 % model["num_heads"] == 0
+    assert saved["task"]["patch_size"] == 2
+    assert (training["epochs"], training["learning_rate"], training["batch_size"]) == (1, 0.001, 8)
+    assert training["patience"] >= 5
+
+
+@pytest.mark.parametrize(
+    ("size", "small", "base"),
+    [
+        ((8, 8), ((8, 8), 1), ((8, 8), 1)),
+        ((28, 28), ((28, 28), 4), ((28, 28), 2)),
+        ((32, 32), ((32, 32), 4), ((32, 32), 4)),
+        ((12, 20), ((12, 20), 4), ((12, 20), 2)),
+        ((37, 41), ((36, 42), 6), ((36, 42), 3)),
+        ((480, 640), ((48, 64), 8), ((160, 224), 16)),
+        ((1, 300), ((8, 64), 8), ((16, 224), 16)),
+    ],
+)
+def test_patches_divide_images_into_few(
+    size: tuple[int, int], small: tuple[tuple[int, int], int], base: tuple[tuple[int, int], int]
+) -> None:
+    assert divided_into_patches(size, "small") == small
+    assert divided_into_patches(size, "base") == base
+    for (height, width), side in (small, base):
+        assert height % side == width % side == 0
+
+
+def test_settings_in_python_are_treated_alike(tmp_path: Path) -> None:
+    config, schedule = ImageClassification.Config(data="digits", position_frequencies=0).suited("small")
+    assert (config.patch_size, config.position_frequencies, config.position_sigma) == (1, 0, 10.0)  # pyright: ignore[reportAttributeAccessIssue]
+    assert schedule.epochs > 1
+    (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 200)
+    asked = LanguageModelling.Config(data=str(tmp_path / "a.txt"), context=16)
+    text, _ = asked.suited("small")
+    assert (text.context, text.stride) == (16, 8)  # pyright: ignore[reportAttributeAccessIssue]

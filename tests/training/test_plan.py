@@ -1,0 +1,39 @@
+import dataclasses
+from typing import Any
+
+import pytest
+
+from fredholm.training.plan import Plan, plan
+from tests.training.toy_task import ToyTask, toy_run
+
+
+def planned(held_out: tuple[str, ...] = ("valid", "test"), **training: Any) -> Plan:
+    config = toy_run()
+    task = dataclasses.replace(config.task, held_out=held_out).build()  # pyright: ignore[reportCallIssue]
+    return plan(task, dataclasses.replace(config.training, **training), seed=1)
+
+
+def test_it_counts_what_the_run_will_have() -> None:
+    found = planned()
+    assert (found.num_train, found.num_valid, found.num_test) == (50, 50, 25)
+    assert (found.epochs, found.num_steps, found.batch_size) == (3, 21, 8)
+    task = ToyTask.Config().build()
+    parameters = sum(p.numel() for p in task.model().parameters())
+    assert (found.model, found.num_parameters) == ("Sequential", parameters)
+    assert found.num_bytes == 2 * 4 * 4 * parameters
+    assert "50 examples to learn from, 50 for validation and 25 for testing" in str(found)
+    assert "3 epochs of 7 steps on batches of 8; at most 1 s; 1 MB on disk" in str(found)
+
+
+def test_more_epochs_take_longer_and_none_are_fitted_at_once() -> None:
+    few, many = planned(epochs=10), planned(epochs=10_000)
+    assert many.seconds > 50 * few.seconds > 0
+    none = planned(epochs=0)
+    assert (none.num_steps, none.seconds) == (0, 0.0)
+    assert "training: fitted at once" in str(none)
+    assert planned(held_out=("test",)).num_valid == 0
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.2, "1 s"), (42.4, "42 s"), (1250, "21 min"), (9000, "2.5 h")])
+def test_durations_are_for_people(seconds: float, told: str) -> None:
+    assert f"at most {told};" in str(planned()._replace(seconds=seconds))
