@@ -27,6 +27,7 @@ LAYERS = (
     {"analysis"},
     {"tasks"},
     {"training", "verification"},
+    {"estimators"},
     {"fredholm"},
     {"cli"},
     {"__main__"},

@@ -1,5 +1,7 @@
 """Fredholm: one learnable integral operator in place of convolution, attention and recurrence."""
 
+from typing import TYPE_CHECKING, Any
+
 from fredholm import (
     analysis,
     blocks,
@@ -17,6 +19,12 @@ from fredholm._version import __version__
 from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
 from fredholm.layers import from_torch, to_torch
 from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank
+
+if TYPE_CHECKING:
+    from fredholm.estimators import ImageClassifier as ImageClassifier
+    from fredholm.estimators import PointClassifier as PointClassifier
+    from fredholm.estimators import SeriesClassifier as SeriesClassifier
+    from fredholm.estimators import TextClassifier as TextClassifier
 
 __all__ = [
     "Domain",
@@ -43,3 +51,18 @@ __all__ = [
     "to_torch",
     "trapezoid_weights",
 ]
+
+_ESTIMATORS = ("ImageClassifier", "PointClassifier", "SeriesClassifier", "TextClassifier")
+
+
+def __getattr__(name: str) -> Any:
+    """Estimators, which are imported at first use, since they need scikit-learn."""
+    if name not in _ESTIMATORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fredholm import estimators
+
+    return getattr(estimators, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_ESTIMATORS])

@@ -41,7 +41,7 @@ def _evaluate(argv: list[str]) -> None:
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
         run.task = changed_task(run, arguments.task, "evaluate")
-    split = arguments.split or measured_split(run.task)
+    split = arguments.split or measured_split(run.task) or "test"
     step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)
     count = run.task.num_held_out(split)
     if arguments.json:

@@ -215,20 +215,23 @@ class ImageClassification(SplitTask[ImageDataset]):
         metrics["accuracy"].update(logits, batch["labels"])
         metrics["loss"].update(F.cross_entropy(logits, batch["labels"], reduction="none"))
 
+    @torch.no_grad()
+    def probabilities(self, model: nn.Module, images: Tensor, device: torch.device) -> Tensor:
+        """Of each class `(n, classes)`, of images uint8 `(n, C, H, W)`."""
+        parts = (model(self._standardise(part / 255).to(device)).float() for part in images.split(CHUNK))
+        return torch.cat([logits.softmax(-1).cpu() for logits in parts])
+
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `class` and `probability` for each image; one of an array has its number behind the `file`."""
         found = list(inputs.read(lambda file: self._read(file, inputs.part)))
         if not found:
             return []
         sources = [(file, name) for file, images in found for name in _names(file, len(images))]
-        pixels, rows = torch.cat([images for _, images in found]), list[Prediction]()
-        for chosen in torch.arange(len(sources)).split(CHUNK):
-            logits = model(self._standardise(pixels[chosen] / 255).to(device)).float()
-            for index, probabilities in zip(chosen.tolist(), logits.softmax(-1).tolist(), strict=True):
-                file, name = sources[index]
-                told = dict(zip(self._facts.classes, probabilities, strict=True))
-                rows.append(Prediction(file, probabilities=told, source=name))
-        return rows
+        told = self.probabilities(model, torch.cat([images for _, images in found]), device).tolist()
+        return [
+            Prediction(file, probabilities=dict(zip(self._facts.classes, each, strict=True)), source=name)
+            for (file, name), each in zip(sources, told, strict=True)
+        ]
 
     def _read(self, file: Path, part: Split | None) -> Tensor:
         """The images of a file, uint8 `(n, C, H, W)`."""

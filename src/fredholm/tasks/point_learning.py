@@ -371,6 +371,18 @@ class PointLearning(DividedTask[PointSet]):
             else:
                 metric.update(told, labels)
 
+    @torch.no_grad()
+    def probabilities(self, model: nn.Module, clouds: PointSet, device: torch.device) -> list[Tensor]:
+        """Of each class `(classes,)`, or of each point's `(N, classes)`, a tensor a cloud."""
+        told: list[Tensor] = []
+        for indices in torch.arange(len(clouds)).split(CHUNK):
+            part = clouds.select(indices)
+            batch = self._rows(part, indices.tolist())
+            moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "labels"}
+            found = self._probabilities(model, moved).cpu()
+            told += [own[:size] if self._tells_points else own for own, size in zip(found, part.sizes, strict=True)]
+        return told
+
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each cloud of each file: `file`, `cloud`, and `class` and `probability` of the likeliest class.
 
@@ -382,13 +394,9 @@ class PointLearning(DividedTask[PointSet]):
         """
         rows: list[Prediction] = []
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
-            for indices in torch.arange(len(found)).split(CHUNK):
-                part = found.select(indices)
-                batch = self._rows(part, indices.tolist())
-                moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "labels"}
-                for i, told in enumerate(self._probabilities(model, moved).cpu()):
-                    name = part.names[i].removeprefix(str(file)).removeprefix(":")
-                    rows += self._answer(file, name, part.select(torch.tensor([i])), told)
+            for i, told in enumerate(self.probabilities(model, found, device)):
+                name = found.names[i].removeprefix(str(file)).removeprefix(":")
+                rows += self._answer(file, name, found.select(torch.tensor([i])), told)
         return rows
 
     def _read(self, file: Path, part: Split | None) -> PointSet:

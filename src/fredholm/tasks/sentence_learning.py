@@ -351,6 +351,19 @@ class SentenceLearning(SplitTask[SentenceSet]):
     def _in_unit(self, standardised: Tensor) -> Tensor:
         return standardised * self._facts.deviation + self._facts.mean
 
+    @torch.no_grad()
+    def probabilities(self, model: nn.Module, sentences: Sequence[Sentence], device: torch.device) -> Tensor:
+        """Of each class `(n, classes)`, where classes are told."""
+        return self._outputs(model, sentences, device).softmax(-1)
+
+    def _outputs(self, model: nn.Module, sentences: Sequence[Sentence], device: torch.device) -> Tensor:
+        """The model's, `(n, classes)` or `(n, 1)`."""
+        parts = []
+        for start in range(0, len(sentences), CHUNK):
+            tokens = [self._lay_out(sentence)[0] for sentence in sentences[start : start + CHUNK]]
+            parts.append(model(self._padded(tokens).to(device)).float().cpu())
+        return torch.cat(parts)
+
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sentence: `file`, `line`, and `class` and its `probability`, or `number`.
 
@@ -358,10 +371,8 @@ class SentenceLearning(SplitTask[SentenceSet]):
         """
         rows: list[Prediction] = []
         for _, sentences in inputs.read(self._asked):
-            for start in range(0, len(sentences), CHUNK):
-                part = sentences[start : start + CHUNK]
-                outputs = model(self._padded([self._lay_out(sentence)[0] for sentence in part]).to(device)).float()
-                rows += [self._answer(sentence, each) for sentence, each in zip(part, outputs.cpu(), strict=True)]
+            outputs = self._outputs(model, sentences, device)
+            rows += [self._answer(sentence, each) for sentence, each in zip(sentences, outputs, strict=True)]
         return rows
 
     def _asked(self, file: Path) -> list[Sentence]:

@@ -269,6 +269,17 @@ class SeriesClassification(SplitTask[SeriesSet]):
         if "auroc" in metrics:
             metrics["auroc"].update(logits.softmax(-1)[:, 1], labels)
 
+    @torch.no_grad()
+    def probabilities(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:
+        """Of each class `(n, classes)`, of series as they are, with the channels of training."""
+        self._warn(series)
+        parts = []
+        for indices in torch.arange(len(series)).split(CHUNK):
+            batch = batch_of(series.select(indices), self._facts.preparation)
+            moved = {name: tensor.to(device) for name, tensor in batch.items()}
+            parts.append(self._logits(model, moved).softmax(-1).cpu())
+        return torch.cat(parts)
+
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `series`, `class` and `probability` of the likeliest class for each series of each file.
 
@@ -276,15 +287,9 @@ class SeriesClassification(SplitTask[SeriesSet]):
         """
         facts, rows = self._facts, list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
-            self._warn(found)
-            for indices in torch.arange(len(found)).split(CHUNK):
-                batch = batch_of(found.select(indices), facts.preparation)
-                moved = {name: tensor.to(device) for name, tensor in batch.items()}
-                outputs = self._logits(model, moved).softmax(-1)
-                for i, probabilities in zip(indices.tolist(), outputs.tolist(), strict=True):
-                    name = found.names[i].removeprefix(file.name).removeprefix(", ").removeprefix("series ")
-                    told = dict(zip(facts.classes, probabilities, strict=True))
-                    rows.append(Prediction(file, {"series": name}, told))
+            for series, each in zip(found.names, self.probabilities(model, found, device).tolist(), strict=True):
+                name = series.removeprefix(file.name).removeprefix(", ").removeprefix("series ")
+                rows.append(Prediction(file, {"series": name}, dict(zip(facts.classes, each, strict=True))))
         return rows
 
     def _read(self, file: Path, part: Split | None) -> SeriesSet:

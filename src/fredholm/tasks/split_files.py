@@ -25,14 +25,16 @@ SPLIT_WORDS: dict[str, Split] = {
 class SplitFiles:
     """Files by name, either those of each split or, where names tell none, all.
 
-    `by_split` is empty where names tell none; else it has a training split and at least one other.
+    `by_split` is empty where names tell none; else it has a training split and, unless it may be alone, another.
     """
 
     by_split: dict[Split, tuple[Path, ...]]
     unsplit: tuple[Path, ...]
 
 
-def find_split_files(path: Path, suffixes: tuple[str, ...], *, what: str, example: str) -> SplitFiles:
+def find_split_files(
+    path: Path, suffixes: tuple[str, ...], *, what: str, example: str, may_be_alone: bool = False
+) -> SplitFiles:
     """The files that a path stands for.
 
     A split is a word of a name: train; valid, validation, val or dev; test. The words are what stands between dots,
@@ -44,6 +46,7 @@ def find_split_files(path: Path, suffixes: tuple[str, ...], *, what: str, exampl
         suffixes: how names may end.
         what: what is looked for, in messages.
         example: a suffix for the names in messages.
+        may_be_alone: whether a training split suffices.
 
     Raises:
         ValueError: there is nothing of that name, there are splits of several data, none to train on, or no other.
@@ -62,7 +65,7 @@ def find_split_files(path: Path, suffixes: tuple[str, ...], *, what: str, exampl
     }
     if "train" not in by_split:
         raise ValueError(f"{path} has no training {what}; expected a file such as train{example}")
-    if len(by_split) == 1:
+    if len(by_split) == 1 and not may_be_alone:
         raise ValueError(
             f"{path} has no validation and no test {what}; expected files such as valid{example} and test{example}"
         )

@@ -1,20 +1,37 @@
 """Progress bars on stderr and lines between them."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import NoReturn
 
 from tqdm import tqdm
 
+_is_muted: ContextVar[bool] = ContextVar("is_muted", default=False)
+
+
+@contextlib.contextmanager
+def muted() -> Iterator[None]:
+    """While entered, neither bars nor lines are shown."""
+    token = _is_muted.set(True)
+    try:
+        yield
+    finally:
+        _is_muted.reset(token)
+
 
 def progress_bar(description: str, total: int | None, *, unit: str, initial: int = 0) -> "tqdm[NoReturn]":
-    """A bar to ``update()``; it draws nothing when stderr is not a terminal."""
-    quiet = not sys.stderr.isatty()
+    """A bar to ``update()``; it draws nothing when stderr is not a terminal, or while `muted`."""
+    quiet = _is_muted.get() or not sys.stderr.isatty()
     return tqdm(
         desc=description, total=total, initial=initial, unit=unit, disable=quiet, leave=False, dynamic_ncols=True
     )
 
 
 def print_line(line: str) -> None:
-    """A line on stdout that leaves the bars below it whole."""
+    """A line on stdout that leaves the bars below it whole; nothing while `muted`."""
+    if _is_muted.get():
+        return
     tqdm.write(line, file=sys.stdout)
     sys.stdout.flush()

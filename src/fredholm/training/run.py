@@ -106,7 +106,7 @@ class Result(NamedTuple):
 
     metrics: dict[str, float]
     objective: Objective
-    split: HeldOut
+    split: HeldOut | None
     """The split that it was measured on: the test split, where there is one."""
 
 
@@ -117,6 +117,7 @@ def train(
     resume: bool = False,
     tasks: Sequence[type[Task]] = TASKS,
     on_start: Callable[[], None] | None = None,
+    needs_measure: bool = True,
 ) -> Result:
     """Trains in the folder ``path``.
 
@@ -127,6 +128,7 @@ def train(
         resume: go on if there is something to go on from.
         tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
         on_start: is called once the data were read, before the first step.
+        needs_measure: refuse data of which nothing is held out.
 
     Returns:
         The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
@@ -145,6 +147,10 @@ def train(
         task = config.task.build()
         start = _start(config, task, tasks)
         check_examples(task, config.training)
+        if needs_measure and measured_split(task) is None:
+            raise ValueError(
+                "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
+            )
         folder.create(config, task.facts)
     else:
         task = config.task.build(facts_of_same(config, path, tasks))

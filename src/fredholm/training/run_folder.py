@@ -12,6 +12,8 @@ from fredholm.training.checkpoint import Checkpoints
 from fredholm.training.config_json import from_json, to_json
 
 SCHEMA = 1
+DATA = "data"
+"""What a run learns from may lie in a folder of this name in its own, which is then still new."""
 
 
 @final
@@ -32,14 +34,14 @@ class RunFolder:
         return self.path / "config.json"
 
     def is_new(self) -> bool:
-        """Whether nothing is there yet.
+        """Whether nothing is there yet, but for the data.
 
         Raises:
             ValueError: the path is a file.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; expected a run folder")
-        return not self.path.exists() or not any(self.path.iterdir())
+        return not self.path.exists() or all(entry.name == DATA for entry in self.path.iterdir())
 
     def create(self, config: Any, facts: Task.Facts) -> None:
         """Makes the folder with its config file.

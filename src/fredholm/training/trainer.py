@@ -102,7 +102,8 @@ class Trainer:
 
         Returns:
             The averaged model's metrics on the test split, which is read here alone, or where there is none on the
-            validation split. Without a validation split it is the model after the last epoch.
+            validation split. Without a validation split it is the model after the last epoch. Without both there are
+            none.
 
         Raises:
             DivergedError: the loss is not finite; the batch is saved in the run folder.
@@ -227,12 +228,13 @@ class Trainer:
             self._folder.checkpoints.load_weights(chosen, model)
         if self._task.num_held_out("test"):
             progress.metrics = self._score("test", model)
-        elif chosen != progress.step:
+        elif self._has_valid and chosen != progress.step:
             progress.metrics = self._score("valid", model)
         progress.is_done = True
         step = progress.step if chosen < 0 else chosen
-        value = objective.format(progress.metrics[objective.metric])
-        print_line(f"{measured_split(self._task)} {objective.metric} {value}, averaged weights of step {step}")
+        if (split := measured_split(self._task)) is not None:
+            value = objective.format(progress.metrics[objective.metric])
+            print_line(f"{split} {objective.metric} {value}, averaged weights of step {step}")
         self._save()
 
     def _score(self, split: HeldOut, model: nn.Module) -> dict[str, float]:
@@ -285,15 +287,13 @@ class Trainer:
 
 
 def check_examples(task: Task, config: TrainingConfig) -> None:
-    """Raises a ValueError unless there is something to train on, to measure on, and for patience to choose by."""
+    """Raises a ValueError unless there is something to train on, and for patience to choose by."""
     if task.num_train == 0:
         raise ValueError("0 training examples; expected at least 1")
-    if task.num_held_out("valid") == task.num_held_out("test") == 0:
-        raise ValueError("nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0")
     if task.num_held_out("valid") == 0 and config.patience is not None:
         raise ValueError(f"patience={config.patience} has no effect without a validation split; pass a valid_fraction")
 
 
-def measured_split(task: Task) -> HeldOut:
-    """The split that a finished run is measured on."""
-    return "test" if task.num_held_out("test") else "valid"
+def measured_split(task: Task) -> HeldOut | None:
+    """The split that a finished run is measured on; None where nothing is held out."""
+    return next((split for split in ("test", "valid") if task.num_held_out(split)), None)

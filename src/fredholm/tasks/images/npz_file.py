@@ -12,11 +12,13 @@ from .arrays import pixels_of
 from .dataset import ImageDataset
 from .in_memory import InMemoryImages
 
-_NAMES = ("x_train", "y_train", "x_test", "y_test")
+_SPLITS = ("train", "test")
 
 
 def npz_images(path: str | Path, image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     """Read `x_train`, `y_train`, `x_test` and `y_test`, the names that Keras gives its data sets.
+
+    Without the last two there is no test set.
 
     Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3; labels integers `(n,)` or `(n, 1)` from 0. The
     classes are named by `classes`, where the file has it, and else are the numbers up to the largest training label.
@@ -32,9 +34,10 @@ def npz_images(path: str | Path, image_size: tuple[int, int] | None = None) -> S
     path = Path(path)
     arrays = load_arrays(path)
     try:
-        if missing := [name for name in _NAMES if name not in arrays]:
+        named = [split for split in _SPLITS if split == "train" or {"x_test", "y_test"} & arrays.keys()]
+        if missing := [name for split in named for name in (f"x_{split}", f"y_{split}") if name not in arrays]:
             raise ValueError(f"has no array {missing[0]!r}; the arrays are {', '.join(arrays) or 'none'}")
-        labels = {split: _labels(arrays, split) for split in ("train", "test")}
+        labels = {split: _labels(arrays, split) for split in named}
         classes = _classes(arrays, labels["train"])
         if (largest := max(int(own.max(initial=0)) for own in labels.values())) >= len(classes):
             raise ValueError(f"a label is {largest}, but there are {len(classes)} classes")

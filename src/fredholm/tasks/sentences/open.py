@@ -45,8 +45,8 @@ def open_sentences(
     Args:
         data: a file (`read_table`), a folder of them, or the start of the names of files with splits
             (`find_split_files`). Where names tell no splits, all rows are one set, from which a test and a validation
-            set are split off by `stratified_split`; where they tell a training and a test set alone, the validation set
-            is split off from the training set. A split depends on the sentences and the seed, not on their order.
+            set are split off by `stratified_split`; where they tell no validation set, it is split off from the
+            training set. A split depends on the sentences and the seed, not on their order.
         text_column: the sentence; None: a usual name; see `choose_columns`.
         second_column: the second sentence of a pair; None: likewise, or there are no pairs.
         label_column: the label; None: a usual name.
@@ -61,7 +61,7 @@ def open_sentences(
             range, or settings of a split that the files have.
     """
     path = Path(data).expanduser()
-    found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv")
+    found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv", may_be_alone=True)
     tables: dict[Split, list[Table]] = {
         split: [read_table(file, columns) for file in files]
         for split, files in (found.by_split or {"train": found.unsplit}).items()

@@ -28,7 +28,8 @@ def read_npz(
     missing. `labels` (or `label`) `(n,)` are numbers of `classes`, or names. `times` has the shape of `values` without
     channels; or all samples have one `spacing`, or a `sample_rate`, whose inverse it is. `channels` are names.
 
-    A split is `is_test` (or `suggested_test`) `(n,)`, or `train_` and `test_` before the names of the arrays.
+    A split is `is_test` (or `suggested_test`) `(n,)`, or `train_` and `test_` before the names of the arrays, of which
+    those of a test set may be absent.
 
     An .npy file is read as `values` alone.
 
@@ -44,6 +45,8 @@ def read_npz(
     try:
         if any(name.startswith("train_") for name in arrays):
             train = _read(path, arrays_of_split(arrays, "train"), channels, classes)
+            if not any(name.startswith("test_") for name in arrays):
+                return Splits(train)
             test = _read(path, arrays_of_split(arrays, "test"), channels or train.channels, train.classes)
             return Splits(train, test)
         whole = _read(path, arrays, channels, classes)

@@ -1,0 +1,82 @@
+"""Point clouds, told by class."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fredholm.tasks.point_learning import PointLearning
+from fredholm.tasks.points import PointSet
+from fredholm.tasks.points.point_set import Cloud
+
+from .classifier import Classifier
+from .trained_model import TrainedModel
+
+
+@final
+class PointClassifier(Classifier[list[np.ndarray]]):
+    """Tells which class a point cloud belongs to, by the task `points` (`fredholm.tasks.PointLearning`).
+
+    X is an array `(n, N, 3 + F)` of n clouds of N points, whose coordinates come first and then F features; or a list
+    of clouds `(N, 3 + F)` of their own sizes. `predict` takes clouds of other sizes too, with the same features.
+
+    Args:
+        model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+    """
+
+    _task: ClassVar = PointLearning
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array, tags.input_tags.two_d_array = True, False
+        return tags
+
+    def _checked(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
+        if np.ndim(X) in (1, 2) and isinstance(X, np.ndarray) and X.dtype != object:
+            raise ValueError(f"X has shape {X.shape}; expected clouds (n, N, 3 + F), such as X[None] for one cloud")
+        clouds = [_cloud(each, i) for i, each in enumerate(X)]
+        if not clouds:
+            raise ValueError("X is empty; expected at least one cloud")
+        num_features = clouds[0].shape[1] - 3 if is_new else self.num_features_
+        for i, cloud in enumerate(clouds):
+            if cloud.shape[1] - 3 != num_features:
+                came = cloud.shape[1] - 3
+                raise ValueError(f"cloud {i} of X has {came} features beside 3 coordinates; expected {num_features}")
+        self.num_features_ = num_features
+        return clouds
+
+    def _write(self, examples: list[np.ndarray], codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
+        path = folder / "points.npz"
+        offsets = np.cumsum([0, *map(len, examples)])
+        np.savez_compressed(
+            path, x_train=np.concatenate(examples), offsets_train=offsets, y_train=codes, classes=np.array(classes)
+        )
+        return path
+
+    def _suited(self, examples: list[np.ndarray], given: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def _probabilities(self, trained: TrainedModel, examples: list[np.ndarray]) -> Tensor:
+        task = trained.task
+        assert isinstance(task, PointLearning)
+        clouds = [
+            Cloud(pos=cloud[:, :3], features=cloud[:, 3:], channels=task.facts.channels, name=f"cloud {i} of X")
+            for i, cloud in enumerate(examples)
+        ]
+        return torch.stack(task.probabilities(trained.model, PointSet.pack(clouds), trained.device))
+
+
+def _cloud(cloud: Any, number: int) -> np.ndarray:
+    """float64 `(N, 3 + F)`."""
+    try:
+        values = np.asarray(cloud, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"cloud {number} of X is no array of numbers: {error}") from error
+    if values.ndim != 2 or values.shape[1] < 3 or len(values) == 0:
+        raise ValueError(f"cloud {number} of X has shape {values.shape}; expected (N, 3 + F), with at least one point")
+    if not np.isfinite(values).all():
+        raise ValueError(f"cloud {number} of X contains NaN or infinity; expected finite numbers")
+    return values

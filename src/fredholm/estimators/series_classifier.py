@@ -1,0 +1,111 @@
+"""Time series, told by class."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+from sklearn.utils.validation import check_array, validate_data
+from torch import Tensor
+
+from fredholm.tasks.series.naming import unnamed_channels
+from fredholm.tasks.series.series_set import SeriesSet
+from fredholm.tasks.series_classification import SeriesClassification
+
+from .classifier import Classifier
+from .trained_model import TrainedModel
+
+
+@final
+class SeriesClassifier(Classifier[list[np.ndarray]]):
+    """Tells which class a time series belongs to, by the task `series` (`fredholm.tasks.SeriesClassification`).
+
+    X is an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels; or a list of
+    series `(T,)` or `(C, T)` of their own lengths. NaN is a missing value. Samples are one unit of time apart.
+    `predict` takes series of other lengths too, but where both X are arrays `(n, T)`, whose T is scikit-learn's number
+    of features and must be the same.
+
+    Args:
+        model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+    """
+
+    _task: ClassVar = SeriesClassification
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _checked(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
+        series = self._read(X, is_new=is_new)
+        num_channels = series[0].shape[1]
+        for i, each in enumerate(series):
+            if each.shape[1] != num_channels:
+                raise ValueError(f"series {i} of X has {each.shape[1]} channels, series 0 has {num_channels}")
+        if is_new:
+            self.num_channels_ = num_channels
+        elif num_channels != self.num_channels_:
+            raise ValueError(f"X has {num_channels} channels; the classifier was fitted on {self.num_channels_}")
+        return series
+
+    def _read(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
+        """Series `(T, C)`."""
+        if (listed := _of_own_lengths(X)) is not None:
+            if not listed:
+                raise ValueError("X is empty; expected at least one series")
+            return [_one(each, i) for i, each in enumerate(listed)]
+        rules: dict[str, Any] = {"dtype": np.float32, "ensure_all_finite": "allow-nan"}
+        if np.ndim(X) == 3:
+            values = check_array(X, allow_nd=True, **rules)
+            if 0 in values.shape:
+                raise ValueError(f"X has shape {values.shape}; expected at least one channel and one sample")
+            return list(values.transpose(0, 2, 1))
+        # where series of another kind were fitted, there is no number of features to compare with
+        if is_new or hasattr(self, "n_features_in_"):
+            return list(validate_data(self, X, reset=is_new, **rules)[..., None])
+        return list(check_array(X, **rules)[..., None])
+
+    def _write(self, examples: list[np.ndarray], codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
+        path = folder / "series.npz"
+        offsets = np.cumsum([0, *map(len, examples)])
+        np.savez_compressed(
+            path,
+            train_values=np.concatenate(examples),
+            train_offsets=offsets,
+            train_labels=codes,
+            classes=np.array(classes),
+        )
+        return path
+
+    def _suited(self, examples: list[np.ndarray], given: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def _probabilities(self, trained: TrainedModel, examples: list[np.ndarray]) -> Tensor:
+        task = trained.task
+        assert isinstance(task, SeriesClassification)
+        names = tuple(f"series {i} of X" for i in range(len(examples)))
+        channels = unnamed_channels(self.num_channels_, task.facts.channels)
+        series = SeriesSet.pack(examples, channels=channels, names=names)
+        return task.probabilities(trained.model, series, trained.device)
+
+
+def _of_own_lengths(X: Any) -> Sequence[Any] | None:
+    """The series of a list, or of an array of objects, whose lengths differ; None: X is an array of numbers."""
+    is_listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    if not is_listed or (len(X) and np.ndim(X[0]) == 0):
+        return None
+    return None if len({np.shape(each) for each in X}) == 1 else list(X)
+
+
+def _one(series: Any, number: int) -> np.ndarray:
+    """A series `(T,)` or `(C, T)` as `(T, C)`."""
+    try:
+        values = np.asarray(series, np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"series {number} of X is no array of numbers: {error}") from error
+    if values.ndim not in (1, 2) or 0 in values.shape:
+        raise ValueError(f"series {number} of X has shape {values.shape}; expected (T,) or (C, T), both at least 1")
+    if np.isinf(values).any():
+        raise ValueError(f"series {number} of X contains infinity; NaN is a missing value")
+    return values.T if values.ndim == 2 else values[:, None]
