@@ -24,6 +24,7 @@ from fredholm.training import (
     seed_everything,
     train,
 )
+from fredholm.training.progress import muted
 from tests.refusals import refused
 from tests.training.toy_task import ToyTask, toy_run
 
@@ -263,6 +264,33 @@ def test_what_has_nothing_to_be_measured_on_is_refused(tmp_path: Path) -> None:
         with refused(ValueError, told):
             run(tmp_path / "a", altered(toy_run(), held_out=held_out, training={"patience": patience}))
         assert not (tmp_path / "a").exists()
+
+
+def test_what_has_nothing_to_be_measured_on_is_trained_where_that_is_meant(tmp_path: Path) -> None:
+    config = altered(toy_run(epochs=1), held_out=())
+    result = train(config, tmp_path, tasks=[ToyTask], needs_measure=False)
+    assert (result.metrics, result.split) == ({}, None)
+    assert {line["kind"] for line in lines(tmp_path)} <= {"train"}
+    assert Run(tmp_path, tasks=[ToyTask], device="cpu").step() == STEPS_PER_EPOCH
+    with refused(ValueError, "has no test split"):
+        Run(tmp_path, tasks=[ToyTask], device="cpu").evaluate()
+
+
+def test_a_run_may_stand_beside_its_data_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "what_it_learns.npz").touch()
+    run(tmp_path, toy_run(epochs=1))
+    assert (tmp_path / "data" / "what_it_learns.npz").exists()
+    with refused(ValueError, "is not empty"):
+        run(tmp_path, toy_run(epochs=1))
+
+
+def test_nothing_is_shown_of_a_muted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with muted():
+        run(tmp_path / "a", toy_run(epochs=1))
+    assert capsys.readouterr() == ("", "")
+    run(tmp_path / "b", toy_run(epochs=1))
+    assert "epoch 1/1" in capsys.readouterr().out
 
 
 def test_what_a_model_starts_from_may_be_computed_and_is_all_there_is_without_epochs(tmp_path: Path) -> None:

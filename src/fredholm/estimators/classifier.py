@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, final, get_type_hints
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -133,7 +133,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
     @final
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class of each example, `(n,)`; errors as of `predict_proba`."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[likeliest]
 
     @abstractmethod
     def _checked(self, X: Any, *, is_new: bool) -> Read:
@@ -198,13 +199,15 @@ def class_names(classes: np.ndarray) -> tuple[str, ...]:
 def _classes(y: Any) -> tuple[np.ndarray, np.ndarray]:
     """The classes, sorted, and the number of each example's."""
     labels = column_or_1d(y, warn=True)
-    check_classification_targets(labels)
+    if labels.dtype.kind == "f":
+        assert_all_finite(labels, input_name="y")
     try:
         classes, codes = np.unique(labels, return_inverse=True)
     except TypeError as error:
         raise ValueError(
             f"the classes in y are of several kinds ({error}); make them all integers, or all texts"
         ) from error
+    check_classification_targets(labels)
     if len(classes) < 2:
         raise ValueError(f"y has only one class, {classes[0]}; expected at least 2")
     return classes, codes

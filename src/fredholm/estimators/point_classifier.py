@@ -35,7 +35,7 @@ class PointClassifier(Classifier[list[np.ndarray]]):
         return tags
 
     def _checked(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
-        if np.ndim(X) in (1, 2) and isinstance(X, np.ndarray) and X.dtype != object:
+        if isinstance(X, np.ndarray) and X.dtype != object and X.ndim < 3:
             raise ValueError(f"X has shape {X.shape}; expected clouds (n, N, 3 + F), such as X[None] for one cloud")
         clouds = [_cloud(each, i) for i, each in enumerate(X)]
         if not clouds:

@@ -56,7 +56,7 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
                 raise ValueError("X is empty; expected at least one series")
             return [_one(each, i) for i, each in enumerate(listed)]
         rules: dict[str, Any] = {"dtype": np.float32, "ensure_all_finite": "allow-nan"}
-        if np.ndim(X) == 3:
+        if np.asarray(X).ndim == 3:
             values = check_array(X, allow_nd=True, **rules)
             if 0 in values.shape:
                 raise ValueError(f"X has shape {values.shape}; expected at least one channel and one sample")

@@ -40,6 +40,12 @@ def test_pixels_labels_and_classes_are_as_they_were_written(tmp_path: Path, shap
     assert splits.held_out("test").name(1) == "set.npz:x_test[1]"
 
 
+def test_a_training_set_may_be_alone(tmp_path: Path) -> None:
+    held = {name: array for name, array in arrays(4, 5).items() if name.endswith("train")}
+    splits = open_images(write(tmp_path, **held))
+    assert (len(splits.train), splits.test, splits.valid, splits.is_given) == (len(held["x_train"]), None, None, True)
+
+
 def test_classes_may_have_names_and_images_another_size(tmp_path: Path) -> None:
     splits = npz_images(write(tmp_path, **arrays(4, 6), classes=["cat", "dog", "ox"]), image_size=(2, 3))
     assert splits.train.classes == ("cat", "dog", "ox")

@@ -76,6 +76,13 @@ def test_a_validation_set_is_split_off_where_there_is_none(tmp_path: Path) -> No
     assert texts(splits.test) == [f"sentence {i}" for i in range(50, 57)]
 
 
+def test_a_training_file_alone_has_no_test_set(tmp_path: Path) -> None:
+    write(tmp_path / "train.csv", 40)
+    splits = open_sentences(tmp_path, valid_fraction=0.25)
+    assert (len(splits.train), len(splits.valid or ()), splits.test) == (30, 10, None)
+    assert len(open_sentences(tmp_path, valid_fraction=0).train) == 40
+
+
 def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", 30)
     write(tmp_path / "b.csv", 30, start=30)
@@ -92,7 +99,7 @@ def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
         (["a"], {"test_fraction": 0.6, "valid_fraction": 0.4}, "leave some sentences to train on"),
         (["a"], {"valid_fraction": -0.1}, "valid_fraction -0.1; pass numbers (the first above 0)"),
         (["a"], {"text_column": "txt"}, "a.csv: no column 'txt' for the text; did you mean 'text'?"),
-        (["train"], {}, "has no validation and no test table; expected files such as valid.csv and test.csv"),
+        (["train"], {"test_fraction": 0.3}, "test_fraction=0.3 has no effect with"),
         (["x.train", "y.train", "y.test"], {}, "has splits of several tables, x, y; pass"),
         ([], {}, "holds no .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz or .parquet file"),
     ],

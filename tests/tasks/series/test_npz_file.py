@@ -29,6 +29,12 @@ def whole(folder: Path, **arrays: Any) -> SeriesSet:
     return found
 
 
+def test_a_training_set_may_be_alone(tmp_path: Path) -> None:
+    alone = read_npz(written(tmp_path, **{f"train_{name}": array for name, array in JOINED.items()}))
+    assert isinstance(alone, Splits)
+    assert (len(alone.train), alone.train.classes, alone.test, alone.is_given) == (2, ("a", "b"), None, True)
+
+
 def test_joined_series(tmp_path: Path) -> None:
     found = whole(tmp_path, **JOINED)
     assert (found.lengths.tolist(), found.classes, found.channels) == ([3, 2], ("a", "b"), ("x", "y"))

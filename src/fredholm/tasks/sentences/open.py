@@ -79,26 +79,28 @@ def open_sentences(
             given = {"valid_fraction": valid_fraction, "split_seed": split_seed}
             refuse_idle("", open_sentences, own, "pass files without a validation split", **given)
     try:
-        train, valid, test = _split_off(parts, by_label, test_fraction, valid_fraction, split_seed)
+        share = None if found.by_split else test_fraction
+        train, valid, test = _split_off(parts, by_label, share, valid_fraction, split_seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return SentenceSplits(train, valid, test, chosen)
 
 
 def _split_off(
-    parts: dict[Split, _Part], by_label: bool, test_fraction: float, valid_fraction: float, seed: int
+    parts: dict[Split, _Part], by_label: bool, test_fraction: float | None, valid_fraction: float, seed: int
 ) -> tuple[_Part, _Part | None, _Part | None]:
-    """The three splits, where some may have to be split off from the training set."""
+    """The three splits, where some may have to be split off from the training set: no test set without a fraction."""
     rest, test = parts["train"], parts.get("test")
     if "valid" in parts:
         return rest, parts["valid"], test
-    share = test_fraction if test is None else 0.0
-    if not 0 <= valid_fraction < 1 or not 0 < test_fraction < 1 or share + valid_fraction >= 1:
+    share = 0.0 if test_fraction is None else test_fraction
+    if not 0 <= valid_fraction < 1 or test_fraction == 0 or not 0 <= share < 1 or share + valid_fraction >= 1:
+        first = "" if test_fraction is None else f"test_fraction is {test_fraction} and "
+        above = "" if test_fraction is None else " (the first above 0)"
         raise ValueError(
-            f"test_fraction is {test_fraction} and valid_fraction {valid_fraction}; pass numbers (the first above 0) "
-            "that leave some sentences to train on"
+            f"{first}valid_fraction {valid_fraction}; pass numbers{above} that leave some sentences to train on"
         )
-    if test is None:
+    if test_fraction is not None:
         rest, test = _split(rest, by_label, test_fraction, seed)
     if valid_fraction == 0:
         return rest, None, test

@@ -1,0 +1,82 @@
+"""Small sets of examples, and classifiers that learn them in a second."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from fredholm.estimators import Classifier, ImageClassifier, PointClassifier, SeriesClassifier, TextClassifier
+from fredholm.models import CKCNN, ITNet, MLPConfig, PointPooling
+from fredholm.tasks.text import Tokens
+
+NUM = 42
+KERNEL = MLPConfig(width=4, num_frequencies=2, sigma=1.0)
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """An estimator, what makes a new one, and NUM examples of two classes in turn."""
+
+    kind: type[Classifier[Any]]
+    settings: dict[str, Any]
+    X: Any
+    """Examples; those of even numbers are of one class, the others of another."""
+    other_model: Any
+    foreign_model: Any
+    """A configuration that the task does not take."""
+
+    def new(self, **settings: Any) -> Classifier[Any]:
+        training = self.settings["training"] | settings.pop("training", {})
+        return self.kind(**{"random_state": 0, **self.settings, **settings, "training": training})
+
+
+def _training(**settings: Any) -> dict[str, Any]:
+    return {"batch_size": 16, "learning_rate": 2e-2, "evaluate_every": 100} | settings
+
+
+def _itnet(**settings: Any) -> ITNet.Config:
+    sizes: dict[str, Any] = {"embed_dim": 8, "depth": 1, "num_heads": 2, "kernel": KERNEL, "pool": "mean"}
+    return ITNet.Config(**sizes | {"dropout": 0.0, "drop_path": 0.0} | settings)
+
+
+def _images() -> Case:
+    drawn = np.random.default_rng(0)
+    images = drawn.integers(0, 60, (NUM, 5, 7, 3), np.uint8)
+    images[::2, :2] += 180
+    images[1::2, 3:] += 180
+    settings = {"model": _itnet(), "task": {"patch_size": (5, 7)}, "training": _training(epochs=20)}
+    return Case(ImageClassifier, settings, images, _itnet(depth=2), CKCNN.Config())
+
+
+def _series() -> Case:
+    drawn = np.random.default_rng(0)
+    series = 0.1 * drawn.normal(size=(NUM, 2, 11))
+    series[::2, 0] += np.linspace(-1, 1, 11)
+    series[1::2, 0] -= np.linspace(-1, 1, 11)
+    small: dict[str, Any] = {"embed_dim": 4, "depth": 1, "kernel_width": 4, "omega_0": 3.0, "dropout": 0.0}
+    settings = {"model": CKCNN.Config(**small), "training": _training(epochs=20)}
+    return Case(SeriesClassifier, settings, series, CKCNN.Config(**small | {"depth": 2}), _itnet())
+
+
+def _texts() -> Case:
+    texts = [f"{word} number {i}" for i in range(NUM // 2) for word in ("apples", "zebras")]
+    task = {"tokens": Tokens(kind="bytes"), "context": 24, "position_frequencies": 2}
+    settings = {"model": _itnet(), "task": task, "training": _training(epochs=20)}
+    return Case(TextClassifier, settings, texts, _itnet(depth=2), CKCNN.Config())
+
+
+def _points() -> Case:
+    clouds = np.random.default_rng(0).normal(size=(NUM, 13, 4))
+    clouds[::2, :, 2] = 0
+    task = {"num_neighbours": 0, "position_frequencies": 0, "num_points": None}
+    settings = {
+        "model": PointPooling.Config(embed_dim=8, widths=(16,), head_width=8, dropout=0.0),
+        "task": task,
+        "training": _training(epochs=20),
+    }
+    return Case(PointClassifier, settings, clouds, _itnet(), CKCNN.Config())
+
+
+CASES: dict[str, Callable[[], Case]] = {"images": _images, "series": _series, "texts": _texts, "points": _points}

@@ -1,0 +1,269 @@
+import copy
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import fredholm
+from fredholm.estimators import Classifier
+from fredholm.models import ITNet
+from fredholm.training import InterruptedRunError, Run
+from fredholm.training import run as run_module
+from tests.estimators.cases import CASES, NUM, Case
+from tests.refusals import refused
+
+WORDS = np.array(["odd", "even"] * (NUM // 2))
+BRIEF = {"epochs": 1}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]()
+
+
+@pytest.fixture(scope="module")
+def fitted(case: Case) -> Classifier[Any]:
+    return case.new().fit(case.X, WORDS)
+
+
+def test_it_learns(case: Case, fitted: Classifier[Any]) -> None:
+    assert fitted.score(case.X, WORDS) >= 0.95
+    assert fitted.valid_metrics_["accuracy"] >= 0.75
+    assert fitted.classes_.tolist() == ["even", "odd"]
+
+
+def test_probabilities_are_of_the_classes_in_their_order(case: Case, fitted: Classifier[Any]) -> None:
+    told = fitted.predict_proba(case.X)
+    assert told.shape == (NUM, 2)
+    np.testing.assert_allclose(told.sum(1), 1, rtol=1e-5)
+    assert (fitted.predict(case.X) == fitted.classes_[told.argmax(1)]).all()
+
+
+def test_what_is_told_of_an_example_does_not_depend_on_the_others(case: Case, fitted: Classifier[Any]) -> None:
+    some = [5, 40, 0]
+    np.testing.assert_allclose(
+        fitted.predict_proba([case.X[i] for i in some]), fitted.predict_proba(case.X)[some], rtol=1e-4, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("copied", [lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy])  # noqa: S301 - our own
+def test_a_copy_tells_the_same(case: Case, fitted: Classifier[Any], copied: Any) -> None:
+    state = torch.get_rng_state()
+    other = copied(fitted)
+    assert torch.equal(state, torch.get_rng_state())
+    assert (other.predict_proba(case.X) == fitted.predict_proba(case.X)).all()
+    assert other.get_params().keys() == fitted.get_params().keys()
+
+
+def test_weights_are_pickled_as_safetensors(fitted: Classifier[Any]) -> None:
+    state = fitted.trained_.__getstate__()
+    assert isinstance(state["weights"], bytes)
+    assert b"torch._utils" not in pickle.dumps(state)
+
+
+def test_parameters_are_kept_as_they_are(case: Case) -> None:
+    given = {"model": case.other_model, "task": {"split_seed": 1}, "training": {"epochs": 3}, "valid_fraction": 0.3}
+    given |= {"random_state": 7, "run_dir": "somewhere", "verbose": True}
+    estimator = case.kind(**given)
+    assert all(estimator.get_params()[name] is value for name, value in given.items())
+    copied = clone(estimator)
+    assert copied.get_params() == given
+    assert not hasattr(copied, "classes_")
+    assert estimator.set_params(verbose=False).get_params()["verbose"] is False
+    assert case.kind.__name__ in repr(estimator)
+    with pytest.raises(ValueError, match="Invalid parameter 'epochs'"):
+        estimator.set_params(epochs=3)
+
+
+def test_before_fit_nothing_is_told(case: Case) -> None:
+    for method in ("predict", "predict_proba"):
+        with pytest.raises(NotFittedError):
+            getattr(case.new(), method)(case.X)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (np.arange(NUM) % 2 == 0, [False, True]),
+        ([10, 9] * (NUM // 2), [9, 10]),
+        ([2.0, -1.0] * (NUM // 2), [-1.0, 2.0]),
+        (WORDS.astype(object), ["even", "odd"]),
+    ],
+)
+def test_classes_of_any_kind_come_back(case: Case, labels: Any, classes: list[Any]) -> None:
+    estimator = case.new(training=BRIEF).fit(case.X, labels)
+    assert estimator.classes_.tolist() == classes
+    assert estimator.predict(case.X).dtype == np.asarray(labels).dtype
+
+
+def test_classes_whose_texts_have_another_order_are_not_mixed_up(case: Case) -> None:
+    labels = np.array([10, 9] * (NUM // 2))
+    assert case.new().fit(case.X, labels).score(case.X, labels) >= 0.95
+
+
+def test_one_seed_gives_one_model_and_leaves_other_generators_alone(case: Case) -> None:
+    def told(seed: int) -> np.ndarray:
+        return case.new(random_state=seed, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X)
+
+    draws = []
+    for is_fitted in (False, True):
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002 - the global one is what is tested
+        torch.manual_seed(1)
+        if is_fitted:
+            first = told(0)
+        draws.append((random.random(), np.random.rand(), float(torch.rand(()))))  # noqa: NPY002
+    assert draws[0] == draws[1]
+    assert (told(0) == first).all()
+    assert (told(1) != first).any()
+
+
+def test_without_a_seed_every_fit_is_another(case: Case) -> None:
+    told = [case.new(random_state=None, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X) for _ in range(2)]
+    assert (told[0] != told[1]).any()
+    drawn = [np.random.RandomState(3) for _ in range(2)]
+    told = [case.new(random_state=each, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X) for each in drawn]
+    assert (told[0] == told[1]).all()
+
+
+def test_a_run_folder_is_a_run_of_the_command_line(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    estimator = case.new(run_dir=folder, training=BRIEF).fit(case.X, WORDS)
+    assert capsys.readouterr().out == ""
+    run = Run(folder, device="cpu")
+    assert run.evaluate("valid") == pytest.approx(estimator.valid_metrics_)
+    for name, tensor in run.model().state_dict().items():
+        assert torch.equal(tensor, estimator.trained_.model.state_dict()[name]), name
+    with refused(ValueError, f"run_dir {folder} is not empty; pass a new folder"):
+        estimator.fit(case.X, WORDS)
+
+
+def test_a_folder_whose_run_failed_can_be_used_again(case: Case, tmp_path: Path) -> None:
+    with refused(ValueError, "epochs is -1"):
+        case.new(run_dir=tmp_path, training={"epochs": -1}).fit(case.X, WORDS)
+    case.new(run_dir=tmp_path, training=BRIEF).fit(case.X, WORDS)
+
+
+def test_progress_is_shown_where_it_is_asked_for(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    case.new(verbose=True, training=BRIEF).fit(case.X, WORDS)
+    assert "epoch 1/1" in capsys.readouterr().out
+
+
+def test_without_a_validation_part_all_examples_are_learnt_from(case: Case, tmp_path: Path) -> None:
+    estimator = case.new(valid_fraction=0, run_dir=tmp_path, training=BRIEF).fit(case.X, WORDS)
+    assert estimator.valid_metrics_ == {}
+    task = Run(tmp_path, device="cpu").task
+    assert (task.num_train, task.num_held_out("valid"), task.num_held_out("test")) == (NUM, 0, 0)
+
+
+def test_settings_reach_the_run(case: Case, tmp_path: Path) -> None:
+    training = {"batch_size": 5, "epochs": 1}
+    case.new(run_dir=tmp_path, model=case.other_model, valid_fraction=0.25, training=training).fit(case.X, WORDS)
+    config: Any = Run(tmp_path, device="cpu").config
+    assert (config.seed, config.training.batch_size, config.task.valid_fraction) == (0, 5, 0.25)
+    assert config.task.model == case.other_model
+    assert config.training.tensorboard is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "told"),
+    [
+        ({"training": {"epoch": 3}}, ValueError, "training has no setting 'epoch'; the settings are epochs, "),
+        ({"task": {"patches": 3}}, ValueError, "task has no setting 'patches'; the settings are "),
+        ({"task": {"data": "a"}}, ValueError, "task has no setting 'data'"),
+        ({"task": [1]}, TypeError, "task is of type list; expected a mapping of settings by name, or None"),
+        ({"random_state": -1}, ValueError, "seed is -1"),
+        ({"random_state": "a"}, ValueError, "cannot be used to seed"),
+        ({"valid_fraction": 1.0}, ValueError, "valid_fraction"),
+        ({"model": "itnet"}, TypeError, "model is of type str; expected a configuration, "),
+    ],
+)
+def test_settings_that_do_not_fit_are_told(case: Case, settings: dict[str, Any], kind: type, told: str) -> None:
+    with refused(kind, told):
+        case.new(**settings).fit(case.X, WORDS)
+
+
+def test_models_of_other_tasks_are_refused(case: Case) -> None:
+    with refused(TypeError, "expected a configuration, "):
+        case.new(model=case.foreign_model).fit(case.X, WORDS)
+
+
+@pytest.mark.parametrize(
+    ("y", "told"),
+    [
+        (None, "requires y to be passed, but the target y is None"),
+        (WORDS[:-1], f"inconsistent numbers of samples: [{NUM}, {NUM - 1}]"),
+        (["same"] * NUM, "y has only one class, same; expected at least 2"),
+        (np.linspace(0, 1, NUM), "Unknown label type: continuous"),
+        ([1.0, np.nan] * (NUM // 2), "contains NaN"),
+        (np.zeros((NUM, 2), int), "y should be a 1d array"),
+        (np.array([1, "a"] * (NUM // 2), dtype=object), "of several kinds"),
+        (["a", " a"] * (NUM // 2), "are not told apart by their texts"),
+        (["a", ""] * (NUM // 2), "are not told apart by their texts"),
+    ],
+)
+def test_classes_that_do_not_fit_are_told(case: Case, y: Any, told: str) -> None:
+    with refused(ValueError, told):
+        case.new().fit(case.X, y)
+
+
+def test_a_column_of_classes_is_taken_with_a_warning(case: Case) -> None:
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        case.new(training=BRIEF).fit(case.X, WORDS[:, None])
+
+
+def test_cross_validation_and_pipelines_work(case: Case) -> None:
+    scores = cross_val_score(case.new(training=BRIEF), case.X, WORDS, cv=2, error_score="raise")
+    assert scores.shape == (2,)
+    pipeline = make_pipeline(FunctionTransformer(), case.new(training=BRIEF))
+    assert pipeline.fit(case.X, WORDS).predict(case.X).shape == (NUM,)
+
+
+def test_an_interruption_is_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise InterruptedRunError(2, "interrupted; step 3 of 9 is saved")
+
+    monkeypatch.setattr(run_module.Trainer, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="step 3 of 9"):
+        case.new().fit(case.X, WORDS)
+
+
+def test_defaults_are_small_and_sized_to_the_images(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0)
+    for i, (size, patch, whole) in enumerate((((8, 8), 1, None), ((28, 28), 4, None), ((29, 31), 4, (32, 32)))):
+        images = drawn.random((12, *size), np.float32)
+        fredholm.ImageClassifier(run_dir=tmp_path / str(i), training={"epochs": 0}).fit(images, np.arange(12) % 2)
+        task: Any = Run(tmp_path / str(i), device="cpu").config.task
+        assert (task.patch_size, task.image_size) == (patch, whole)
+        assert isinstance(task.model, ITNet.Config)
+        assert task.model.embed_dim <= 64
+
+
+def test_scikit_learn_is_asked_for_by_the_name_of_its_extra() -> None:
+    program = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "import fredholm; from fredholm import *\n"
+        "try: fredholm.ImageClassifier\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == 'estimators need scikit-learn; get it with: pip install "fredholm[data]"'
+
+
+def test_the_root_has_the_estimators_and_nothing_else_unknown() -> None:
+    assert {"ImageClassifier", "PointClassifier", "SeriesClassifier", "TextClassifier"} <= set(dir(fredholm))
+    with pytest.raises(AttributeError, match="has no attribute 'Classifiers'"):
+        fredholm.Classifiers  # noqa: B018 # pyright: ignore[reportAttributeAccessIssue]

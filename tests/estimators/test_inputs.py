@@ -1,0 +1,175 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.estimators.cases import CASES, NUM
+from tests.refusals import refused
+
+LABELS = np.arange(NUM) % 2
+BRIEF = {"epochs": 0}
+
+
+def brief(name: str, X: Any) -> Any:
+    case = CASES[name]()
+    task = {"patch_size": 5} if name == "images" else case.settings.get("task")
+    return case.new(training=BRIEF, task=task).fit(X, LABELS[: len(X)])
+
+
+def images(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
+    return (np.arange(np.prod(shape)).reshape(shape) % 251).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("X", "told"),
+    [
+        (images(42, 25), "X has shape (42, 25); expected (n, H, W), or (n, H, W, C) with C of 1 or 3, such as X.resh"),
+        (
+            images(42, 3, 5, 5),
+            "X has shape (42, 3, 5, 5); expected (n, H, W), or (n, H, W, C) with C of 1 or 3, such a",
+        ),
+        (images(42, 5, 5, 2), "X has shape (42, 5, 5, 2); expected (n, H, W)"),
+        (images(42, 5, 0), "X has shape (42, 5, 0)"),
+        (images(42), "X has shape (42,)"),
+        (images(42, 5, 5, dtype=np.int64), "X is int64; expected uint8, 0 to 255, or floats from 0 to 1"),
+        (images(42, 5, 5) > 9, "X is bool"),
+        (images(42, 5, 5).astype(str), "X is <U"),
+        (images(42, 5, 5, dtype=np.float32), "X runs from 0 to 250; expected floats from 0 to 1"),
+        (-images(42, 5, 5) / 255.0 - 0.1, "X runs from -"),
+        (np.full((42, 5, 5), np.nan), "X contains NaN or infinity"),
+        (np.full((42, 5, 5), np.inf), "X contains NaN or infinity"),
+        ([np.zeros((5, 5)), np.zeros((5, 6))] * 21, "X has images of several sizes"),
+    ],
+)
+def test_what_is_no_image_is_told(X: Any, told: str) -> None:
+    with refused(ValueError, told):
+        brief("images", X)
+
+
+def test_bytes_and_shares_are_the_same_images() -> None:
+    whole = images(42, 5, 10)
+    told = [brief("images", X).predict_proba(X) for X in (whole, whole / 255, (whole / 255).astype(np.float32))]
+    np.testing.assert_array_equal(told[0], told[1])
+    np.testing.assert_array_equal(told[0], told[2])
+    as_list = brief("images", [*whole[..., None]]).predict_proba(whole)
+    np.testing.assert_array_equal(told[0], as_list)
+
+
+def test_images_of_another_size_are_told() -> None:
+    estimator = brief("images", images(42, 5, 5, 3))
+    with refused(ValueError, "X has images of 5 x 6 pixels with 3 channels; the classifier was fitted on 5 x 5 pixels"):
+        estimator.predict(images(1, 5, 6, 3))
+    with refused(ValueError, "5 x 5 pixels with 1 channel;"):
+        estimator.predict(images(1, 5, 5))
+
+
+def test_images_that_patches_do_not_divide_are_scaled_alike_in_fit_and_predict() -> None:
+    X = images(42, 9, 11)
+    estimator = CASES["images"]().new(training=BRIEF, task=None).fit(X, LABELS)
+    assert estimator.predict_proba(X).shape == (42, 2)
+
+
+@pytest.mark.parametrize(
+    ("X", "told"),
+    [
+        ([], "X is empty"),
+        (np.zeros(42), "Expected 2D array, got 1D array"),
+        (np.zeros((42, 2, 0)), "X has shape (42, 2, 0)"),
+        (np.zeros((42, 1, 2, 3)), "dim 4"),
+        (np.full((42, 5), np.inf), "infinity"),
+        (np.full((42, 1, 5), -np.inf), "infinity"),
+        (np.full((42, 5), "a"), "could not convert string to float"),
+        ([np.zeros(3), np.full(4, np.inf)] * 21, "series 1 of X contains infinity"),
+        ([np.zeros((2, 3)), np.zeros(4)] * 21, "series 1 of X has 1 channels, series 0 has 2"),
+        ([np.zeros(3), np.zeros(0)] * 21, "series 1 of X has shape (0,)"),
+        ([np.zeros(3), ["a"]] * 21, "series 1 of X is no array of numbers"),
+        (np.full((42, 5), np.nan), "is never observed|has no observed value"),
+    ],
+)
+def test_what_is_no_series_is_told(X: Any, told: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - matched below
+        brief("series", X)
+    assert any(part in str(caught.value) for part in told.split("|")), str(caught.value)
+
+
+def test_series_are_alike_in_every_form() -> None:
+    whole = np.random.default_rng(0).normal(size=(42, 2, 7)).astype(np.float32)
+    told = brief("series", whole).predict_proba(whole)
+    objects = np.empty(43, object)
+    objects[:] = [*whole, np.zeros((2, 3))]
+    np.testing.assert_array_equal(told, brief("series", [*whole]).predict_proba([*whole]))
+    np.testing.assert_allclose(told, brief("series", whole).predict_proba(objects)[:-1], rtol=1e-5)
+    one = whole[:, 0]
+    np.testing.assert_array_equal(
+        brief("series", one).predict_proba(one), brief("series", one[:, None]).predict_proba([*one])
+    )
+
+
+def test_missing_values_are_learnt_from() -> None:
+    X = np.random.default_rng(0).normal(size=(42, 7))
+    X[::3, 2] = np.nan
+    assert np.isfinite(brief("series", X).predict_proba(X)).all()
+
+
+def test_other_lengths_are_told_of_tables_alone() -> None:
+    X = np.random.default_rng(0).normal(size=(42, 7))
+    estimator = brief("series", X)
+    assert estimator.n_features_in_ == 7
+    with refused(ValueError, "X has 6 features, but SeriesClassifier is expecting 7 features"):
+        estimator.predict(X[:, :6])
+    assert estimator.predict([each[:6] for each in X[:, None]]).shape == (42,)
+    assert estimator.predict([X[0], X[1, :3]]).shape == (2,)
+    assert not hasattr(brief("series", X[:, None]), "n_features_in_")
+    with refused(ValueError, "X has 2 channels; the classifier was fitted on 1"):
+        estimator.predict(np.zeros((3, 2, 7)))
+
+
+@pytest.mark.parametrize(
+    ("X", "told"),
+    [
+        ("one text", "X is one text; expected a list of texts"),
+        ([], "X has shape (0,)"),
+        (np.full((42, 2), "a"), "X has shape (42, 2); expected (n,)"),
+        (["a", 3] * 21, "X[1] is 3, of type int; expected a text"),
+        (["a", None] * 21, "X[1] is None"),
+        (["a", " \n"] * 21, "X[1] is an empty text"),
+    ],
+)
+def test_what_is_no_text_is_told(X: Any, told: str) -> None:
+    with refused(ValueError, told):
+        brief("texts", X)
+
+
+def test_texts_may_be_any() -> None:
+    X = np.array([f'{i}, "quoted"\tand\nbroken\u2028lines – ж' for i in range(42)])
+    estimator = brief("texts", X)
+    assert estimator.predict(X.tolist()).shape == (42,)
+    assert estimator.predict(X.astype(object)).shape == (42,)
+
+
+@pytest.mark.parametrize(
+    ("X", "told"),
+    [
+        ([], "X is empty"),
+        (np.zeros((42, 3)), "X has shape (42, 3); expected clouds (n, N, 3 + F)"),
+        (np.zeros((42, 5, 2)), "cloud 0 of X has shape (5, 2); expected (N, 3 + F)"),
+        (np.full((42, 5, 3), np.nan), "cloud 0 of X contains NaN or infinity"),
+        ([np.ones((5, 3)), np.zeros((0, 3))] * 21, "cloud 1 of X has shape (0, 3)"),
+        ([np.ones((5, 3)), np.ones((4, 4))] * 21, "cloud 1 of X has 1 features beside 3 coordinates; expected 0"),
+        ([np.ones((5, 3)), [["a", "b", "c"]]] * 21, "cloud 1 of X is no array of numbers"),
+        (np.zeros((42, 5, 3, 1)), "cloud 0 of X has shape (5, 3, 1)"),
+    ],
+)
+def test_what_is_no_cloud_is_told(X: Any, told: str) -> None:
+    with refused(ValueError, told):
+        brief("points", X)
+
+
+def test_clouds_may_have_sizes_of_their_own() -> None:
+    drawn = np.random.default_rng(0)
+    X = [drawn.normal(size=(4 + i % 5, 3)) for i in range(42)]
+    estimator = brief("points", X)
+    told = estimator.predict_proba(X)
+    np.testing.assert_allclose(told[:1], estimator.predict_proba(X[0][None]), rtol=1e-5)
+    with refused(ValueError, "cloud 0 of X has 1 features beside 3 coordinates; expected 0"):
+        estimator.predict(np.ones((2, 5, 4)))

@@ -1,0 +1,26 @@
+"""scikit-learn's own checks, all of them and without exceptions, of the estimator that takes its X `(n, features)`.
+
+Others take images, texts or clouds, which these checks do not make; `test_classifiers.py` has what corresponds.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fredholm.estimators import SeriesClassifier
+from fredholm.models import CKCNN
+
+# without a validation part, since some checks bring too few examples to hold any out
+SMALL = SeriesClassifier(
+    model=CKCNN.Config(embed_dim=8, depth=1, kernel_width=4, omega_0=3.0, dropout=0.0, pool="mean"),
+    training={"epochs": 10, "batch_size": 64, "learning_rate": 3e-2},
+    valid_fraction=0.0,
+)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([SMALL])
+def test_scikit_learns_checks_pass(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
