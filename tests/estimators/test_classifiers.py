@@ -17,8 +17,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 import fredholm
 from fredholm.estimators import Classifier
-from fredholm.models import ITNet
-from fredholm.training import InterruptedRunError, Run
+from fredholm.tasks.schedule import Preset
+from fredholm.training import InterruptedRunError, Run, TrainingConfig
 from fredholm.training import run as run_module
 from tests.estimators.cases import CASES, NUM, Case
 from tests.refusals import refused
@@ -74,7 +74,7 @@ def test_weights_are_pickled_as_safetensors(fitted: Classifier[Any]) -> None:
 
 def test_parameters_are_kept_as_they_are(case: Case) -> None:
     given = {"model": case.other_model, "task": {"split_seed": 1}, "training": {"epochs": 3}, "valid_fraction": 0.3}
-    given |= {"random_state": 7, "run_dir": "somewhere", "verbose": True}
+    given |= {"preset": "base"} | {"random_state": 7, "run_dir": "somewhere", "verbose": True}
     estimator = case.kind(**given)
     assert all(estimator.get_params()[name] is value for name, value in given.items())
     copied = clone(estimator)
@@ -185,6 +185,7 @@ def test_settings_reach_the_run(case: Case, tmp_path: Path) -> None:
         ({"task": {"patches": 3}}, ValueError, "task has no setting 'patches'; the settings are "),
         ({"task": {"data": "a"}}, ValueError, "task has no setting 'data'"),
         ({"task": [1]}, TypeError, "task is of type list; expected a mapping of settings by name, or None"),
+        ({"preset": "large"}, ValueError, "preset is 'large'; expected one of small, base"),
         ({"random_state": -1}, ValueError, "seed is -1"),
         ({"random_state": "a"}, ValueError, "cannot be used to seed"),
         ({"valid_fraction": 1.0}, ValueError, "valid_fraction"),
@@ -241,15 +242,14 @@ def test_an_interruption_is_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
         case.new().fit(case.X, WORDS)
 
 
-def test_defaults_are_small_and_sized_to_the_images(tmp_path: Path) -> None:
-    drawn = np.random.default_rng(0)
-    for i, (size, patch, whole) in enumerate((((8, 8), 1, None), ((28, 28), 4, None), ((29, 31), 4, (32, 32)))):
-        images = drawn.random((12, *size), np.float32)
-        fredholm.ImageClassifier(run_dir=tmp_path / str(i), training={"epochs": 0}).fit(images, np.arange(12) % 2)
-        task: Any = Run(tmp_path / str(i), device="cpu").config.task
-        assert (task.patch_size, task.image_size) == (patch, whole)
-        assert isinstance(task.model, ITNet.Config)
-        assert task.model.embed_dim <= 64
+@pytest.mark.parametrize("preset", ["small", "base"])
+def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, tmp_path: Path) -> None:
+    estimator = case.kind(preset=preset, run_dir=tmp_path, training={"epochs": 0}).fit(case.X, WORDS)
+    run = Run(tmp_path, device="cpu")
+    task, schedule = type(run.config.task)(data=run.config.task.data).suited(preset)
+    assert run.config.task == task
+    assert run.config.training == TrainingConfig(**vars(schedule) | {"epochs": 0, "tensorboard": False})
+    assert estimator.predict(case.X).shape == (NUM,)
 
 
 def test_scikit_learn_is_asked_for_by_the_name_of_its_extra() -> None:

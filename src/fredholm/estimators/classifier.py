@@ -2,13 +2,12 @@
 
 import contextlib
 import dataclasses
-import math
 import numbers
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar, final, get_type_hints
+from typing import Any, ClassVar, Generic, Self, TypeVar, final, get_args, get_type_hints
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -17,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from fredholm.tasks.schedule import Preset
 from fredholm.tasks.task import SplitTask
 from fredholm.training.checkpoint import model_tensors
 from fredholm.training.config import TrainingConfig
@@ -29,10 +29,6 @@ from fredholm.training.run_folder import DATA, RunFolder
 
 from .trained_model import TrainedModel
 
-NUM_STEPS = 1500
-"""Optimiser steps of a run whose epochs nobody set, about."""
-MOST_EPOCHS = 200
-
 Read = TypeVar("Read", bound=Sequence[Any] | np.ndarray)
 """X, checked."""
 
@@ -40,10 +36,14 @@ Read = TypeVar("Read", bound=Sequence[Any] | np.ndarray)
 class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
     """A task that tells classes, on arrays.
 
+    What is not set follows from the data, by the rules of `fredholm train TASK DATA`.
+
     Args:
-        model: a configuration of a model of the task; None: the task's own, at a size for small data.
+        preset: how much to spend: "small", which two cores train in minutes, or "base", for a GPU.
+        model: a configuration of a model of the task, which is taken as it is; None: the task's own, at a size that
+            suits the data.
         task: further settings of the task by name, as a mapping; see the task's `Config`.
-        training: settings of `TrainingConfig` by name, as a mapping, in place of those that the size of X suggests.
+        training: settings of `TrainingConfig` by name, as a mapping, in place of those that suit the data.
         valid_fraction: share of the examples that nothing is learnt from, but on which the best step is chosen; 0:
             there is none, and the last step counts. None: the task's own.
         random_state: of the first weights, the order of the examples, augmentation and dropout; an integer is the seed
@@ -63,6 +63,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
     def __init__(
         self,
         *,
+        preset: Preset = "small",
         model: Any = None,
         task: Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
@@ -71,6 +72,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
         run_dir: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
+        self.preset: Preset = preset
         self.model = model
         self.task = task
         self.training = training
@@ -103,8 +105,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
         seed = _seed(self.random_state)
         with self._folder() as folder, _own_randomness():
             data = self._write(examples, codes, class_names(classes), folder / DATA)
-            config = self._run_config(str(data), examples, seed)
             with contextlib.nullcontext() if self.verbose else muted():
+                config = self._run_config(data, seed)
                 try:
                     result = train(config, folder, tasks=(self._task,), needs_measure=False)
                 except InterruptedRunError as error:
@@ -145,10 +147,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
         """Writes a training set without others, and says what `Config.data` is."""
 
     @abstractmethod
-    def _suited(self, examples: Read, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings of the task that suit the examples, beside those that are given."""
-
-    @abstractmethod
     def _probabilities(self, trained: TrainedModel, examples: Read) -> Tensor:
         """`(n, classes)`, in the order of the task's facts, on the CPU."""
 
@@ -165,16 +163,22 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
             (folder / DATA).mkdir(parents=True, exist_ok=True)
             yield folder
 
-    def _run_config(self, data: str, examples: Read, seed: int) -> Run.Config:
-        """The run: what the user set and, for the rest, what suits the examples. The one place that chooses sizes."""
+    def _run_config(self, data: Path, seed: int) -> Run.Config:
+        """The run: what the user set and, for the rest, what suits the data. The one place that chooses sizes."""
         given = _named("task", self.task, self._task.Config, apart_from=("data", "model", "valid_fraction"))
-        settings = self._suited(examples, given) | given | {"data": data}
         if self.valid_fraction is not None:
-            settings["valid_fraction"] = self.valid_fraction
+            given["valid_fraction"] = self.valid_fraction
         if self.model is not None:
-            settings["model"] = self._checked_model()
-        training = _suited_training(len(examples)) | _named("training", self.training, TrainingConfig)
-        return Run.Config(task=self._task.Config(**settings), training=TrainingConfig(**training), seed=seed)
+            given["model"] = self._checked_model()
+        training = _named("training", self.training, TrainingConfig)
+        if self.preset not in get_args(Preset):
+            raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
+        task, schedule = self._task.Config(data=str(data), **given).suited(self.preset)
+        return Run.Config(
+            task=dataclasses.replace(task, **given),
+            training=TrainingConfig(**{**vars(schedule), "tensorboard": False, **training}),
+            seed=seed,
+        )
 
     def _checked_model(self) -> Any:
         expected = get_type_hints(self._task.Config)["model"]
@@ -238,18 +242,3 @@ def _named(what: str, given: Mapping[str, Any] | None, owner: type, apart_from: 
         if name not in known:
             raise ValueError(f"{what} has no setting {name!r}; the settings are {', '.join(known)}")
     return dict(given or {})
-
-
-def _suited_training(num_examples: int) -> dict[str, Any]:
-    """A batch of a sixteenth of the examples, from 8 to 64 of them, and epochs that add up to about `NUM_STEPS`."""
-    batch_size = min(64, max(8, num_examples // 16))
-    epochs = min(MOST_EPOCHS, max(1, NUM_STEPS // math.ceil(num_examples / batch_size)))
-    return {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": 3e-3,
-        "warmup_fraction": 0.1,
-        "ema_decay": 0.99,
-        "evaluate_every": max(1, epochs // 20),
-        "tensorboard": False,
-    }

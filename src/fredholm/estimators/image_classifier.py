@@ -1,7 +1,5 @@
 """Images, told by class."""
 
-import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -9,17 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import MLPConfig
-from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.image_classification import ImageClassification
 from fredholm.tasks.images.resize import fit
 
 from .classifier import Classifier
 from .trained_model import TrainedModel
-
-SIDE = 8
-"""Patches along a side of a square image whose patch size nobody set, about."""
 
 
 @final
@@ -31,7 +23,7 @@ class ImageClassifier(Classifier[np.ndarray]):
     have the size of those in `fit`.
 
     Args:
-        model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
     """
 
     _task: ClassVar = ImageClassification
@@ -49,22 +41,6 @@ class ImageClassifier(Classifier[np.ndarray]):
         path = folder / "images.npz"
         np.savez_compressed(path, x_train=examples, y_train=codes, classes=np.array(classes))
         return path
-
-    def _suited(self, examples: np.ndarray, given: Mapping[str, Any]) -> dict[str, Any]:
-        kernel = MLPConfig(width=16, num_frequencies=32, sigma=2.0, epsilon=1.0)
-        suited: dict[str, Any] = {
-            "position_frequencies": 0,
-            "model": ITNet.Config(
-                embed_dim=64, depth=3, num_heads=4, kernel=kernel, dropout=0.0, drop_path=0.0, pool="mean"
-            ),
-            "augmentation": Augmentation.Config(shift=0.1, label_smoothing=0.1),
-        }
-        if {"patch_size", "image_size"} & given.keys():
-            return suited
-        height, width = examples.shape[1:3]
-        patch = max(1, round(math.sqrt(height * width) / SIDE))
-        whole = (math.ceil(height / patch) * patch, math.ceil(width / patch) * patch)
-        return suited | {"patch_size": patch, "image_size": None if whole == (height, width) else whole}
 
     def _probabilities(self, trained: TrainedModel, examples: np.ndarray) -> Tensor:
         task = trained.task

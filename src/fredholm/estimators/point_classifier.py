@@ -1,6 +1,5 @@
 """Point clouds, told by class."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -24,7 +23,7 @@ class PointClassifier(Classifier[list[np.ndarray]]):
     of clouds `(N, 3 + F)` of their own sizes. `predict` takes clouds of other sizes too, with the same features.
 
     Args:
-        model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
     """
 
     _task: ClassVar = PointLearning
@@ -55,9 +54,6 @@ class PointClassifier(Classifier[list[np.ndarray]]):
             path, x_train=np.concatenate(examples), offsets_train=offsets, y_train=codes, classes=np.array(classes)
         )
         return path
-
-    def _suited(self, examples: list[np.ndarray], given: Mapping[str, Any]) -> dict[str, Any]:
-        return {}
 
     def _probabilities(self, trained: TrainedModel, examples: list[np.ndarray]) -> Tensor:
         task = trained.task

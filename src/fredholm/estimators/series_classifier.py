@@ -1,6 +1,6 @@
 """Time series, told by class."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -26,7 +26,7 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
     of features and must be the same.
 
     Args:
-        model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
     """
 
     _task: ClassVar = SeriesClassification
@@ -77,9 +77,6 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
             classes=np.array(classes),
         )
         return path
-
-    def _suited(self, examples: list[np.ndarray], given: Mapping[str, Any]) -> dict[str, Any]:
-        return {}
 
     def _probabilities(self, trained: TrainedModel, examples: list[np.ndarray]) -> Tensor:
         task = trained.task

@@ -1,7 +1,6 @@
 """Texts, told by class."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -23,7 +22,7 @@ class TextClassifier(Classifier[list[str]]):
     `task={"context": 128}` tokens; `fit` warns where that cuts some.
 
     Args:
-        model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
     """
 
     _task: ClassVar = SentenceLearning
@@ -50,9 +49,6 @@ class TextClassifier(Classifier[list[str]]):
         rows = ({"text": text, "label": classes[code]} for text, code in zip(examples, codes.tolist(), strict=True))
         (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
         return folder
-
-    def _suited(self, examples: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
-        return {}
 
     def _probabilities(self, trained: TrainedModel, examples: list[str]) -> Tensor:
         task = trained.task

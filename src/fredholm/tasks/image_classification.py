@@ -113,10 +113,11 @@ class ImageClassification(SplitTask[ImageDataset]):
             task = self.build()
             size, patch = divided_into_patches(task.facts.image_size, preset)
             default = ImageClassification.Config()
+            has_patches = self.patch_size != default.patch_size  # which another size might not fit
             config = filled(
                 self,
                 [default],
-                image_size=None if size == task.facts.image_size else size,
+                image_size=None if size == task.facts.image_size or has_patches else size,
                 patch_size=patch,
                 position_frequencies=16,
                 augmentation=PHOTOGRAPHS if task.facts.channels == 3 else DRAWINGS,
