@@ -1,5 +1,6 @@
 """Small sets of examples, and classifiers that learn them in a second."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -36,9 +37,8 @@ def _training(**settings: Any) -> dict[str, Any]:
     return {"batch_size": 16, "learning_rate": 2e-2, "evaluate_every": 100} | settings
 
 
-def _itnet(**settings: Any) -> ITNet.Config:
-    sizes: dict[str, Any] = {"embed_dim": 8, "depth": 1, "num_heads": 2, "kernel": KERNEL, "pool": "mean"}
-    return ITNet.Config(**sizes | {"dropout": 0.0, "drop_path": 0.0} | settings)
+def _itnet(depth: int = 1) -> ITNet.Config:
+    return ITNet.Config(embed_dim=8, depth=depth, num_heads=2, kernel=KERNEL, pool="mean", dropout=0.0, drop_path=0.0)
 
 
 def _images() -> Case:
@@ -55,9 +55,9 @@ def _series() -> Case:
     series = 0.1 * drawn.normal(size=(NUM, 2, 11))
     series[::2, 0] += np.linspace(-1, 1, 11)
     series[1::2, 0] -= np.linspace(-1, 1, 11)
-    small: dict[str, Any] = {"embed_dim": 4, "depth": 1, "kernel_width": 4, "omega_0": 3.0, "dropout": 0.0}
-    settings = {"model": CKCNN.Config(**small), "training": _training(epochs=20)}
-    return Case(SeriesClassifier, settings, series, CKCNN.Config(**small | {"depth": 2}), _itnet())
+    small = CKCNN.Config(embed_dim=4, depth=1, kernel_width=4, omega_0=3.0, dropout=0.0)
+    settings = {"model": small, "training": _training(epochs=20)}
+    return Case(SeriesClassifier, settings, series, dataclasses.replace(small, depth=2), _itnet())
 
 
 def _texts() -> Case:

@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 import fredholm
 from fredholm.estimators import Classifier
 from fredholm.tasks.schedule import Preset
-from fredholm.training import InterruptedRunError, Run, TrainingConfig
+from fredholm.training import InterruptedRunError, Run, TrainingConfig, seed_everything
 from fredholm.training import run as run_module
 from tests.estimators.cases import CASES, NUM, Case
 from tests.refusals import refused
@@ -116,15 +116,14 @@ def test_one_seed_gives_one_model_and_leaves_other_generators_alone(case: Case) 
     def told(seed: int) -> np.ndarray:
         return case.new(random_state=seed, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X)
 
-    draws = []
-    for is_fitted in (False, True):
-        random.seed(1)
-        np.random.seed(1)  # noqa: NPY002 - the global one is what is tested
-        torch.manual_seed(1)
-        if is_fitted:
-            first = told(0)
-        draws.append((random.random(), np.random.rand(), float(torch.rand(()))))  # noqa: NPY002
-    assert draws[0] == draws[1]
+    def drawn() -> tuple[float, ...]:
+        return random.random(), np.random.rand(), float(torch.rand(()))  # noqa: NPY002 - the global one is meant
+
+    seed_everything(1)
+    expected = drawn()
+    seed_everything(1)
+    first = told(0)
+    assert drawn() == expected
     assert (told(0) == first).all()
     assert (told(1) != first).any()
 
@@ -227,8 +226,7 @@ def test_a_column_of_classes_is_taken_with_a_warning(case: Case) -> None:
 
 
 def test_cross_validation_and_pipelines_work(case: Case) -> None:
-    scores = cross_val_score(case.new(training=BRIEF), case.X, WORDS, cv=2, error_score="raise")
-    assert scores.shape == (2,)
+    assert np.isfinite(cross_val_score(case.new(training=BRIEF), case.X, WORDS, cv=2)).all()
     pipeline = make_pipeline(FunctionTransformer(), case.new(training=BRIEF))
     assert pipeline.fit(case.X, WORDS).predict(case.X).shape == (NUM,)
 

@@ -61,6 +61,20 @@ def test_channels_are_measured_apart_and_a_constant_one_is_left_unscaled() -> No
     assert facts.deviation == pytest.approx([deviations[0], 1.0, deviations[2]], rel=1e-9)
 
 
+def test_patches_that_were_given_keep_the_size_of_images(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, {"a": 12, "b": 12}, np.random.default_rng(0))  # 6 x 10, which suits patches of 2
+    config = ImageClassification.Config(data=str(folder))
+
+    def chosen(patch_size: int | tuple[int, int]) -> tuple[object, object]:
+        task: Any = dataclasses.replace(config, patch_size=patch_size).suited("small")[0]
+        return task.patch_size, task.image_size
+
+    assert [chosen(size) for size in (config.patch_size, 1, (6, 5))] == [(2, None), (1, None), ((6, 5), None)]
+    for image in folder.rglob("*.png"):
+        Picture.open(image).crop((0, 0, 10, 5)).save(image)  # 5 x 10: no patch suits these
+    assert [chosen(size) for size in (config.patch_size, 5)] == [(2, (4, 10)), (5, None)]
+
+
 def test_batches_are_standardised(task: ImageClassification) -> None:
     every = task.train_batch(torch.arange(task.num_train), generator())
     assert float(every["images"].mean()) == pytest.approx(0, abs=1e-5)
