@@ -107,8 +107,8 @@ def test_classes_of_any_kind_come_back(case: Case, labels: Any, classes: list[An
     assert estimator.predict(case.X).dtype == np.asarray(labels).dtype
 
 
-def test_classes_whose_texts_have_another_order_are_not_mixed_up(case: Case) -> None:
-    labels = np.array([10, 9] * (NUM // 2))
+def test_classes_of_another_order_in_the_task_are_not_mixed_up(case: Case) -> None:
+    labels = np.array(["10", "9"] * (NUM // 2))  # as texts 10 comes first, as numbers 9
     assert case.new().fit(case.X, labels).score(case.X, labels) >= 0.95
 
 
@@ -175,6 +175,14 @@ def test_settings_reach_the_run(case: Case, tmp_path: Path) -> None:
     assert (config.seed, config.training.batch_size, config.task.valid_fraction) == (0, 5, 0.25)
     assert config.task.model == case.other_model
     assert config.training.tensorboard is False
+
+
+def test_what_was_given_stays_even_if_it_is_a_default(tmp_path: Path) -> None:
+    given = {"position_frequencies": 64, "split_seed": 0}
+    case = CASES["images"]()
+    case.kind(task=given, training={"epochs": 0}, run_dir=tmp_path).fit(case.X, WORDS)
+    task: Any = Run(tmp_path, device="cpu").config.task
+    assert task.position_frequencies == 64
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import dataclasses
 import numbers
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, final, get_args, get_type_hints
 
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from fredholm.tasks.schedule import Preset
-from fredholm.tasks.task import SplitTask
+from fredholm.tasks.task import SplitTask, Task
 from fredholm.training.checkpoint import model_tensors
 from fredholm.training.config import TrainingConfig
 from fredholm.training.interruption import InterruptedRunError
@@ -173,7 +173,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
         training = _named("training", self.training, TrainingConfig)
         if self.preset not in get_args(Preset):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
-        task, schedule = self._task.Config(data=str(data), **given).suited(self.preset)
+        kind: Callable[..., Task.Config] = self._task.Config
+        task, schedule = kind(data=str(data), **given).suited(self.preset)
         return Run.Config(
             task=dataclasses.replace(task, **given),
             training=TrainingConfig(**{**vars(schedule), "tensorboard": False, **training}),

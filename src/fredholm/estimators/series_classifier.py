@@ -63,8 +63,10 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
             return list(values.transpose(0, 2, 1))
         # where series of another kind were fitted, there is no number of features to compare with
         if is_new or hasattr(self, "n_features_in_"):
-            return list(validate_data(self, X, reset=is_new, **rules)[..., None])
-        return list(check_array(X, **rules)[..., None])
+            values = np.asarray(validate_data(self, X, reset=is_new, **rules))
+        else:
+            values = np.asarray(check_array(X, **rules))
+        return list(values[..., None])
 
     def _write(self, examples: list[np.ndarray], codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
         path = folder / "series.npz"
