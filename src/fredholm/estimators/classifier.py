@@ -7,7 +7,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar, final, get_args, get_type_hints
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, final, get_args, get_type_hints
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -48,7 +48,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
             there is none, and the last step counts. None: the task's own.
         random_state: of the first weights, the order of the examples, augmentation and dropout; an integer is the seed
             of a run by `fredholm train --seed`. It does not choose the validation part, which depends on X and y alone.
-        run_dir: a new or empty folder for the run, with its data; `fredholm predict`, `evaluate` and `info` read it.
+        run_dir: a new or empty folder for the run, with its data; `fredholm predict` and `evaluate` read it.
             None: the run is not kept.
         verbose: whether progress is shown.
 
@@ -173,7 +173,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
         training = _named("training", self.training, TrainingConfig)
         if self.preset not in get_args(Preset):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
-        kind: Callable[..., Task.Config] = self._task.Config
+        kind = cast(Callable[..., Task.Config], self._task.Config)
         task, schedule = kind(data=str(data), **given).suited(self.preset)
         return Run.Config(
             task=dataclasses.replace(task, **given),
