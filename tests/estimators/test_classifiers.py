@@ -177,6 +177,13 @@ def test_settings_reach_the_run(case: Case, tmp_path: Path) -> None:
     assert config.training.tensorboard is False
 
 
+def test_the_default_of_series_is_computed_from_all_of_them(tmp_path: Path) -> None:
+    case = CASES["series"]()
+    estimator = case.kind(run_dir=tmp_path, random_state=0).fit(case.X, WORDS)
+    assert (estimator.valid_metrics_, Run(tmp_path, device="cpu").task.num_train) == ({}, NUM)
+    assert estimator.score(case.X, WORDS) == 1
+
+
 def test_what_was_given_stays_even_if_it_is_a_default(tmp_path: Path) -> None:
     given = {"position_frequencies": 64, "split_seed": 0}
     case = CASES["images"]()
