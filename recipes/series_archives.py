@@ -1,8 +1,8 @@
-"""Labelled series of the UEA and UCR archives: the default model beside MiniRocket, Hydra and nearest neighbours.
+"""Compare the default model on the UEA and UCR archives with MiniRocket, Hydra and nearest neighbours.
 
 Command:   pip install aeon
            python recipes/series_archives.py
-           python recipes/series_archives.py --cross-validate   (what the filter bank's settings were chosen by)
+           python recipes/series_archives.py --cross-validate   (what the filter bank's settings were checked by)
 Hardware:  one core of an AMD EPYC, shared with other work; float32; aeon 1.6.0
 Time:      the default some seconds a set and seed, nearest neighbours up to minutes
 Score:     see docs/studies/series_archives.md

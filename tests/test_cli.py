@@ -21,7 +21,8 @@ from tests.command_line import call, check_refused
 # A run of a second: one block on four patches.
 TINY = [
     *("--task.patch-size", "4", "--task.model.embed-dim", "8", "--task.model.depth", "1"),
-    *("--task.model.num-heads", "2", "--task.model.kernel.width", "4", "--task.model.kernel.num-frequencies", "2"),
+    *("--task.model.num-heads", "2", "--task.model.kernel", "mlp"),
+    *("--task.model.kernel.width", "4", "--task.model.kernel.num-frequencies", "2"),
     *("--task.model.pool", "mean", "--training.epochs", "2", "--training.batch-size", "256"),
     *("--training.evaluate-every", "1", "--training.log-every", "2", "--training.no-tensorboard"),
 ]
@@ -71,8 +72,9 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_train_prints_its_evaluations_and_result_and_fills_the_folder(trained: tuple[Path, str]) -> None:
     run, out = trained
     printed = out.splitlines()
-    assert printed[0] == "training digits, seed 0, in run"
-    assert [line.split("  ")[0] for line in printed[1:3]] == ["epoch 1/2", "epoch 2/2"]
+    assert [line.partition(":")[0] for line in printed[:3]] == ["data", "model", "training"]
+    assert printed[3] == "training digits, seed 0, in run"
+    assert [line.split("  ")[0] for line in printed[4:6]] == ["epoch 1/2", "epoch 2/2"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert printed[-1] == f"test accuracy: {100 * records[-1]['accuracy']:.2f} %"
     assert {path.name for path in run.iterdir()} == {"config.json", "metrics.jsonl", "checkpoints"}
@@ -381,9 +383,10 @@ from fredholm.training import Run, TrainingConfig
 
 def waits(original):
     def loss(self, model, batch):
-        Path("started").touch()
-        while not Path("go").exists():
-            time.sleep(0.05)
+        if Path("run/config.json").exists():  # the run has begun, and is no longer measured
+            Path("started").touch()
+            while not Path("go").exists():
+                time.sleep(0.05)
         return original(self, model, batch)
     return loss
 

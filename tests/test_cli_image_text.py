@@ -98,10 +98,10 @@ def test_other_ways_to_read_both(folder: Path, tmp_path: Path, more: list[str]) 
         ([*TRAIN, "alike.jsonl", *TINY], "alike.jsonl has the classes ['true']; expected at least 2"),
         ([*TRAIN, "splits", *TINY], "splits/test.jsonl, line 1: label: class 'maybe' is none of false, true"),
         ([*TRAIN, "good.jsonl", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide"),
-        ([*TRAIN, "good.jsonl", *TINY, "--task.tokens.vocab-size", "9"], "vocab_size is 9; expected at least"),
+        ([*TRAIN, "good.jsonl", *TINY, "--task.tokens.vocab-size", "9"], "--task.tokens.vocab-size is 9; expected at"),
         (
             [*TRAIN, "good.jsonl", *TINY, "--task.image-run", "run"],
-            "image_run: run does not fit this model: it has no patch_embedding.weight",
+            "--task.image-run: run does not fit this model: it has no patch_embedding.weight",
         ),
         ([*TRAIN, "good.jsonl", *TINY, "--task.text-run", "splits"], "splits"),
         ([*TRAIN, "good.jsonl", "--task.measure", "even"], "invalid choice 'even' for argument '--task.measure'"),

@@ -72,7 +72,7 @@ def test_the_default_is_computed_and_read_again(
     assert out.splitlines()[-1] == "test accuracy: 100.00 %"
     code, out, _ = call(capsys, "evaluate", tmp_path / "run", "--json")
     assert (code, json.loads(out)["accuracy"]) == (0, 1.0)
-    code, out, _ = call(capsys, "predict", tmp_path / "run", folder / "new.csv", "--json")
+    code, out, _ = call(capsys, "predict", tmp_path / "run", folder / "new.csv", "--format", "json")
     assert (code, [row["series"] for row in json.loads(out)]) == (0, ["a", "b"])
 
 

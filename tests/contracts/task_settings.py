@@ -753,7 +753,7 @@ def _trained(config: Run.Config) -> Iterator[object]:
 
 def _runs(folder: Path) -> list[Subject]:
     toy = ToyTask.Config(num_examples=16, width=4)
-    training: dict[str, Any] = {"epochs": 4, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
+    training: dict[str, Any] = {"epochs": 4, "batch_size": 8, "learning_rate": 0.3, "log_every": 1, "device": "cpu"}
     training["tensorboard"] = False
     shorter: dict[str, Any] = training | {"epochs": 1}
 

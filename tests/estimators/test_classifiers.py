@@ -77,7 +77,7 @@ def test_parameters_are_kept_as_they_are(case: Case) -> None:
     given |= {"preset": "base"} | {"random_state": 7, "run_dir": "somewhere", "verbose": True}
     estimator = case.kind(**given)
     assert all(estimator.get_params()[name] is value for name, value in given.items())
-    copied = clone(estimator)
+    copied: Any = clone(estimator)
     assert copied.get_params() == given
     assert not hasattr(copied, "classes_")
     assert estimator.set_params(verbose=False).get_params()["verbose"] is False

@@ -173,7 +173,7 @@ def test_the_first_line_of_the_projects_recipes_is_a_sentence(path: Path) -> Non
     for line in (path.read_text().split('"""')[1].partition("\n")[0], *listed):
         assert line.split()[0] in VERBS
         assert line.endswith(".")
-    assert all(line.startswith("Train ") for line in listed)
+    assert all(line.startswith(("Train ", "Fit ")) for line in listed)
 
 
 @pytest.mark.parametrize(
