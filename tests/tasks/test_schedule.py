@@ -21,8 +21,6 @@ def test_the_rules_hold_for_few_and_many(num_train: int, preset: Preset) -> None
 
 def test_what_is_left_out_and_what_a_task_asks_for() -> None:
     assert schedule_for(100, "small", has_valid=False).patience is None
-    whole, half = (schedule_for(6400, "small", has_valid=True, effort=effort) for effort in (1.0, 0.5))
-    assert half.epochs == pytest.approx(whole.epochs / 2, abs=1)
     asked = schedule_for(6400, "small", has_valid=True, batch_size=5, learning_rate=0.1, weight_decay=0.3)
     assert (asked.batch_size, asked.learning_rate, asked.weight_decay) == (5, 0.1, 0.3)
     assert schedule_for(2000, "small", has_valid=True).batch_size == 128

@@ -123,10 +123,9 @@ class LanguageModelling(TextTask):
                 task.num_train,
                 preset,
                 has_valid=task.num_held_out("valid") > 0,
-                learning_rate=4e-3,
+                learning_rate=6e-3,
                 weight_decay=0.1,
                 batch_size=8 if preset == "small" else 32,
-                effort=0.5,
             )
             return Suited(dataclasses.replace(config, model=model), schedule)
 

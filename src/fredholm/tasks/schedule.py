@@ -36,7 +36,6 @@ def schedule_for(
     learning_rate: float = 2e-3,
     weight_decay: float = 0.05,
     batch_size: int | None = None,
-    effort: float = 1.0,
 ) -> Schedule:
     """A schedule for so many examples.
 
@@ -51,11 +50,10 @@ def schedule_for(
         has_valid: whether there is a validation split, without which patience has nothing to go by.
         learning_rate, weight_decay: of the task's default models.
         batch_size: another one.
-        effort: in place of 1, for a task whose examples take longer or teach more than others.
     """
     size = batch_size or int(2 ** round(math.log2(min(max(num_train / 20, 8), 128))))
     steps_per_epoch = math.ceil(num_train / size)
-    epochs = max(1, round(effort * STEPS[preset] * num_train**0.4 / steps_per_epoch))
+    epochs = max(1, round(STEPS[preset] * num_train**0.4 / steps_per_epoch))
     evaluate_every = math.ceil(epochs / EVALUATIONS)
     return Schedule(
         epochs=epochs,
