@@ -295,13 +295,27 @@ def test_nothing_is_shown_of_a_muted_run(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_what_a_model_starts_from_may_be_computed_and_is_all_there_is_without_epochs(tmp_path: Path) -> None:
     for name, epochs in (("computed", 0), ("trained", 1)):
-        run(tmp_path / name, altered(toy_run(epochs=epochs), starts_at=2.5))
+        run(tmp_path / name, altered(toy_run(epochs=epochs), starts_at=2.5, learns_by_steps=epochs > 0))
     model = Run(tmp_path / "computed", tasks=[ToyTask], device="cpu").model()
     assert torch.equal(model.get_parameter("0.bias"), torch.full((8,), 2.5))
     assert [line["kind"] for line in lines(tmp_path / "computed")] == ["valid", "test"]
-    assert run(tmp_path / "computed", altered(toy_run(epochs=0), starts_at=2.5), resume=True).split == "test"
+    again = altered(toy_run(epochs=0), starts_at=2.5, learns_by_steps=False)
+    assert run(tmp_path / "computed", again, resume=True).split == "test"
     trained = Run(tmp_path / "trained", tasks=[ToyTask], device="cpu").model().get_parameter("0.bias")
     assert 0 < float((trained - 2.5).abs().max()) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("epochs", "by_steps", "told"),
+    [
+        (0, True, "epochs is 0, and nothing would be learnt"),
+        (2, False, "epochs=2 has no effect: this model is computed"),
+    ],
+)
+def test_epochs_are_for_models_that_take_steps(tmp_path: Path, epochs: int, by_steps: bool, told: str) -> None:
+    with refused(ValueError, told):
+        run(tmp_path / "a", altered(toy_run(epochs=epochs), learns_by_steps=by_steps))
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_run_that_overfits_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

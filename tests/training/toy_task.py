@@ -39,6 +39,7 @@ class ToyTask(Task):
         poisoned: int | None = None  # an example with an infinite feature
         held_out: tuple[str, ...] = ("valid", "test")
         starts_at: float | None = None  # of the first layer's biases, which are then computed rather than drawn
+        learns_by_steps: bool = True
 
         def build(self, facts: Task.Facts | None = None) -> "ToyTask":
             assert facts is None or isinstance(facts, ToyTask.Facts)
@@ -65,6 +66,10 @@ class ToyTask(Task):
 
     def num_held_out(self, split: HeldOut) -> int:
         return self.config.num_examples // (1 if split == "valid" else 2) if split in self.config.held_out else 0
+
+    @property
+    def learns_by_steps(self) -> bool:
+        return self.config.learns_by_steps
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         if self.config.starts_at is not None:

@@ -169,6 +169,11 @@ class SeriesClassification(SplitTask[SeriesSet]):
         """Of the training split."""
         return self._facts
 
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
+
     def _open(self) -> Splits[SeriesSet]:
         config = self.config
         if not config.data:

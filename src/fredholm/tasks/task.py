@@ -162,6 +162,11 @@ class Task(ABC):
         return ()
 
     @property
+    def learns_by_steps(self) -> bool:
+        """Whether the model is trained in steps; else `initialise` computes all of it, and there are no epochs."""
+        return True
+
+    @property
     def train_lengths(self) -> Tensor | None:
         """How long each training example is (num_train,), where a batch is padded to its longest; None: all are alike.
 

@@ -12,6 +12,7 @@ from fredholm.training.config import TrainingConfig
 from fredholm.training.device import move
 from fredholm.training.learner import Learner
 from fredholm.training.random_state import seed_everything
+from fredholm.training.trainer import check_examples
 
 COPIES = 4
 """Of each parameter in a checkpoint: the weight, its average, and two moments of the optimiser."""
@@ -59,7 +60,11 @@ def plan(task: Task, config: TrainingConfig, seed: int) -> Plan:
         task: of the run.
         config: how it is trained.
         seed: of the run.
+
+    Raises:
+        ValueError: what `train` refuses of data and epochs.
     """
+    check_examples(task, config)
     seed_everything(seed)
     batches = EpochBatches(task, config.batch_size, seed, 0)
     num_steps = config.epochs * len(batches)
