@@ -41,6 +41,9 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(
         found[preset] = lines
     assert "ITNet with" in found["small"][1] != found["base"][1]
     assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").touch()  # a run would be refused here
+    assert cli.main(["train", "images", str(shapes), "--dry-run", "--run-dir", str(tmp_path / "run")]) == 0
 
 
 def test_what_was_set_stays_and_the_rest_is_chosen_round_it(shapes: Path, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def _train(argv: list[str]) -> None:
     parent = arguments.run_dir or Path("runs") / recipe.name
     single = arguments.run_dir if not arguments.seeds else None
     paths = {seed: single or parent / f"seed-{seed}" for seed in seeds}
-    if not arguments.resume:
+    if not (arguments.resume or arguments.dry_run):
         for path in paths.values():
             refuse_occupied(path)
     recipe.refuse_absent_data(arguments.run)
