@@ -318,6 +318,16 @@ def test_epochs_are_for_models_that_take_steps(tmp_path: Path, epochs: int, by_s
     assert not (tmp_path / "a").exists()
 
 
+def test_the_training_loss_that_is_printed_is_that_of_its_epoch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path / "a", altered(toy_run(epochs=2), training={"log_every": 1}))
+    printed = [line.split("train loss ")[1].split()[0] for line in capsys.readouterr().out.splitlines()[:2]]
+    losses = [line["loss"] for line in lines(tmp_path / "a") if line["kind"] == "train"]
+    halves = (losses[:STEPS_PER_EPOCH], losses[STEPS_PER_EPOCH:])
+    assert printed == [f"{sum(half) / STEPS_PER_EPOCH:.4f}" for half in halves]
+
+
 def test_a_run_that_overfits_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "a", altered(toy_run(epochs=2)))
     assert "overfits" not in capsys.readouterr().out
