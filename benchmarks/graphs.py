@@ -260,13 +260,12 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
     peak = {(row.case, row.n, row.direction): row.peak_mb for row in rows}
     for row in rows:
         theirs = peak.get((row.peer or "", row.n, row.direction))
-        if row.peer_s is None or not theirs or row.direction == "forward":
+        if row.peer_s is None or row.direction == "forward":
             continue
         assert row.peak_mb is not None
-        yield (
-            f"{row.case} beside {row.peer}, forward+backward, n={row.n}: {row.ours_s / row.peer_s:.2f} of its time, "
-            f"{row.peak_mb / theirs:.2f} of its peak memory"
-        )
+        told = f"{row.case} beside {row.peer}, forward+backward, n={row.n}: {row.ours_s / row.peer_s:.2f} of its time"
+        # small graphs may take less memory than can be measured
+        yield f"{told}, {row.peak_mb / theirs:.2f} of its peak memory" if theirs else told
     yield from growth(rows)
 
 

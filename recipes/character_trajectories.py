@@ -22,7 +22,7 @@ last epoch. Layer norms see one sample each.
 """
 
 from fredholm.models.ckcnn import CKCNN
-from fredholm.tasks import SeriesClassification
+from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig
 
 
@@ -48,7 +48,7 @@ def character_trajectories_70() -> Run.Config:
 
 def _letters(*, drop: float = 0.0, omega_0: float = 21.45, dropout: float = 0.1) -> Run.Config:
     return Run.Config(
-        task=SeriesClassification.Config(
+        task=SeriesLearning.Config(
             valid_fraction=0.0,
             data="../shared/data/character_trajectories",
             train_drop=drop,

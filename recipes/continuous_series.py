@@ -30,7 +30,7 @@ import torch
 import tyro
 
 from fredholm.models.ckcnn import CKCNN
-from fredholm.tasks import SeriesClassification
+from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig, kept_result
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import open_recipe
@@ -98,7 +98,7 @@ class Job(NamedTuple):
     def _letters(self) -> Run.Config:
         base = open_recipe(self._recipe()).config
         task = base.task
-        assert isinstance(task, SeriesClassification.Config)
+        assert isinstance(task, SeriesLearning.Config)
         model = task.model
         if self.part == "rates":
             every = _every(self.name)
@@ -141,7 +141,7 @@ def _every(rate: str) -> int:
 def _archive(path: Path) -> Run.Config:
     """One setting for all sets, which is not tuned to any: they are too small to choose by their training split."""
     return Run.Config(
-        task=SeriesClassification.Config(
+        task=SeriesLearning.Config(
             valid_fraction=0.0,
             data=str(path),
             model=CKCNN.Config(embed_dim=30, depth=2, omega_0=20.0, dropout=0.1, pool="mean"),
@@ -167,7 +167,7 @@ def run(job: Job, config: Config) -> dict[str, Any]:
 
 def measure(job: Job, done: Run) -> dict[str, Any]:
     """Accuracy of a trained run in each of the job's tests, in per cent."""
-    assert isinstance(done.task, SeriesClassification)
+    assert isinstance(done.task, SeriesLearning)
     model, training = done.model(), done.config.training
     tests = {}
     for name, settings in job.tests().items():

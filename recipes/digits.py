@@ -9,7 +9,7 @@ Score:     98.70 % mean test accuracy (99.17, 98.61, 98.33)
 """
 
 from fredholm.models import ITNet, MLPConfig
-from fredholm.tasks import ImageClassification
+from fredholm.tasks import ImageLearning
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 
@@ -17,7 +17,7 @@ from fredholm.training import Run, TrainingConfig
 def digits() -> Run.Config:
     """Train a two-layer ITNet on scans of digits of 8 x 8 pixels."""
     return Run.Config(
-        task=ImageClassification.Config(
+        task=ImageLearning.Config(
             valid_fraction=0.0,
             data="digits",
             patch_size=2,

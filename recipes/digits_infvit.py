@@ -17,7 +17,7 @@ import torch
 
 from fredholm import analysis
 from fredholm.models.infvit import InfViT
-from fredholm.tasks import ImageClassification
+from fredholm.tasks import ImageLearning
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 
@@ -25,7 +25,7 @@ from fredholm.training import Run, TrainingConfig
 def digits_infvit() -> Run.Config:
     """Train a four-layer InfViT on scans of digits of 8 x 8 pixels."""
     return Run.Config(
-        task=ImageClassification.Config(
+        task=ImageLearning.Config(
             valid_fraction=0.0,
             data="digits",
             patch_size=2,

@@ -23,7 +23,7 @@ random crops; the measured images are trimmed alike, without its margin of 32 pi
 """
 
 from fredholm.models import ITNet
-from fredholm.tasks import ImageClassification
+from fredholm.tasks import ImageLearning
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 
@@ -45,7 +45,7 @@ def imagenet_large() -> Run.Config:
 
 def _run(model: ITNet.Config, *, accumulation: int) -> Run.Config:
     return Run.Config(
-        task=ImageClassification.Config(
+        task=ImageLearning.Config(
             valid_fraction=0.0,
             data="imagenet",
             image_size=(224, 224),

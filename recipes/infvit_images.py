@@ -31,7 +31,7 @@ import torch
 import tyro
 
 from fredholm.models.infvit import InfViT
-from fredholm.tasks import ImageClassification
+from fredholm.tasks import ImageLearning
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig, kept_result
 from fredholm.training.progress import print_line
@@ -77,7 +77,7 @@ def cifar10_infvit() -> Run.Config:
 
 def _images(data: str, *, patch_size: int, augmentation: Augmentation.Config, epochs: int) -> Run.Config:
     return Run.Config(
-        task=ImageClassification.Config(
+        task=ImageLearning.Config(
             valid_fraction=0.0,
             data=data,
             patch_size=patch_size,
@@ -139,7 +139,7 @@ class Job(NamedTuple):
         """Its recipe with the settings that its name says."""
         base = cifar10_infvit() if self.part == "cifar10" else mnist_infvit()
         training, task = base.training, base.task
-        assert isinstance(task, ImageClassification.Config)
+        assert isinstance(task, ImageLearning.Config)
         assert isinstance(task.model, InfViT.Config)
         epochs = training.epochs if self.part in ("mnist", "cifar10") else training.epochs // 2
         epochs = min(epochs, config.epochs or epochs)

@@ -22,7 +22,7 @@ import tyro
 
 from fredholm.kernels import KernelInputs
 from fredholm.models import ITNet, MLPConfig
-from fredholm.tasks import ImageClassification
+from fredholm.tasks import ImageLearning
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.kept_result import kept_result
@@ -61,7 +61,7 @@ def run_of(config: Config, inputs: KernelInputs, seed: int) -> Run.Config:
     """A run whose kernels read these."""
     frequencies: dict[str, Any] = {"num_frequencies": 16} if inputs.has_frequencies else {}
     kernel = MLPConfig(width=16, head_shared=True, inputs=inputs, **frequencies)
-    task = ImageClassification.Config(
+    task = ImageLearning.Config(
         valid_fraction=0.0,
         data=str(config.data),
         patch_size=config.patch_size,

@@ -11,7 +11,7 @@ Score:     99.43 % test accuracy, seed 0 (99.31 % after half of the epochs)
 """
 
 from fredholm.models import ITNet, MLPConfig
-from fredholm.tasks import ImageClassification
+from fredholm.tasks import ImageLearning
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 
@@ -19,7 +19,7 @@ from fredholm.training import Run, TrainingConfig
 def mnist() -> Run.Config:
     """Train a three-layer ITNet on MNIST in patches of 7 x 7 pixels."""
     return Run.Config(
-        task=ImageClassification.Config(
+        task=ImageLearning.Config(
             valid_fraction=0.0,
             data="../shared/data/mnist",
             patch_size=7,

@@ -104,8 +104,9 @@ class Canvas(Scenes):
         splits = idx_folder(data / "mnist")
         assert splits.test is not None
         (self._train, self._labels), (self._test, self._test_labels) = (
-            (_small(split.images(every)), split.labels(every))
-            for split, every in ((s, torch.arange(len(s))) for s in (splits.train, splits.test))
+            (_small(split.images(torch.arange(len(split)))), split.answers.values)
+            for split in (splits.train, splits.test)
+            if split.answers is not None
         )
         self.num_train, self.num_test = min(5_000, len(self._train)), min(2_000, len(self._test))
 

@@ -20,14 +20,14 @@ say.
 """
 
 from fredholm.models.ckcnn import CKCNN
-from fredholm.tasks import SeriesClassification
+from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig
 
 
 def physionet_2012() -> Run.Config:
     """Train a CKCNN to predict deaths in hospital from hourly means of 37 clinical variables."""
     return Run.Config(
-        task=SeriesClassification.Config(
+        task=SeriesLearning.Config(
             valid_fraction=0.0,
             data="../shared/data/physionet2012",
             bin=1.0,

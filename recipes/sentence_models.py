@@ -203,13 +203,13 @@ def bag_of_words(config: Config, data: str) -> dict[str, float]:
     def score(model: Any, part: SentenceSet) -> float:
         answers = model.predict(texts(part))
         if data in CORRELATED:
-            return float(matthews_corrcoef(part.targets.tolist(), answers))
-        return float((answers == part.targets.numpy()).mean())
+            return float(matthews_corrcoef(part.answers.values.tolist(), answers))
+        return float((answers == part.answers.values.numpy()).mean())
 
     def fitted(strength: float) -> Any:
         words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\S+")
         model = make_pipeline(words, LogisticRegression(C=strength, max_iter=2000))
-        return model.fit(texts(train), train.targets.tolist())
+        return model.fit(texts(train), train.answers.values.tolist())
 
     parts = {split: part for split, part in held_out.items() if part is not None}
     best = max(map(fitted, (0.1, 1.0, 10.0, 100.0)), key=lambda model: score(model, parts["valid"]))

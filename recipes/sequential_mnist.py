@@ -18,7 +18,7 @@ epoch. A GPU is meant: an epoch takes some minutes on one core (--training.epoch
 """
 
 from fredholm.models.ckcnn import CKCNN
-from fredholm.tasks import SeriesClassification
+from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig
 
 
@@ -34,7 +34,7 @@ def permuted_mnist() -> Run.Config:
 
 def _pixels(*, omega_0: float, dropout: float, permute_seed: int | None = None) -> Run.Config:
     return Run.Config(
-        task=SeriesClassification.Config(
+        task=SeriesLearning.Config(
             valid_fraction=0.0,
             data="../shared/data/mnist",
             permute_seed=permute_seed,

@@ -34,10 +34,11 @@ import torch
 import tyro
 
 from fredholm.models import CKCNN, FilterBank, RidgeHead
-from fredholm.tasks import SeriesClassification
+from fredholm.tasks import SeriesLearning
 from fredholm.tasks.series import SeriesSet
-from fredholm.tasks.series_classification import series_of
+from fredholm.tasks.series_learning import series_of
 from fredholm.tasks.stratified_split import stratified_folds
+from fredholm.tasks.targets import ClassTarget
 from fredholm.training.progress import print_line
 from fredholm.training.random_state import seed_everything
 
@@ -92,7 +93,7 @@ def sets_of(data: Sequence[Path]) -> list[Path]:
 def filter_bank(path: Path, seed: int, config: Config) -> float:
     """Accuracy of the task's default on the test split."""
     seed_everything(seed)
-    task = SeriesClassification.Config(data=str(path)).build()
+    task = SeriesLearning.Config(data=str(path)).build()
     model = task.model()
     task.initialise(model, CPU)
     return _accuracy(task, model)
@@ -102,7 +103,7 @@ def ckcnn(path: Path, seed: int, config: Config) -> float:
     """Likewise of a CKCNN after the last epoch, with one setting for all sets."""
     network = CKCNN.Config(embed_dim=30, depth=2, omega_0=20.0, dropout=0.1, pool="mean")
     seed_everything(seed)
-    task = SeriesClassification.Config(data=str(path), model=network, valid_fraction=0.0).build()
+    task = SeriesLearning.Config(data=str(path), model=network, valid_fraction=0.0).build()
     model, size = task.model(), 16
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     steps = config.epochs * math.ceil(task.num_train / size)
@@ -123,22 +124,24 @@ def cross_validated(path: Path, seed: int, variant: FilterBank.Config) -> tuple[
     Each third serves once, with three divisions into thirds.
     """
     seed_everything(seed)
-    task = SeriesClassification.Config(data=str(path), model=variant).build()
+    task = SeriesLearning.Config(data=str(path), model=variant).build()
     model = task.model()
     assert isinstance(model, FilterBank)
     task.initialise(model, CPU)
     train = task.splits.train
-    assert train.labels is not None
+    assert isinstance(task.target, ClassTarget)
+    assert train.answers is not None
+    labels = train.answers.values
     batches = [task.train_batch(indices, torch.Generator()) for indices in torch.arange(len(train)).split(64)]
     features = torch.cat([model.features(series_of(batch)) for batch in batches])
     found: tuple[list[float], list[float]] = ([], [])
     for division in range(3):
-        for third in stratified_folds(train.names, train.labels.tolist(), FOLDS, division):
+        for third in stratified_folds(train.names, labels.tolist(), FOLDS, division):
             is_third = torch.isin(torch.arange(len(train)), torch.tensor(third))
             for accuracies, used in zip(found, (is_third, ~is_third), strict=True):
-                head = RidgeHead(features.shape[1], len(train.classes))
-                head.fit(features[used], train.labels[used])
-                right = head(features[~used]).argmax(-1) == train.labels[~used]
+                head = RidgeHead(features.shape[1], task.target.num_outputs)
+                head.fit(features[used], labels[used], task.target)
+                right = head(features[~used]).argmax(-1) == labels[~used]
                 accuracies.append(float(right.float().mean()))
     return statistics.mean(found[0]), statistics.mean(found[1])
 
@@ -160,7 +163,7 @@ def compare_variants(config: Config) -> None:
 
 
 @torch.no_grad()
-def _accuracy(task: SeriesClassification, model: torch.nn.Module) -> float:
+def _accuracy(task: SeriesLearning, model: torch.nn.Module) -> float:
     model.eval()
     metrics = {"accuracy": task.metrics()["accuracy"], "loss": task.metrics()["loss"]}
     for indices in torch.arange(task.num_held_out("test")).split(64):
@@ -206,7 +209,7 @@ def dtw(path: Path, seed: int, config: Config) -> float:
 
 
 def _peer(peer: Any, path: Path, *, is_padded: bool) -> float:
-    splits = SeriesClassification.Config(data=str(path)).build().splits
+    splits = SeriesLearning.Config(data=str(path)).build().splits
     assert splits.test is not None
     longest = max(split.values.shape[1] for split in (splits.train, splits.test))
     (train, train_labels), (test, test_labels) = (
@@ -218,9 +221,9 @@ def _peer(peer: Any, path: Path, *, is_padded: bool) -> float:
 
 def _arrays(series: SeriesSet, longest: int | None) -> tuple[Any, np.ndarray]:
     """`(C, T)` arrays of their own lengths, or one `(n, C, T)` with zeros after a series' end."""
-    assert series.labels is not None
+    assert series.answers is not None
     values, lengths = series.values.nan_to_num(0.0).double(), series.lengths.tolist()
-    labels = series.labels.numpy()
+    labels = series.answers.values.numpy()
     if longest is None:
         return [one[:n].T.contiguous().numpy() for one, n in zip(values, lengths, strict=True)], labels
     wide = torch.nn.functional.pad(values, (0, 0, 0, longest - values.shape[1]))

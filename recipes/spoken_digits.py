@@ -15,7 +15,7 @@ The default model at its defaults; nothing was chosen for these clips alone. Tes
 """
 
 from fredholm.models import FilterBank
-from fredholm.tasks import SeriesClassification
+from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig
 
 
@@ -25,6 +25,6 @@ def spoken_digits() -> Run.Config:
     Time:  274 s of processor time
     """
     return Run.Config(
-        task=SeriesClassification.Config(data="../shared/data/fsdd", model=FilterBank.Config()),
+        task=SeriesLearning.Config(data="../shared/data/fsdd", model=FilterBank.Config()),
         training=TrainingConfig(epochs=0, evaluation_batch_size=32),
     )

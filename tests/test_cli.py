@@ -15,7 +15,10 @@ from PIL import Image as Picture
 
 from fredholm import cli
 from fredholm._version import __version__
+from fredholm.cli import train
+from fredholm.tasks import TASKS, Task
 from fredholm.tasks.images import open_images
+from fredholm.training.recipes import open_recipe
 from tests.command_line import call, check_refused
 
 # A run of a second: one block on four patches.
@@ -81,7 +84,7 @@ def test_train_prints_its_evaluations_and_result_and_fills_the_folder(trained: t
     config = json.loads((run / "config.json").read_text())
     assert (config["schema"], config["version"]) == (1, __version__)
     assert config["run"]["training"]["epochs"] == 2
-    assert config["facts"]["classes"] == list("0123456789")
+    assert config["facts"]["target"]["names"] == list("0123456789")
 
 
 def test_evaluate_gives_the_same_metrics(trained: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,7 +228,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "file.py:run"], "file.py is no Python file; expected path/to/file.py:function"),
         (
             ["train", "digits", "--training.epochs", "-1"],
-            "Error parsing run.training: epochs is -1; expected at least 0; see",
+            "--training.epochs is -1; expected at least 0; see",
         ),
         (
             ["train", "digits", "--training.epochs", "many"],
@@ -271,15 +274,15 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "digits", "--seed", "9", "--seeds", "1", "2", *TINY], "--seed 9 has no effect with --seeds"),
         (
             ["train", "digits", "--task.position-frequencies", "0", "--task.position-sigma", "2"],
-            "Error parsing run.task: position_sigma=2.0 has no effect with position_frequencies=0; leave it at",
+            "--task.position-sigma=2.0 has no effect with --task.position-frequencies=0; leave it at",
         ),
         (
             ["train", "digits_infvit", "--task.model.attention", "softmax", "--task.model.gamma", "0.5"],
-            "Error parsing run.task.model: models.InfViT: gamma=0.5 has no effect with attention='softmax'; leave",
+            "--task.model.gamma=0.5 has no effect with --task.model.attention='softmax'; leave",
         ),
         (
             ["train", "images", "digits", "--task.test-fraction", "0.3"],
-            "--task.test-fraction=0.3 has no effect with 'digits'",
+            "--task.test-fraction=0.3 has no effect with digits",
         ),
         (["train", "--seed", "1"], "fredholm train needs a recipe or a task first, not --seed"),
         (["predict", "empty"], "fredholm predict needs at least one file after the run folder; see"),
@@ -288,7 +291,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["predict", "RUN", "text.png"], "text.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
         (["predict", "RUN", "text.png", "--batch-size", "0"], "--batch-size is 0; expected at least 1"),
         (["train", "digits", "--run-dir", "RUN", *TINY], "RUN is not empty; choose another --run-dir"),
-        (["train", "digits", "--run-dir", "RUN", "--resume"], "RUN is a run of another config: task."),
+        (["train", "digits", "--run-dir", "RUN", "--resume"], "RUN is a run of another config: --task."),
         (["train", "digits", "--run-dir", "text.png", *TINY], "text.png is a file; expected a run folder"),
         (["info", "--jsno"], "Unrecognized options: --jsno"),
         (
@@ -378,7 +381,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
 SLOW = """
 import time
 from pathlib import Path
-from fredholm.tasks import ImageClassification
+from fredholm.tasks import ImageLearning
 from fredholm.training import Run, TrainingConfig
 
 def waits(original):
@@ -390,10 +393,10 @@ def waits(original):
         return original(self, model, batch)
     return loss
 
-ImageClassification.loss = waits(ImageClassification.loss)
+ImageLearning.loss = waits(ImageLearning.loss)
 
 def slow():
-    return Run.Config(task=ImageClassification.Config(), training=TrainingConfig(epochs=2))
+    return Run.Config(task=ImageLearning.Config(), training=TrainingConfig(epochs=2))
 """
 
 
@@ -426,3 +429,32 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> N
     )
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json", "metrics.jsonl", "checkpoints"}
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
+def test_a_model_of_every_task_is_chosen_by_name(task: type[Task], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "train", task.command, "nowhere", "--task.model", "none")
+    assert code == 2
+    names = err.removeprefix("error: --task.model is 'none'; expected one of ").strip().split(", ")
+    assert all(name == name.lower() and " " not in name for name in names), err
+    run, found = open_recipe(task.command).config, set[type]()
+    for name in names:
+        chosen, rest = train._with_kinds(run, ["--task.model", name], list(task.parts))
+        assert rest == []
+        found.add(type(getattr(chosen.task, "model")))  # noqa: B009 - not every task has one
+    assert len(found) == len(names)
+
+
+def test_help_lists_the_kinds_and_the_options_of_those_that_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "train", "series", "--task.model", "itnet-series", "--help")
+    assert code == 0
+    assert "--task.model.stack.depth" in out
+    assert out.splitlines()[-2] == "  --task.model filter-bank, summary-bank, ckcnn, itnet-series (now)"
+    assert out.splitlines()[-1].startswith("  --task.model.stack.kernel mlp (now), low-rank, ")
+
+
+def test_an_option_of_another_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "train", "images", "digits", "--task.model", "infvit", "--task.model.drop-pth", "0.1")
+    assert (code, err.partition(" --")[0]) == (2, "error: Unrecognized options:")
+    code, _, err = call(capsys, "train", "series", "nowhere", "--task.model", "ckcnn", "--task.model.num-filters", "3")
+    assert (code, err.partition(";")[0]) == (2, "error: Unrecognized options: --task.model.num-filters, 3")

@@ -1,6 +1,7 @@
 """What a task's bare command chooses, and that what was set stays."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 from PIL import Image
 
 from fredholm import cli
-from fredholm.tasks import ImageClassification, LanguageModelling
-from fredholm.tasks.image_classification import divided_into_patches
+from fredholm.tasks import ImageLearning, LanguageModelling
+from fredholm.tasks.images.patches import divided_into_patches
 from tests.command_line import call
 
 
@@ -46,6 +47,18 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(
     assert cli.main(["train", "images", str(shapes), "--dry-run", "--run-dir", str(tmp_path / "run")]) == 0
 
 
+def test_images_of_several_sizes_are_brought_to_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, size in enumerate([(37, 41), (74, 82), (150, 160), (37, 41), (20, 22), (74, 82)] * 2):
+        folder = tmp_path / "pictures" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((*size, 3), 20 * number, np.uint8)).save(folder / f"{number}.png")
+    code, out, err = call(capsys, "train", "images", tmp_path / "pictures", "--dry-run")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == (
+        "images of 20 x 22 to 150 x 160 pixels are scaled and cut to 36 x 42; --task.image-size chooses another size"
+    )
+
+
 def test_what_was_set_stays_and_the_rest_is_chosen_round_it(shapes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     given = ["--task.model", "itnet", "--task.model.embed-dim", "18", "--task.model.kernel", "attention"]
@@ -62,7 +75,7 @@ def test_what_was_set_stays_and_the_rest_is_chosen_round_it(shapes: Path, tmp_pa
     assert cli.main(["train", "images", str(shapes), "--run-dir", str(run), *given, "--training.no-tensorboard"]) == 0
     saved = json.loads((run / "config.json").read_text())["run"]
     model, training = saved["task"]["model"], saved["training"]
-    assert (model["embed_dim"], model["depth"], model["kernel"]["type"]) == (18, 4, "AttentionConfig")
+    assert (model["embed_dim"], model["depth"], model["kernel"]["type"]) == (18, 1, "AttentionConfig")
     assert 18 % model["num_heads"] == 0
     assert saved["task"]["patch_size"] == 2
     assert (training["epochs"], training["learning_rate"], training["batch_size"]) == (1, 0.001, 8)
@@ -72,29 +85,50 @@ def test_what_was_set_stays_and_the_rest_is_chosen_round_it(shapes: Path, tmp_pa
 @pytest.mark.parametrize(
     ("size", "small", "base"),
     [
-        ((8, 8), ((8, 8), 1), ((8, 8), 1)),
+        ((8, 8), ((8, 8), 2), ((8, 8), 1)),
         ((28, 28), ((28, 28), 4), ((28, 28), 2)),
-        ((32, 32), ((32, 32), 4), ((32, 32), 4)),
+        ((32, 32), ((32, 32), 8), ((32, 32), 4)),
+        ((64, 64), ((64, 64), 16), ((64, 64), 8)),
         ((12, 20), ((12, 20), 4), ((12, 20), 2)),
         ((37, 41), ((36, 42), 6), ((36, 42), 3)),
-        ((480, 640), ((48, 64), 8), ((160, 224), 16)),
-        ((1, 300), ((8, 64), 8), ((16, 224), 16)),
+        ((480, 640), ((48, 64), 16), ((160, 224), 16)),
+        ((1, 300), ((16, 64), 16), ((16, 224), 16)),
     ],
 )
 def test_patches_divide_images_into_few(
     size: tuple[int, int], small: tuple[tuple[int, int], int], base: tuple[tuple[int, int], int]
 ) -> None:
-    assert divided_into_patches(size, "small") == small
-    assert divided_into_patches(size, "base") == base
+    assert divided_into_patches(size, 64, 7) == small
+    assert divided_into_patches(size, 224, 14) == base
     for (height, width), side in (small, base):
         assert height % side == width % side == 0
 
 
 def test_settings_in_python_are_treated_alike(tmp_path: Path) -> None:
-    config, schedule = ImageClassification.Config(data="digits", position_frequencies=0).suited("small")
-    assert (config.patch_size, config.position_frequencies, config.position_sigma) == (1, 0, 10.0)  # pyright: ignore[reportAttributeAccessIssue]
+    config, schedule, _ = ImageLearning.Config(data="digits", position_frequencies=0).suited("small")
+    assert (config.patch_size, config.position_frequencies, config.position_sigma) == (2, 0, 10.0)  # pyright: ignore[reportAttributeAccessIssue]
     assert schedule.epochs > 1
     (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 200)
     asked = LanguageModelling.Config(data=str(tmp_path / "a.txt"), context=16)
-    text, _ = asked.suited("small")
+    text = asked.suited("small").config
     assert (text.context, text.stride) == (16, 8)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_rare_classes_are_told_before_a_run_and_balanced_accuracy_after_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, y = tmp_path / "rare.npz", np.arange(60) % 6 // 5
+    np.savez(path, x=np.random.default_rng(0).integers(0, 255, (60, 8, 8), dtype=np.uint8), y=y)
+    small = ["--task.model.embed-dim", "8", "--task.model.depth", "1", "--training.epochs", "1"]
+    arguments = ["train", "images", path, *small, "--training.no-tensorboard", "--run-dir"]
+    code, out, err = call(capsys, *arguments, tmp_path / "plain")
+    assert code == 0
+    advice = "'0' has 35 training examples, '1' 7: watch the balanced accuracy, and try --task.class-weights balanced"
+    assert (out + err).count(advice) == 1
+    (line,) = [line for line in (out + err).splitlines() if line.startswith("test accuracy") and "averaged" in line]
+    assert re.fullmatch(
+        r"test accuracy [\d.]+ %, balanced accuracy [\d.]+ %, auroc [\d.]+, averaged weights of step \d+", line
+    )
+    code, out, err = call(capsys, *arguments, tmp_path / "balanced", "--task.class-weights", "balanced")
+    assert advice not in out + err
+    assert "test balanced accuracy " in out + err

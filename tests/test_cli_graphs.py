@@ -106,7 +106,7 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["train", "graphs", "groups", *TINY], "groups has no labels and no targets of graphs; fredholm train nodes"),
         (["train", "graphs", "bad", *TINY], "bad/edges.csv, line 3: weight -1; expected a finite number of at least 0"),
-        (["train", "graphs", "rings", *TINY, "--task.fold", "1"], "Error parsing run.task: fold=1 has no effect with"),
+        (["train", "graphs", "rings", *TINY, "--task.fold", "1"], "--task.fold=1 has no effect with"),
         (
             ["predict", "graphs", "groups"],
             "groups/nodes.csv, line 1: no column 'heat'; the columns are id, label, x, y",

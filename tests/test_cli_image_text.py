@@ -11,6 +11,7 @@ from tests.tasks.image_texts.build import examples, write_folder, write_jsonl, w
 
 TINY = [
     *("--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
+    *("--task.model.kernel", "mlp"),
     *("--task.model.kernel.width", "4", "--task.model.kernel.num-frequencies", "2", "--task.patch-size", "4"),
     *("--task.context", "16", "--task.tokens.vocab-size", "80", "--task.position-frequencies", "2"),
     *("--training.epochs", "1", "--training.batch-size", "8", "--training.no-tensorboard"),

@@ -89,7 +89,7 @@ def test_predict_tells_or_saves_a_class_for_every_point(
         (["predict", "run", "more.xyz"], "more.xyz: has 1 features; expected 0: none"),
         (["predict", "run", "empty.off"], "empty.off: has no points"),
         (["predict", "run", "a.vtk"], "a.vtk: is of no known kind"),
-        (["predict", "run", "mesh.off", "--task", "save=here"], "save='here' has no effect where clouds are"),
+        (["predict", "run", "mesh.off", "--task", "save=here"], "--task.save='here' has no effect where clouds are"),
         (["predict", "told", "mesh.off", "--task", "save=absent"], "absent/mesh.csv: cannot be written (No such file"),
         (["train", "points", *TINY], "no clouds are given"),
         (["train", "points", "absent", *TINY], "no clouds at 'absent'"),

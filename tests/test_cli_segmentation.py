@@ -106,7 +106,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
         (["train", "segmentation", "squares", *TINY, "--task.patch-sizes", "5"], "encoders.Image: patches of 5 x 5 do"),
         (
             ["train", "segmentation", "squares", *TINY, "--task.model.pool", "mean"],
-            "Error parsing run.task: model.pool is",
+            "--task.model.pool is",
         ),
         (
             ["train", "segmentation", "squares", *TINY[:4], "--task.model.kernel", "recurrence"],
@@ -121,7 +121,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
         (["predict", "run", "one.png", "--task", "picture=absent/a.png"], "picture: there is no folder 'absent'"),
         (
             ["evaluate", "run", "--task", "image-size=10,10"],
-            "Error parsing task: image_size is (10, 10); expected multiples of 4",
+            "--task.image-size is (10, 10); expected multiples of 4",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from tests.command_line import call, check_refused
 
 TINY = [
     *("--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
+    *("--task.model.kernel", "mlp"),
     *("--task.model.kernel.width", "8", "--task.model.kernel.num-frequencies", "4", "--task.context", "32"),
     *("--training.epochs", "2", "--training.batch-size", "16", "--training.no-tensorboard"),
 ]
@@ -47,7 +48,7 @@ def test_evaluate_measures_on_both_held_out_splits(folder: Path, capsys: pytest.
         assert (code, err) == (0, "")
         found[name] = json.loads(out)
         code, out, _ = call(capsys, "evaluate", folder / "run", *more)
-        assert out.startswith(f"{name} accuracy: {100 * found[name]['accuracy']:.2f} %\n{name} macro_f1: ")
+        assert out.startswith(f"{name} accuracy: {100 * found[name]['accuracy']:.2f} %\n{name} balanced_accuracy: ")
     assert {"accuracy", "macro_f1", "matthews", "loss"} <= found["valid"].keys()
     assert (found["valid"]["examples"], found["test"]["examples"]) == (6, 12)
 
@@ -75,14 +76,14 @@ def test_predict_tells_every_class_of_every_row(folder: Path, capsys: pytest.Cap
 def test_numbers_of_pairs_without_a_header(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "evaluate", folder / "numbers", "--json")
     assert code == 0
-    assert {"pearson", "spearman", "mean_squared_error", "loss"} <= json.loads(out).keys()
+    assert {"pearson", "spearman", "root_mean_squared_error", "loss"} <= json.loads(out).keys()
     code, out, _ = call(capsys, "evaluate", folder / "numbers")
     assert out.startswith("test spearman: ")
     (folder / "asked.tsv").write_text("a good film\tso\n")
     asked = ["--task", "columns=text,second", "--format", "json"]
     code, out, err = call(capsys, "predict", folder / "numbers", folder / "asked.tsv", *asked)
     assert (code, err) == (0, "")
-    assert [list(row) for row in json.loads(out)] == [["file", "line", "number"]]
+    assert [list(row) for row in json.loads(out)] == [["file", "line", "label"]]
 
 
 def test_the_tokenizer_of_a_run_serves_another(
@@ -110,7 +111,7 @@ def test_the_tokenizer_of_a_run_serves_another(
             "one.csv, line 2: column 'label': 'a' is",
         ),
         (
-            [*TRAIN, "reviews.csv", *TINY, "--task.label-column", "lable"],
+            [*TRAIN, "reviews.csv", *TINY, "--task.label-columns", "lable"],
             "reviews.csv: no column 'lable'",
         ),
         ([*TRAIN, "reviews.csv", *TINY, "--task.tokens.vocab-size", "9"], "--task.tokens.vocab-size is 9; expected at"),
@@ -122,7 +123,10 @@ def test_the_tokenizer_of_a_run_serves_another(
             [*TRAIN, "reviews.csv", *TINY, "--task.tokens.file", "one.csv"],
             "one.csv: this is no tokenizer",
         ),
-        ([*TRAIN, "reviews.csv", "--task.objective", "pearson"], "Error parsing run.task: objective is"),
+        (
+            [*TRAIN, "reviews.csv", "--task.objective", "pearson"],
+            "objective is 'pearson'; expected one of accuracy",
+        ),
         (["evaluate", "run", "--task", "context=64"], "context is 64; the run was made with 32"),
         (["evaluate", "run", "--task", "split-seed=1"], "the training sentences of"),
         (["predict", "run", "other.csv"], "other.csv, line 2: column 'label': class '2' is none of 0, 1, those of"),

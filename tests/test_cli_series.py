@@ -7,7 +7,7 @@ import pytest
 
 from fredholm import cli
 from tests.command_line import call, check_refused
-from tests.tasks.test_series_classification import write_npz
+from tests.tasks.test_series_learning import write_npz
 
 TINY = [
     *(
@@ -98,11 +98,11 @@ def test_an_itnet_and_its_kernel_by_name(
         (["predict", "run", "waves.npz", "--part", "valid"], "waves.npz: holds no valid part; it has train, test"),
         (["evaluate", "run", "--task", "test-every"], "Missing value for argument '--task.test-every'"),
         (["evaluate", "run", "--task", "test-evry=2"], "Unrecognized options: --task.test-evry"),
-        (["evaluate", "run", "--task", "test-every=0"], "Error parsing task: test_every is 0"),
+        (["evaluate", "run", "--task", "test-every=0"], "--task.test-every is 0; expected at least 1"),
         (["evaluate", "run", "--task", "train-every=2"], "the training series of"),
         (["train", "series", *TINY], "no series are given"),
         (["train", "series", "wave.npz", *TINY], "no series at 'wave.npz'"),
-        (["train", "series", "waves.npz", "--task.train-drop", "1"], "Error parsing run.task: train_drop is 1.0"),
+        (["train", "series", "waves.npz", "--task.train-drop", "1"], "--task.train-drop is 1.0; expected a share"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(

@@ -127,7 +127,7 @@ def test_a_prompt_may_be_empty_or_come_from_a_file(folder: Path, capsys: pytest.
         (["train", "text", "absent.txt", *TINY], "no text at 'absent.txt': did you mean"),
         (["train", "text", *TINY], "no text is given"),
         (["train", "text", "latin.txt", *TINY], "latin.txt: is no UTF-8 text: byte 0xe9 at offset 3"),
-        (["train", "text", "cats.txt", "--task.context", "0"], "Error parsing run.task: context is 0"),
+        (["train", "text", "cats.txt", "--task.context", "0"], "--task.context is 0"),
         (
             ["train", "text", "cats.txt", *TINY, "--task.vocab-size", "9"],
             "--task.vocab-size is 9; expected at least",
@@ -167,14 +167,14 @@ def test_a_model_and_its_kernel_are_chosen_by_name(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        (("--task.model", "gpt3"), "--task.model is 'gpt3'; expected one of Aether, CKCNNText, GPT2, ITNet"),
+        (("--task.model", "gpt3"), "--task.model is 'gpt3'; expected one of aether, ckcnntext, gpt2, itnet"),
         (
             ("--task.model", "itnet", "--task.model.stack.kernel", "low-rnk"),
-            "--task.model.stack.kernel is 'low-rnk'; expected one of MLP, LowRank",
+            "--task.model.stack.kernel is 'low-rnk'; expected one of mlp, low-rank",
         ),
         (
             ("--task.model", "itnet", "--task.model.stack.kernel", "l"),
-            "--task.model.stack.kernel is 'l'; expected one of LowRank, LinearAttention",
+            "--task.model.stack.kernel is 'l'; expected one of low-rank, linear-attention",
         ),
     ],
 )

@@ -1,8 +1,16 @@
-from fredholm.cli.option_names import with_option_names
-from fredholm.tasks import ImageClassification
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from fredholm.cli.option_names import _levels, with_option_names
+from fredholm.tasks import TASKS, ImageLearning, Task
 from fredholm.training import Run, TrainingConfig
 
-CONFIG = Run.Config(task=ImageClassification.Config(), training=TrainingConfig(epochs=1))
+CONFIG = Run.Config(task=ImageLearning.Config(), training=TrainingConfig(epochs=1))
 
 
 def test_settings_become_options() -> None:
@@ -26,3 +34,65 @@ def test_names_of_files_and_arrays_and_other_words_stay() -> None:
         "pass --task.image_size",
     ):
         assert with_option_names(text, CONFIG) == text
+
+
+def test_a_part_that_cannot_be_made_is_told_by_its_options() -> None:
+    told = {
+        "Error parsing run.training: epochs is -1; expected at least 0; see fredholm": (
+            "--training.epochs is -1; expected at least 0; see fredholm"
+        ),
+        "Error parsing run.task.model: models.ITNet: depth must be at least 1; got 0": (
+            "--task.model.depth must be at least 1; got 0"
+        ),
+        "Error parsing run.task: model.pool is 'none'; leave it out": "--task.model.pool is 'none'; leave it out",
+        "Error parsing run.task: something is wrong": "--task: something is wrong",
+        "Error parsing run: seed is -1": "--seed is -1",
+        "Error parsing --task.image-size: expected INT INT": "Error parsing --task.image-size: expected INT INT",
+        "training.epochs is 1; pass more": "--training.epochs is 1; pass more",
+    }
+    for text, expected in told.items():
+        assert with_option_names(text, CONFIG) == expected
+
+
+def refusals(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """What is told of wrong values of every setting of a config, each with the setting's option."""
+    for field in dataclasses.fields(_at(config, path)):
+        where = (*path, field.name)
+        value = _at(config, where)
+        for wrong in (-1, 0, 1.5, "nonsense", 10**6, True):
+            if isinstance(wrong, str) and not isinstance(value, str):
+                continue  # the parser says itself what it expects
+            if (told := _refusal(config, where, wrong)) is not None:
+                yield f"--{'.'.join(where)}".replace("_", "-"), told
+        if dataclasses.is_dataclass(value):
+            yield from refusals(config, where)
+
+
+def _at(config: Any, path: Sequence[str]) -> Any:
+    return functools.reduce(getattr, path, config)
+
+
+def _refusal(config: Any, path: tuple[str, ...], value: object) -> str | None:
+    """As the parser tells it, with the part that could not be made."""
+    for depth in range(len(path) - 1, -1, -1):
+        try:
+            value = dataclasses.replace(_at(config, path[:depth]), **{path[depth]: value})
+        except ValueError as error:
+            return f"Error parsing {'.'.join(('run', *path[:depth]))}: {error}"
+        except Exception:  # a kind of value that the parser would not hand over
+            return None
+    return None
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
+def test_refusals_of_settings_name_options(task: type[Task]) -> None:
+    config = Run.Config(task=cast(Any, task.Config)(), training=TrainingConfig())
+    names = {name for _, fields in _levels(config) for name in fields if "_" in name}
+    found = list(refusals(config))
+    assert len(found) > 20
+    for option, text in found:
+        told = with_option_names(text, config)
+        left = names & set(re.findall(r"(?<![\w'\"./-])[a-z]+(?:_[a-z0-9]+)+", told))
+        assert not left, told
+        assert option in told, told
+        assert "Error parsing" not in told

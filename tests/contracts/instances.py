@@ -413,6 +413,7 @@ ROWS: dict[str, Row] = {
             "stride": {"stride": 2},
             "dilation": {"dilation": 2, "padding": 2},
             "groups": {"groups": 2},
+            "standardised": {"standardised": True, "groups": 2},
             "even reach": {"kernel_size": 4, "padding": "same"},
             "reflect": {"padding_mode": "reflect"},
             "replicate": {"padding_mode": "replicate"},

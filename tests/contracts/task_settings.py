@@ -14,14 +14,24 @@ from PIL import Image
 from torch import Tensor
 
 from fredholm.kernels import KernelInputs
-from fredholm.models import FilterBank, ITNet, ITNetMaskedModel, MLPConfig, OnEdgesConfig, SpectralConfig, TwoStream
+from fredholm.models import (
+    FilterBank,
+    ITNet,
+    ITNetMaskedModel,
+    MLPConfig,
+    OnEdgesConfig,
+    SpectralConfig,
+    SummaryBank,
+    TwoStream,
+)
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks import (
     FieldLearning,
+    Forecasting,
     GraphLearning,
-    ImageClassification,
+    ImageLearning,
     ImageTextLearning,
     LanguageModelling,
     LinkLearning,
@@ -31,7 +41,7 @@ from fredholm.tasks import (
     PointLearning,
     Segmentation,
     SentenceLearning,
-    SeriesClassification,
+    SeriesLearning,
     Task,
 )
 from fredholm.tasks.augmentation import Augmentation
@@ -44,6 +54,7 @@ from fredholm.tasks.points import NUM_SAMPLES
 from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
 from fredholm.tasks.series.thinning import Dropped
 from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.targets import ClassTarget
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.checkpoint import Checkpoints
@@ -55,13 +66,19 @@ from tests.training.toy_task import ToyTask
 
 SWITCH = (False, True)
 CPU = torch.device("cpu")
+OF_TARGETS: dict[str, tuple[object, ...]] = {
+    "objective": ("macro_f1",),
+    "class_weights": ("balanced",),
+    "quantiles": ((0.1, 0.9),),
+}
+"""Other values of the settings of every task with a target."""
 CONFIGS_OF_TASKS: tuple[type, ...] = (
     Augmentation.Config,
     CloudAugmentation.Config,
     FieldLearning.Config,
     GraphInputs,
     GraphLearning.Config,
-    ImageClassification.Config,
+    ImageLearning.Config,
     ImageTextLearning.Config,
     LanguageModelling.Config,
     LinkLearning.Config,
@@ -73,7 +90,8 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     Run.Config,
     Segmentation.Config,
     SentenceLearning.Config,
-    SeriesClassification.Config,
+    Forecasting.Config,
+    SeriesLearning.Config,
     Tokens,
     TrainingConfig,
 )
@@ -90,6 +108,7 @@ def task_subjects(folder: Path) -> list[Subject]:
         _sentences(folder / "sentences"),
         _tokens(folder / "tokens"),
         _series(folder / "series"),
+        _forecasts(folder / "forecasts"),
         _fields(folder / "fields"),
         _operators(folder / "operators"),
         *_graphs(folder / "graphs"),
@@ -103,7 +122,7 @@ def task_subjects(folder: Path) -> list[Subject]:
 
 def _task(built: Task) -> Iterator[object]:
     """What it learnt from its data, its batches, and its model."""
-    yield built.facts
+    yield from (built.facts, built.objective)
     splits: list[HeldOut] = [split for split in get_args(HeldOut) if built.num_held_out(split)]
     yield from (built.num_train, *(built.num_held_out(split) for split in splits))
     batch = built.train_batch(torch.arange(3), torch.Generator().manual_seed(0))
@@ -130,7 +149,7 @@ def _augmentation() -> Subject:
         | {"rand_augment_ops": (2,), "rand_augment_magnitude": (20,), "random_erasing": (1.0,), "mixup_alpha": (1.0,)}
         | {"cutmix_alpha": (1.0,), "label_smoothing": (0.1,)},
         augmented,
-        make=lambda **settings: Augmentation(Augmentation.Config(**settings), 3),
+        make=lambda **settings: Augmentation(Augmentation.Config(**settings), ClassTarget(names=("a", "b", "c"))),
         modes={"operations": {"rand_augment_ops": 2}},
     )
 
@@ -148,7 +167,7 @@ def _images(folder: Path) -> Subject:
     kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
     model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=kernel)
     return Subject(
-        ImageClassification.Config,
+        ImageLearning.Config,
         {
             "data": str(folder / "few"),
             "patch_size": 4,
@@ -156,17 +175,25 @@ def _images(folder: Path) -> Subject:
             "position_sigma": 1.0,
             "model": model,
         },
-        {"data": (str(folder / "many"),), "image_size": ((4, 4),), "test_fraction": (0.5,), "split_seed": (1,)}
+        {
+            "data": (str(folder / "many"),),
+            "image_size": ((4, 4),),
+            "test_fraction": (0.5,),
+            "split_seed": (1,),
+            "split_by": ("time",),
+        }
         | {"valid_fraction": (0.4,), "patch_size": (2, (2, 4)), "position_frequencies": (3,), "position_sigma": (2.0,)}
+        | {"stem_depth": (0, 1)}
         | {
             "model": (
                 dataclasses.replace(model, depth=2),
                 dataclasses.replace(model, kernel=dataclasses.replace(kernel, inputs=KernelInputs(product=False))),
             )
         }
-        | {"augmentation": (Augmentation.Config(label_smoothing=0.1),)},
+        | {"augmentation": (Augmentation.Config(label_smoothing=0.1),), "target": ("number",)}
+        | OF_TARGETS,
         _task,
-        make=lambda **settings: ImageClassification.Config(**settings).build(),
+        make=lambda **settings: ImageLearning.Config(**settings).build(),
         modes={
             "a split of its own": {"data": str(own)},
             "no positions": {"position_frequencies": 0, "position_sigma": 10.0},
@@ -193,7 +220,13 @@ def _image_texts(folder: Path) -> Subject:
         ImageTextLearning.Config,
         {"data": str(all_rows), "patch_size": 8, "tokens": Tokens(vocab_size=60), "position_frequencies": 2}
         | {"model": model},
-        {"data": (str(own),), "image_size": ((16, 16),), "test_fraction": (0.5,), "split_seed": (1,)}
+        {
+            "data": (str(own),),
+            "image_size": ((16, 16),),
+            "test_fraction": (0.5,),
+            "split_seed": (1,),
+            "split_by": ("time",),
+        }
         | {"valid_fraction": (0.3,), "patch_size": (4, (2, 4)), "context": (9,)}
         | {"tokens": (Tokens(vocab_size=50),), "position_frequencies": (3,), "position_sigma": (2.0,)}
         | {"modalities": ("image", "text"), "measure": ("uniform", "image-heavy", "text-heavy")}
@@ -305,14 +338,21 @@ def _sentences(folder: Path) -> Subject:
         {"data": str(folder / "one.csv"), "context": 12, "position_frequencies": 2, "position_sigma": 1.0}
         | {"tokens": tokens, "model": model},
         {"data": (str(folder / "two.csv"),), "text_column": ("other",), "second_column": ("other",)}
-        | {"label_column": ("score",), "columns": (("label", "text", "other", "score"),), "target": ("number",)}
-        | {"objective": ("matthews", "spearman"), "test_fraction": (0.5,), "valid_fraction": (0.3,), "split_seed": (1,)}
+        | {"label_columns": (("score",),), "columns": (("label", "text", "other", "score"),), "target": ("number",)}
+        | {
+            **OF_TARGETS,
+            "objective": ("matthews", "spearman"),
+            "test_fraction": (0.5,),
+            "valid_fraction": (0.3,),
+            "split_seed": (1,),
+            "split_by": ("time",),
+        }
         | {"tokens": (Tokens(kind="bytes"),), "context": (6,), "position_frequencies": (3,)}
         | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),)},
         task,
         make=lambda **settings: SentenceLearning.Config(**settings).build(),
         modes={
-            "numbers": {"target": "number", "label_column": "score"},
+            "numbers": {"target": "number", "label_columns": ("score",)},
             "no header": {"data": str(folder / "bare.csv"), "columns": ("text", "other", "label", "score")},
             "no positions": {"position_frequencies": 0, "position_sigma": 10.0},
             "splits of its own": {"data": str(own)},
@@ -342,12 +382,53 @@ def _tokens(folder: Path) -> Subject:
     )
 
 
+def _forecasts(folder: Path) -> Subject:
+    folder.mkdir()
+    drawn = np.random.default_rng(0)
+    for name in ("one", "two"):
+        values = drawn.normal(size=(60, 2)).cumsum(0)
+        rows = [f"{t},{x},{y}" for t, (x, y) in enumerate(values.tolist())]
+        (folder / f"{name}.csv").write_text("\n".join(["time,x,y", *rows]))
+    model = CKCNN.Config(embed_dim=3, depth=1, kernel_width=3, dropout=0.0)
+
+    def task(built: Forecasting) -> Iterator[object]:
+        """Its scores too."""
+        yield from _task(built)
+        torch.manual_seed(0)
+        metrics = built.metrics()
+        built.score(built.model(), built.held_out_batch("test", torch.arange(2)), metrics)
+        yield from (metric.compute() for metric in metrics.values())
+
+    return Subject(
+        Forecasting.Config,
+        {"data": str(folder / "one.csv"), "horizon": 3, "context": 6, "season": 2, "model": model},
+        {"data": (str(folder / "two.csv"),), "test_fraction": (0.4,), "valid_fraction": (0.3,), "split_seed": (1,)}
+        | {
+            "split_by": ("time",),
+            "horizon": (2, None),
+            "context": (5, None),
+            "channels": (("y",),),
+            "season": (3, None),
+        }
+        | {"quantiles": ((0.2, 0.8),), "scale": ("training",), "num_windows": (7,)}
+        | {
+            "model": (
+                dataclasses.replace(model, depth=2),
+                FilterBank.Config(num_groups=0, num_lags=3),
+            )
+        },
+        task,
+        make=lambda **settings: Forecasting.Config(**settings).build(),
+    )
+
+
 def _series(folder: Path) -> Subject:
     folder.mkdir()
     drawn = np.random.default_rng(0)
     values = drawn.normal(size=(24, 12, 2)).astype(np.float32)
     values[:, 3:5, 0] = np.nan
     arrays: dict[str, Any] = {"values": values, "labels": np.arange(24) % 2, "spacing": 0.5}
+    arrays["example_times"] = drawn.permutation(24)
     np.savez(folder / "one.npz", **arrays)
     others: dict[str, Any] = arrays | {"values": values + 1}
     np.savez(folder / "two.npz", **others)
@@ -355,19 +436,33 @@ def _series(folder: Path) -> Subject:
     model = CKCNN.Config(embed_dim=3, depth=1, kernel_width=3, dropout=0.0)
     dropped: Dropped = "absent"
     return Subject(
-        SeriesClassification.Config,
+        SeriesLearning.Config,
         {"data": str(folder / "one.npz"), "model": model},
-        {"data": (str(folder / "two.npz"),), "test_fraction": (0.5,), "split_seed": (1,), "train_every": (2,)}
-        | {"valid_fraction": (0.4,)}
+        {
+            "data": (str(folder / "two.npz"),),
+            "test_fraction": (0.5,),
+            "split_seed": (1,),
+            "split_by": ("time",),
+            "train_every": (2,),
+            "target": ("number",),
+        }
+        | {"valid_fraction": (0.4,), "objective": ("loss",), "class_weights": ("balanced",), "quantiles": ((0.2, 0.8),)}
         | {"test_every": (2,), "train_drop": (0.5,), "test_drop": (0.5,), "drop_seed": (1,), "dropped": (dropped,)}
         | {"permute_seed": (0,), "bin": (1.0,), "fill": ("last",), "limit": (0.5,)}
-        | {"model": (dataclasses.replace(model, depth=2), FilterBank.Config(num_thresholds=2, num_groups=1))},
+        | {
+            "model": (
+                dataclasses.replace(model, depth=2),
+                FilterBank.Config(num_thresholds=2, num_groups=1),
+                SummaryBank.Config(),
+            )
+        },
         _task,
-        make=lambda **settings: SeriesClassification.Config(**settings).build(),
+        make=lambda **settings: SeriesLearning.Config(**settings).build(),
         modes={
             "dropped in training": {"train_drop": 0.3},
             "dropped in test": {"test_drop": 0.3},
             "a split of its own": {"data": str(folder / "own.npz")},
+            "numbers": {"target": "number"},
         },
     )
 
@@ -398,7 +493,13 @@ def _fields(folder: Path) -> Subject:
     return Subject(
         FieldLearning.Config,
         {"data": str(folder / "one.csv"), "width": 4, "omega_0": 4.0, "model": model},
-        {"data": (str(folder / "two.csv"),), "test_fraction": (0.5,), "split_seed": (1,), "coordinates": (("x",),)}
+        {
+            "data": (str(folder / "two.csv"),),
+            "test_fraction": (0.5,),
+            "split_seed": (1,),
+            "split_by": ("time",),
+            "coordinates": (("x",),),
+        }
         | {
             "valid_fraction": (0.4,),
             "shown": (3,),
@@ -410,7 +511,12 @@ def _fields(folder: Path) -> Subject:
         }
         | {"frame": ("identity", "isotropic", "diagonal", "affine", "rotational", "periodic")}
         | {"field": ("siren", "sinusoidal", "free_sinusoidal"), "width": (5,), "depth": (2,), "omega_0": (5.0,)}
-        | {"refine_steps": (2,), "refine_rate": (0.1,), "model": (dataclasses.replace(model, depth=2),)}
+        | {
+            "refine_steps": (2,),
+            "refine_rate": (0.1,),
+            "spline": (0.0, 1.0),
+            "model": (dataclasses.replace(model, depth=2),),
+        }
         | {"answer": (Answer(grid=(2, 2)), Answer(at=str(folder / "one.csv")))},
         task,
         make=lambda **settings: FieldLearning.Config(**settings).build(),
@@ -437,6 +543,7 @@ def _graphs(folder: Path) -> list[Subject]:
         "test_fraction": (0.4,),
         "valid_fraction": (0.3,),
         "split_seed": (1,),
+        "split_by": ("time",),
         "directed": SWITCH,
     }
 
@@ -451,7 +558,8 @@ def _graphs(folder: Path) -> list[Subject]:
             {"data": str(rings(folder / "rings", one_way=True)), "inputs": inputs, "model": whole},
             more
             | {"data": (str(rings(folder / "more", count=30)),), "model": (dataclasses.replace(whole, depth=2),)}
-            | {"num_folds": (4,), "fold": (1,)},
+            | {"num_folds": (4,), "fold": (1,)}
+            | OF_TARGETS,
             _task,
             make=lambda **settings: GraphLearning.Config(**settings).build(),
             modes={"folds": {"num_folds": 4}, "a split of its own": {"data": own}},
@@ -474,7 +582,7 @@ def _graphs(folder: Path) -> list[Subject]:
             {"data": nodes, "inputs": inputs, "model": at_nodes, "code_dim": 3},
             more
             | {"data": (str(two_groups(folder / "fewer links", size=12)),), "code_dim": (4,), "num_negatives": (2,)}
-            | {"model": (dataclasses.replace(at_nodes, depth=2),)},
+            | {"model": (dataclasses.replace(at_nodes, depth=2),), "walks": SWITCH},
             pairs,
             make=lambda **settings: LinkLearning.Config(**settings).build(),
         ),
@@ -495,7 +603,13 @@ def _graph_inputs(folders: tuple[Path, ...]) -> Subject:
     return Subject(
         GraphInputs,
         {"num_walks": 2, "num_positions": 2},
-        {"scale": ("standard", "rows", "none"), "num_walks": (0, 3), "degrees": SWITCH, "num_positions": (3,)}
+        {
+            "scale": ("standard", "rows", "none"),
+            "num_walks": (0, 3),
+            "degrees": SWITCH,
+            "sizes": SWITCH,
+            "num_positions": (3,),
+        }
         | {"positions": ("none",), "flip_signs": SWITCH, "adds_positions": SWITCH, "feature_dropout": (0.5,)},
         computed,
         modes={"no positions": {"positions": "none", "num_positions": 8}},
@@ -560,10 +674,15 @@ def _points(folder: Path) -> Subject:
         PointLearning.Config,
         {"data": str(meshes), "num_samples": 12, "num_points": 8, "num_neighbours": 3, "model": model},
         {"data": (str(own),), "channels": (("heat",),), "target": ("points",), "num_samples": (14,)}
-        | {"normals": SWITCH, "num_points": (7, None), "num_centres": (5,), "normalise": SWITCH}
+        | {"normals": SWITCH, "num_points": (7, None), "num_centres": (5,), "normalise": SWITCH, "align": SWITCH}
         | {"position_frequencies": (3,), "position_sigma": (2.0,), "num_neighbours": (0, 2), "label_smoothing": (0.1,)}
         | {"augmentation": (CloudAugmentation.Config(rotation="all"),), "votes": (2,), "save": ("there",)}
-        | {"test_fraction": (0.5,), "split_seed": (1,), "model": (dataclasses.replace(model, depth=2),)}
+        | {
+            "test_fraction": (0.5,),
+            "split_seed": (1,),
+            "split_by": ("time",),
+            "model": (dataclasses.replace(model, depth=2),),
+        }
         | {"valid_fraction": (0.3,)},
         task,
         make=lambda **settings: PointLearning.Config(**settings).build(),
@@ -645,7 +764,13 @@ def _operators(folder: Path) -> Subject:
             "position_frequencies": (3,),
         }
         | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),), "answer": (Answer(grid=(2, 2)),)}
-        | {"comparison": ("there.png",), "test_fraction": (0.5,), "split_seed": (1,), "valid_fraction": (0.3,)},
+        | {
+            "comparison": ("there.png",),
+            "test_fraction": (0.5,),
+            "split_seed": (1,),
+            "split_by": ("time",),
+            "valid_fraction": (0.3,),
+        },
         task,
         make=lambda **settings: OperatorLearning.Config(**settings).build(),
         modes={
@@ -715,7 +840,7 @@ def _segmentation(folder: Path) -> Subject:
         | {"num_pixels": (9, None), "label_smoothing": (0.1,), "save": ("there",), "picture": ("there.png",)}
         | {"augmentation": (MaskAugmentation.Config(horizontal_flip=1.0),)}
         | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,)}
-        | {"test_fraction": (0.5,), "split_seed": (1,)},
+        | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",)},
         task,
         make=lambda **settings: Segmentation.Config(**settings).build(),
         modes={

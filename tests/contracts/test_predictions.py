@@ -56,11 +56,12 @@ def pairs(_: Path, to: Path) -> None:
 
 
 ROWS: dict[str, tuple[Asked, bool]] = {
-    "ImageClassification": (image, True),
+    "ImageLearning": (image, True),
     "LanguageModelling": (copied, False),
     "MaskedLanguageModelling": (copied, False),
     "SentenceLearning": (copied, True),
-    "SeriesClassification": (copied, True),
+    "SeriesLearning": (copied, True),
+    "Forecasting": (copied, False),
     "Segmentation": (image, False),
     "FieldLearning": (copied, False),
     "OperatorLearning": (copied, False),

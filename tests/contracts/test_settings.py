@@ -23,6 +23,7 @@ from fredholm.kernels.convolution.kernel_network import KernelNetwork, WeightNor
 from fredholm.kernels.neumann.infinite_attention import Discount
 from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 from fredholm.operators import IntegralOperator, collect_auxiliary_losses
+from fredholm.tasks.targets import ClassTarget
 from tests.contracts.settings import Made, Subject, settings_of, unread
 from tests.contracts.task_settings import CONFIGS_OF_TASKS
 
@@ -170,7 +171,7 @@ def logits(built: quadrature.KeyProposal | quadrature.PairProposal) -> Iterator[
     yield built.logits(u, domain, noise(2, 6, built.query_dim), domain, torch.arange(6))
 
 
-def image_encoder(built: encoders.Image) -> Iterator[object]:
+def image_encoder(built: encoders.Image | encoders.ConvolutionalImage) -> Iterator[object]:
     yield built.grid_shape
     for shape in ((4, 6), (8, 6)):
         try:
@@ -279,8 +280,23 @@ def filter_bank(built: models.FilterBank) -> Iterator[object]:
     yield built(SeriesBatch(noise(2, 6, built.sampling.channels), spacing=torch.full((2,), 0.5)))
 
 
+def summary_bank(built: models.SummaryBank) -> Iterator[object]:
+    batch = SeriesBatch(noise(7, 5, built.sampling.channels))
+    yield built.summaries(batch)
+    built.fit([(batch, torch.arange(7) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built(batch)
+
+
+def banks(built: tuple[models.FilterBank, models.SummaryBank]) -> Iterator[object]:
+    yield from filter_bank(built[0])
+    yield from summary_bank(built[1])
+
+
 def ridge_head(built: models.RidgeHead) -> Iterator[object]:
-    yield built.fit(noise(7, built.weight.shape[1]), torch.arange(7) % 2)
+    outputs, inputs = built.weight.shape
+    target = ClassTarget(names=tuple(map(str, range(outputs))))
+    yield built.fit(noise(7, inputs) + torch.arange(7)[:, None] % 2 * torch.arange(inputs), torch.arange(7) % 2, target)
+    yield built.weight
 
 
 def itnet_of_series(built: models.ITNet) -> Iterator[object]:
@@ -523,7 +539,7 @@ KERNELS = [
         {"in_dim": 4, "out_dim": 4, "kernel_size": 3, "padding": 1},
         {"in_dim": (2,), "out_dim": (2,), "kernel_size": (2,), "pos_dim": (2,), "stride": (2,), "padding": (0, "valid")}
         | {"dilation": (2,), "groups": (2,), "padding_mode": ("reflect", "circular"), "transposed": SWITCH}
-        | {"output_padding": (1,)},
+        | {"output_padding": (1,), "standardised": SWITCH},
         lattice,
         modes={"transposed": {"transposed": True, "stride": 2}},
     ),
@@ -728,6 +744,13 @@ ENCODERS = [
         image_encoder,
     ),
     Subject(
+        encoders.ConvolutionalImage,
+        {"config": encoders.Image.Config(**IMAGES), "embed_dim": 4},
+        {"config": (dataclasses.replace(encoders.Image.Config(**IMAGES), sigma=2.0),), "embed_dim": (3,)}
+        | {"depth": (0, 2)},
+        image_encoder,
+    ),
+    Subject(
         encoders.Function.Config,
         FUNCTIONS,
         {"num_channels": (2,), "pos_dim": (2,), "is_periodic": SWITCH, "num_frequencies": (3,), "sigma": (2.0,)}
@@ -912,6 +935,12 @@ FIELDS = [
     ),
     Subject(fields.SinusoidalField, {"pos_dim": 2, "num_terms": 4}, SUM_OF_SINES, field),
     Subject(fields.FreeSinusoidalField, {"pos_dim": 2, "num_terms": 4}, SUM_OF_SINES, field),
+    Subject(
+        fields.SplinedField,
+        {"field": Made(lambda: fields.SinusoidalField(2, num_terms=4)), "num_nodes": 3},
+        {"field": (Made(lambda: fields.SinusoidalField(2, num_terms=3)),), "num_nodes": (4,)},
+        field,
+    ),
     Subject(fields.Rotational, {}, SIGNS, frame, modes={"averaged": {"average": True}}),
     Subject(fields.Affine, {}, SIGNS, frame, modes={"averaged": {"average": True}}),
     Subject(fields.Diagonal, {}, {"tolerance": (0.5,)}, frame),
@@ -1134,7 +1163,13 @@ MODELS = [
     Subject(
         models.FilterBank.Config,
         {"num_thresholds": 2, "num_groups": 1, "num_nodes": 4},
-        {"num_thresholds": (0, 3), "num_groups": (0, 2), "differences": SWITCH, "num_nodes": (2, 100)},
+        {
+            "num_thresholds": (0, 3),
+            "num_groups": (0, 2),
+            "differences": SWITCH,
+            "num_nodes": (2, 100),
+            "num_lags": (2, 4),
+        },
         filter_bank,
         make=lambda **settings: models.FilterBank.Config(**settings).build(SERIES, 3),
     ),
@@ -1146,18 +1181,26 @@ MODELS = [
         make=lambda **settings: models.ITNetSeriesConfig(**settings).build(SERIES, 3),
     ),
     Subject(
+        models.SummaryBank.Config,
+        {},
+        {"degree": (1, 3)},
+        summary_bank,
+        make=lambda **settings: models.SummaryBank.Config(**settings).build(SERIES, 3),
+    ),
+    Subject(
         models.SeriesSampling,
         {"channels": 2, "spacing": 0.5, "extent": 6.0},
-        {"channels": (3,), "spacing": (0.25,), "extent": (30.0,)},
-        filter_bank,
-        make=lambda **settings: models.FilterBank.Config(num_thresholds=2, num_groups=1).build(
-            models.SeriesSampling(**settings), 3
+        {"channels": (3,), "spacing": (0.25,), "extent": (30.0,), "observation": ((0,),)},
+        banks,
+        make=lambda **settings: (
+            models.FilterBank.Config(num_thresholds=2, num_groups=1).build(models.SeriesSampling(**settings), 3),
+            models.SummaryBank.Config().build(models.SeriesSampling(**settings), 3),
         ),
     ),
     Subject(
         models.RidgeHead,
         {"num_features": 4, "num_outputs": 2},
-        {"num_features": (3,), "num_outputs": (3,)},
+        {"num_features": (3,), "num_outputs": (3,), "num_last": (2,)},
         ridge_head,
     ),
     Subject(
@@ -1245,6 +1288,7 @@ NO_SETTINGS = {
     "models.MessagePassing": "takes an encoder and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
+    "models.SummaryBank": "takes a sampling, the number of outputs and its Config",
     "models.TwoStream": "takes an encoder and its Config",
 }
 """Public classes that are not walked over, and why."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fredholm.domains import Grid, Points
 from fredholm.encoders.image import Image, windows
@@ -224,3 +224,42 @@ def test_places_of_other_coordinates_are_refused() -> None:
     built = encoder((4, 4), 2, 1)
     with refused(ValueError, "places must have 2 coordinates"):
         built.at(torch.randn(1, 1, 4, 4, dtype=torch.float64), Grid(3))
+
+
+def embedded(encoder: Image, images: Tensor) -> Tensor:
+    """What the patch embedding makes of images, without positions."""
+    return nn.functional.conv2d(
+        images,
+        encoder.patch_embedding.weight.unflatten(1, (encoder.config.channels, *encoder.config.patch)),
+        stride=encoder.config.patch,
+    )
+
+
+@pytest.mark.parametrize(("patch", "larger"), [((2, 2), (4, 4)), ((3, 2), (5, 4))])
+def test_an_embedding_of_larger_patches_gives_the_same_of_scaled_patches(
+    patch: tuple[int, int], larger: tuple[int, int]
+) -> None:
+    old, new = (Image(Image.Config(image_size=size, patch_size=size, num_frequencies=4), 5) for size in (patch, larger))
+    new.load_state_dict(old.resampled(old) | new.resampled(old), strict=False)
+    images = torch.randn(6, 3, *patch)
+    scaled = nn.functional.interpolate(images, larger, mode="bilinear", antialias=True)
+    torch.testing.assert_close(embedded(new, scaled), embedded(old, images))
+
+
+def test_an_embedding_of_smaller_patches_is_the_nearest_by_least_squares() -> None:
+    old, new = (Image(Image.Config(image_size=(size, size), patch_size=size, channels=1), 3) for size in (6, 4))
+    found = new.resampled(old)["patch_embedding.weight"]
+    images = torch.eye(36).view(36, 1, 6, 6)
+    scaled = nn.functional.interpolate(images, (4, 4), mode="bilinear", antialias=True).flatten(1)
+    wanted = old.patch_embedding.weight.T  # <x, E> for every pixel x
+    torch.testing.assert_close(found.T, torch.linalg.lstsq(scaled, wanted).solution, rtol=1e-4, atol=1e-5)
+
+
+def test_grey_pictures_look_alike_to_an_embedding_of_other_channels() -> None:
+    grey, colour = (Image(Image.Config(image_size=(4, 4), patch_size=2, channels=count), 5) for count in (1, 3))
+    images = torch.randn(2, 1, 4, 4)
+    for old, new in ((grey, colour), (colour, grey)):
+        before = embedded(old, images.expand(-1, old.config.channels, -1, -1))
+        new.load_state_dict(new.resampled(old), strict=False)
+        torch.testing.assert_close(embedded(new, images.expand(-1, new.config.channels, -1, -1)), before)
+    assert grey.resampled(grey) == {}

@@ -260,7 +260,7 @@ def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, t
     brief = {"epochs": 0 if case.kind is fredholm.SeriesClassifier else 1}  # those of series are computed at once
     estimator = case.kind(preset=preset, run_dir=tmp_path, training=brief).fit(case.X, WORDS)
     run = Run(tmp_path, device="cpu")
-    task, schedule = type(run.config.task)(data=run.config.task.data).suited(preset)
+    task, schedule, _ = type(run.config.task)(data=run.config.task.data).suited(preset)
     assert run.config.task == task
     assert run.config.training == TrainingConfig(**vars(schedule) | brief | {"tensorboard": False})
     assert estimator.predict(case.X).shape == (NUM,)

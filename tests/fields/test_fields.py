@@ -33,6 +33,7 @@ FIELDS: dict[str, Callable[[], fields.Field]] = {
     "two layers": lambda: fields.SIREN(2, 1, width=5, depth=2, omega_0=3.0),
     "fixed frequencies": lambda: fields.SinusoidalField(2, 3, num_terms=5).double(),
     "free frequencies": lambda: fields.FreeSinusoidalField(2, 3, num_terms=5),
+    "with a spline": lambda: fields.SplinedField(fields.SIREN(2, 3, width=4, depth=2, omega_0=2.0), 5),
 }
 
 
@@ -60,6 +61,20 @@ def test_sinusoids_are_their_sum(kind: str) -> None:
         c, w, b = theta[:15].view(5, 3), theta[15:25].view(5, 2), theta[25:]
     expected = sum(torch.sin(x @ w[k] + b[k])[:, None] * c[k] for k in range(5))
     torch.testing.assert_close(field(theta, x), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_a_field_is_linear_in_its_amplitudes_alone(kind: str) -> None:
+    field = FIELDS[kind]()
+    theta, x, some = drawn(field, 1)[0], torch.randn(6, 2, dtype=torch.float64), field.amplitudes()
+    assert some.shape == theta.shape
+    value = field(theta, x)
+    torch.testing.assert_close(field(torch.where(some, 2 * theta, theta), x), 2 * value)
+    assert not field(torch.where(some, 0.0, theta), x).any()
+    for index in (~some).nonzero()[:, 0].tolist():
+        other = theta.clone()
+        other[index] *= 2
+        assert not torch.allclose(field(other, x), value, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", FIELDS)

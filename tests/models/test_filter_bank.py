@@ -11,8 +11,10 @@ from torch import Tensor
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models import FilterBank, SeriesSampling
 from fredholm.models.filter_bank import REACH, two_valued_filters
+from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
 
+CLASSES = ClassTarget(names=("a", "b", "c"))
 SMALL: dict[str, Any] = {"num_thresholds": 3, "num_groups": 2}
 
 
@@ -178,7 +180,7 @@ def fitted(seed: int = 0, **settings: Any) -> FilterBank:
     given = batches()
     torch.manual_seed(seed)
     net = FilterBank.Config(**(SMALL | settings)).build(SeriesSampling(channels=1, spacing=1.0, extent=29.0), 3)
-    net.fit(given)
+    net.fit(given, CLASSES)
     return net
 
 
@@ -209,7 +211,7 @@ def test_a_seed_decides_everything() -> None:
 def test_thresholds_are_quantiles_of_training_responses() -> None:
     net = bank(30, num_groups=0).float()
     constant = SeriesBatch(torch.full((4, 30, 1), 2.0))
-    net.fit([(constant, torch.tensor([0, 1, 2, 0]))])
+    net.fit([(constant, torch.tensor([0, 1, 2, 0]))], CLASSES)
     assert net.thresholds[0, :, -1].amax() <= 2.0 + 1e-5  # the level filter gives 2, less near the ends
     assert net.thresholds[0, :, -1].amin() > 0
     assert not net.thresholds[1, :, :-1].any()  # differences of a constant
@@ -222,7 +224,7 @@ def test_single_samples(length: int) -> None:
     net = FilterBank.Config(**SMALL).build(SeriesSampling(channels=2, spacing=1.0, extent=1.0), 2)
     values, labels = torch.randn(12, length, 2), torch.arange(12) % 2
     values[..., 0] += 4 * labels[:, None]
-    net.fit([(SeriesBatch(values), labels)])
+    net.fit([(SeriesBatch(values), labels)], ClassTarget(names=("a", "b")))
     assert net(values).isfinite().all()
     assert (net(values).argmax(1) == labels).all()
 
@@ -249,11 +251,11 @@ def test_precision() -> None:
 
 
 def test_refusals() -> None:
-    with refused(ValueError, "num_thresholds and num_groups are 0; give one of them"):
+    with refused(ValueError, "num_thresholds, num_groups and num_lags are 0; give one of them"):
         FilterBank.Config(num_thresholds=0, num_groups=0)
     with refused(ValueError, "num_nodes must be at least 1; got 0"):
         FilterBank.Config(num_nodes=0)
     with refused(ValueError, "there is no series to fit to"):
-        bank().fit([])
+        bank().fit([], CLASSES)
     with refused(ValueError, "expected channels of at least 1, and a finite spacing and extent above 0"):
         SeriesSampling(channels=1, spacing=0.0, extent=1.0)

@@ -10,15 +10,15 @@ import torch
 
 from fredholm.encoders.series import Series
 from fredholm.models.ckcnn import CKCNN
-from fredholm.tasks import SeriesClassification
+from fredholm.tasks import SeriesLearning
 from fredholm.training.recipes import open_recipe
 from recipes import continuous_series as study
 from recipes.continuous_series import PARTS, Config, Job, Part, jobs, names_of
 
 
-def task_of(part: Part, name: str) -> SeriesClassification.Config:
+def task_of(part: Part, name: str) -> SeriesLearning.Config:
     task = Job(part, name, 0).config(Config()).task
-    assert isinstance(task, SeriesClassification.Config)
+    assert isinstance(task, SeriesLearning.Config)
     return task
 
 

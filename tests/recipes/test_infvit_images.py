@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from fredholm.models.infvit import InfViT
-from fredholm.tasks import ImageClassification
+from fredholm.tasks import ImageLearning
 from recipes import infvit_images as study
 from recipes.infvit_images import Config, Job, jobs
 
 
 def model_of(job: Job) -> InfViT.Config:
     task = job.config(Config()).task
-    assert isinstance(task, ImageClassification.Config)
+    assert isinstance(task, ImageLearning.Config)
     assert isinstance(task.model, InfViT.Config)
     return task.model
 

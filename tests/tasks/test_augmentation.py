@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fredholm.tasks.augmentation import Augmentation
+from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget
+from tests.refusals import refused
 
 Config = Augmentation.Config
 
@@ -50,14 +52,18 @@ def batch(size: int = 32, channels: int = 1, height: int = 8, width: int = 8) ->
     return torch.rand(size, channels, height, width), torch.arange(size) % 5
 
 
+def classes(count: int) -> ClassTarget:
+    return ClassTarget(names=tuple(map(str, range(count))))
+
+
 def moved(config: Config, images: Tensor, seed: int = 0) -> Tensor:
     labels = torch.zeros(len(images), dtype=torch.int64)
-    return Augmentation(config, 1)(images, labels, generator(seed))[0]
+    return Augmentation(config, classes(1))(images, labels, generator(seed))[0]
 
 
 def test_defaults_change_nothing() -> None:
     images, labels = batch()
-    same, targets = Augmentation(Config(), 5)(images, labels, generator())
+    same, targets = Augmentation(Config(), classes(5))(images, labels, generator())
     assert torch.equal(same, images)
     assert torch.equal(targets, torch.eye(5)[labels])
     assert targets.dtype == torch.float32
@@ -69,7 +75,7 @@ def test_each_setting(config: Config, channels: int) -> None:
     """It does something; images stay images, targets stay distributions; only the generator decides."""
     images, labels = batch(channels=channels)
     before = images.clone()
-    augmentation = Augmentation(config, 5)
+    augmentation = Augmentation(config, classes(5))
     torch.manual_seed(1)
     first_images, first_targets = augmentation(images, labels, generator(7))
     assert torch.equal(images, before)
@@ -95,9 +101,9 @@ def test_generators(config: Config) -> None:
     given_generator, plain = generator(3), generator(3)
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    Augmentation(config, 5)(*batch_without_draws(), given_generator)
+    Augmentation(config, classes(5))(*batch_without_draws(), given_generator)
     assert torch.equal(torch.get_rng_state(), before)
-    Augmentation(Config(), 5)(*batch_without_draws(), plain)
+    Augmentation(Config(), classes(5))(*batch_without_draws(), plain)
     assert torch.equal(given_generator.get_state(), plain.get_state())
     assert not torch.equal(plain.get_state(), generator(3).get_state())
 
@@ -108,7 +114,7 @@ def batch_without_draws() -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("shape", [(0, 1, 8, 8), (1, 1, 1, 1), (2, 3, 1, 5), (3, 2, 9, 4)])
 def test_unusual_shapes(shape: tuple[int, int, int, int]) -> None:
-    images, targets = Augmentation(EVERYTHING, 5)(
+    images, targets = Augmentation(EVERYTHING, classes(5))(
         torch.rand(shape), torch.zeros(shape[0], dtype=torch.int64), generator()
     )
     assert images.shape == shape
@@ -117,16 +123,16 @@ def test_unusual_shapes(shape: tuple[int, int, int, int]) -> None:
 
 
 def test_one_object_serves_images_of_several_shapes() -> None:
-    augmentation = Augmentation(EVERYTHING, 5)
+    augmentation = Augmentation(EVERYTHING, classes(5))
     for channels, height, width in ((1, 8, 8), (3, 8, 8), (3, 12, 8)):
         images, labels = batch(4, channels, height, width)
-        fresh = Augmentation(EVERYTHING, 5)(images, labels, generator())[0]
+        fresh = Augmentation(EVERYTHING, classes(5))(images, labels, generator())[0]
         assert torch.equal(augmentation(images, labels, generator())[0], fresh)
 
 
 def test_no_gradient_is_kept() -> None:
     images, labels = batch()
-    assert not Augmentation(EVERYTHING, 5)(images.requires_grad_(), labels, generator())[0].requires_grad
+    assert not Augmentation(EVERYTHING, classes(5))(images.requires_grad_(), labels, generator())[0].requires_grad
 
 
 def test_flip_mirrors_left_and_right() -> None:
@@ -221,7 +227,7 @@ def test_each_image_draws_for_itself() -> None:
 @given(st.integers(2, 12), st.floats(0, 0.99))
 def test_label_smoothing(num_classes: int, smoothing: float) -> None:
     labels = torch.arange(num_classes)
-    targets = Augmentation(Config(label_smoothing=smoothing), num_classes)(
+    targets = Augmentation(Config(label_smoothing=smoothing), classes(num_classes))(
         torch.rand(num_classes, 1, 2, 2), labels, generator()
     )[1]
     expected = torch.full((num_classes, num_classes), smoothing / num_classes)
@@ -231,8 +237,8 @@ def test_label_smoothing(num_classes: int, smoothing: float) -> None:
 
 def test_smoothing_comes_after_mixing() -> None:
     images, labels = batch()
-    mixed = Augmentation(Config(mixup_alpha=1.0), 5)(images, labels, generator())[1]
-    both = Augmentation(Config(mixup_alpha=1.0, label_smoothing=0.2), 5)(images, labels, generator())[1]
+    mixed = Augmentation(Config(mixup_alpha=1.0), classes(5))(images, labels, generator())[1]
+    both = Augmentation(Config(mixup_alpha=1.0, label_smoothing=0.2), classes(5))(images, labels, generator())[1]
     torch.testing.assert_close(both, 0.8 * mixed + 0.04)
 
 
@@ -241,7 +247,7 @@ def test_mixed_targets_match_the_pixels() -> None:
     labels = torch.arange(10)
     images = (labels / 10).view(-1, 1, 1, 1).expand(-1, 1, 8, 8)
     for config in (Config(mixup_alpha=1.0), Config(cutmix_alpha=1.0), Config(mixup_alpha=1.0, cutmix_alpha=1.0)):
-        mixed, targets = Augmentation(config, 10)(images, labels, generator())
+        mixed, targets = Augmentation(config, classes(10))(images, labels, generator())
         torch.testing.assert_close(mixed.mean((1, 2, 3)), targets @ (labels / 10))
 
 
@@ -279,28 +285,50 @@ def test_bad_settings(settings: dict, message: str) -> None:
             ValueError,
             r"images have shape \(2, 4, 4\); pass \(B, C, H, W\)",
         ),
-        (torch.zeros(2, 1, 4, 4), torch.zeros(2), TypeError, "labels are torch.float32; pass torch.int64"),
-        (torch.zeros(2, 1, 4, 4), torch.zeros(3).long(), ValueError, r"labels have shape \(3,\); pass \(2,\)"),
-        (torch.zeros(2, 1, 4, 4), torch.tensor([0, 5]), ValueError, "labels run from 0 to 5; expected 0 to 4"),
-        (torch.zeros(2, 1, 4, 4), torch.tensor([-1, 4]), ValueError, "labels run from -1 to 4; expected 0 to 4"),
+        (
+            torch.zeros(2, 1, 4, 4),
+            torch.zeros(3).long(),
+            ValueError,
+            r"targets have shape \(3,\); pass one for each of 2 images",
+        ),
     ],
 )
 def test_bad_batches(images: Tensor, labels: Tensor, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        Augmentation(EVERYTHING, 5)(images, labels, generator())
+        Augmentation(EVERYTHING, classes(5))(images, labels, generator())
 
 
-def test_bad_number_of_classes() -> None:
-    with pytest.raises(ValueError, match="num_classes is 0; expected at least 1"):
-        Augmentation(Config(), 0)
+def test_labels_are_mixed_and_smoothed_as_shares() -> None:
+    images, _ = batch()
+    target = LabelTarget(names=("a", "b"))
+    has = (torch.arange(32)[:, None] % torch.tensor([2, 3]) == 0).float()
+    targets = Augmentation(Config(label_smoothing=0.2), target)(images, has, generator())[1]
+    torch.testing.assert_close(targets, torch.where(has > 0, 0.9, 0.1))
+    brightness = has[:, :1, None, None].expand(-1, 1, 8, 8)
+    mixed, targets = Augmentation(Config(cutmix_alpha=1.0), target)(brightness, has, generator())
+    torch.testing.assert_close(mixed.mean((1, 2, 3)), targets[:, 0])
+
+
+def test_numbers_are_mixed_linearly_and_have_no_shares() -> None:
+    target = NumberTarget(names=("a",), mean=(0.0,), deviation=(1.0,))
+    values = torch.linspace(0, 1, 32)
+    images = values.view(-1, 1, 1, 1).expand(-1, 1, 8, 8)
+    mixed, targets = Augmentation(Config(mixup_alpha=1.0), target)(images, values[:, None], generator())
+    torch.testing.assert_close(mixed.mean((1, 2, 3)), targets[:, 0])
+    assert not torch.equal(targets[:, 0], values)
+    for name in ("cutmix_alpha", "label_smoothing"):
+        with refused(ValueError, f"{name} is 0.5; numbers have no shares of an image: leave it at 0"):
+            Augmentation(dataclasses.replace(Config(), **{name: 0.5}), target)
+    with refused(ValueError, "smoothing is 0.1; numbers cannot be smoothed"):
+        target.soft(values, 0.1)
 
 
 def test_missing_kornia_matters_only_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kornia", None)
     monkeypatch.setitem(sys.modules, "kornia.augmentation", None)
-    Augmentation(Config(mixup_alpha=1.0, cutmix_alpha=1.0, label_smoothing=0.1), 5)(*batch(), generator())
+    Augmentation(Config(mixup_alpha=1.0, cutmix_alpha=1.0, label_smoothing=0.1), classes(5))(*batch(), generator())
     with pytest.raises(ImportError, match=r'pip install "fredholm\[augment\]"'):
-        Augmentation(Config(shift=0.1), 5)
+        Augmentation(Config(shift=0.1), classes(5))
 
 
 def test_torchvision_is_never_imported() -> None:
@@ -308,8 +336,10 @@ def test_torchvision_is_never_imported() -> None:
         "import sys, torch\n"
         "sys.modules['torchvision'] = None\n"
         "from fredholm.tasks.augmentation import Augmentation\n"
+        "from fredholm.tasks.targets import ClassTarget\n"
         "config = Augmentation.Config(shift=0.1, crop_padding=1, rand_augment_ops=3, random_erasing=1.0)\n"
-        "Augmentation(config, 2)(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1]), torch.Generator())\n"
+        "augmentation = Augmentation(config, ClassTarget(names=('a', 'b')))\n"
+        "augmentation(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1]), torch.Generator())\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
@@ -319,9 +349,9 @@ def test_torchvision_is_never_imported() -> None:
 def test_cuda_draws_as_the_cpu_does_and_leaves_its_generator(config: Config) -> None:
     images, labels = batch(channels=3)
     before = torch.cuda.get_rng_state()
-    on_cuda = Augmentation(config, 5)(images.cuda(), labels.cuda(), generator())
+    on_cuda = Augmentation(config, classes(5))(images.cuda(), labels.cuda(), generator())
     assert torch.equal(torch.cuda.get_rng_state(), before)
-    on_cpu = Augmentation(config, 5)(images, labels, generator())
+    on_cpu = Augmentation(config, classes(5))(images, labels, generator())
     for here, there in zip(on_cpu, on_cuda, strict=True):
         assert there.is_cuda
         # rounding may tip a value over a step of the quantising operations

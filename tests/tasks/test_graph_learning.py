@@ -12,6 +12,7 @@ from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
 from fredholm.tasks import GraphLearning
 from fredholm.tasks.graphs.batches import graphs_in
 from fredholm.tasks.graphs.inputs import GraphInputs
+from fredholm.tasks.targets import TARGETS, NumberTarget
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.config_json import from_json, to_json
 from tests.refusals import refused
@@ -57,15 +58,15 @@ def task(folder: Path, **settings: Any) -> GraphLearning:
 def test_batches_are_of_graphs_of_any_size(tmp_path: Path) -> None:
     built = task(tmp_path / "rings")
     assert (built.num_train, built.num_held_out("valid")) == (16, 3)
-    assert built.facts.classes == ("line", "ring")
+    assert built.facts.target.names == ("line", "ring")
     train, indices = built.splits.train, torch.tensor([4, 0, 7])
     batch = built.train_batch(indices, torch.Generator().manual_seed(0))
     assert torch.equal(batch["mask"].sum(1), train.num_nodes[indices])
     assert torch.equal(built.train_lengths, train.num_nodes)
     assert train.labels is not None
-    assert torch.equal(batch["labels"], train.labels[indices])
+    assert torch.equal(batch["targets"], train.labels[indices])
     assert built.num_targets(batch) == 3
-    assert list(built.held_out_batch("valid", torch.arange(2)))[:3] == ["labels", "features", "edge_index"]
+    assert list(built.held_out_batch("valid", torch.arange(2)))[:3] == ["targets", "features", "edge_index"]
 
 
 def test_training_turns_the_signs_of_positions(tmp_path: Path) -> None:
@@ -90,21 +91,23 @@ def test_the_loss_is_cross_entropy_summed_over_graphs(tmp_path: Path) -> None:
     model, batch = built.model().eval(), built.held_out_batch("valid", torch.arange(2))
     logits = model(graphs_in(batch))
     assert logits.shape == (2, 2)
-    torch.testing.assert_close(built.loss(model, batch), F.cross_entropy(logits, batch["labels"]) * 2)
+    torch.testing.assert_close(built.loss(model, batch), F.cross_entropy(logits, batch["targets"]) * 2)
     metrics = built.metrics()
     built.score(model, batch, metrics)
-    assert set(metrics) == {"accuracy", "class_accuracy", "loss", "auroc"}
+    assert set(metrics) == {"accuracy", "balanced_accuracy", "macro_f1", "matthews", "auroc", "loss"}
     torch.testing.assert_close(metrics["loss"].compute(), built.loss(model, batch) / 2)
-    assert float(metrics["accuracy"].compute()) == float((logits.argmax(1) == batch["labels"]).float().mean())
+    assert float(metrics["accuracy"].compute()) == float((logits.argmax(1) == batch["targets"]).float().mean())
 
 
 def test_numbers_are_standardised_and_measured_in_their_unit(tmp_path: Path) -> None:
     built = GraphLearning.Config(data=str(rings(tmp_path / "sizes", targets=True)), model=SMALL).build()
     train = built.splits.train
     assert train.targets is not None
-    assert built.facts.targets == ("target",)
+    target = built.facts.target
+    assert isinstance(target, NumberTarget)
+    assert target.names == ("target",)
     assert built.objective.metric == "mean_absolute_error"
-    torch.testing.assert_close(built.facts.mean[0], float(train.targets.mean()))
+    torch.testing.assert_close(target.mean[0], float(train.targets.mean()))
     every = built.train_batch(torch.arange(built.num_train), NONE)["targets"]
     torch.testing.assert_close(every.mean(), torch.tensor(0.0), atol=1e-6, rtol=0)
     torch.testing.assert_close(every.std(correction=0), torch.tensor(1.0))
@@ -117,7 +120,7 @@ def test_numbers_are_standardised_and_measured_in_their_unit(tmp_path: Path) -> 
     built.score(model, batch, metrics)
     measured = built.held_out("valid")
     assert measured.targets is not None
-    told = model(graphs_in(batch)) * built.facts.deviation[0] + built.facts.mean[0]
+    told = model(graphs_in(batch)) * target.deviation[0] + target.mean[0]
     errors = told.detach() - measured.targets
     torch.testing.assert_close(float(metrics["mean_absolute_error"].compute()), float(errors.abs().mean()))
     torch.testing.assert_close(
@@ -223,7 +226,7 @@ def test_a_run_predicts_without_its_data(tmp_path: Path) -> None:
 def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
     built = task(tmp_path / "rings", num_folds=4, fold=2)
     for value, kinds in (
-        (built.facts, (GraphLearning.Facts,)),
+        (built.facts, (GraphLearning.Facts, *TARGETS)),
         (built.config, (GraphLearning.Config, *GraphLearning.parts)),
     ):
         assert from_json(json.loads(json.dumps(to_json(value))), type(value), kinds) == value
@@ -252,7 +255,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"fold": 1}, "fold=1 has no effect with num_folds=None"),
         ({"num_folds": 4, "fold": 4}, "fold is 4 of num_folds=4"),
         ({"num_folds": 4, "test_fraction": 0.3}, "test_fraction=0.3 has no effect with num_folds=4"),
-        ({"model": dataclasses.replace(SMALL, pool="cls")}, "model.pool is 'cls'; pass 'mean'"),
+        ({"model": dataclasses.replace(SMALL, pool="max")}, "model.pool is 'max', but a graph has one answer"),
         ({"num_folds": 60}, "num_folds is 60; pass a number from 2 to the 24 examples"),
         ({"valid_fraction": 0.9}, "valid_fraction is 0.9"),
         ({"data": ""}, "no graphs are given"),
@@ -277,5 +280,5 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with refused(ValueError, "has the classes ['open']; expected at least 2"):
         task(tmp_path / "rings", data=str(one))
     alike = write_several(tmp_path / "alike", graphs="graph,target,split\nline,3,train\ntri,4,val\n")
-    with refused(ValueError, "all training values of 'target' are 3; expected at least 2 of them"):
+    with refused(ValueError, "all training values of 'target' of", "are 3; expected at least 2 of them"):
         task(tmp_path / "rings", data=str(alike))

@@ -9,7 +9,7 @@ import torch
 
 from fredholm.encoders import ImageText, ImageTextBatch
 from fredholm.models import AttentionConfig, EachImage, ITNet, ITNetMaskedModel, MLPConfig, TwoStream
-from fredholm.tasks import ImageClassification, ImageTextLearning, MaskedLanguageModelling
+from fredholm.tasks import ImageLearning, ImageTextLearning, MaskedLanguageModelling
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.checkpoint import model_tensors
@@ -171,7 +171,7 @@ def image_run(folder: Path, patch_size: int = 4) -> Path:
     shown = np.concatenate([pixels([name]) for name in ("red", "blue") * 8])
     labels = np.array([0, 1] * 8)
     np.savez(folder / "images.npz", x_train=shown, y_train=labels, x_test=shown, y_test=labels)
-    task = ImageClassification.Config(
+    task = ImageLearning.Config(
         data=str(folder / "images.npz"), patch_size=patch_size, position_frequencies=2, model=SMALL
     )
     train(Run.Config(task=task, training=BRIEF), folder / f"images-{patch_size}")

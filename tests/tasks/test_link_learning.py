@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
 from fredholm.tasks import LinkLearning
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
+from fredholm.tasks.link_learning import walks_between
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.config_json import from_json, to_json
 from tests.refusals import refused
@@ -31,7 +33,14 @@ SMALL = ITNet.Config(
 
 
 def task(folder: Path, **settings: Any) -> LinkLearning:
-    return LinkLearning.Config(**{"data": str(two_groups(folder)), "model": SMALL, "code_dim": 4, **settings}).build()
+    given = {"data": str(two_groups(folder)), "model": SMALL, "code_dim": 4, "walks": False, **settings}
+    return LinkLearning.Config(**given).build()
+
+
+def score(source: Tensor, target: Tensor) -> Tensor:
+    """Of codes of four numbers with a bias behind them: a product less a squared distance."""
+    product, apart = source[..., 2:4] * target[..., 2:4], (source[..., :2] - target[..., :2]).square()
+    return (product - apart).sum(-1) / 2 + source[..., 4] + target[..., 4]
 
 
 def known(built: LinkLearning) -> set[tuple[int, int]]:
@@ -97,6 +106,8 @@ def test_pairs_without_an_edge(tmp_path: Path) -> None:
     drawn = [tuple(sorted(pair)) for pair in one[:, 1:].flatten(0, 1).tolist()]
     assert not pairs & set(drawn)
     assert all(a != b for a, b in drawn)
+    parts = (built.splits.train, built.held_out("valid"), built.held_out("test"))
+    assert not any(torch.equal(one.others[:9], other.others[:9]) for one, other in itertools.combinations(parts, 2))
     measured = task(tmp_path / "a").held_out_batch("valid", torch.arange(9))["pairs"]
     assert not {tuple(pair) for pair in measured[:, 1].tolist()} & known(built)
     assert torch.equal(measured, task(tmp_path / "a").held_out_batch("valid", torch.arange(9))["pairs"])
@@ -116,9 +127,8 @@ class Codes(torch.nn.Module):
 def test_the_score_of_a_pair(tmp_path: Path) -> None:
     built, outputs = task(tmp_path / "a"), torch.randn(30, 5)
     batch = built.held_out_batch("valid", torch.arange(9))
-    z, bias = outputs[:, :4], outputs[:, 4]
     a, b = batch["pairs"].unbind(-1)
-    logits = (z[a] * z[b]).sum(-1) / 2 + bias[a] + bias[b]
+    logits = score(outputs[a], outputs[b])
     expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
     torch.testing.assert_close(built.loss(Codes(outputs), batch), expected)
     assert built.num_targets(batch) == 18
@@ -130,11 +140,30 @@ def test_the_score_of_a_pair(tmp_path: Path) -> None:
     assert set(metrics) == {"auroc", "average_precision", "loss"}
 
 
+def test_walks_between_both_nodes_count_as_the_network_says(tmp_path: Path) -> None:
+    for directed in (False, True):
+        built = task(tmp_path / str(directed), walks=True, directed=directed)
+        outputs, batch = (
+            torch.randn(30, 16 if directed else 8),
+            built.train_batch(torch.tensor([3, 7]), torch.Generator()),
+        )
+        a, b = batch["pairs"].unbind(-1)
+        hidden = {tuple(pair) for pair in batch["pairs"][:, 0].tolist()}
+        left = [pair for pair in built.splits.train.pairs.tolist() if tuple(pair) not in hidden]
+        edges = torch.tensor([*left, *(pair[::-1] for pair in left)]).unique(dim=0).T
+        between = walks_between(edges, 30, batch["pairs"].flatten(0, 1)).view(2, 2, 3)
+        assert (between > 0).any()
+        source, target = outputs[a], outputs[b, 8:] if directed else outputs[b]
+        logits = score(source, target) + (between * (source[..., 5:8] + target[..., 5:8])).sum(-1)
+        expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
+        torch.testing.assert_close(built.loss(Codes(outputs), batch), expected)
+
+
 def test_a_direction_changes_the_score(tmp_path: Path) -> None:
     built, outputs = task(tmp_path / "a", directed=True), torch.randn(30, 10)
     assert len(built.splits.train.pairs) > 100
     a, b = built.held_out_batch("valid", torch.arange(4))["pairs"].unbind(-1)
-    logits = (outputs[a, :4] * outputs[b, 5:9]).sum(-1) / 2 + outputs[a, 4] + outputs[b, 9]
+    logits = score(outputs[a], outputs[b, 5:])
     expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
     torch.testing.assert_close(built.loss(Codes(outputs), built.held_out_batch("valid", torch.arange(4))), expected)
     assert built.model()(_given(built)).shape == (1, 30, 10)
@@ -197,7 +226,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for settings, told in (
         ({"num_negatives": 0}, "num_negatives must be at least 1; got 0"),
         ({"code_dim": 0}, "code_dim must be at least 1; got 0"),
-        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean'; pass 'none'"),
+        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an answer"),
         ({"data": ""}, "no graph is given"),
         ({"data": str(rings(tmp_path / "rings"))}, "holds 24 graphs; expected one"),
     ):

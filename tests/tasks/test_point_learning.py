@@ -13,6 +13,7 @@ from fredholm.models import EdgeConvolution, InfViT, ITNet, LowRankConfig, Point
 from fredholm.tasks import PointLearning, Task
 from fredholm.tasks.points import read_cloud
 from fredholm.tasks.points.augmentation import CloudAugmentation
+from fredholm.tasks.points.turns import principal_turns
 from fredholm.tasks.splits import HeldOut
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.config_json import from_json, to_json
@@ -181,6 +182,40 @@ def test_points_are_drawn_anew_in_training_and_once_in_the_test(tmp_path: Path) 
     test = plain.held_out_batch("valid", everything)
     assert torch.equal(test["pos"][2:3], plain.held_out_batch("valid", torch.tensor([2]))["pos"])
     assert torch.equal(test["pos"], task.held_out_batch("valid", everything)["pos"])
+
+
+def test_clouds_are_aligned_whatever_way_they_were_turned(tmp_path: Path) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    pos = torch.randn(2, 30, 3, generator=drawn).double().exp() * torch.tensor([2.0, 0.3, 1.0])
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=drawn).double())[0]
+    turn = turn * torch.linalg.det(turn)
+    mask = torch.arange(30) < torch.tensor([[30], [20]])
+    found, again = (each @ principal_turns(each, mask) for each in (pos, pos @ turn))
+    torch.testing.assert_close(found, again)
+    for cloud, there in zip(found, mask, strict=True):
+        own = cloud[there] - cloud[there].mean(0)
+        spread = own.T @ own
+        torch.testing.assert_close(spread, spread.diag().diag(), atol=1e-8, rtol=0)
+        assert spread.diag().diff().min() > 0
+        assert bool((own[:, 1:].pow(3).sum(0) > 0).all())
+        assert torch.linalg.det(principal_turns(pos, mask)).allclose(torch.ones(2, dtype=torch.float64))
+    task = config(tmp_path, align=True).build()
+    batch = task.held_out_batch("test", torch.arange(2))
+    aligned = batch["pos"] @ principal_turns(batch["pos"], batch["mask"])
+    torch.testing.assert_close(batch["pos"], aligned, atol=1e-5, rtol=1e-5)
+    assert not torch.equal(batch["pos"], config(tmp_path).build().held_out_batch("test", torch.arange(2))["pos"])
+
+
+def test_normals_turn_with_clouds_that_are_aligned(tmp_path: Path) -> None:
+    x = torch.randn(8, 20, 3, generator=torch.Generator().manual_seed(0)).numpy() * [1, 2, 4]
+    names, labels = np.array(["nx", "ny", "nz"]), np.array([0, 1] * 4)
+    np.savez(tmp_path / "own.npz", x=np.concatenate([x, x], -1), y=labels, channels=names)
+    batch = (
+        PointLearning.Config(data=str(tmp_path / "own.npz"), align=True, model=SMALL)
+        .build()
+        .train_batch(torch.arange(3), torch.Generator().manual_seed(0))
+    )
+    torch.testing.assert_close(batch["features"], batch["pos"].float(), atol=1e-5, rtol=1e-5)
 
 
 def test_the_encoder_takes_the_farthest_points(tmp_path: Path) -> None:
@@ -383,6 +418,10 @@ def test_bad_settings(tmp_path: Path) -> None:
         ({"num_points": 9, "num_centres": 9}, "num_centres is 9, of num_points=9; pass fewer, or leave it out"),
         ({"num_points": 0}, "num_points must be at least 1; got 0"),
         ({"votes": 0}, "votes must be at least 1; got 0"),
+        (
+            {"align": True, "augmentation": CloudAugmentation.Config(rotation="all")},
+            "rotation='all' has no effect with align, which undoes it",
+        ),
         ({"label_smoothing": 1.0}, "label_smoothing must be in [0, 1); got 1.0"),
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_sigma=2.0 has no effect with"),
         ({"num_points": None, "votes": 3}, "votes=3 has no effect with nothing drawn or augmented"),

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fredholm.tasks.schedule import EVALUATIONS, STEPS, Preset, schedule_for
+from fredholm.tasks.schedule import EVALUATIONS, STEPS, Preset, schedule_for, width_for
 
 
 @pytest.mark.parametrize("num_train", [1, 7, 36, 320, 1437, 60_000, 2_000_000])
@@ -25,3 +25,14 @@ def test_what_is_left_out_and_what_a_task_asks_for() -> None:
     assert (asked.batch_size, asked.learning_rate, asked.weight_decay) == (5, 0.1, 0.3)
     assert schedule_for(2000, "small", has_valid=True).batch_size == 128
     assert schedule_for(640, "small", has_valid=True).batch_size == 32
+
+
+def test_a_task_may_take_a_share_of_the_steps() -> None:
+    whole, fifth = (schedule_for(1000, "small", has_valid=True, batch_size=10, length=n) for n in (1.0, 0.2))
+    assert (whole.epochs, fifth.epochs) == (24, 5)
+
+
+def test_models_grow_by_half_with_each_factor_of_ten() -> None:
+    found = [width_for(n, "small", least=64, up_to=1000) for n in (1, 1000, 10_000, 100_000)]
+    assert found == [64, 64, 96, 144]
+    assert [width_for(n, "base", least=64, up_to=1000) for n in (1, 10_000)] == [128, 192]

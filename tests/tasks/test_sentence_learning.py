@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import MLPConfig
 from fredholm.tasks import SentenceLearning
+from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Wish
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.config_json import from_json, to_json
@@ -76,14 +77,12 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     assert (task.num_train, task.num_held_out("valid")) == (42, 6)
     facts = task.facts
-    assert (facts.classes, facts.context, facts.mean, facts.deviation) == (("neg", "pos"), 16, 0.0, 1.0)
-    assert (facts.columns.text, facts.columns.second, facts.columns.label) == ("text", None, "label")
+    assert (facts.target, facts.context) == (ClassTarget(names=("neg", "pos")), 16)
+    assert (facts.columns.text, facts.columns.second, facts.columns.labels) == ("text", None, ("label",))
     assert facts.files == {"tokenizer.json": task.tokenizer.state}
-    assert from_json(json.loads(json.dumps(to_json(facts))), SentenceLearning.Facts, ()) == facts
-    numbers = config(tmp_path, target="number", label_column="score").build()
-    scores = numbers.splits.train.targets
-    assert (numbers.facts.classes, numbers.facts.mean) == ((), float(scores.mean()))
-    assert numbers.facts.deviation == float(scores.std(correction=0))
+    assert from_json(json.loads(json.dumps(to_json(facts))), SentenceLearning.Facts, SentenceLearning.parts) == facts
+    numbers = config(tmp_path, target="number", label_columns=("score",)).build()
+    assert numbers.target == numbers.splits.train.answers.learn(Wish(), "x")
 
 
 def test_tokens_are_learnt_from_the_training_split_alone(tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ def test_a_batch_is_padded_to_its_longest_and_pairs_have_two_ends(tmp_path: Path
         assert torch.equal(exists.sum(1), lengths[indices])
         assert (tokens[:, 0] == marks.class_token).all()
         assert ((tokens == marks.separator).sum(1) == 2).all()
-        assert torch.equal(batch["targets"], task.splits.train.targets[indices])
+        assert torch.equal(batch["targets"], task.splits.train.answers.values[indices])
 
 
 def test_measuring_goes_from_short_to_long(tmp_path: Path) -> None:
@@ -117,7 +116,7 @@ def test_measuring_goes_from_short_to_long(tmp_path: Path) -> None:
     batch = task.held_out_batch("test", torch.arange(12))
     sizes = (batch["tokens"] != 0).sum(1)
     assert torch.equal(sizes, sizes.sort().values)
-    assert sorted(batch["targets"].tolist()) == sorted(task.held_out("test").targets.tolist())
+    assert sorted(batch["targets"].tolist()) == sorted(task.held_out("test").answers.values.flatten().tolist())
 
 
 def test_padding_changes_no_output(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_padding_changes_no_output(tmp_path: Path) -> None:
 
 
 def test_loss_and_metrics_of_classes(tmp_path: Path) -> None:
-    from sklearn.metrics import f1_score, matthews_corrcoef
+    from sklearn.metrics import balanced_accuracy_score, f1_score, matthews_corrcoef, roc_auc_score
 
     task, model = config(tmp_path).build(), Fixed(2)
     batch = task.held_out_batch("test", torch.arange(12))
@@ -142,6 +141,8 @@ def test_loss_and_metrics_of_classes(tmp_path: Path) -> None:
     found = score_split(task, "test", model, batch_size=5, device=CPU, dtype=torch.float32)
     told = outputs.argmax(1)
     expected = {
+        "balanced_accuracy": balanced_accuracy_score(targets, told),
+        "auroc": roc_auc_score(targets, outputs[:, 1] - outputs[:, 0]),
         "accuracy": float((told == targets).double().mean()),
         "macro_f1": f1_score(targets, told, average="macro"),
         "matthews": matthews_corrcoef(targets, told),
@@ -154,26 +155,29 @@ def test_loss_and_metrics_of_classes(tmp_path: Path) -> None:
 def test_loss_and_metrics_of_numbers(tmp_path: Path) -> None:
     from scipy.stats import pearsonr, spearmanr
 
-    task, model = config(tmp_path, target="number", label_column="score").build(), Fixed(1)
+    task, model = config(tmp_path, target="number", label_columns=("score",)).build(), Fixed(1)
     outputs, targets = outputs_of(task, model)
-    facts = task.facts
-    scores = targets.double() * facts.deviation + facts.mean
-    assert sorted(scores.round().tolist()) == sorted(task.held_out("test").targets.tolist())
-    answers = outputs[:, 0].double() * facts.deviation + facts.mean
+    target = task.target
+    assert isinstance(target, NumberTarget)
+    scores = targets[:, 0].double() * target.deviation[0] + target.mean[0]
+    assert sorted(scores.round().tolist()) == sorted(task.held_out("test").answers.values.flatten().tolist())
+    answers = outputs[:, 0].double() * target.deviation[0] + target.mean[0]
     batch = task.held_out_batch("test", torch.arange(12))
-    torch.testing.assert_close(task.loss(model, batch), (outputs[:, 0] - targets).square().sum())
+    torch.testing.assert_close(task.loss(model, batch), (outputs - targets).square().sum())
     found = score_split(task, "test", model, batch_size=5, device=CPU, dtype=torch.float32)
     expected = {
         "pearson": pearsonr(answers, scores)[0],
         "spearman": spearmanr(answers, scores)[0],
-        "mean_squared_error": float((answers - scores).square().mean()),
-        "loss": float((outputs[:, 0] - targets).square().mean()),
+        "mean_absolute_error": float((answers - scores).abs().mean()),
+        "root_mean_squared_error": float((answers - scores).square().mean().sqrt()),
+        "r2": float(1 - (answers - scores).square().sum() / (scores - scores.mean()).square().sum()),
+        "loss": float((outputs - targets).square().mean()),
     }
     assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_answers_that_are_all_alike_correlate_with_nothing(tmp_path: Path) -> None:
-    task = config(tmp_path, target="number", label_column="score").build()
+    task = config(tmp_path, target="number", label_columns=("score",)).build()
     model = Fixed(1)
     model.weight.zero_()
     with warnings.catch_warnings():
@@ -187,15 +191,15 @@ def test_the_objective_is_the_one_that_is_chosen(tmp_path: Path) -> None:
         ("class", None, "accuracy"),
         ("class", "matthews", "matthews"),
         ("class", "macro_f1", "macro_f1"),
-        ("number", None, "pearson"),
+        ("number", None, "mean_absolute_error"),
         ("number", "spearman", "spearman"),
-        ("number", "mean_squared_error", "mean_squared_error"),
+        ("number", "pearson", "pearson"),
     ):
         label = "label" if target == "class" else "score"
-        task = config(tmp_path, target=target, objective=chosen, label_column=label).build()
+        task = config(tmp_path, target=target, objective=chosen, label_columns=(label,)).build()
         assert task.objective.metric == expected
         assert expected in task.metrics()
-        assert task.objective.maximise == (expected != "mean_squared_error")
+        assert task.objective.maximise == (expected != "mean_absolute_error")
 
 
 def test_predictions_are_the_models_answers_for_each_row(tmp_path: Path) -> None:
@@ -208,13 +212,14 @@ def test_predictions_are_the_models_answers_for_each_row(tmp_path: Path) -> None
     alone = model(task.tokenizer.lay_out("a good film", None, 16).tokens.long()[None]).softmax(-1)[0]
     assert [rows[0].probabilities[name] for name in ("neg", "pos")] == pytest.approx(alone.tolist(), abs=1e-6)
     assert rows[0]["class"] == ("neg", "pos")[int(alone.argmax())]
-    numbers = config(tmp_path, target="number", label_column="score").build()
+    numbers = config(tmp_path, target="number", label_columns=("score",)).build()
+    assert isinstance(numbers.target, NumberTarget)
     (row, _) = numbers.predict(Fixed(1), [path], CPU)
     answer = float(Fixed(1)(numbers.tokenizer.lay_out("a good film", None, 16).tokens.long()[None]))
     assert row == {
         "file": str(path),
         "line": 1,
-        "number": pytest.approx(answer * numbers.facts.deviation + numbers.facts.mean, rel=1e-5),
+        "score": pytest.approx(answer * numbers.target.deviation[0] + numbers.target.mean[0], rel=1e-5),
     }
 
 
@@ -239,7 +244,7 @@ def test_data_and_settings_of_another_run_are_refused(tmp_path: Path) -> None:
         ({"split_seed": 1}, "the training sentences of"),
         ({"data": str(write_csv(tmp_path, "more.csv", count=66))}, "the training sentences of"),
         ({"context": 8}, "context is 8; the run was made with 16"),
-        ({"target": "number", "label_column": "score"}, "target is 'number'; the run was made with the other one"),
+        ({"target": "number", "label_columns": ("score",)}, "what is known of"),
     ):
         with refused(ValueError, told):
             assert dataclasses.replace(task, **change).build(facts).splits
@@ -255,14 +260,14 @@ def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"target": "word"}, "target is 'word'; expected 'class' or 'number'"),
-        ({"objective": "pearson"}, "objective is 'pearson'; with target='class' expected one of"),
-        ({"objective": "accuracy", "target": "number"}, "with target='number' expected one of"),
+        ({"objective": "pearson"}, "objective is 'pearson'; expected one of accuracy"),
+        ({"class_weights": "balanced", "quantiles": (0.5,)}, "quantiles=(0.5,) has no effect with classes"),
+        ({"split_by": "time"}, "the data say nothing of times"),
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_sigma=2.0 has no effect"),
         ({"data": ""}, "no sentences are given"),
         ({"model": ITNet.Config(pool="none")}, "since a sentence has one answer"),
         ({"context": 4}, "context is 4; expected at least 5"),
-        ({"label_column": "text"}, "column 'text' would be read as two things"),
+        ({"label_columns": ("text",)}, "column 'text' would be read as two things"),
         ({"target": "number"}, "column 'label': 'neg' is no finite number"),
     ],
 )
@@ -276,7 +281,7 @@ def test_one_class_or_one_number_alone_is_nothing_to_learn(tmp_path: Path) -> No
     path.write_text("text,label\n" + "".join(f"sentence {i},1\n" for i in range(20)))
     with refused(ValueError, f"{path} has the classes ['1']; expected at least 2"):
         config(tmp_path, data=str(path)).build()
-    with refused(ValueError, f"all training numbers of {path} are 1; expected at least 2 of them"):
+    with refused(ValueError, f"all training values of 'label' of {path} are 1; expected at least 2 of them"):
         config(tmp_path, data=str(path), target="number").build()
 
 
@@ -300,3 +305,28 @@ def test_data_without_a_test_split_have_none(tmp_path: Path) -> None:
     with refused(ValueError, "the data have no test split"):
         config(tmp_path, data=str(folder)).build().held_out("test")
     assert config(tmp_path, data=str(folder)).build().num_held_out("valid") == 1
+
+
+def test_labels_of_lists_and_columns_are_learnt_and_told(tmp_path: Path) -> None:
+    rows = [
+        {"text": f"a film {i}", "label": ["x", "y"][: i % 3], "wet": i % 2, "cold": int(i % 3 == 0)} for i in range(40)
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    listed = config(tmp_path, data=str(path), target="labels").build()
+    assert listed.target == LabelTarget(names=("x", "y"))
+    columns = config(tmp_path, data=str(path), label_columns=("wet", "cold"), class_weights="balanced").build()
+    assert columns.target.names == ("wet", "cold")
+    for task in (listed, columns):
+        found = score_split(task, "test", Fixed(2), batch_size=3, device=CPU, dtype=torch.float32)
+        assert 0 <= found["auroc"] <= 1
+        row = task.predict(Fixed(2), [path], CPU)[0]
+        assert list(row)[:3] == ["file", "line", "labels"]
+
+
+def test_sentences_of_a_group_stay_together(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("text,label,group\n" + "".join(f"word {i},{i % 2},p{i // 5}\n" for i in range(60)))
+    splits = config(tmp_path, data=str(path)).build().splits
+    own = [set(part.keys.groups or ()) for part in (splits.train, splits.held_out("valid"), splits.held_out("test"))]
+    assert sum(map(len, own)) == len(set().union(*own)) == 12

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from fredholm.tasks import TASKS, ImageClassification
+from fredholm.tasks import TASKS, ImageLearning
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.config_json import from_json, to_json
 
@@ -63,7 +63,7 @@ def test_configs_come_back_equal(config: Everything) -> None:
 
 def test_a_whole_run_comes_back_equal() -> None:
     config = Run.Config(
-        task=ImageClassification.Config(data="somewhere", patch_size=(2, 4), image_size=(8, 8)),
+        task=ImageLearning.Config(data="somewhere", patch_size=(2, 4), image_size=(8, 8)),
         training=TrainingConfig(epochs=7, betas=(0.8, 0.95), precision="bfloat16"),
         seed=3,
     )

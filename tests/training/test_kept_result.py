@@ -42,6 +42,7 @@ def test_another_config_is_refused(tmp_path: Path, measured: bool) -> None:
     kept_result(config(), tmp_path / "run", lambda run: {}, tasks=(ToyTask,))
     if not measured:
         (tmp_path / "run" / "result.json").unlink()
-    other = dataclasses.replace(config(), seed=1)
-    with pytest.raises(ValueError, match="is a run of another config: seed was 0, is 1"):
-        kept_result(other, tmp_path / "run", lambda run: {}, tasks=(ToyTask,))
+    longer = dataclasses.replace(config().training, epochs=2)
+    for other, told in (({"seed": 1}, "seed was 0, is 1"), ({"training": longer}, "training.epochs was 1, is 2")):
+        with pytest.raises(ValueError, match=f"is a run of another config: {told}"):
+            kept_result(dataclasses.replace(config(), **other), tmp_path / "run", lambda run: {}, tasks=(ToyTask,))

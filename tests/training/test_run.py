@@ -384,12 +384,118 @@ def test_an_empty_or_absent_folder_starts_a_run_even_with_resume(tmp_path: Path)
 def test_resuming_with_another_config_is_refused_by_field(tmp_path: Path) -> None:
     run(tmp_path / "a", toy_run(epochs=1))
     for other, message in (
-        (toy_run(epochs=2), "training.epochs was 1, is 2"),
+        (altered(toy_run(epochs=2), training={"log_every": 2}), "training.log_every was 3, is 2"),
         (dataclasses.replace(toy_run(epochs=1), seed=1), "seed was 7, is 1"),
         (dataclasses.replace(toy_run(epochs=1), task=ToyTask.Config(width=9)), "task.width was 8, is 9"),
     ):
         with pytest.raises(ValueError, match=f"is a run of another config: {message}; resume it unchanged$"):
             run(tmp_path / "a", other, resume=True)
+
+
+EVEN = {"learning_rate": 1e-2, "final_learning_rate": 1e-2, "warmup_fraction": 0.0}
+
+
+def test_a_run_that_goes_on_longer_at_an_even_rate_is_the_longer_run(tmp_path: Path) -> None:
+    short, long = (altered(toy_run(epochs=epochs), training=EVEN) for epochs in (3, 6))
+    run(tmp_path / "whole", long)
+    run(tmp_path / "parts", short)
+    seed_everything(999)
+    run(tmp_path / "parts", long, resume=True)
+    states = [_of(tmp_path / name) for name in ("whole", "parts")]
+    assert states[1]["progress"].pop("num_lines") == states[0]["progress"].pop("num_lines") + 2
+    assert equal(*states)
+    for name in ("weights.safetensors", "ema.safetensors"):
+        files = [tmp_path / run / "checkpoints" / "step-00000042" / name for run in ("whole", "parts")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    written = lines(tmp_path / "parts")
+    added = [line for line in written if line not in lines(tmp_path / "whole")]
+    assert [(line["kind"], line["step"]) for line in added] == [("test", 21), ("schedule", 21)]
+    assert [line["step"] for line in written if line["kind"] == "test"] == [21, 42]
+    assert Run(tmp_path / "parts", tasks=[ToyTask]).config == long
+
+
+def _of(path: Path) -> dict[str, Any]:
+    checkpoints = Checkpoints(path / "checkpoints")
+    return checkpoints.load_state(checkpoints.last_step() or 0)
+
+
+@pytest.mark.parametrize("number", [1, STEPS_PER_EPOCH + 3])
+def test_a_run_that_goes_on_longer_is_resumed_like_any_other(tmp_path: Path, stop_at: Any, number: int) -> None:
+    for name in ("whole", "parts"):
+        run(tmp_path / name)
+    run(tmp_path / "whole", toy_run(epochs=5), resume=True)
+    stop_at(number, signal.SIGINT)
+    with pytest.raises(InterruptedRunError):
+        run(tmp_path / "parts", toy_run(epochs=5), resume=True)
+    run(tmp_path / "parts", toy_run(epochs=5), resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_the_end_may_be_moved_in_mid_run_either_way_and_even_after_a_crash(tmp_path: Path, stop_at: Any) -> None:
+    for name, epochs in (("a", 5), ("b", 2)):
+        stop_at(STEPS_PER_EPOCH + 3, signal.SIGINT)
+        with pytest.raises(InterruptedRunError):
+            run(tmp_path / name)
+        stop_at(2, RuntimeError("power cut"))
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(tmp_path / name, toy_run(epochs=epochs), resume=True)
+        stop_at(-1, signal.SIGINT)
+        run(tmp_path / name, toy_run(epochs=epochs), resume=True)
+        kinds = [
+            (line["kind"], line["step"]) for line in lines(tmp_path / name) if line["kind"] in ("test", "schedule")
+        ]
+        assert kinds == [("schedule", 10), ("test", epochs * STEPS_PER_EPOCH)]
+
+
+def test_what_becomes_of_the_schedule_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = {"final_learning_rate": 0.0, "warmup_fraction": 0.0, "decay": "linear", "learning_rate": 0.3}
+    run(tmp_path / "a", altered(toy_run(epochs=3), training=rates))
+    capsys.readouterr()
+    run(tmp_path / "a", altered(toy_run(epochs=6), training=rates), resume=True)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith("going on at step 21 of 42")
+    assert printed[1] == (
+        "6 epochs in place of 3: from here on the schedule is that of 6 epochs; the learning rate rises from 0.0143 to "
+        "0.15"
+    )
+    assert printed[2] == "the test split was read when the run ended before; it is read again at the new end"
+    assert printed[3].startswith("epoch 4/6  step 28")
+    noted = next(line for line in lines(tmp_path / "a") if line["kind"] == "schedule")
+    assert noted == {"kind": "schedule", "step": 21, "epoch": 3, "epochs": 6, "learning_rate": pytest.approx(0.15)}
+    trained = [line for line in lines(tmp_path / "a") if line["kind"] == "train"]
+    assert trained[7]["learning_rate"] == pytest.approx(0.3 * (1 - 23 / 42))
+
+
+def test_more_patience_is_as_if_it_had_been_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small, large = (altered(toy_run(epochs=12), training={"patience": n, "learning_rate": 0.3}) for n in (2, 3))
+    run(tmp_path / "whole", large)
+    run(tmp_path / "parts", small)
+    ended = _of(tmp_path / "parts")["progress"]
+    assert ended["epoch"] < 12
+    with pytest.raises(ValueError, match=r"had 2 evaluations in a row .* training.patience is 2; pass more"):
+        run(tmp_path / "parts", altered(small, training={"epochs": 20}), resume=True)
+    capsys.readouterr()
+    run(tmp_path / "parts", large, resume=True)
+    assert "schedule" not in capsys.readouterr().out
+    states = [_of(tmp_path / name) for name in ("whole", "parts")]
+    assert states[0]["progress"]["epoch"] > ended["epoch"]
+    assert states[1]["progress"].pop("num_lines") == states[0]["progress"].pop("num_lines") + 1
+    assert equal(*states)
+
+
+def test_an_end_that_is_past_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    run(tmp_path / "a")
+    fitted = altered(toy_run(epochs=0), learns_by_steps=False)
+    run(tmp_path / "fitted", fitted)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for name, other, told in (
+        ("a", toy_run(epochs=2), "a has learnt for 3 epochs, and training.epochs is 2; pass more"),
+        ("a", altered(toy_run(), training={"patience": 9}), "a has learnt for 3 epochs, and training.epochs is 3"),
+        ("fitted", altered(fitted, training={"epochs": 3}), "epochs=3 has no effect: this model is computed at once"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            run(tmp_path / name, other, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_config_that_builds_no_model_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,7 +604,10 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, capsys: pytest
     start = dataclasses.replace(toy_run(), training=still, seed=7, init=str(tmp_path / "one"))
     run(tmp_path / "two", start)
     assert equal(averages(tmp_path / "one"), averages(tmp_path / "two"))
-    assert "tensors; new here: 0; left there: 0" in capsys.readouterr().out
+    told = capsys.readouterr().out.splitlines()
+    names = averages(tmp_path / "one").keys()
+    after = next(n for n, line in enumerate(told) if line == f"from {tmp_path / 'one'}: {len(names)} tensors")
+    assert told[after + 1].startswith("epoch 1/3")  # nothing is new or left
 
 
 def test_weights_that_do_not_fit_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -506,9 +615,35 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, capsys: pytest.Captur
     wider = dataclasses.replace(toy_run().task, width=9)
     start = dataclasses.replace(toy_run(), task=wider, init=str(tmp_path / "one"))
     run(tmp_path / "two", start)
-    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("from "))
-    names = averages(tmp_path / "one").keys()
-    assert f"from {tmp_path / 'one'}: 1 tensors; new here: {len(names) - 1} (" in told
+    told = capsys.readouterr().out.splitlines()
+    at = told.index(f"from {tmp_path / 'one'}: 1 tensors")
+    assert told[at + 1] == (
+        "  of other shapes, so new: 0.weight (9, 6), there (8, 6), 0.bias (9,), there (8,), 1.weight (9,), there (8,), "
+        "1.bias (9,), there (8,), 4.weight (3, 9), there (3, 8)"
+    )
+    assert told[at + 2].startswith("epoch 1/3")
+
+
+def test_a_start_that_is_resumed_before_its_first_checkpoint_is_the_same(tmp_path: Path, stop_at: Any) -> None:
+    run(tmp_path / "one")
+    start = dataclasses.replace(
+        toy_run(), task=dataclasses.replace(toy_run().task, width=9), init=str(tmp_path / "one")
+    )
+    run(tmp_path / "whole", start)
+    stop_at(2, RuntimeError("power cut"))
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(tmp_path / "parts", start)
+    stop_at(-1, signal.SIGINT)
+    seed_everything(999)
+    run(tmp_path / "parts", start, resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_model_that_is_computed_starts_from_no_other(tmp_path: Path) -> None:
+    run(tmp_path / "one")
+    fitted = dataclasses.replace(altered(toy_run(epochs=0), learns_by_steps=False), init=str(tmp_path / "one"))
+    with pytest.raises(ValueError, match=r"init=.* has no effect: this model is computed at once"):
+        run(tmp_path / "two", fitted)
 
 
 def test_another_run_that_is_none_leaves_no_folder(tmp_path: Path) -> None:

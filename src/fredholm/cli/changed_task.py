@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args, get_origin, get_type_hints
 
+from fredholm.cli.option_names import with_option_names
 from fredholm.cli.parsing import parse
 from fredholm.tasks.task import Task
 from fredholm.training.run import Run
@@ -28,7 +29,11 @@ def changed_task(run: Run, settings: Sequence[str], command: str) -> Task:
         name, equals, value = setting.partition("=")
         values = value.split(",") if _holds_several(run.config.task, name) else [value]
         words += [f"--task.{name.replace('_', '-')}", *(values if equals else [])]
-    return parse(_Changed, command, words, _Changed(task=run.config.task)).task.build(run.task.facts)
+    default = _Changed(task=run.config.task)
+    try:
+        return parse(_Changed, command, words, default).task.build(run.task.facts)
+    except ValueError as error:
+        raise ValueError(with_option_names(str(error), default)) from error
 
 
 def _holds_several(config: Task.Config, name: str) -> bool:

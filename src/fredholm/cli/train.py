@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 import inspect
+import re
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -16,11 +18,12 @@ from fredholm.cli.option_names import with_option_names
 from fredholm.cli.parsing import Flag, parse
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
+from fredholm.tasks.task import Task
 from fredholm.training.config import TrainingConfig
 from fredholm.training.plan import plan
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import Recipe, open_recipe, recipes_by_modality
-from fredholm.training.run import Result, Run, refuse_occupied, train
+from fredholm.training.run import Result, Run, read_trained, refuse_occupied, train
 from fredholm.training.trainer import DivergedError
 
 
@@ -53,8 +56,22 @@ def _train(argv: list[str]) -> None:
     is_task = recipe.name in {task.command for task in TASKS}
     if is_task and options and not options[0].startswith("-"):
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, data=options.pop(0)))
-    config, options = _with_kinds(config, options, known=[part for task in recipe.tasks for part in task.parts])
-    command = f"train {argv[0]}"
+    if is_task:
+        config = dataclasses.replace(config, task=_started(config.task, options, recipe.tasks))
+    known = [part for task in recipe.tasks if isinstance(config.task, task.Config) for part in task.parts]
+    try:
+        config, options = _with_kinds(config, options, known)
+        _train_as(recipe, config, options, f"train {argv[0]}", is_task=is_task)
+    except SystemExit:  # help was printed
+        _list_kinds(config, known)
+        raise
+    except (ValueError, DivergedError) as error:
+        error.args = (with_option_names(str(error), config),)
+        raise
+
+
+def _train_as(recipe: Recipe, config: Run.Config, options: list[str], command: str, *, is_task: bool) -> None:
+    """Trains by the options, which change the recipe's config, and prints the result."""
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
     if not is_task and arguments.preset is not None:
         raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
@@ -70,16 +87,14 @@ def _train(argv: list[str]) -> None:
         for path in paths.values():
             refuse_occupied(path)
     recipe.refuse_absent_data(arguments.run)
-    try:
-        if is_task:
-            suited = _suited(arguments.run, arguments.preset or "small")
-            arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
-        if arguments.dry_run or not arguments.resume:
-            print_line(str(plan(arguments.run.task.build(), arguments.run.training, seeds[0])))
-        results = [] if arguments.dry_run else _run(arguments, recipe, paths)
-    except (ValueError, DivergedError) as error:
-        error.args = (with_option_names(str(error), arguments.run),)
-        raise
+    if is_task:
+        suited, notes = _suited(arguments.run, arguments.preset or "small", recipe.tasks)
+        for note in () if arguments.resume else notes:
+            print_line(with_option_names(note, config))
+        arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
+    if arguments.dry_run or not arguments.resume:
+        print_line(str(plan(arguments.run.task.build(), arguments.run.training, seeds[0])))
+    results = [] if arguments.dry_run else _run(arguments, recipe, paths)
     if results:
         _print_results(results, with_spread=bool(arguments.seeds))
 
@@ -96,10 +111,19 @@ def _run(arguments: TrainArguments, recipe: Recipe, paths: dict[int, Path]) -> l
     return results
 
 
-def _suited(run: Run.Config, preset: Preset) -> Run.Config:
-    """The run with what suits its data, in place of defaults."""
-    task, schedule = run.task.suited(preset)
-    return dataclasses.replace(run, task=task, training=filled(run.training, [TrainingConfig()], **vars(schedule)))
+def _suited(run: Run.Config, preset: Preset, tasks: Sequence[type[Task]]) -> tuple[Run.Config, tuple[str, ...]]:
+    """The run with what suits its data and its start in place of defaults, and what is told of that."""
+    start = None if run.init is None else read_trained(Path(run.init), tasks)
+    task, schedule, notes = run.task.suited(preset, start)
+    training = filled(run.training, [TrainingConfig()], **vars(schedule))
+    return dataclasses.replace(run, task=task, training=training), notes
+
+
+def _started(config: Task.Config, options: list[str], tasks: Sequence[type[Task]]) -> Task.Config:
+    """A task's defaults; with --init among the options the settings of that run that decide about its model."""
+    words = [word for option in options for word in option.split("=", 1)]
+    at = words.index("--init") + 1 if "--init" in words else len(words)
+    return config if at == len(words) else config.following(read_trained(Path(words[at]), tasks))
 
 
 def _with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tuple[Run.Config, list[str]]:
@@ -117,33 +141,61 @@ def _with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tu
         path, at = name.removeprefix("--").replace("-", "_").split("."), rest.index(name)
         named = _kinds_at(config, path, known)
         if named and at + 1 < len(rest) and not rest[at + 1].startswith("--"):
-            config = _replaced(config, path, _kind_called(rest[at + 1], named, name)())
+            kind = _kind_called(rest[at + 1], named, name)
+            if len(named) > 1:
+                config = _replaced(config, path, kind())
             del rest[at : at + 2]
     return config, rest
 
 
+def _list_kinds(config: Run.Config, known: list[type]) -> None:
+    """Prints the settings that take the name of a kind, with the names."""
+    waiting: list[tuple[str, ...]] = [("task",)]
+    print("\nkinds, whose options are listed above once they are chosen:")
+    for path in waiting:
+        owner = functools.reduce(getattr, path, config)
+        inner = [
+            field.name for field in dataclasses.fields(owner) if dataclasses.is_dataclass(getattr(owner, field.name))
+        ]
+        waiting += [(*path, name) for name in inner]
+        for name in inner:
+            kinds = _kinds_at(config, [*path, name], known)
+            if len(kinds) > 1 or (kinds and path == ("task",)):
+                now = type(getattr(owner, name))
+                words = [_plain(kind) + (" (now)" if each is now else "") for kind, each in kinds.items()]
+                print(f"  --{'.'.join((*path, name)).replace('_', '-')} {', '.join(words)}")
+
+
 def _kinds_at(config: Any, path: list[str], known: list[type]) -> dict[str, type]:
-    """What may stand at a setting of an abstract type, by name; empty for other settings."""
+    """What may stand at a setting, by name: of an abstract type its kinds, of a model or kernel of one kind that one.
+
+    Empty for other settings.
+    """
     for part in path[:-1]:
         config = getattr(config, part, None)
     kind = get_type_hints(type(config)).get(path[-1])
-    if not inspect.isabstract(kind):
+    if not isinstance(kind, type) or not (inspect.isabstract(kind) or kind in known):
         return {}
-    fitting = [one for one in known if isinstance(kind, type) and issubclass(one, kind)]
+    fitting = [one for one in known if issubclass(one, kind)]
     return {one.__qualname__.removesuffix("Config").rstrip("."): one for one in fitting}
 
 
 def _kind_called(word: str, kinds: dict[str, type], option: str) -> type:
     """The kind of that name, or the only one whose name begins so; case and hyphens do not count."""
 
-    def plain(name: str) -> str:
+    def bare(name: str) -> str:
         return name.replace("-", "").replace("_", "").lower()
 
-    exact = [name for name in kinds if plain(name) == plain(word)]
-    found = exact or [name for name in kinds if plain(name).startswith(plain(word))]
+    exact = [name for name in kinds if bare(name) == bare(word)]
+    found = exact or [name for name in kinds if bare(name).startswith(bare(word))]
     if len(found) != 1:
-        raise ValueError(f"{option} is {word!r}; expected one of {', '.join(found or kinds)}")
+        raise ValueError(f"{option} is {word!r}; expected one of {', '.join(map(_plain, found or kinds))}")
     return kinds[found[0]]
+
+
+def _plain(name: str) -> str:
+    """A kind's name as a person types it: low-rank of LowRank."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "-", name).lower()
 
 
 def _replaced(config: Any, path: list[str], value: Any) -> Any:

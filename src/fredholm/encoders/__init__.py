@@ -1,5 +1,6 @@
 """From a modality to a signal on a domain."""
 
+from fredholm.encoders.convolutional_image import ConvolutionalImage
 from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.encoders.function import Function, FunctionBatch
 from fredholm.encoders.graph import Graph, GraphBatch
@@ -11,6 +12,7 @@ from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.encoders.text import Text
 
 __all__ = [
+    "ConvolutionalImage",
     "Encoder",
     "FieldEncoder",
     "Function",

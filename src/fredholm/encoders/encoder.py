@@ -1,6 +1,7 @@
 """The abstract encoder: a modality becomes a signal on a domain."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -26,6 +27,14 @@ class Encoder(nn.Module, abc.ABC):
     @abc.abstractmethod
     def forward(self, inputs: Any) -> tuple[Tensor, Domain]:
         """Raw inputs of one batch to the signal `(B, N, embed_dim)` and its domain of N points."""
+
+    def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """What the last axis of the tensors runs over that read raw channels of these names, by the tensors' names."""
+        return {}
+
+    def resampled(self, other: Any) -> dict[str, Tensor]:
+        """Tensors of another encoder of this kind, brought to the sizes of this one where that makes sense, by name."""
+        return {}
 
 
 class FieldEncoder(Encoder):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -84,6 +85,11 @@ class Function(FieldEncoder):
         self.frequencies: Tensor
         self.lift = nn.Linear(config.num_channels + 2 * config.num_frequencies, 2 * embed_dim)
         self.projection = nn.Linear(2 * embed_dim, embed_dim)
+
+    def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """See `Encoder.columns`; the place's frequencies come after the values."""
+        features = 2 * self.config.num_frequencies
+        return {"lift.weight": (*channels, *(f"feature {n} of {features} of the place" for n in range(features)))}
 
     def forward(self, inputs: FunctionBatch) -> tuple[Tensor, Domain]:
         """Values at the points of a domain to the signal `(B, N, embed_dim)` there, and the domain."""

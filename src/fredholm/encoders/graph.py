@@ -1,5 +1,6 @@
 """Graphs as signals on their nodes."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -69,6 +70,10 @@ class Graph(Encoder):
         self.feature_dropout = nn.Dropout(feature_dropout)
         self.embedding = nn.Linear(features, embed_dim)
         self.of_positions = nn.Linear(pos_dim, embed_dim, bias=False) if adds_positions else None
+
+    def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """See `Encoder.columns`."""
+        return {"embedding.weight": tuple(channels)}
 
     def forward(self, inputs: Tensor | GraphBatch) -> tuple[Tensor, domains.Domain]:
         """A batch to the signal and its domain; the signal is 0 at nodes that do not exist.

@@ -68,6 +68,26 @@ class Image(FieldEncoder):
             """Height and width of a patch."""
             return (self.patch_size, self.patch_size) if isinstance(self.patch_size, int) else self.patch_size
 
+        @property
+        def grid_shape(self) -> tuple[int, int]:
+            """Number of patches along height and width of images of `image_size`."""
+            return self.image_size[0] // self.patch[0], self.image_size[1] // self.patch[1]
+
+        def check_images(self, name: str, images: Tensor) -> None:
+            """Raises a ValueError, in the name of an encoder, unless it takes this batch."""
+            height, width = self.patch
+            sides = (f"a multiple of {height}", f"a multiple of {width}") if self.any_size else self.image_size
+            fits = images.ndim == 4 and images.shape[1] == self.channels and images.dtype.is_floating_point
+            if fits and self.any_size:
+                fits = min(images.shape[2:]) > 0 and not images.shape[2] % height and not images.shape[3] % width
+            elif fits:
+                fits = tuple(images.shape[2:]) == self.image_size
+            if not fits:
+                raise ValueError(
+                    f"{name}: expected float images of shape (batch, {self.channels}, {sides[0]}, {sides[1]}); "
+                    f"got {tuple(images.shape)}, {images.dtype}"
+                )
+
     def __init__(self, config: Config, embed_dim: int) -> None:
         super().__init__()
         self.config, self.embed_dim, self.pos_dim = config, embed_dim, 2
@@ -84,11 +104,11 @@ class Image(FieldEncoder):
     @property
     def grid_shape(self) -> tuple[int, int]:
         """Number of patches along height and width of images of `image_size`."""
-        return self.config.image_size[0] // self.config.patch[0], self.config.image_size[1] // self.config.patch[1]
+        return self.config.grid_shape
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
         """Images `(B, channels, H, W)`, float, to the signal `(B, N, embed_dim)` and its grid of N patches."""
-        self._check(inputs)
+        self.config.check_images("encoders.Image", inputs)
         height, width = self.config.patch
         rows, columns = inputs.shape[2] // height, inputs.shape[3] // width
         patches = inputs.unflatten(3, (columns, width)).unflatten(2, (rows, height))
@@ -102,29 +122,37 @@ class Image(FieldEncoder):
         The patch round a point that is no pixel's centre is interpolated bilinearly; beyond the image its border goes
         on.
         """
-        self._check(inputs)
+        self.config.check_images("encoders.Image", inputs)
         check_places("encoders.Image", self.pos_dim, places)
         return self._embedded(windows(inputs, places.pos, self.config.patch), places)
+
+    @torch.no_grad()
+    def resampled(self, other: "Image") -> dict[str, Tensor]:
+        """The other's patch embedding E on patches of this size and channels; see `Encoder.resampled`.
+
+        With B the bilinear scaling of patches from there to here, ⟨B x, E'⟩ = ⟨x, E⟩ as nearly as least squares make it
+        (FlexiViT, Beyer et al. 2023, section 3.4); where patches grow, exactly. A grey picture gives in three equal
+        channels what it gave in one, and the other way round.
+        """
+        (height, width), channels = self.config.patch, self.config.channels
+        if (other.config.patch, other.config.channels) == (self.config.patch, channels):
+            return {}
+        weight = other.patch_embedding.weight.double().unflatten(1, (other.config.channels, -1))
+        if channels != other.config.channels:
+            weight = weight.sum(1, keepdim=True).expand(-1, channels, -1) / channels
+        if other.config.patch != self.config.patch:
+            pixels = torch.eye(weight.shape[-1], dtype=weight.dtype, device=weight.device)
+            scaled = nn.functional.interpolate(
+                pixels.view(-1, 1, *other.config.patch), (height, width), mode="bilinear", antialias=True
+            )  # Bᵀ, a row for each pixel there
+            weight = weight @ torch.linalg.pinv(scaled.flatten(1)).T
+        return {"patch_embedding.weight": weight.flatten(1).to(other.patch_embedding.weight.dtype)}
 
     def _embedded(self, patches: Tensor, where: Domain) -> Tensor:
         embedded = self.patch_embedding(patches)
         position = fourier_features(where.pos, self.frequencies).to(embedded.dtype)
         signal = torch.cat([embedded, position.expand(embedded.shape[0], -1, -1)], dim=-1)
         return self.projection(signal)
-
-    def _check(self, inputs: Tensor) -> None:
-        config, (height, width) = self.config, self.config.patch
-        sides = (f"a multiple of {height}", f"a multiple of {width}") if config.any_size else config.image_size
-        fits = inputs.ndim == 4 and inputs.shape[1] == config.channels and inputs.dtype.is_floating_point
-        if fits and config.any_size:
-            fits = min(inputs.shape[2:]) > 0 and not inputs.shape[2] % height and not inputs.shape[3] % width
-        elif fits:
-            fits = tuple(inputs.shape[2:]) == config.image_size
-        if not fits:
-            raise ValueError(
-                f"encoders.Image: expected float images of shape (batch, {config.channels}, {sides[0]}, {sides[1]}); "
-                f"got {tuple(inputs.shape)}, {inputs.dtype}"
-            )
 
 
 def windows(images: Tensor, pos: Tensor, size: tuple[int, int]) -> Tensor:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -12,6 +13,8 @@ from fredholm.domains import Domain, Points, nearest
 from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.encoder import Encoder
 from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
+
+OFFSET = ("x to a neighbour", "y to a neighbour", "z to a neighbour", "distance of a neighbour")
 
 
 @final
@@ -98,6 +101,12 @@ class PointCloud(Encoder):
         for layer in self.local or ():
             if isinstance(layer, nn.Linear):
                 nn.init.normal_(layer.weight, std=0.02)
+
+    def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """See `Encoder.columns`; of a neighbour the offset comes first, then the point's features and its own."""
+        of_both = (*channels, *(f"neighbour's {name}" for name in channels))
+        local = {"local.0.weight": (*OFFSET, *of_both)} if self.local is not None else {}
+        return local | ({"feature_embedding.weight": tuple(channels)} if channels else {})
 
     def forward(self, inputs: Tensor | PointBatch) -> tuple[Tensor, Domain]:
         """A batch, or the coordinates `(B, N, 3)` of one, to the signal `(B, M, embed_dim)` and its M points.

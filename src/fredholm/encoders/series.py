@@ -1,6 +1,7 @@
 """Time series as signals on a sequence of samples."""
 
 import math
+from collections import abc
 from typing import NamedTuple, final
 
 import torch
@@ -93,6 +94,10 @@ class Series(Encoder):
             )
         signal = self.embedding(values)
         return signal if mask is None else torch.where(mask[..., None], signal, 0.0), domain
+
+    def columns(self, channels: abc.Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """See `Encoder.columns`; without a linear map there is nothing that reads them."""
+        return {"embedding.weight": tuple(channels)} if isinstance(self.embedding, nn.Linear) else {}
 
     def _domain(self, values: Tensor, mask: Tensor | None, times: Tensor | None, spacing: Tensor | None) -> Domain:
         batch, num_samples = values.shape[:2]

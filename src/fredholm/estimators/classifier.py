@@ -129,7 +129,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
         check_is_fitted(self)
         examples = self._checked(X, is_new=False)
         found = self._probabilities(self.trained_, examples)
-        known: tuple[str, ...] = self.trained_.task.facts.classes  # pyright: ignore[reportAttributeAccessIssue]
+        known = self._known(self.trained_)
         return found[:, [known.index(name) for name in class_names(self.classes_)]].numpy()
 
     @final
@@ -148,7 +148,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
 
     @abstractmethod
     def _probabilities(self, trained: TrainedModel, examples: Read) -> Tensor:
-        """`(n, classes)`, in the order of the task's facts, on the CPU."""
+        """`(n, classes)`, in the order of `_known`, on the CPU."""
+
+    @abstractmethod
+    def _known(self, trained: TrainedModel) -> tuple[str, ...]:
+        """The names of the classes, in that order."""
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -174,7 +178,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
         if self.preset not in get_args(Preset):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
         kind = cast(Callable[..., Task.Config], self._task.Config)
-        task, schedule = kind(data=str(data), **given).suited(self.preset)
+        task, schedule, _ = kind(data=str(data), **given).suited(self.preset)
         return Run.Config(
             task=dataclasses.replace(task, **given),
             training=TrainingConfig(**{**vars(schedule), "tensorboard": False, **training}),

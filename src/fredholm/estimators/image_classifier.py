@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.image_classification import ImageClassification
+from fredholm.tasks.image_learning import ImageLearning
 from fredholm.tasks.images.resize import fit
 
 from .classifier import Classifier
@@ -16,7 +16,7 @@ from .trained_model import TrainedModel
 
 @final
 class ImageClassifier(Classifier[np.ndarray]):
-    """Tells which class an image belongs to, by the task `images` (`fredholm.tasks.ImageClassification`).
+    """Tells which class an image belongs to, by the task `images` (`fredholm.tasks.ImageLearning`).
 
     X is an array `(n, H, W)` of grey images, or `(n, H, W, C)` with C of 1 or 3; or a list of such images of one size.
     Its numbers are uint8, 0 to 255, or floats from 0 to 1, which are rounded to 256 levels. Other images in `predict`
@@ -26,7 +26,7 @@ class ImageClassifier(Classifier[np.ndarray]):
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
     """
 
-    _task: ClassVar = ImageClassification
+    _task: ClassVar = ImageLearning
 
     def _checked(self, X: Any, *, is_new: bool) -> np.ndarray:
         images = _pixels(X)
@@ -37,6 +37,11 @@ class ImageClassifier(Classifier[np.ndarray]):
             raise ValueError(f"X has images of {came}; the classifier was fitted on {expected}")
         return images
 
+    def _known(self, trained: TrainedModel) -> tuple[str, ...]:
+        task = trained.task
+        assert isinstance(task, ImageLearning)
+        return task.target.names
+
     def _write(self, examples: np.ndarray, codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
         path = folder / "images.npz"
         np.savez_compressed(path, x_train=examples, y_train=codes, classes=np.array(classes))
@@ -44,9 +49,9 @@ class ImageClassifier(Classifier[np.ndarray]):
 
     def _probabilities(self, trained: TrainedModel, examples: np.ndarray) -> Tensor:
         task = trained.task
-        assert isinstance(task, ImageClassification)
+        assert isinstance(task, ImageLearning)
         pixels = torch.from_numpy(examples).movedim(-1, 1)
-        return task.probabilities(trained.model, fit(pixels, task.facts.image_size), trained.device)
+        return task.target.told(task.outputs(trained.model, fit(pixels, task.facts.image_size), trained.device))
 
 
 def _told(shape: tuple[int, ...]) -> str:

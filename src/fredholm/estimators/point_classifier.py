@@ -47,6 +47,11 @@ class PointClassifier(Classifier[list[np.ndarray]]):
         self.num_features_ = num_features
         return clouds
 
+    def _known(self, trained: TrainedModel) -> tuple[str, ...]:
+        task = trained.task
+        assert isinstance(task, PointLearning)
+        return task.facts.classes
+
     def _write(self, examples: list[np.ndarray], codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
         path = folder / "points.npz"
         offsets = np.cumsum([0, *map(len, examples)])

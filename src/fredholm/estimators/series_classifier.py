@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fredholm.tasks.series.naming import unnamed_channels
 from fredholm.tasks.series.series_set import SeriesSet
-from fredholm.tasks.series_classification import SeriesClassification
+from fredholm.tasks.series_learning import SeriesLearning
 
 from .classifier import Classifier
 from .trained_model import TrainedModel
@@ -18,7 +18,7 @@ from .trained_model import TrainedModel
 
 @final
 class SeriesClassifier(Classifier[list[np.ndarray]]):
-    """Tells which class a time series belongs to, by the task `series` (`fredholm.tasks.SeriesClassification`).
+    """Tells which class a time series belongs to, by the task `series` (`fredholm.tasks.SeriesLearning`).
 
     X is an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels; or a list of
     series `(T,)` or `(C, T)` of their own lengths. NaN is a missing value. Samples are one unit of time apart.
@@ -29,7 +29,7 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
     """
 
-    _task: ClassVar = SeriesClassification
+    _task: ClassVar = SeriesLearning
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -68,6 +68,11 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
             values = np.asarray(check_array(X, **rules))
         return list(values[..., None])
 
+    def _known(self, trained: TrainedModel) -> tuple[str, ...]:
+        task = trained.task
+        assert isinstance(task, SeriesLearning)
+        return task.target.names
+
     def _write(self, examples: list[np.ndarray], codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
         path = folder / "series.npz"
         offsets = np.cumsum([0, *map(len, examples)])
@@ -82,11 +87,11 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
 
     def _probabilities(self, trained: TrainedModel, examples: list[np.ndarray]) -> Tensor:
         task = trained.task
-        assert isinstance(task, SeriesClassification)
+        assert isinstance(task, SeriesLearning)
         names = tuple(f"series {i} of X" for i in range(len(examples)))
         channels = unnamed_channels(self.num_channels_, task.facts.channels)
         series = SeriesSet.pack(examples, channels=channels, names=names)
-        return task.probabilities(trained.model, series, trained.device)
+        return task.target.told(task.outputs(trained.model, series, trained.device))
 
 
 def _of_own_lengths(X: Any) -> Sequence[Any] | None:

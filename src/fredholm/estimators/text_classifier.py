@@ -45,6 +45,11 @@ class TextClassifier(Classifier[list[str]]):
                 raise ValueError(f"X[{i}] is an empty text; leave it out, with its class")
         return [str(text) for text in texts]
 
+    def _known(self, trained: TrainedModel) -> tuple[str, ...]:
+        task = trained.task
+        assert isinstance(task, SentenceLearning)
+        return task.target.names
+
     def _write(self, examples: list[str], codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
         rows = ({"text": text, "label": classes[code]} for text, code in zip(examples, codes.tolist(), strict=True))
         (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
@@ -54,4 +59,4 @@ class TextClassifier(Classifier[list[str]]):
         task = trained.task
         assert isinstance(task, SentenceLearning)
         sentences = [Sentence(text, None, None, Path("X"), i + 1) for i, text in enumerate(examples)]
-        return task.probabilities(trained.model, sentences, trained.device)
+        return task.target.told(task.outputs(trained.model, sentences, trained.device))

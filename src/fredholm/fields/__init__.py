@@ -14,6 +14,7 @@ from fredholm.fields.jet import Jet
 from fredholm.fields.placed import FieldSamples, PlacedField, refine
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.fields.siren import SIREN
+from fredholm.fields.splined import SplinedField, splined
 
 __all__ = [
     "SIREN",
@@ -31,6 +32,8 @@ __all__ = [
     "PlacedField",
     "Rotational",
     "SinusoidalField",
+    "SplinedField",
     "Waves",
     "refine",
+    "splined",
 ]

@@ -35,6 +35,10 @@ class Field(nn.Module, abc.ABC):
         """The standard deviation of each entry of `draw`, `(P,)`: what makes a change of it small or large."""
 
     @abc.abstractmethod
+    def amplitudes(self) -> Tensor:
+        """Which entries of θ the field is linear in, `(P,)` bool: where all of these are 0, so is the field."""
+
+    @abc.abstractmethod
     def values(self, parameters: Tensor, x: Tensor) -> Tensor:
         """f_θ(x), `(..., N, m)`, from `(..., P)` and `(..., N, s)` of one dtype, outside autocast."""
 

@@ -73,6 +73,10 @@ class FreeSinusoidalField(Field):
         counts = (K * self.out_dim, K * self.pos_dim, K)
         return torch.cat([torch.full((n,), scale) for n, scale in zip(counts, scales, strict=True)])
 
+    def amplitudes(self) -> Tensor:
+        """See `Field.amplitudes`: c."""
+        return torch.arange(self.num_parameters) < self.num_terms * self.out_dim
+
     def values(self, parameters: Tensor, x: Tensor) -> Tensor:
         """See `Field.values`."""
         c, w, b = self.waves(parameters)

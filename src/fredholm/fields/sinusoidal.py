@@ -61,6 +61,10 @@ class SinusoidalField(Field):
         """See `Field.sizes`."""
         return torch.full((self.num_parameters,), math.sqrt(2 / self.num_terms))
 
+    def amplitudes(self) -> Tensor:
+        """See `Field.amplitudes`: all of them."""
+        return torch.ones(self.num_parameters, dtype=torch.bool)
+
     def values(self, parameters: Tensor, x: Tensor) -> Tensor:
         """See `Field.values`."""
         return self.basis(x) @ parameters.unflatten(-1, (self.num_terms, self.out_dim))

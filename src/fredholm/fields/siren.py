@@ -88,6 +88,11 @@ class SIREN(Field):
             parts += [torch.full((outputs * inputs,), weight), torch.full((outputs,), bias or weight)]
         return torch.cat(parts) / math.sqrt(3)
 
+    def amplitudes(self) -> Tensor:
+        """See `Field.amplitudes`: W^D and b^D."""
+        outputs, inputs = self.shapes[-1]
+        return torch.arange(self.num_parameters) >= self.num_parameters - outputs * (inputs + 1)
+
     def values(self, parameters: Tensor, x: Tensor) -> Tensor:
         """See `Field.values`."""
         *hidden, (weight, bias) = self.layers(parameters)

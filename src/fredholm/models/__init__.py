@@ -37,9 +37,10 @@ from fredholm.models.message_passing import MessagePassing
 from fredholm.models.neural_field import FieldOperator
 from fredholm.models.neural_operator import NeuralOperator
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
-from fredholm.models.ridge_head import RidgeHead
+from fredholm.models.ridge_head import Readout, Regressand, RidgeHead
 from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
 from fredholm.models.signal_model import SignalModel
+from fredholm.models.summary_bank import SummaryBank
 from fredholm.models.two_stream import TwoStream
 
 __all__ = [
@@ -78,7 +79,9 @@ __all__ = [
     "NeuralOperator",
     "OnEdgesConfig",
     "PointPooling",
+    "Readout",
     "RecurrenceConfig",
+    "Regressand",
     "RidgeHead",
     "Sampling",
     "SeparableConfig",
@@ -87,6 +90,7 @@ __all__ = [
     "SignalModel",
     "SpectralConfig",
     "SumConfig",
+    "SummaryBank",
     "TwoStream",
     "YatConfig",
     "generate",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Literal, Self, final
+from typing import ClassVar, Literal, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +79,9 @@ class Aether(LanguageModel):
         def build(self, vocab_size: int, context: int) -> "Aether":
             """The model; see `Aether`."""
             return Aether(vocab_size, context, self)
+
+    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight",)
+    place_rows: ClassVar[tuple[str, ...]] = ("positions",)
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()

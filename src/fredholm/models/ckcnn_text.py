@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor, nn
 
@@ -51,6 +51,8 @@ class CKCNNText(LanguageModel):
         def build(self, vocab_size: int, context: int) -> "CKCNNText":
             """The model; see `CKCNNText`."""
             return CKCNNText(vocab_size, context, self)
+
+    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight", "head.weight", "head.bias")
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()

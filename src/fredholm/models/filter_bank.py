@@ -13,7 +13,7 @@ Legend
     mean excess above it          M = ∫ (K u - b)₊ dμ / P, 0 where P is
     won by filter k of a group    √ ∫ (K_k u)₊ 1[K_k u = max_g K u] dμ
     lost by it                    √ ∫ 1[K_k u = min_g K u] dμ
-    all of these of u and of u'; logits from `RidgeHead`
+    all of these of u and of u'; and, where they are asked for, the last samples of u; outputs from `RidgeHead`
 
 Source: MiniRocket (arXiv 2012.08791): the 84 two-valued filters, dilations spread evenly on a logarithmic scale, P, and
 thresholds that are quantiles of a filter's response to one training series. MultiRocket (arXiv 2102.00457): u', and
@@ -36,7 +36,7 @@ from torch import Tensor
 
 from fredholm._settings import check_count
 from fredholm.encoders.series import Series, SeriesBatch
-from fredholm.models.ridge_head import RidgeHead
+from fredholm.models.ridge_head import Regressand, RidgeHead
 from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
 
 TAPS = 9
@@ -63,7 +63,7 @@ class FilterBank(FittedModel):
 
     Args:
         sampling: of the training series.
-        num_outputs: classes.
+        num_outputs: such as classes.
         config: how many filters.
 
     Raises:
@@ -92,12 +92,15 @@ class FilterBank(FittedModel):
         num_nodes: int = 1024
         """Nodes at which the responses to a series are computed, at most; longer series are pooled over every second
         sample, every third, and so on. The filters read all samples."""
+        num_lags: int = 0
+        """Of the last samples, how many are features themselves, at most those of the longest series; of the ridge
+        regression they are a block of their own, so that it may be one on these alone. 0: none."""
 
         def __post_init__(self) -> None:
-            for name, least in (("num_thresholds", 0), ("num_groups", 0), ("num_nodes", 1)):
+            for name, least in (("num_thresholds", 0), ("num_groups", 0), ("num_nodes", 1), ("num_lags", 0)):
                 check_count("models.FilterBank", name, getattr(self, name), least)
-            if self.num_thresholds == self.num_groups == 0:
-                raise ValueError("models.FilterBank: num_thresholds and num_groups are 0; give one of them")
+            if self.num_thresholds == self.num_groups == self.num_lags == 0:
+                raise ValueError("models.FilterBank: num_thresholds, num_groups and num_lags are 0; give one of them")
 
         def check(self) -> None:
             """See `SeriesModelConfig.check`: it gives one answer in any case."""
@@ -126,20 +129,28 @@ class FilterBank(FittedModel):
         self.register_buffer("group_filters", drawn / drawn.abs().sum(-1, keepdim=True))
         self.register_buffer("group_channels", _some_channels(places[:-1], of_one, MOST_CHANNELS))
         pooled = 2 * per_filter * kinds + 2 * len(self.group_dilations) * config.num_groups * GROUP
-        self.head = RidgeHead(self.num_signals * pooled, num_outputs)
+        self.num_lags = min(config.num_lags, sampling.longest)
+        lags = self.num_lags * sampling.channels
+        self.head = RidgeHead(self.num_signals * pooled + lags, num_outputs, num_last=lags)
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
-        """One batch to logits `(B, num_outputs)`, all equal before a fit."""
+        """One batch to outputs `(B, num_outputs)`, all equal before a fit."""
         return self.head(self.features(inputs))
 
     @torch.no_grad()
-    def fit(self, batches: Sequence[tuple[SeriesBatch, Tensor]]) -> None:
+    def fit(
+        self,
+        batches: Sequence[tuple[SeriesBatch, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+    ) -> None:
         """Draws the thresholds from the training series, and fits the head; see `FittedModel.fit`."""
-        if not sum(len(labels) for _, labels in batches):
+        if not sum(len(targets) for _, targets in batches):
             raise ValueError("models.FilterBank: there is no series to fit to")
         self._draw_thresholds([batch for batch, _ in batches])
         features = torch.cat([self.features(batch) for batch, _ in batches])
-        self.head.fit(features, torch.cat([labels for _, labels in batches]))
+        self.head.fit(features, torch.cat([targets for _, targets in batches]), regressand, groups=groups)
 
     @torch.no_grad()
     def features(self, inputs: Tensor | SeriesBatch) -> Tensor:
@@ -149,7 +160,7 @@ class FilterBank(FittedModel):
             ValueError: what `encoders.Series` refuses.
         """
         values, lengths = self._on_grid(inputs)
-        found = values.new_zeros(len(values), self.head.weight.shape[1])
+        found = values.new_zeros(len(values), self.head.weight.shape[1] - self.head.num_last)
         most = self.config.num_nodes
         strides = (lengths + most - 1).div(most, rounding_mode="floor").clamp_min(1)
         with torch.autocast(values.device.type, enabled=False):
@@ -159,8 +170,15 @@ class FilterBank(FittedModel):
                 width = max(1, int(lengths[alike].max())) * -(-values.shape[1] // GROUP)
                 for chunk in alike.split(max(1, _NODES_AT_ONCE * stride // width)):
                     longest = max(1, int(lengths[chunk].max()))
-                    found[chunk] = self._pooled(values[chunk, :, :longest], lengths[chunk], stride)
-        return found
+                    if found.shape[1]:
+                        found[chunk] = self._pooled(values[chunk, :, :longest], lengths[chunk], stride)
+        return torch.cat([found, self._lags(values, lengths)], 1) if self.num_lags else found
+
+    def _lags(self, values: Tensor, lengths: Tensor) -> Tensor:
+        """The last samples of each series, `(B, C * num_lags)`, the last one last; 0 before the first."""
+        at = lengths[:, None] - self.num_lags + torch.arange(self.num_lags, device=values.device)
+        found = values.take_along_dim(at.clamp(0, max(values.shape[-1] - 1, 0))[:, None], 2)
+        return torch.where(at[:, None] >= 0, found, 0.0).flatten(1)
 
     def _pooled(self, values: Tensor, lengths: Tensor, stride: int) -> Tensor:
         parts: list[Tensor] = []

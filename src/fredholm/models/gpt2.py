@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Self, final
+from typing import ClassVar, Self, final
 
 import torch
 import torch.nn.functional as F
@@ -68,6 +68,9 @@ class GPT2(LanguageModel):
         def build(self, vocab_size: int, context: int) -> "GPT2":
             """The model; see `GPT2`."""
             return GPT2(vocab_size, context, self)
+
+    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight",)
+    place_rows: ClassVar[tuple[str, ...]] = ("positions.weight",)
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()

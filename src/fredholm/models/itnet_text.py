@@ -7,7 +7,7 @@ weights of the embedding, as in BERT and GPT-2.
 """
 
 import dataclasses
-from typing import Any, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,11 @@ class TokenStack:
         if self.position_frequencies == 0:
             none = "position_frequencies=0"
             refuse_idle(name, TokenStack, none, "give position_frequencies", position_sigma=self.position_sigma)
+
+    def resized(self, width: int, depth: int, default: object) -> Self:
+        """The same with a stack of so many channels and blocks; see `SignalModel.Config.resized`."""
+        stack = default.stack if isinstance(default, TokenStack) else ITNet.Config()
+        return dataclasses.replace(self, stack=self.stack.resized(width, depth, stack))
 
     def encoder(self, vocab_size: int, context: int, **tokens: Any) -> Text:
         """From tokens to the stack's signal."""
@@ -73,6 +78,8 @@ class ITNetLanguageModel(LanguageModel):
         def build(self, vocab_size: int, context: int) -> "ITNetLanguageModel":
             """See `LanguageModel.Config.build`."""
             return ITNetLanguageModel(vocab_size, context, self)
+
+    token_rows: ClassVar[tuple[str, ...]] = ("encoder.weight",)
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()
@@ -147,6 +154,8 @@ class ITNetMaskedModel(MaskedModel):
         def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> "ITNetMaskedModel":
             """See `MaskedModel.Config.build`."""
             return ITNetMaskedModel(vocab_size, context, self, pad=pad, separator=separator)
+
+    token_rows: ClassVar[tuple[str, ...]] = ("encoder.weight", "bias")
 
     def __init__(self, vocab_size: int, context: int, config: Config, *, pad: int, separator: int) -> None:
         super().__init__()

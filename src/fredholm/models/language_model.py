@@ -5,7 +5,8 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,18 @@ class TokenModel(nn.Module, abc.ABC):
 
     vocab_size: int
     context: int
+
+    token_rows: ClassVar[tuple[str, ...]]
+    """The tensors with a row a token."""
+    place_rows: ClassVar[tuple[str, ...]] = ()
+    """The tensors with a row a place of the context, where there are any."""
+
+    @final
+    def meanings_of_rows(self, tokens: Sequence[str]) -> dict[str, dict[int, tuple[str, ...]]]:
+        """What the rows of some tensors stand for, by their names, given those of the tokens."""
+        places = tuple(f"place {n}" for n in range(self.context))
+        named = {**dict.fromkeys(self.token_rows, tuple(tokens)), **dict.fromkeys(self.place_rows, places)}
+        return {tensor: {0: names} for tensor, names in named.items()}
 
     @abc.abstractmethod
     def forward(self, tokens: Tensor) -> Tensor:
@@ -98,6 +111,10 @@ class MaskedModel(TokenModel):
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(abc.ABC):
         """The sizes of a model that its text does not decide."""
+
+        @abc.abstractmethod
+        def resized(self, width: int, depth: int, default: MaskedModel.Config) -> Self:
+            """See `SignalModel.Config.resized`."""
 
         @abc.abstractmethod
         def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> MaskedModel:

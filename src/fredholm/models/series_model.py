@@ -1,4 +1,4 @@
-"""What the models of labelled series have in common: how they are built, and how some are computed from data."""
+"""What the models of series have in common: how they are built, and how some are computed from data."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import ClassVar, final
 from torch import Tensor, nn
 
 from fredholm.encoders.series import SeriesBatch
+from fredholm.models.ridge_head import Regressand
 
 
 @final
@@ -21,17 +22,25 @@ class SeriesSampling:
         channels: C, those of the series.
         spacing: time between two samples, on the average where it changes; above 0.
         extent: longest time between two samples of one series, in the same unit; above 0.
+        observation: the channels of which the last ones say, by 1 and 0, where they were observed.
     """
 
     channels: int
     spacing: float
     extent: float
+    observation: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.channels < 1 or not 0 < self.spacing < float("inf") or not 0 < self.extent < float("inf"):
             raise ValueError(
                 "models.SeriesSampling: expected channels of at least 1, and a finite spacing and extent above 0; got "
                 f"channels={self.channels}, spacing={self.spacing}, extent={self.extent}"
+            )
+        values = self.channels - len(self.observation)
+        if self.observation and not 0 <= min(self.observation) <= max(self.observation) < values:
+            raise ValueError(
+                f"models.SeriesSampling: observation must name some of the first {values} of {self.channels} channels; "
+                f"got {self.observation}"
             )
 
     @property
@@ -65,12 +74,21 @@ class FittedModel(nn.Module, abc.ABC):
     """A model that is computed from its training data in closed form, not learned by steps."""
 
     @abc.abstractmethod
-    def fit(self, batches: Sequence[tuple[SeriesBatch, Tensor]]) -> None:
+    def fit(
+        self,
+        batches: Sequence[tuple[SeriesBatch, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+    ) -> None:
         """Sets the model from all its training data; what is drawn comes from the global torch seed.
 
         Args:
-            batches: series and their classes, int64 `(B,)`, each in `0 .. num_outputs - 1`.
+            batches: series and their targets `(B, ...)`, as the regressand takes them.
+            regressand: what the targets are; it has `num_outputs` outputs.
+            groups: int64, one a series: what is chosen is chosen by leaving out all of a group at once; None: each
+                series by itself.
 
         Raises:
-            ValueError: there is no series, or a class out of range.
+            ValueError: there is no series, or what the regressand refuses.
         """

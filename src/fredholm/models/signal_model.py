@@ -103,12 +103,23 @@ class SignalModel(nn.Module, abc.ABC):
             Raises:
                 ValueError: another pool was asked for.
             """
+            return self.pooling("none", f"{each} needs an answer")
+
+        @final
+        def pooling(self, pool: Pool, because: str) -> Self:
+            """The same with this pool.
+
+            Args:
+                pool: the one that is needed.
+                because: why, in messages: "each pixel needs an answer".
+
+            Raises:
+                ValueError: another pool was asked for.
+            """
             default = next(field.default for field in dataclasses.fields(self) if field.name == "pool")
-            if self.pool not in ("none", default):
-                raise ValueError(
-                    f"model.pool is {self.pool!r}, but {each} needs an answer; leave it out or pass 'none'"
-                )
-            return dataclasses.replace(self, pool="none")
+            if self.pool not in (pool, default):
+                raise ValueError(f"model.pool is {self.pool!r}, but {because}; leave it out or pass {pool!r}")
+            return dataclasses.replace(self, pool=pool)
 
         def resized(self, width: int, depth: int, default: SignalModel.Config) -> Self:
             """The same with so many channels and blocks, and heads that divide them; what was set stays.

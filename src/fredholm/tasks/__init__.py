@@ -1,8 +1,9 @@
 """Data, loss and metric of one kind of problem each."""
 
 from .field_learning import FieldLearning
+from .forecasting import Forecasting
 from .graph_learning import GraphLearning
-from .image_classification import ImageClassification
+from .image_learning import ImageLearning
 from .image_text_learning import ImageTextLearning
 from .inputs import Inputs, Kinds
 from .language_modelling import LanguageModelling
@@ -14,16 +15,17 @@ from .point_learning import PointLearning
 from .prediction import Prediction
 from .segmentation import Segmentation
 from .sentence_learning import SentenceLearning
-from .series_classification import SeriesClassification
+from .series_learning import SeriesLearning
 from .splits import Examples, Splits
 from .task import Batch, EpochTask, Objective, Source, SplitTask, Task
 
 TASKS: tuple[type[Task], ...] = (
-    ImageClassification,
+    ImageLearning,
     LanguageModelling,
     MaskedLanguageModelling,
     SentenceLearning,
-    SeriesClassification,
+    SeriesLearning,
+    Forecasting,
     Segmentation,
     FieldLearning,
     OperatorLearning,
@@ -41,8 +43,9 @@ __all__ = [
     "EpochTask",
     "Examples",
     "FieldLearning",
+    "Forecasting",
     "GraphLearning",
-    "ImageClassification",
+    "ImageLearning",
     "ImageTextLearning",
     "Inputs",
     "Kinds",
@@ -56,7 +59,7 @@ __all__ = [
     "Prediction",
     "Segmentation",
     "SentenceLearning",
-    "SeriesClassification",
+    "SeriesLearning",
     "Source",
     "SplitTask",
     "Splits",

@@ -1,14 +1,14 @@
-"""Random changes to a batch of training images and their labels."""
+"""Random changes to a batch of training images and their targets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.targets import Target
 
 from .mixing import mix
 from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
@@ -16,7 +16,7 @@ from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 
 @final
 class Augmentation:
-    """Turns a batch of images and labels into augmented images and soft targets.
+    """Turns a batch of images and targets into augmented images and soft targets.
 
     In this order, each only where its setting asks for it: horizontal flip, padded crop, affine map (shift, rotation
     and scale in one bilinear resampling), RandAugment, random erasing, Mixup or CutMix, label smoothing. What enters
@@ -25,10 +25,10 @@ class Augmentation:
 
     Args:
         config: what to do and how strongly.
-        num_classes: the number of classes, K.
+        target: what is told of an image. Numbers are mixed by Mixup alone, linearly, and never smoothed.
 
     Raises:
-        ValueError: ``num_classes`` is not positive.
+        ValueError: a setting does not fit the target.
         ImportError: a setting needs kornia, which is not installed.
     """
 
@@ -47,7 +47,8 @@ class Augmentation:
             random_erasing: probability of blanking a box of 2 to 33 % of the image.
             mixup_alpha: parameter of Mixup's Beta distribution; 0 turns it off.
             cutmix_alpha: parameter of CutMix's Beta distribution; 0 turns it off.
-            label_smoothing: share of every target spread evenly over all classes, below 1.
+            label_smoothing: share of every target spread evenly over all classes, or over having a label and lacking
+                it, below 1.
 
         Raises:
             ValueError: a setting is out of its range, or has no effect.
@@ -98,59 +99,57 @@ class Augmentation:
             """Whether images are shifted, rotated or scaled."""
             return self.shift > 0 or self.rotation > 0 or self.scale != (1.0, 1.0)
 
-    def __init__(self, config: Config, num_classes: int) -> None:
-        if num_classes < 1:
-            raise ValueError(f"num_classes is {num_classes}; expected at least 1")
+    def __init__(self, config: Config, target: Target) -> None:
+        if not target.has_shares:
+            for name in ("cutmix_alpha", "label_smoothing"):
+                if getattr(config, name):
+                    raise ValueError(
+                        f"{name} is {getattr(config, name)}; numbers have no shares of an image: leave it at 0"
+                    )
         if config.changes_images:
             try:
                 import kornia.augmentation  # noqa: F401
             except ImportError as error:
                 raise ImportError('augmentation uses kornia; get it with: pip install "fredholm[augment]"') from error
         self.config = config
-        self.num_classes = num_classes
+        self.target = target
         self._transforms: list[Callable[[Tensor], Tensor]] = []
         self._shape: tuple[int, int, int] | None = None
 
-    def __call__(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def __call__(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Augment one batch.
 
         Args:
             images: floating ``(B, C, H, W)`` in [0, 1], on any device. They are not changed in place.
-            labels: int64 ``(B,)`` in ``0 .. K - 1``.
+            targets: ``(B, ...)``, as `Target.targets` gives them.
             generator: the only source of randomness, advanced by one draw. Torch's own generators are left as
                 they were, and on one machine the same state gives the same result.
 
         Returns:
-            Images of the same shape, type and device in [0, 1], and float32 targets ``(B, K)`` that sum to 1.
+            Images of the same shape, type and device in [0, 1], and targets as `Target.soft` has them,
+            float32.
 
         Raises:
-            TypeError: ``images`` are not floating or ``labels`` not int64.
-            ValueError: a shape is wrong, or a label has no class.
+            TypeError: ``images`` are not floating.
+            ValueError: a shape is wrong.
         """
-        self._check(images, labels)
+        self._check(images, targets)
         seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
-        targets = F.one_hot(labels, self.num_classes).float()
+        targets = self.target.soft(targets, self.config.label_smoothing)
         # kornia and Beta draw from the global CPU generator; the other devices' generators are never touched
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             for transform in self._transforms_for(images):
                 images = transform(images)
-            images, targets = mix(images, targets, self.config.mixup_alpha, self.config.cutmix_alpha)
-        smoothing = self.config.label_smoothing
-        return images, (1 - smoothing) * targets + smoothing / self.num_classes
+            return mix(images, targets, self.config.mixup_alpha, self.config.cutmix_alpha)
 
-    def _check(self, images: Tensor, labels: Tensor) -> None:
+    def _check(self, images: Tensor, targets: Tensor) -> None:
         if not images.is_floating_point():
             raise TypeError(f"images are {images.dtype}; pass floating point in [0, 1]")
         if images.ndim != 4:
             raise ValueError(f"images have shape {tuple(images.shape)}; pass (B, C, H, W)")
-        if labels.dtype != torch.int64:
-            raise TypeError(f"labels are {labels.dtype}; pass torch.int64")
-        if labels.shape != images.shape[:1]:
-            raise ValueError(f"labels have shape {tuple(labels.shape)}; pass ({len(images)},), one for each image")
-        if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < self.num_classes):
-            low, high = int(labels.min()), int(labels.max())
-            raise ValueError(f"labels run from {low} to {high}; expected 0 to {self.num_classes - 1}")
+        if len(targets) != len(images):
+            raise ValueError(f"targets have shape {tuple(targets.shape)}; pass one for each of {len(images)} images")
 
     def _transforms_for(self, images: Tensor) -> list[Callable[[Tensor], Tensor]]:
         _, channels, height, width = images.shape

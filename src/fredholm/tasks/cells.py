@@ -43,3 +43,12 @@ def parse_time(text: str) -> float:
     if not math.isfinite(time):
         raise ValueError(f"{word!r} is no time; expected a finite number")
     return time
+
+
+def is_date(cell: str) -> bool:
+    """Whether a time is written as a date, not as a number."""
+    try:
+        float(cell)
+    except ValueError:
+        return True
+    return False

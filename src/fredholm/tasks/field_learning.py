@@ -1,6 +1,7 @@
 """Learning to reconstruct functions from their samples."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, final, get_args
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import filled, refuse_idle
 from fredholm.domains import Points
 from fredholm.fields.field import Field
 from fredholm.fields.frames.frame import Frame
 from fredholm.fields.placed import PlacedField, refine
+from fredholm.fields.splined import splined
 from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.fields.answer import Answer, Evaluated, answered, places
@@ -23,14 +25,21 @@ from fredholm.tasks.fields.open import FIELD_TABLES
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
-from fredholm.tasks.splitting import with_validation
-from fredholm.tasks.task import Batch, Objective, SplitTask, Task
+from fredholm.tasks.splitting import divided
+from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
+SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+"""Of splines, from which the training functions choose."""
+TRIED = 32
+"""Functions by which they do."""
+MOST_SHOWN = 256
+"""Samples of a function that are shown where nothing else is said."""
 CHUNK = 16
 """Functions of a file that are predicted at a time."""
 
@@ -54,6 +63,8 @@ class FieldLearning(SplitTask[FieldSet]):
     command: ClassVar[str] = "field"
     predicts = Kinds(suffixes=(*FIELD_TABLES, *ARRAY_SUFFIXES), has_parts=True)
     objective = Objective(metric="relative_error", maximise=False)
+
+    parts: ClassVar[tuple[type, ...]] = (FieldOperator.Config,)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -94,6 +105,9 @@ class FieldLearning(SplitTask[FieldSet]):
             refine_steps: steps of Adam that fit each field to what is shown of it before it is measured or answers; in
                 training there are none.
             refine_rate: of these steps; refused without any.
+            spline: how smooth a spline is that each field gets through what it leaves of what is shown, 0 for one
+                through all samples (`fields.splined`); in training too, so that the operator learns what a spline does
+                not know. None: there is none. Refused where other functions are wanted than what is shown.
             model: the operator.
             answer: where `predict` answers, and what it writes.
         """
@@ -113,8 +127,14 @@ class FieldLearning(SplitTask[FieldSet]):
         omega_0: float = 30.0
         refine_steps: int = 0
         refine_rate: float = 1e-2
+        spline: float | None = None
         model: FieldOperator.Config = dataclasses.field(default_factory=FieldOperator.Config)
         answer: Answer = dataclasses.field(default_factory=Answer)
+
+        shaping: ClassVar[tuple[str, ...]] = (
+            *("frame", "proper", "average", "weigh_frame"),
+            *("field", "width", "depth", "omega_0", "model"),
+        )
 
         def __post_init__(self) -> None:
             for name, allowed in (("frame", get_args(FrameName)), ("field", get_args(FieldName))):
@@ -128,6 +148,8 @@ class FieldLearning(SplitTask[FieldSet]):
                     f"refine_steps is {self.refine_steps} and refine_rate {self.refine_rate}; expected at least 0 and "
                     "a finite number above 0"
                 )
+            if self.spline is not None and not 0 <= self.spline < float("inf"):
+                raise ValueError(f"spline is {self.spline}; expected a finite smoothing of at least 0")
             own, siren = f"frame={self.frame!r}", {"depth": self.depth}
             for idle, because, instead, given in (
                 (self.shown is None, "shown=None", "show some samples", {"shown_seed": self.shown_seed}),
@@ -143,6 +165,41 @@ class FieldLearning(SplitTask[FieldSet]):
             ):
                 if idle:
                     refuse_idle("", type(self), because, instead, **given)
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: what is shown, the spline through it, and the sizes of operator and fields.
+
+            Half of the samples are shown, so that it is measured what an operator tells of the others, and a spline
+            goes through them; unless other functions are wanted. Its smoothing is that of SMOOTHINGS which tells some
+            training functions best without an operator. Frequencies are at most what the samples tell apart.
+            """
+            default, task = FieldLearning.Config(), self.build()
+            count = int(task.splits.train.given.exists.sum(1).min())
+            config, is_own = self, not task.facts.wants_others
+            if is_own:
+                config = filled(config, [default], shown=max(1, min(count // 2, MOST_SHOWN)))
+            samples = min(count, config.shown or count)
+            if is_own and not config.refine_steps:
+                config = filled(config, [default], spline=task._best_smoothing(samples))
+            # the samples have a root mean square size of 1, a box then has sides of about 2 √3
+            fastest = math.pi * samples ** (1 / len(task.facts.coordinates)) / (2 * 3**0.5)
+            sizes = {"width": 32 if preset == "small" else 64, "omega_0": round(min(max(fastest, 1.0), 30.0), 1)}
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            model = filled(
+                self.model,
+                [default.model],
+                embed_dim=width,
+                depth=DEPTH[preset] // 2,
+                num_heads=math.gcd(width, 4),
+                expansion=2,
+                num_seeds=4,
+                head_dim=2 * width,
+                **({} if config.spline is None else {"epsilon": 1e-3}),
+            )
+            schedule = schedule_for(
+                task.num_train, preset, has_valid=task.num_held_out("valid") > 0, weight_decay=1e-4, length=0.5
+            )
+            return Suited(dataclasses.replace(filled(config, [default], **sizes), model=model), schedule)
 
         def build(self, facts: Task.Facts | None = None) -> "FieldLearning":
             """The task; see `FieldLearning`."""
@@ -161,8 +218,9 @@ class FieldLearning(SplitTask[FieldSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
         self._facts = facts or measure(self._opened.train)
-        if config.refine_steps and self._facts.wants_others:
-            raise ValueError("refine_steps fits fields to what is shown; these data want other functions; leave it out")
+        for name, is_asked in (("refine_steps", config.refine_steps > 0), ("spline", config.spline is not None)):
+            if is_asked and self._facts.wants_others:
+                raise ValueError(f"{name} fits fields to what is shown; these data want other functions; leave it out")
         self._scale = tuple(torch.tensor(values) for values in (self._facts.mean, self._facts.deviation))
         self._target_scale = tuple(
             torch.tensor(values) for values in (self._facts.target_mean, self._facts.target_deviation)
@@ -180,20 +238,18 @@ class FieldLearning(SplitTask[FieldSet]):
         config = self.config
         if not config.data:
             raise ValueError("no samples are given; pass a .csv or .npz file of them, or images")
-        found = open_fields(
-            config.data,
-            coordinates=config.coordinates,
-            test_fraction=config.test_fraction,
-            split_seed=config.split_seed,
-        )
-        return with_validation(found, found.train.names, [0] * len(found.train), config)
+        return divided(open_fields(config.data, coordinates=config.coordinates), config)
 
     def model(self) -> nn.Module:
         """The field operator."""
         config, facts = self.config, self._facts
         frame, pos_dim = config.build_frame(), len(facts.coordinates)
         family = config.build_field(pos_dim * frame.coordinates_per_axis, len(facts.target_channels))
-        return FieldOperator(pos_dim, family, frame, config.model, in_dim=len(facts.channels))
+        model = FieldOperator(pos_dim, family, frame, config.model, in_dim=len(facts.channels))
+        if config.spline is not None:
+            # a spline alone is a good start, which random fields are not
+            model.start.data[family.amplitudes()] = 0.0
+        return model
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`."""
@@ -229,7 +285,8 @@ class FieldLearning(SplitTask[FieldSet]):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Squared error, its mean over the wanted samples and channels of each function, summed over functions."""
-        return self._errors(self._place(model, batch)(batch["wanted_pos"]), batch).sum()
+        found = self._through_samples(self._place(model, batch), batch)(batch["wanted_pos"]).float()
+        return self._errors(found, batch).sum()
 
     @staticmethod
     def _errors(found: Tensor, batch: Batch) -> Tensor:
@@ -244,11 +301,33 @@ class FieldLearning(SplitTask[FieldSet]):
 
     def _refined(self, model: nn.Module, batch: Batch) -> PlacedField:
         placed, config = self._place(model, batch), self.config
-        if not config.refine_steps:
+        samples = batch["pos"], batch["values"], batch["mask"]
+        if config.refine_steps:
+            placed = refine(placed, *samples, steps=config.refine_steps, rate=config.refine_rate)
+        return self._through_samples(placed, batch)
+
+    def _through_samples(self, placed: PlacedField, batch: Batch) -> PlacedField:
+        if self.config.spline is None:
             return placed
-        return refine(
-            placed, batch["pos"], batch["values"], batch["mask"], steps=config.refine_steps, rate=config.refine_rate
-        )
+        return splined(placed, batch["pos"], batch["values"], batch["mask"], smoothing=self.config.spline)
+
+    @torch.no_grad()
+    def _best_smoothing(self, shown: int) -> float:
+        """Of `SMOOTHINGS`, with which a spline alone tells some training functions best from so many samples."""
+        train, model = self.splits.train, self.model()
+        assert isinstance(model, FieldOperator)
+        model.start[model.field.amplitudes()] = 0.0  # and so the field is 0
+        for parameter in model.head.parameters():
+            parameter.zero_()
+        part = train.select(torch.arange(min(len(train), TRIED)))
+        batch = self._batch(draw_samples(part.given, shown, torch.Generator().manual_seed(0)), part.targets)
+        samples, placed = (batch["pos"], batch["values"], batch["mask"]), self._place(model, batch)
+
+        def error(smoothing: float) -> float:
+            found = splined(placed, *samples, smoothing=smoothing)(batch["wanted_pos"])
+            return float(self._errors(found, batch).mean())
+
+        return min(SMOOTHINGS, key=error)
 
     def metrics(self) -> "dict[str, Metric]":
         """`relative_error`, ‖f - u‖ / ‖u‖ at the wanted samples in the data's unit, its mean over functions; `loss`.

@@ -2,49 +2,56 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, final, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from fredholm._settings import check_rate, refuse_idle
+from fredholm._settings import check_rate, filled, refuse_idle
 from fredholm.encoders.image import Image
 from fredholm.encoders.image_text import ImageText, ImageTextBatch, ModalityMeasure
 from fredholm.encoders.text import Text
 from fredholm.models.each_image import EachImage
 from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import KERNELS, MLPConfig
+from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.two_stream import TwoStream
 from fredholm.tasks.class_metrics import class_metrics, score_classes
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
 from fredholm.tasks.image_texts.jsonl_file import JSONL_SUFFIXES
 from fredholm.tasks.images import moments
+from fredholm.tasks.images.patches import divided_into_patches
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.task import Batch, Objective, Source, SplitTask, Task
-from fredholm.tasks.text import MarkedTokenizer, Tokens
+from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.task import Batch, Meanings, Objective, Source, SplitTask, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Modalities = Literal["both", "image", "text"]
+SIDES: dict[Preset, int] = {"small": 64, "base": 224}
+"""Pixels of the longer side, to which larger images are scaled."""
+PATCHES: dict[Preset, int] = {"small": 8, "base": 14}
+"""Along that side."""
 CHUNK = 64
 """Examples of a file that are predicted at a time."""
 
 
 def _small() -> SignalModel.Config:
-    kernel = MLPConfig(width=32, num_frequencies=16, sigma=3.0)
-    return ITNet.Config(embed_dim=64, depth=3, num_heads=4, kernel=kernel)
+    """Attention, at which a word finds its place in an image; positions enter the signal."""
+    return ITNet.Config(embed_dim=64, depth=4, num_heads=4, kernel=AttentionConfig())
 
 
 @final
@@ -134,6 +141,11 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
         text_run: str | None = None
         model: SignalModel.Config = field(default_factory=_small)
 
+        shaping: ClassVar[tuple[str, ...]] = (
+            *("patch_size", "tokens", "context", "position_frequencies", "position_sigma"),
+            *("modalities", "measure", "images_apart", "model"),
+        )
+
         def __post_init__(self) -> None:
             self.model.check_pools("an image with a text")
             for name, kind in (("modalities", Modalities), ("measure", ModalityMeasure)):
@@ -160,6 +172,31 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
                 refuse_idle("", type(self), alone, "read both", **idle)
             elif isinstance(self.model, TwoStream.Config):
                 refuse_idle("", type(self), "a model of two streams", "take another one", measure=self.measure)
+
+        def in_folder(self, folder: Path) -> Self:
+            """See `Task.Config.in_folder`: the tokens are those of the folder."""
+            return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: patches, tokens, the context that holds all of them, and the model's size."""
+            default, task, config = ImageTextLearning.Config(), self.build(), self
+            if self.modalities != "text":
+                size, patch = divided_into_patches(task.facts.image_size, SIDES[preset], PATCHES[preset])
+                # which another size might not fit
+                has_patches = start is not None or self.patch_size != default.patch_size
+                config = filled(config, [default], patch_size=patch)
+                if size != task.facts.image_size and not has_patches:
+                    config = filled(config, [default], image_size=size)
+            if self.modalities != "image":
+                texts = [example.text for example in task.splits.train.examples]
+                tokens = self.tokens.suited(texts)
+                context = context_for(tokens, [(text, None) for text in texts], 128 if preset == "small" else 512)
+                config = filled(replace(config, tokens=tokens), [default], context=context)
+            if config.position_frequencies:
+                config = filled(config, [default], position_sigma=1.0)
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            config = replace(config, model=config.model.resized(width, DEPTH[preset], default.model))
+            return Suited(config, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
 
         def build(self, facts: Task.Facts | None = None) -> "ImageTextLearning":
             """The task; see `ImageTextLearning`."""
@@ -221,7 +258,7 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
     def _split(self) -> Parts:
         found = self._all
         assert found.labels is not None
-        return self._divided(found.names, found.labels.tolist(), found.split)
+        return self._divided(SplitKeys(names=found.names, strata=found.labels.tolist()), found.split)
 
     def _part(self, numbers: Tensor) -> ImageTextSet:
         return self._all.select(numbers)
@@ -302,6 +339,13 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
         encoder = ImageText(image, text, num_images=num_images, measure=config.measure)
         model = config.model.build(encoder, apart * len(facts.classes))
         return EachImage(model, apart) if config.images_apart else model
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows, the classes, of each image where those are apart."""
+        classes, count = self._facts.classes, self._facts.num_images
+        if self.config.images_apart:
+            classes = tuple(f"{name}, by image {m}" for m in range(count) for name in classes)
+        return meanings_of_head(model, classes)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`images` (B, M, C, H, W), standardised, `tokens` (B, T), padded, and `labels` (B,)."""

@@ -23,9 +23,9 @@ from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.language_model import LanguageModel
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset, schedule_for
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Suited, Task
+from fredholm.tasks.task import Batch, Meanings, Objective, Suited, Task, Trained
 from fredholm.tasks.text import (
     IGNORED,
     BytePairs,
@@ -101,24 +101,26 @@ class LanguageModelling(TextTask):
         stride: int | None = None
         model: LanguageModel.Config = field(default_factory=_small)
 
+        shaping: ClassVar[tuple[str, ...]] = ("vocab_size", "context", "model")
+
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.stride is not None and not 1 <= self.stride <= self.context:
                 raise ValueError(f"stride is {self.stride}; expected 1 to the context of {self.context}")
 
-        def suited(self, preset: Preset) -> Suited:
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the context and the size of the model.
 
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
             default = LanguageModelling.Config()
             context = 128 if preset == "small" else 512
-            config = filled(self, [default], context=context)
+            config = self if start is not None else filled(self, [default], context=context)
             config = filled(config, [default], stride=max(1, config.context // 2))
             task = config.build()
-            tokens = task.train_stream.num_targets
-            width = 16 * round(6 * 1.5 ** max(0, math.log10(tokens / 300_000))) * (1 if preset == "small" else 2)
-            model = config.model.resized(width, 4 if preset == "small" else 8, default.model)
+            if start is None:
+                width = width_for(task.train_stream.num_targets, preset, least=96, up_to=300_000)
+                config = dataclasses.replace(config, model=config.model.resized(width, DEPTH[preset], default.model))
             schedule = schedule_for(
                 task.num_train,
                 preset,
@@ -127,7 +129,7 @@ class LanguageModelling(TextTask):
                 weight_decay=0.1,
                 batch_size=8 if preset == "small" else 32,
             )
-            return Suited(dataclasses.replace(config, model=model), schedule)
+            return Suited(config, schedule)
 
         def build(self, facts: Task.Facts | None = None) -> "LanguageModelling":
             """The task; see `LanguageModelling`."""
@@ -191,6 +193,13 @@ class LanguageModelling(TextTask):
     def model(self) -> nn.Module:
         """A language model over the tokens."""
         return self.config.model.build(self.tokenizer.vocab_size, self.config.context)
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of vectors of tokens their bytes, and of places which place it is."""
+        assert isinstance(model, LanguageModel)
+        tokenizer = self.tokenizer
+        tokens = (*(repr(tokenizer.token_bytes(n)) for n in range(tokenizer.end_of_text)), "end of text")
+        return model.meanings_of_rows(tokens)
 
     @property
     def _num_places(self) -> int:

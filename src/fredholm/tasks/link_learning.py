@@ -1,5 +1,7 @@
 """Telling which nodes of a graph are joined by edges that are not listed."""
 
+import dataclasses
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,20 +11,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import check_count
+from fredholm._settings import check_count, filled
+from fredholm.domains import undirected
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.graphs.network import build_network, warn_of_notes
 from fredholm.tasks.graphs.one_graph import OneGraphTask
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
 from fredholm.tasks.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splitting import Parts
-from fredholm.tasks.task import Batch, Objective, Task
+from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
+NUM_WALKS = 3
+"""What `walks_between` tells of a pair."""
+CELLS = 2**22
+"""Numbers of walks that are held at a time."""
 ROUNDS = 100
 """How often pairs without an edge are drawn again before a graph counts as one that has none."""
 
@@ -47,8 +58,10 @@ class LinkLearning(OneGraphTask[PairSet]):
     """A network on one graph that predicts which nodes an edge joins, from edges beside pairs without one.
 
     The edges are split; the network, and what is computed of the graph, see those of the training split alone, and a
-    training step does not see the edges of its own batch. The score of a pair is the product of what the network gives
-    of both nodes, with a bias of each; of directed edges the source has other outputs than the target.
+    training step does not see the edges of its own batch. What the network gives of both nodes makes the score of a
+    pair: the product of one half of their codes less the squared distance of the other (Hoff, Raftery and Handcock,
+    2002), a bias of each, and the walks between them, which count as much as the network says at both. Of directed
+    edges the source has other outputs than the target.
 
     Args:
         config: the settings.
@@ -74,15 +87,44 @@ class LinkLearning(OneGraphTask[PairSet]):
         Args:
             num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
             code_dim: numbers that the network gives a node, as source and as target where edges are directed.
+            walks: whether scores read the walks between both nodes too; see `walks_between`.
         """
 
         num_negatives: int = 1
         code_dim: int = 32
+        walks: bool = True
+
+        shaping: ClassVar[tuple[str, ...]] = ("inputs", "model", "code_dim", "walks")
 
         def __post_init__(self) -> None:
             super().__post_init__()
             for name in ("num_negatives", "code_dim"):
                 check_count("links", name, getattr(self, name))
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the kernel, the size of the network, and batches of an eighth of the edges.
+
+            Layers are means over neighbours, and positions enter as features; unless edges have features, or positions
+            were asked for: then a perceptron reads them. Every step runs the whole graph without the edges of its
+            batch, so that batches are as large as leaves most edges to be seen.
+            """
+            default, task = LinkLearning.Config(), self.build()
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            model, inputs = self.model.resized(width, DEPTH[preset] // 2, default.model), self.inputs
+            reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
+            if isinstance(model, ITNet.Config) and not reads:
+                kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="mean")
+                model = filled(model, [default.model], kernel=kernel, dropout=0.1)
+                inputs = dataclasses.replace(inputs, adds_positions=True)
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                batch_size=int(2 ** round(math.log2(min(max(task.num_train / 8, 8), 4096)))),
+                learning_rate=5e-3,
+                length=0.2,
+            )
+            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
 
         def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
             """The task; see `LinkLearning`."""
@@ -113,7 +155,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         labels = [f"{names[a]} {names[b]}" for a, b in self._pairs.tolist()]
         if len(labels) < 3:
             raise ValueError(f"{config.data}: there are {len(labels)} edges; expected at least 3, one for each split")
-        return self._divided(labels, [0] * len(labels), None)
+        return self._divided(SplitKeys(names=labels, strata=[0] * len(labels)), None)
 
     @cached_property
     def _seen(self) -> GraphSet:
@@ -131,7 +173,8 @@ class LinkLearning(OneGraphTask[PairSet]):
         return super()._open()
 
     def _part(self, numbers: Tensor) -> PairSet:
-        generator = torch.Generator().manual_seed(self.config.split_seed)
+        # other draws in each split: by pairs that were seen in one the next would be flattered
+        generator = torch.Generator().manual_seed(1_000_003 * self.config.split_seed + int(numbers[0]))
         return PairSet(self._pairs[numbers], self._without_edge(len(numbers), self._codes(self._pairs), generator))
 
     def _without_edge(self, count: int, edges: Tensor, generator: torch.Generator) -> Tensor:
@@ -149,9 +192,9 @@ class LinkLearning(OneGraphTask[PairSet]):
         return LinkLearning.Facts(preparation=self.config.inputs.learn(self._seen))
 
     def model(self) -> nn.Module:
-        """The network, with a code and a bias at every node, of both ends where edges are directed."""
-        outputs = (self.config.code_dim + 1) * (2 if self.config.directed else 1)
-        return build_network(self.config.model, self._facts.preparation, outputs, self.config.inputs)
+        """The network, with a code, a bias and weights of walks at every node, twice of directed edges."""
+        outputs = self._outputs_of_end * (2 if self.config.directed else 1)
+        return build_network(self.config.network, self._facts.preparation, outputs, self.config.inputs)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`pairs` (B, 1 + negatives, 2), an edge before pairs without one; `hidden` (B, B), the codes of all edges of
@@ -185,19 +228,32 @@ class LinkLearning(OneGraphTask[PairSet]):
             kept = ~torch.isin(self._codes(whole["edge_index"][0].T), batch["hidden"][0])
             whole["edge_index"] = whole["edge_index"][:, :, kept]
             whole |= {name: whole[name][:, kept] for name in ("edge_weights", "edge_features") if name in whole}
-        logits = self._scores(self._outputs(model, whole, batch), batch["pairs"])
+        logits = self._scores(self._outputs(model, whole, batch), whole, batch["pairs"])
         targets = torch.zeros_like(logits)
         targets[:, 0] = 1.0
         return logits, targets
 
-    def _scores(self, outputs: Tensor, pairs: Tensor) -> Tensor:
-        """Logits of pairs `(..., 2)` from what the network gives each node."""
-        size = self.config.code_dim
+    @property
+    def _outputs_of_end(self) -> int:
+        """Numbers that the network gives a node as one end of a pair."""
+        return self.config.code_dim + 1 + (NUM_WALKS if self.config.walks else 0)
+
+    def _scores(self, outputs: Tensor, whole: Batch, pairs: Tensor) -> Tensor:
+        """Logits of pairs `(..., 2)` from what the network gives each node, and from the edges that it saw."""
+        size, width = self.config.code_dim, self._outputs_of_end
         source, target = outputs[pairs[..., 0]], outputs[pairs[..., 1]]
         if self.config.directed:
-            source, target = source[..., : size + 1], target[..., size + 1 :]
-        product = (source[..., :size] * target[..., :size]).sum(-1) / size**0.5
-        return product + source[..., size] + target[..., size]
+            source, target = source[..., :width], target[..., width:]
+        half = size // 2
+        product = (source[..., half:size] * target[..., half:size]).sum(-1)
+        apart = (source[..., :half] - target[..., :half]).square().sum(-1)
+        scores = (product - apart) / size**0.5 + source[..., size] + target[..., size]
+        if not self.config.walks:
+            return scores
+        edges = whole["edge_index"][0]
+        edges = undirected(edges) if self.config.directed else edges
+        between = walks_between(edges, len(outputs), pairs.flatten(0, -2)).view(*pairs.shape[:-1], NUM_WALKS)
+        return scores + (between * (source[..., size + 1 :] + target[..., size + 1 :])).sum(-1)
 
     def metrics(self) -> "dict[str, Metric]":
         """`auroc`, the chance that an edge scores above a pair without one; `average_precision`; the mean `loss`.
@@ -226,13 +282,40 @@ class LinkLearning(OneGraphTask[PairSet]):
         """
         names, rows = self._graph.node_names, list[Prediction]()
         asked = list(inputs.read(lambda file: _read_pairs(file, names)))
-        outputs = self._outputs_on(model, self._graph, device)
+        outputs, whole = self._outputs_on(model, self._graph, device), {"edge_index": self._graph.edge_index[None]}
         for file, pairs in asked:
-            chances = self._scores(outputs, pairs).sigmoid().tolist()
+            chances = self._scores(outputs, whole, pairs).sigmoid().tolist()
             for (source, target), chance in zip(pairs.tolist(), chances, strict=True):
                 told = {"source": names[source], "target": names[target], "probability": chance}
                 rows.append(Prediction(file, told))
         return rows
+
+
+def walks_between(edges: Tensor, num_nodes: int, pairs: Tensor) -> Tensor:
+    """What walks along edges tell of pairs of nodes: log(1 + w) of three numbers w, `(P, 3)` float32.
+
+    The common neighbours of both, the sum of 1 / log d over them, with d their degrees, at least 2 (Adamic and Adar,
+    2003), and the walks of three steps. Edges count once each, whatever they weigh.
+
+    Args:
+        edges: sources over targets `(2, E)`, each in both directions.
+        num_nodes: N.
+        pairs: `(P, 2)`.
+    """
+    ones = torch.ones(edges.shape[1], device=edges.device)
+    steps = torch.sparse_coo_tensor(edges, ones, (num_nodes, num_nodes), check_invariants=False).coalesce()
+    degrees = torch.zeros(num_nodes, device=edges.device).index_add_(0, edges[0], ones)
+    rare = 1 / degrees.clamp(min=2).log()
+    found = torch.empty(len(pairs), NUM_WALKS, device=edges.device)
+    for rows in torch.arange(len(pairs), device=edges.device).split(max(1, CELLS // num_nodes)):
+        source, target = pairs[rows].T
+        here = torch.zeros(num_nodes, len(rows), device=edges.device)
+        here[source, torch.arange(len(rows), device=edges.device)] = 1.0
+        once = steps @ here
+        twice = steps @ once
+        for k, reached in enumerate((twice, steps @ (rare[:, None] * once), steps @ twice)):
+            found[rows, k] = torch.log1p(reached[target, torch.arange(len(rows), device=edges.device)])
+    return found
 
 
 def _read_pairs(file: Path, names: tuple[str, ...]) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, final
@@ -11,14 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._settings import filled
 from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_text import ITNetMaskedModel
-from fredholm.models.kernel_configs import KERNELS, MLPConfig
+from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.language_model import MaskedModel
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Task
+from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
 from fredholm.tasks.text import IGNORED, MarkedTokenizer, Tokens, read_text, split_documents
 from fredholm.tasks.text.read import TEXT_SUFFIXES
 from fredholm.tasks.text_task import TextTask, digest
@@ -33,8 +35,9 @@ MASKED, RANDOM = 0.8, 0.1
 
 
 def _small() -> MaskedModel.Config:
-    kernel = MLPConfig(width=32, num_frequencies=16)
-    stack = ITNet.Config(embed_dim=128, depth=4, num_heads=4, kernel=kernel)
+    """What stands beside a hidden word, and attention to the rest."""
+    kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
+    stack = ITNet.Config(embed_dim=96, depth=4, num_heads=4, kernel=kernel)
     return ITNetMaskedModel.Config(stack=stack, position_frequencies=16)
 
 
@@ -91,11 +94,33 @@ class MaskedLanguageModelling(TextTask):
         mask_fraction: float = 0.15
         model: MaskedModel.Config = field(default_factory=_small)
 
+        shaping: ClassVar[tuple[str, ...]] = ("tokens", "context", "packed", "model")
+
         def __post_init__(self) -> None:
             if self.context < 2:
                 raise ValueError(f"context is {self.context}; expected at least 2, the class token and one more")
             if not 0 < self.mask_fraction < 1:
                 raise ValueError(f"mask_fraction is {self.mask_fraction}; expected a number above 0 and below 1")
+
+        def in_folder(self, folder: Path) -> Self:
+            """See `Task.Config.in_folder`: the tokens are those of the folder."""
+            return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the tokens, the context and the size of the model."""
+            default, texts = MaskedLanguageModelling.Config(), self.build().splits.train
+            config = replace(self, tokens=self.tokens.suited(texts))
+            config = filled(config, [default], context=128 if preset == "small" else 512)
+            task = config.build()
+            width = width_for(task.num_train_tokens, preset, least=96, up_to=300_000)
+            model = config.model.resized(width, DEPTH[preset], default.model)
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                batch_size=16 if preset == "small" else 64,
+            )
+            return Suited(replace(config, model=model), schedule)
 
         def build(self, facts: Task.Facts | None = None) -> "MaskedLanguageModelling":
             """The task; see `MaskedLanguageModelling`."""
@@ -129,6 +154,11 @@ class MaskedLanguageModelling(TextTask):
     def num_train(self) -> int:
         """Blocks in the training split."""
         return len(self._train_blocks.starts)
+
+    @property
+    def num_train_tokens(self) -> int:
+        """Tokens in the training split."""
+        return len(self._train_blocks.tokens)
 
     def num_held_out(self, split: HeldOut) -> int:
         """Blocks in the validation or the test split; 0 where there is none."""
@@ -212,7 +242,7 @@ class MaskedLanguageModelling(TextTask):
 
     @property
     def _num_places(self) -> int:
-        return len(self._train_blocks.tokens)
+        return self.num_train_tokens
 
     @cached_property
     def _train_blocks(self) -> "_Blocks":

@@ -1,5 +1,6 @@
 """Telling the classes of the nodes of one graph."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._settings import filled
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
@@ -20,13 +22,20 @@ from fredholm.tasks.graphs.one_graph import OneGraphTask
 from fredholm.tasks.graphs.open import is_graph_folder
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splitting import Parts
-from fredholm.tasks.stratified_split import some_of_each
-from fredholm.tasks.task import Batch, Objective, Task
+from fredholm.tasks.stratified_split import SplitKeys, some_of_each
+from fredholm.tasks.task import Batch, Meanings, Objective, Suited, Task, Trained, meanings_of_head
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+
+FEW = 100
+"""Labelled nodes of a class, below which a network memorises them and is held back more."""
+TOLD = 20
+"""Edges between labelled nodes, both ways, from which it is told whether neighbours are alike."""
 
 
 def _inputs() -> GraphInputs:
@@ -107,6 +116,30 @@ class NodeLearning(OneGraphTask[NodeSet]):
             if self.train_per_class is not None and self.train_per_class < 1:
                 raise ValueError(f"train_per_class is {self.train_per_class}; expected at least 1")
 
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the size of the network, how much it is held back, and γ of the outputs.
+
+            Every step runs the whole graph, so that a batch is all labelled nodes. Where neighbours are not mostly
+            alike, outputs do not spread along the edges.
+            """
+            default, task = NodeLearning.Config(), self.build()
+            model = self.model.resized(
+                width_for(task.num_train, preset, least=64, up_to=1000), DEPTH[preset] // 2, default.model
+            )
+            spreads, rate = task.likeness > 0.5, 0.5 if task.num_train < FEW * len(task.facts.classes) else 0.2
+            if isinstance(model, ITNet.Config):
+                model = filled(model, [default.model], diffusion=0.9 if spreads else 0.0, dropout=rate)
+            inputs = filled(self.inputs, [default.inputs], feature_dropout=rate)
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                learning_rate=5e-3,
+                batch_size=task.num_train,
+                length=0.1,
+            )
+            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+
         def build(self, facts: Task.Facts | None = None) -> "NodeLearning":
             """The task; see `NodeLearning`."""
             if facts is not None and not isinstance(facts, NodeLearning.Facts):
@@ -122,6 +155,22 @@ class NodeLearning(OneGraphTask[NodeSet]):
     def facts(self) -> Facts:
         """Of the graph."""
         return self._facts
+
+    @property
+    def likeness(self) -> float:
+        """How much more often than by chance edges between training nodes join one class: 1 always, 0 as by chance.
+
+        It is (a - c) / (1 - c) of the share a of edges within a class, and of Σ p² = c with the share p of the ends of
+        edges in each class (Newman, 2003). 1 where there are fewer than TOLD such edges, since most graphs are so.
+        """
+        train, edges = self.splits.train, self._graph.edge_index
+        labels = torch.full((len(self._graph.features),), -1)
+        labels[train.nodes] = train.labels
+        ends = labels[edges][:, (labels[edges] >= 0).all(0)]
+        if ends.shape[1] < TOLD:
+            return 1.0
+        chance = float((ends.flatten().bincount() / ends.numel()).square().sum())
+        return (float((ends[0] == ends[1]).float().mean()) - chance) / max(1 - chance, 1e-6)
 
     def _refuse(self, graph: GraphSet) -> None:
         data = self.config.data
@@ -144,7 +193,7 @@ class NodeLearning(OneGraphTask[NodeSet]):
         nodes = (graph.node_labels >= 0).nonzero()[:, 0]
         names, labels = [graph.node_names[i] for i in nodes.tolist()], graph.node_labels[nodes].tolist()
         given = None if graph.split is None else graph.split[nodes]
-        found = self._divided(names, labels, given, without_split=("train_per_class",))
+        found = self._divided(SplitKeys(names=names, strata=labels), given, without_split=("train_per_class",))
         train = found.train
         if config.train_per_class is not None:
             rest = train.tolist()
@@ -165,7 +214,11 @@ class NodeLearning(OneGraphTask[NodeSet]):
 
     def model(self) -> nn.Module:
         """The network, with one logit a class at every node."""
-        return build_network(self.config.model, self._facts.preparation, len(self._facts.classes), self.config.inputs)
+        return build_network(self.config.network, self._facts.preparation, len(self._facts.classes), self.config.inputs)
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """Likewise of the head's rows, the classes."""
+        return super().meanings(model) | meanings_of_head(model, self._facts.classes)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`nodes` and `labels` (B,), and `signs` (B, s) of positions, the same in every row, where they are turned."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, refuse_idle
+from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.domains import Domain, Grid, domain_of, nearest, whole_grid
 from fredholm.encoders.function import Function, FunctionBatch, interpolate
 from fredholm.models.field_model import FieldModel
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.models.neural_operator import NeuralOperator
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.fields.answer import Answer, Compared, Evaluated, answered, draw_comparison, places
@@ -24,16 +24,32 @@ from fredholm.tasks.fields.open import FIELD_TABLES, is_function_folder
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.split_files import Split
+from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.split_files import SPLITS, Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.task import Batch, Objective, SplitTask, Task
+from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.task import (
+    Batch,
+    Meanings,
+    Objective,
+    SplitTask,
+    Suited,
+    Task,
+    Trained,
+    meanings_of_head,
+    meanings_of_inputs,
+)
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Loss = Literal["l2", "h1"]
 Symmetry = Literal["mirror", "exchange"]
+WAVES: dict[Preset, tuple[int, int, int]] = {"small": (16, 6, 4), "base": (24, 8, 5)}
+"""Highest frequencies of spectral kernels on a line, in the plane, and in space."""
+LEAST_SIDE = 8
+"""Points along an axis, from which it is told whether functions repeat."""
 DRAWN = 8
 """Functions in the picture of a comparison."""
 
@@ -148,6 +164,11 @@ class OperatorLearning(DividedTask[FieldSet]):
         answer: Answer = dataclasses.field(default_factory=Answer)
         comparison: str | None = None
 
+        shaping: ClassVar[tuple[str, ...]] = (
+            *("is_periodic", "fill_in", "position_frequencies", "position_sigma"),
+            "model",
+        )
+
         def __post_init__(self) -> None:
             if self.loss not in get_args(Loss):
                 raise ValueError(f"loss is {self.loss!r}; expected one of {', '.join(get_args(Loss))}")
@@ -184,6 +205,27 @@ class OperatorLearning(DividedTask[FieldSet]):
             default = 0 if self.is_periodic else 16
             return default if self.position_frequencies is None else self.position_frequencies
 
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: whether functions repeat, and the size of the network by the grid."""
+            default, task = OperatorLearning.Config(), self.build()
+            config, axes = self, len(task.facts.coordinates)
+            if self.position_sigma == default.position_sigma and task.repeats:
+                config = filled(self, [default], is_periodic=True)
+            width = width_for(task.num_train, preset, least=64 if axes == 1 else 32, up_to=1000)
+            model = config.model.resized(width, 4, default.model)
+            if isinstance(model, NeuralOperator.Config) and isinstance(model.kernel, SpectralConfig):
+                waves = filled(model.kernel, [SpectralConfig()], num_waves_per_axis=WAVES[preset][min(axes, 3) - 1])
+                model = dataclasses.replace(model, kernel=waves)
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                learning_rate=4e-3,
+                weight_decay=1e-4,
+                length=0.5,
+            )
+            return Suited(dataclasses.replace(config, model=model), schedule)
+
         def build(self, facts: Task.Facts | None = None) -> "OperatorLearning":
             """The task; see `OperatorLearning`."""
             if facts is not None and not isinstance(facts, OperatorLearning.Facts):
@@ -214,6 +256,30 @@ class OperatorLearning(DividedTask[FieldSet]):
         """Of the training split."""
         return self._facts
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the training functions seem to repeat beyond the unit box, which a grid must then tile.
+
+        Across each border of the box they change by at most twice as much as between neighbours (root mean square),
+        and at the border they differ from each other at least half as much as elsewhere: those that are all 0 there do
+        not repeat.
+        """
+        train, facts = self.splits.train, self._facts
+        extent = torch.tensor(facts.extent, dtype=torch.float64)
+        for samples in (train.given, train.targets):
+            pos = (samples.pos - samples.pos.new_tensor(facts.origin)) / extent
+            grid = _grid_of(samples, pos, is_periodic=True) if bool((pos == pos[:1]).all()) else None
+            if grid is None or min(grid.shape) < LEAST_SIDE or not bool(samples.exists.all()):
+                return False
+            values = samples.values.mT.unflatten(-1, grid.shape)
+            spread = values.std(0).square().mean()
+            for axis in range(2, values.ndim):
+                ends = values.index_select(axis, torch.tensor([0, grid.shape[axis - 2] - 1]))
+                jump = ends.diff(dim=axis).square().mean()
+                if jump > 4 * values.diff(dim=axis).square().mean() or ends.std(0).square().mean() < 0.25 * spread:
+                    return False
+        return True
+
     @cached_property
     def _functions(self) -> Splits[FieldSet] | FieldSet:
         """All functions, with their own split where they have one."""
@@ -232,22 +298,25 @@ class OperatorLearning(DividedTask[FieldSet]):
     def _split(self) -> Parts:
         found = self._functions
         if isinstance(found, FieldSet):
-            return self._divided(found.names, [0] * len(found), None)
-        assert found.test is not None
-        names = [
-            f"{part}: {name}" for part, own in (("train", found.train), ("test", found.test)) for name in own.names
-        ]
-        of_test = torch.arange(len(names)) >= len(found.train)
-        return self._divided(names, [0] * len(names), 2 * of_test.long())
+            return self._divided(found.keys, None)
+        names = [f"{SPLITS[number]}: {name}" for number, own in self._given for name in own.names]
+        split = torch.cat([torch.full((len(own),), number) for number, own in self._given])
+        return self._divided(SplitKeys(names=names, strata=[0] * len(names)), split)
+
+    @property
+    def _given(self) -> list[tuple[int, FieldSet]]:
+        """The parts of the data's own split, one after the other, each with its number in `SPLITS`."""
+        found = self._functions
+        assert isinstance(found, Splits)
+        parts = ((number, getattr(found, split)) for number, split in enumerate(SPLITS))
+        return [(number, part) for number, part in parts if part is not None]
 
     def _part(self, numbers: Tensor) -> FieldSet:
-        found = self._functions
-        if isinstance(found, FieldSet):
-            part = found.select(numbers)
-        else:
-            before = len(found.train)
-            assert found.test is not None
-            part = found.train.select(numbers) if int(numbers[0]) < before else found.test.select(numbers - before)
+        whole = self._functions
+        parts = [part for _, part in self._given] if isinstance(whole, Splits) else [whole]
+        while int(numbers[0]) >= len(parts[0]):
+            numbers = numbers - len(parts.pop(0))
+        part = parts[0].select(numbers)
         for samples, what in ((part.given, "samples"), (part.targets, "wanted samples")):
             refuse_doubles(samples, part.names, what)
         return part
@@ -271,6 +340,11 @@ class OperatorLearning(DividedTask[FieldSet]):
         )
         whole = config.model.answering_everywhere("each point")
         return whole.build(Function(functions, whole.embed_dim), len(facts.target_mean))
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows and of the encoder's columns, the channels."""
+        facts = self._facts
+        return meanings_of_head(model, facts.target_channels) | meanings_of_inputs(model, facts.channels)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`.

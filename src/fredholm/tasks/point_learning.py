@@ -1,5 +1,6 @@
 """Telling the class of a cloud of points, or of each of its points."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from fredholm._settings import check_count, check_rate, refuse_idle
+from fredholm._settings import check_count, check_rate, filled, refuse_idle
 from fredholm.encoders.points import PointBatch, PointCloud
 from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
@@ -22,11 +23,24 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, open_points, read_points, write_points
 from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
 from fredholm.tasks.points.open import KINDS as POINT_SUFFIXES
+from fredholm.tasks.points.turns import principal_turns, turned
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset, schedule_for, width_for
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.task import Batch, Objective, SplitTask, Task
+from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.task import (
+    Batch,
+    Meanings,
+    Objective,
+    SplitTask,
+    Suited,
+    Task,
+    Trained,
+    meanings_of_head,
+    meanings_of_inputs,
+)
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -95,6 +109,8 @@ class PointLearning(DividedTask[PointSet]):
             num_centres: points of these at which the model works, each the farthest from those before it; of the others
                 it sees those that are neighbours. None: all. Refused where points are classified.
             normalise: bring each cloud into the unit sphere; else coordinates are taken as they are, from -1 to 1.
+            align: turn each cloud so that it is longest along z and shortest along x, whatever way it was turned; its
+                farther end is above. Refused with an augmentation that turns it, which would change nothing.
             position_frequencies: Fourier frequencies of the coordinates that enter the signal (kernels have theirs); 0
                 takes the coordinates themselves.
             position_sigma: standard deviation of these frequencies, in cycles a diameter; refused where there are none.
@@ -116,6 +132,7 @@ class PointLearning(DividedTask[PointSet]):
         num_points: int | None = 1024
         num_centres: int | None = None
         normalise: bool = True
+        align: bool = False
         position_frequencies: int = 16
         position_sigma: float = 1.0
         num_neighbours: int = 16
@@ -124,6 +141,14 @@ class PointLearning(DividedTask[PointSet]):
         votes: int = 1
         model: SignalModel.Config = field(default_factory=_small)
         save: str | None = None
+
+        shaping: ClassVar[tuple[str, ...]] = (
+            "normalise",
+            "position_frequencies",
+            "position_sigma",
+            "num_neighbours",
+            "model",
+        )
 
         def __post_init__(self) -> None:
             if self.target not in (None, *get_args(Target)):
@@ -141,9 +166,39 @@ class PointLearning(DividedTask[PointSet]):
             if self.position_frequencies == 0:
                 none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
                 refuse_idle("", type(self), none, "give position_frequencies", **given)
+            if self.align:
+                rotation = self.augmentation.rotation
+                refuse_idle("", CloudAugmentation.Config, "align, which undoes it", "do not align", rotation=rotation)
             if self.augmentation.changes_nothing and self.num_points is None:
                 all_alike = "nothing drawn or augmented, so that all copies are alike"
                 refuse_idle("", type(self), all_alike, "give an augmentation", votes=self.votes)
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model."""
+            default, task = PointLearning.Config(), self.build()
+            train, is_small, tells_points = task.splits.train, preset == "small", task.facts.target == "points"
+            lie = turned(train)
+            config = filled(
+                self,
+                [default],
+                num_points=max(512 if is_small else 1024, 2 * (self.num_centres or 0)),
+                augmentation=CloudAugmentation.Config(
+                    scale=(0.8, 1.25), jitter=0.01, rotation="axis" if lie == "axis" else "none"
+                ),
+                align=lie == "all" and self.augmentation.rotation == "none",
+                label_smoothing=0.1,
+            )
+            width = width_for(len(train), preset, least=64, up_to=1000)
+            model = config.model.resized(width, 3 if is_small else 6, default.model)
+            if not tells_points:
+                most = 64 if is_small else 256
+                largest = int(train.sizes.max())
+                seen = largest if config.num_points is None else min(largest, config.num_points)
+                config = filled(config, [default], num_centres=most if seen > most else None)
+                if isinstance(model, type(default.model)):
+                    model = filled(model, [default.model], pool="max")
+            config = dataclasses.replace(config, model=model)
+            return Suited(config, schedule_for(len(train), preset, has_valid=task.num_held_out("valid") > 0))
 
         def build(self, facts: Task.Facts | None = None) -> "PointLearning":
             """The task; see `PointLearning`."""
@@ -163,9 +218,9 @@ class PointLearning(DividedTask[PointSet]):
         self._model_config = _model_for(config, self._tells_points)
         if len(facts.classes) < 2:
             raise ValueError(f"{config.data} has the classes {list(facts.classes)}; expected at least 2")
-        has_normal = set(NORMAL) <= set(facts.channels)
-        x, y, z = (facts.channels.index(name) if has_normal else -1 for name in NORMAL)
-        self._augment = CloudAugmentation(config.augmentation, (x, y, z) if has_normal else None)
+        x, y, z = (facts.channels.index(name) if name in facts.channels else -1 for name in NORMAL)
+        self._normal = (x, y, z) if min(x, y, z) >= 0 else None
+        self._augment = CloudAugmentation(config.augmentation, self._normal)
         self._mean, self._deviation = torch.tensor(facts.mean), torch.tensor(facts.deviation)
 
     @property
@@ -191,7 +246,7 @@ class PointLearning(DividedTask[PointSet]):
         clouds, root = self._clouds, str(Path(self.config.data).expanduser())
         names = [name.removeprefix(root) for name in clouds.names]  # wherever the data lie
         labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
-        return self._divided(names, labels, clouds.split)
+        return self._divided(SplitKeys(names=names, strata=labels), clouds.split)
 
     def _part(self, numbers: Tensor) -> PointSet:
         return self._clouds.select(numbers)
@@ -225,6 +280,10 @@ class PointLearning(DividedTask[PointSet]):
         )
         return self._model_config.build(PointCloud(clouds, config.model.embed_dim), len(facts.classes))
 
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows, the classes, and of the encoder's columns the features."""
+        return meanings_of_head(model, self._facts.classes) | meanings_of_inputs(model, self._facts.channels)
+
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """Augmented clouds, `pos` (B, N, 3), `mask` (B, N) and, where the data have some, `features` and `weights`.
 
@@ -232,7 +291,7 @@ class PointLearning(DividedTask[PointSet]):
         """
         part = self.splits.train.select(indices)
         rows = [(i, self._drawn(size, generator)) for i, size in enumerate(part.sizes.tolist())]
-        batch = self._changed(self._gathered(part, rows), generator)
+        batch = self._aligned(self._changed(self._gathered(part, rows), generator))
         return {name: tensor for name, tensor in batch.items() if name not in ("cloud", "point")}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
@@ -261,7 +320,7 @@ class PointLearning(DividedTask[PointSet]):
                     shown = (self._drawn(size, generator),)
                 rows = self._gathered(part, [(i, points) for points in shown])
                 batches.append(self._changed(rows, generator) if vote else rows)
-        return _joined(batches)
+        return self._aligned(_joined(batches))
 
     def _gathered(self, clouds: PointSet, rows: Sequence[tuple[int, Tensor]]) -> Batch:
         """Rows of some points of a cloud each, padded to the longest."""
@@ -289,6 +348,18 @@ class PointLearning(DividedTask[PointSet]):
             changed["features"] = features
         if self._tells_points and "labels" in batch:
             changed["labels"] = torch.where(mask, batch["labels"], _NO_LABEL)
+        return changed
+
+    def _aligned(self, batch: Batch) -> Batch:
+        """The rows along their principal axes, where that is asked for, and normals with them."""
+        if not self.config.align:
+            return batch
+        turns = principal_turns(batch["pos"], batch["mask"])
+        changed = batch | {"pos": batch["pos"] @ turns}
+        if self._normal is not None:
+            features, normal = batch["features"].clone(), list(self._normal)
+            features[..., normal] = features[..., normal] @ turns.to(features.dtype)
+            changed["features"] = features
         return changed
 
     def num_targets(self, batch: Batch) -> int:

@@ -1,4 +1,4 @@
-"""How long to train, and in what steps: the numbers of a run that follow from the size of its data."""
+"""How long to train, in what steps, and how wide a model: numbers that follow from the size of the data."""
 
 import math
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ Preset = Literal["small", "base"]
 
 STEPS: dict[Preset, int] = {"small": 150, "base": 600}
 """Optimiser steps of a run on n examples, in units of n^0.4."""
+DEPTH: dict[Preset, int] = {"small": 4, "base": 8}
+"""Blocks of a model, where a task asks for no others."""
 EVALUATIONS = 40
 """Of the validation split in a run, at most."""
 
@@ -28,11 +30,24 @@ class Schedule:
     patience: int | None
 
 
+def width_for(amount: float, preset: Preset, *, least: int, up_to: float) -> int:
+    """Channels of a model for so much data: half as many more with each factor of 10, twice as many for `base`.
+
+    Args:
+        amount: of what there is to learn from: examples, or tokens.
+        preset: how much to spend.
+        least: channels for a small amount, a multiple of 16.
+        up_to: the largest small amount.
+    """
+    return 16 * round(least / 16 * 1.5 ** max(0.0, math.log10(amount / up_to))) * (1 if preset == "small" else 2)
+
+
 def schedule_for(
     num_train: int,
     preset: Preset,
     *,
     has_valid: bool,
+    length: float = 1.0,
     learning_rate: float = 2e-3,
     weight_decay: float = 0.05,
     batch_size: int | None = None,
@@ -48,12 +63,13 @@ def schedule_for(
         num_train: examples in the training split, at least 1.
         preset: how much to spend.
         has_valid: whether there is a validation split, without which patience has nothing to go by.
+        length: share of these steps that the task takes.
         learning_rate, weight_decay: of the task's default models.
         batch_size: another one.
     """
     size = batch_size or int(2 ** round(math.log2(min(max(num_train / 20, 8), 128))))
     steps_per_epoch = math.ceil(num_train / size)
-    epochs = max(1, round(STEPS[preset] * num_train**0.4 / steps_per_epoch))
+    epochs = max(1, round(length * STEPS[preset] * num_train**0.4 / steps_per_epoch))
     evaluate_every = math.ceil(epochs / EVALUATIONS)
     return Schedule(
         epochs=epochs,

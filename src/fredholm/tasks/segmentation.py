@@ -1,5 +1,6 @@
 """Telling the class of each pixel of an image."""
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_rate, refuse_idle
+from fredholm._settings import check_count, check_rate, filled, refuse_idle
 from fredholm.domains import Points
 from fredholm.encoders.encoder import FieldEncoder
 from fredholm.encoders.image import Image
@@ -18,6 +19,7 @@ from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.tasks.images import read_images
+from fredholm.tasks.images.patches import divided_into_patches
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, size_of
 from fredholm.tasks.images.resize import covering_size
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -28,10 +30,12 @@ from fredholm.tasks.masks.npz_file import images_of_npz
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.parts import refuse_part
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset, schedule_for, width_for
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.task import Batch, Objective, SplitTask, Task
+from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.task import Batch, Meanings, Objective, SplitTask, Suited, Task, Trained, meanings_of_head
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -40,6 +44,10 @@ CHUNK = 256
 """Images read at a time where a whole split is measured."""
 QUERIES = 16384
 """Places that are asked at a time, but for a row of them that is longer: what bounds memory."""
+SIDES: dict[Preset, int] = {"small": 128, "base": 512}
+"""Pixels of the longer side, to which larger images are scaled."""
+PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
+"""Along that side."""
 LARGEST = 16
 """Pixels of a scaled image to predict, in multiples of those of a training image."""
 _NO_LABEL = -100
@@ -120,6 +128,14 @@ class Segmentation(DividedTask[MaskedImages]):
         save: str | None = None
         picture: str | None = None
 
+        shaping: ClassVar[tuple[str, ...]] = (
+            "patch_sizes",
+            "balance_scales",
+            "position_frequencies",
+            "position_sigma",
+            "model",
+        )
+
         def __post_init__(self) -> None:
             if not self.patch_sizes:
                 raise ValueError("patch_sizes is (); expected at least one side of a patch")
@@ -145,6 +161,27 @@ class Segmentation(DividedTask[MaskedImages]):
             self.model.answering_everywhere("each pixel")
             if self.model.diffusion:
                 raise ValueError(f"model.diffusion is {self.model.diffusion}, but images are no graphs; leave it out")
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the size and patches of images, how to augment, and the size of the model."""
+            default, task = Segmentation.Config(), self.build()
+            size, patch = divided_into_patches(task.facts.image_size, SIDES[preset], PATCHES[preset])
+            # which another size might not fit
+            has_patches = start is not None or self.patch_sizes != default.patch_sizes
+            config = filled(
+                self,
+                [default],
+                patch_sizes=(patch,),
+                augmentation=MaskAugmentation.Config(
+                    crop_scale=(0.8, 1.0), horizontal_flip=0.5 if task.facts.channels == 3 else 0.0
+                ),
+            )
+            if size != task.facts.image_size and not has_patches:
+                config = filled(config, [default], image_size=size)
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            model = config.model.resized(width, 4 if preset == "small" else 8, default.model)
+            config = dataclasses.replace(config, model=model)
+            return Suited(config, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
 
         def build(self, facts: Task.Facts | None = None) -> "Segmentation":
             """The task; see `Segmentation`."""
@@ -177,7 +214,7 @@ class Segmentation(DividedTask[MaskedImages]):
     def _split(self) -> Parts:
         images, root = self._images, str(Path(self.config.data).expanduser())
         names = [name.removeprefix(root) for name in images.names]  # wherever the data lie
-        return self._divided(names, [0] * len(images), images.split)
+        return self._divided(SplitKeys(names=names, strata=[0] * len(images)), images.split)
 
     def _part(self, numbers: Tensor) -> MaskedImages:
         return self._images.select(numbers)
@@ -207,6 +244,10 @@ class Segmentation(DividedTask[MaskedImages]):
         model = config.model.answering_everywhere("each pixel").build(encoder, len(facts.classes))
         self._refuse_unanswering(model)
         return model
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows, the classes."""
+        return meanings_of_head(model, self._facts.classes)
 
     @torch.no_grad()
     def _refuse_unanswering(self, model: ITNet) -> None:

@@ -6,6 +6,8 @@ from typing import ClassVar, Generic, Literal, Self, TypeVar, final
 
 from torch import Tensor
 
+from fredholm.tasks.stratified_split import SplitKeys
+
 HeldOut = Literal["valid", "test"]
 """A split that nothing is learnt from: choices are made on `valid`, and `test` is read once, when all is chosen."""
 
@@ -29,12 +31,18 @@ class Examples(ABC):
 class Divisible(Examples):
     """Examples of which some can be taken."""
 
+    @property
+    @abstractmethod
+    def keys(self) -> SplitKeys:
+        """What they are split by."""
+
     @abstractmethod
     def select(self, indices: Tensor) -> Self:
         """The examples at `indices`, int64 `(n,)`, in that order."""
 
 
 Part = TypeVar("Part", bound=Examples)
+Whole = TypeVar("Whole", bound=Divisible)
 
 
 @final
@@ -50,7 +58,25 @@ class Splits(Generic[Part]):
     test: Part | None = None
     valid: Part | None = None
     is_given: bool = field(default=True, kw_only=True)
-    """Whether the data say what the test set is; else a share of them was split off."""
+    """Whether the data have splits; else all examples are in `train`, as yet."""
+    sizes: tuple[tuple[int, int], tuple[int, int]] | None = field(default=None, kw_only=True)
+    """The smallest and the largest of images of several sizes for which a common one was chosen."""
+
+    @staticmethod
+    def of_rows(whole: Whole, split: Tensor | None) -> "Whole | Splits[Whole]":
+        """Examples in the splits that numbers name, 0 train, 1 valid, 2 test, others in none; None: as they are.
+
+        Raises:
+            ValueError: there is nothing to train on.
+        """
+        if split is None:
+            return whole
+        train, valid, test = (
+            whole.select(rows) if len(rows := (split == n).nonzero()[:, 0]) else None for n in range(3)
+        )
+        if train is None:
+            raise ValueError("the split has nothing to train on; expected 'train' at least once")
+        return Splits(train, test, valid)
 
     def __post_init__(self) -> None:
         self.train.check_split("training")
@@ -74,6 +100,8 @@ class Splits(Generic[Part]):
     def check_facts(self, facts: object, data: str, *, apart_from: tuple[str, ...] = ()) -> None:
         """Raises ValueError where what the splits share is not what the facts of a run on `data` say."""
         for name in self.train.shared:
+            if name in apart_from:
+                continue
             came, expected = getattr(self.train, name), getattr(facts, name)
-            if came != expected and name not in apart_from:
+            if came != expected:
                 raise ValueError(f"the {name} of {data} are {came}; the run was made with {expected}")

@@ -2,10 +2,89 @@
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+from torch import Tensor
 
 DEFAULT_TEST_FRACTION = 0.2
 DEFAULT_VALID_FRACTION = 0.1
+
+
+SplitBy = Literal["shares", "time"]
+"""Whether a split takes like shares of what examples are, or the newest of them."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SplitKeys:
+    """What n examples are split by.
+
+    Args:
+        names: one distinct name an example.
+        strata: one number an example: a split takes like shares of all that have the same.
+        groups: one name an example, such as the patient that it is of; all of a group are in one split. None: each
+            example is one of its own.
+        times: float64 `(n,)`, when each example is from, in any unit; None: nobody knows.
+
+    Raises:
+        ValueError: there are not as many of each, or a time is no finite number.
+    """
+
+    names: Sequence[str]
+    strata: Sequence[int]
+    groups: Sequence[str] | None = None
+    times: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for what in ("strata", "groups", "times"):
+            given = getattr(self, what)
+            if given is not None and len(given) != len(self):
+                raise ValueError(f"there are {len(given)} {what} of {len(self)} examples; expected one each")
+        if self.times is not None:
+            for i in (~self.times.isfinite()).nonzero()[:1, 0].tolist():
+                raise ValueError(f"the time of {self.names[i]} is {float(self.times[i])}; expected a finite number")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def select(self, indices: Sequence[int]) -> "SplitKeys":
+        """Those of some examples."""
+        return SplitKeys(
+            names=[self.names[i] for i in indices],
+            strata=[self.strata[i] for i in indices],
+            groups=None if self.groups is None else [self.groups[i] for i in indices],
+            times=None if self.times is None else self.times[list(indices)],
+        )
+
+    def split_off(self, fraction: float, seed: int, by: SplitBy = "shares") -> tuple[list[int], list[int]]:
+        """All but a share of the examples, and this share: `stratified_split`, `grouped_split` or `newest_split`."""
+        if by == "time":
+            if self.times is None:
+                raise ValueError("the data say nothing of times; give each example one, or leave split_by at 'shares'")
+            return newest_split(self.times, fraction, self.groups)
+        if self.groups is not None:
+            return grouped_split(self.groups, self.strata, fraction, seed)
+        return stratified_split(self.names, self.strata, fraction, seed)
+
+    def folds(self, num_folds: int, seed: int) -> list[list[int]]:
+        """`stratified_folds`, or `grouped_folds`."""
+        if self.groups is not None:
+            return grouped_folds(self.groups, self.strata, num_folds, seed)
+        return stratified_folds(self.names, self.strata, num_folds, seed)
+
+    def check_parts(self, split: Tensor) -> None:
+        """Raises ValueError where a group is in two splits, `(n,)` numbers of which those below 0 are none."""
+        first: dict[str, int] = {}
+        for i, part in enumerate(split.tolist()) if self.groups is not None else ():
+            group = self.groups[i]  # pyright: ignore[reportOptionalSubscript]
+            if part >= 0 and split[first.setdefault(group, i)] != part:
+                raise ValueError(
+                    f"the group {group!r} is in two splits, by {self.names[first[group]]} and {self.names[i]}; "
+                    "keep all of a group in one"
+                )
 
 
 def stratified_split(
@@ -31,8 +110,7 @@ def stratified_split(
     Raises:
         ValueError: the fraction is out of range, or no class has an example to spare.
     """
-    if not 0 < test_fraction < 1:
-        raise ValueError(f"test_fraction is {test_fraction}; pass a number above 0 and below 1")
+    _check_fraction(test_fraction)
     members: dict[int, list[int]] = {}
     for index, label in enumerate(labels):
         members.setdefault(label, []).append(index)
@@ -78,6 +156,148 @@ def stratified_folds(names: Sequence[str], labels: Sequence[int], num_folds: int
     return [sorted(dealt[fold::num_folds]) for fold in range(num_folds)]
 
 
+def newest_split(times: Tensor, fraction: float, groups: Sequence[str] | None = None) -> tuple[list[int], list[int]]:
+    """Split off the newest examples, so that all of them are newer than all others.
+
+    Examples of one time stay together, and so do those of a group, which counts as old as its newest example (some of
+    its others may then be older than what is left). Of the cuts that this allows the one is taken whose share is
+    nearest to `fraction`; of two, that of the smaller share.
+
+    Args:
+        times: finite `(n,)`.
+        fraction: the share, above 0 and below 1.
+        groups: one name an example; None: there are none.
+
+    Returns:
+        The indices of the older and of the newest, each in increasing order.
+
+    Raises:
+        ValueError: the fraction is out of range, or all are of one time.
+    """
+    _check_fraction(fraction)
+    when: list[float] = times.tolist()
+    if groups is not None:
+        newest: dict[str, float] = {}
+        for group, time in zip(groups, when, strict=True):
+            newest[group] = max(time, newest.get(group, time))
+        when = [newest[group] for group in groups]
+    order = sorted(range(len(when)), key=lambda index: -when[index])
+    cuts = [count for count in range(1, len(order)) if when[order[count - 1]] != when[order[count]]]
+    if not cuts:
+        raise ValueError(f"{len(when)} examples are all of one time, which leave none to test on")
+    cut = min(cuts, key=lambda count: (abs(count - fraction * len(order)), count))
+    return sorted(order[cut:]), sorted(order[:cut])
+
+
+def grouped_split(
+    groups: Sequence[str], labels: Sequence[int], fraction: float, seed: int
+) -> tuple[list[int], list[int]]:
+    """Split off whole groups with about a share of every class.
+
+    Legend: n_k examples of class k, s_k of them split off, n and s their sums, f the share. What is made small is
+
+        (s - f n)² / n + Σ_k (s_k - f n_k)² / n_k
+
+    Groups are taken in the order of the BLAKE2 hash of `seed` and name. Each goes to the other side where that makes
+    the sum smaller and leaves an example of each class to train on; this is done over and over until none does. Where
+    nothing was split off by then, since all groups are large, the one that adds least is.
+
+    Args:
+        groups: one name an example.
+        labels: one label an example.
+        fraction: f, above 0 and below 1.
+        seed: picks one of many such splits.
+
+    Returns:
+        The indices of what is left and of what is split off, each in increasing order.
+
+    Raises:
+        ValueError: the fraction is out of range, or every group is all that there is of a class.
+    """
+    _check_fraction(fraction)
+    sizes, members = Counter(labels), _members(groups, labels, seed)
+    away: Counter[int] = Counter()
+    chosen: dict[str, bool] = dict.fromkeys(members, False)
+
+    def added(group: str, sign: int) -> float:
+        """How much larger the sum becomes where a group goes away (1) or comes back (-1)."""
+        own = members[group]
+        parts = [(own.total(), away.total(), len(groups))]
+        parts += [(count, away[label], sizes[label]) for label, count in own.items()]
+        return sum((2 * sign * m * (s - fraction * n) + m * m) / n for m, s, n in parts)
+
+    def may_go(group: str) -> bool:
+        return all(away[label] + count < sizes[label] for label, count in members[group].items())
+
+    def move(group: str) -> None:
+        sign = -1 if chosen[group] else 1
+        for label, count in members[group].items():
+            away[label] += sign * count
+        chosen[group] = not chosen[group]
+
+    has_moved = True
+    while has_moved:
+        has_moved = False
+        for group in members:
+            if added(group, -1 if chosen[group] else 1) < -1e-9 and (chosen[group] or may_go(group)):
+                move(group)
+                has_moved = True
+    if not any(chosen.values()):
+        large = [group for group in members if may_go(group)]
+        if not large:
+            raise ValueError(
+                f"{len(members)} groups of {len(sizes)} classes leave none to test on: give one class at least two "
+                "groups"
+            )
+        move(min(large, key=lambda group: added(group, 1)))
+    parts: tuple[list[int], list[int]] = ([], [])
+    for index, group in enumerate(groups):
+        parts[chosen[group]].append(index)
+    return parts
+
+
+def grouped_folds(groups: Sequence[str], labels: Sequence[int], num_folds: int, seed: int) -> list[list[int]]:
+    """Split indices into folds of whole groups, over which every class is spread about evenly.
+
+    Groups are dealt from the largest on (ties by hash, as in `grouped_split`), each to the fold that has least of its
+    classes, by Σ_k c_k s_k / n_k over its c_k examples of class k and the s_k that the fold has; of those to the one
+    with fewest examples.
+
+    Args:
+        groups, labels, seed: as there.
+        num_folds: at least 2, and at most as many as there are groups.
+
+    Returns:
+        The indices of each fold in increasing order.
+
+    Raises:
+        ValueError: the number of folds is out of range.
+    """
+    sizes, members = Counter(labels), _members(groups, labels, seed)
+    if not 2 <= num_folds <= len(members):
+        raise ValueError(f"num_folds is {num_folds}; pass a number from 2 to the {len(members)} groups")
+    dealt: list[Counter[int]] = [Counter() for _ in range(num_folds)]
+    fold_of: dict[str, int] = {}
+    for group in sorted(members, key=lambda group: -members[group].total()):
+        own = members[group]
+        crowded = [
+            (sum(count * fold[label] / sizes[label] for label, count in own.items()), fold.total()) for fold in dealt
+        ]
+        fold_of[group] = crowded.index(min(crowded))
+        dealt[fold_of[group]] += own
+    return [[index for index, group in enumerate(groups) if fold_of[group] == fold] for fold in range(num_folds)]
+
+
+def _members(groups: Sequence[str], labels: Sequence[int], seed: int) -> dict[str, Counter[int]]:
+    """How many of each class every group has, in the order of hashes."""
+    found: dict[str, Counter[int]] = {
+        group: Counter() for group in sorted(set(groups), key=lambda group: _digest(seed, group))
+    }
+    for group, label in zip(groups, labels, strict=True):
+        found[group][label] += 1
+    return found
+
+
 def some_of_each(names: Sequence[str], labels: Sequence[int], count: int, seed: int) -> list[int]:
     """The indices of `count` examples of every class, or all of a smaller one, in increasing order.
 
@@ -87,6 +307,11 @@ def some_of_each(names: Sequence[str], labels: Sequence[int], count: int, seed: 
     for index in sorted(range(len(names)), key=lambda index: _digest(seed, names[index])):
         members.setdefault(labels[index], []).append(index)
     return sorted(index for group in members.values() for index in group[:count])
+
+
+def _check_fraction(fraction: float) -> None:
+    if not 0 < fraction < 1:
+        raise ValueError(f"test_fraction is {fraction}; pass a number above 0 and below 1")
 
 
 def _digest(seed: int, name: str) -> bytes:

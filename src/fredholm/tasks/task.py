@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, final
 
 import torch
 from torch import Tensor, nn
 
+from fredholm.encoders.encoder import Encoder
 from fredholm.tasks.inputs import Failed, Inputs, Kinds
+from fredholm.tasks.objective import Objective
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, Schedule, schedule_for
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Part, Splits
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION
+from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION, SplitBy
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -26,28 +28,8 @@ Batch = dict[str, Tensor]
 """Named tensors whose first dimension runs over the same examples; it is what travels to the device."""
 
 
-@final
-@dataclass(frozen=True)
-class Objective:
-    """The metric by which runs of a task are compared.
-
-    Args:
-        metric: its name among ``Task.metrics()``.
-        maximise: whether larger is better.
-        percent: whether the value is a fraction that people read in percent.
-    """
-
-    metric: str
-    maximise: bool = True
-    percent: bool = False
-
-    def is_better(self, value: float, than: float | None) -> bool:
-        """Whether ``value`` beats ``than`` (anything beats None)."""
-        return than is None or (value > than if self.maximise else value < than)
-
-    def format(self, value: float) -> str:
-        """The value for people: ``98.70 %`` or ``0.1234``."""
-        return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"
+Meanings = dict[str, dict[int, tuple[str, ...]]]
+"""Names of the entries along some axes of tensors, such as the classes of the rows of `head.weight`; all differ."""
 
 
 @final
@@ -75,6 +57,19 @@ class Suited(NamedTuple):
 
     config: Task.Config
     schedule: Schedule
+    notes: tuple[str, ...] = ()
+    """What a person should know of what was chosen, a line each."""
+
+
+class Trained(NamedTuple):
+    """A trained run, as another one sees it that starts from its weights."""
+
+    config: Task.Config
+    facts: Task.Facts
+
+
+FINE_TUNING = 0.3
+"""The learning rate of a run that starts from another's weights, in units of that of a new one."""
 
 
 class Task(ABC):
@@ -90,6 +85,9 @@ class Task(ABC):
 
     objective: Objective
     """The metric by which runs are compared: one for all, or as the config says."""
+
+    shown: tuple[Objective, ...] = ()
+    """Further metrics that are told at the end of a run."""
 
     predicts: ClassVar[Kinds]
     """The files that `predict` reads."""
@@ -119,21 +117,52 @@ class Task(ABC):
 
         data: str
 
+        shaping: ClassVar[tuple[str, ...]] = ()
+        """The settings that decide which weights fit the model, or what its inputs mean."""
+
         @abstractmethod
         def build(self, facts: Task.Facts | None = None) -> Task:
             """The task. ``facts`` come from an earlier run's folder; None reads them from the training data."""
 
-        def suited(self, preset: Preset) -> Suited:
+        def in_folder(self, folder: Path) -> Self:
+            """These settings for other runs, which read files of this run's folder where they are to mean the same."""
+            return self
+
+        @final
+        def following(self, start: Trained) -> Self:
+            """These settings with those of a run in place of defaults that decide whether its weights fit.
+
+            Those of a run of another task are not taken over.
+            """
+            if type(start.config) is not type(self):
+                return self
+            default = type(self)()  # pyright: ignore[reportCallIssue] - the data have a default in every config
+            return _with_followed(self, default, start.config, self.shaping)
+
+        @final
+        def suited(self, preset: Preset, start: Trained | None = None) -> Suited:
             """These settings with what suits the data in place of defaults, and how to train on them.
 
             A setting that is not at its default was given, and stays.
 
             Args:
                 preset: small or base.
+                start: the run from whose weights this one starts: its settings stand where they decide whether weights
+                    fit, and the learning rate is FINE_TUNING times that of a new run. None: from new weights.
 
             Raises:
                 ValueError: what `build` refuses.
             """
+            if start is None:
+                return self._suited(preset, None)
+            followed = self.following(start)
+            found = followed._suited(preset, start)
+            config = replace(found.config, **{name: getattr(followed, name) for name in self.shaping})
+            schedule = replace(found.schedule, learning_rate=FINE_TUNING * found.schedule.learning_rate)
+            return found._replace(config=config, schedule=schedule)
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `suited`; with a start, these settings follow it already."""
             task = self.build()
             return Suited(self, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
 
@@ -156,9 +185,21 @@ class Task(ABC):
         """What a model's inputs mean, by name: a run starts from another's weights only where both mean the same."""
         return {}
 
+    def meanings(self, model: nn.Module) -> Meanings:
+        """What the entries of some tensors of a model stand for.
+
+        Between runs, entries of equal meaning are taken over, in whatever order they are.
+        """
+        return {}
+
     @property
     def sources(self) -> tuple[Source, ...]:
         """Runs that parts of the model start from, where settings name some; read when a run is new."""
+        return ()
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to try with these data, one sentence each; told once, before a run."""
         return ()
 
     @property
@@ -243,6 +284,38 @@ class Task(ABC):
         """See `predict`; files are read by `inputs.read` alone."""
 
 
+Settings = TypeVar("Settings")
+
+
+def _with_followed(own: Settings, default: object, start: object, names: Iterable[str]) -> Settings:
+    """Settings of which those of some names are another run's where they are as by default.
+
+    Of parts that are of one kind in all three each setting is taken by itself.
+    """
+    found: dict[str, Any] = {}
+    for name in names:
+        mine, usual, other = (getattr(each, name) for each in (own, default, start))
+        if mine == usual:
+            found[name] = other
+        elif type(mine) is type(usual) is type(other) and is_dataclass(mine):
+            found[name] = _with_followed(mine, usual, other, (field.name for field in fields(mine)))
+    return replace(own, **found)  # pyright: ignore[reportArgumentType]
+
+
+def meanings_of_head(model: nn.Module, names: Sequence[str]) -> Meanings:
+    """Of the rows of the last linear map of a model, its `head`."""
+    heads = (name for name, module in model.named_modules() if name.split(".")[-1] == "head")
+    return {f"{head}.{part}": {0: tuple(names)} for head in heads for part in ("weight", "bias")}
+
+
+def meanings_of_inputs(model: nn.Module, channels: Sequence[str]) -> Meanings:
+    """Of the columns of what reads raw channels of these names in the encoders of a model."""
+    encoders = ((name, part) for name, part in model.named_modules() if isinstance(part, Encoder))
+    return {
+        f"{name}.{tensor}": {1: names} for name, part in encoders for tensor, names in part.columns(channels).items()
+    }
+
+
 class EpochTask(Task):
     """A task whose training examples are other ones in every epoch, such as text that is cut at other places."""
 
@@ -263,11 +336,14 @@ class SplitTask(Task, Generic[Part]):
             valid_fraction: share of the validation split where the data bring none, of all examples or, where they
                 bring a test split, of the others; 0: there is none, and nothing is chosen.
             split_seed: picks these splits.
+            split_by: shares: the same share of every class, at random; time: the newest examples are the test split,
+                the next newest the validation split, where the data say when each is from.
         """
 
         test_fraction: float = DEFAULT_TEST_FRACTION
         valid_fraction: float = DEFAULT_VALID_FRACTION
         split_seed: int = 0
+        split_by: SplitBy = "shares"
 
     @property
     def num_train(self) -> int:

@@ -6,7 +6,7 @@ from typing import Literal, final
 
 import torch
 
-from fredholm.training.schedule import Decay
+from fredholm.training.schedule import Decay, learning_rate
 
 
 @final
@@ -90,6 +90,17 @@ class TrainingConfig:
             raise ValueError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are {self.betas}; expected both from 0 to below 1")
+
+    def rate_at(self, step: int, num_steps: int) -> float:
+        """The learning rate of a step, counted from 0, in a run of so many."""
+        return learning_rate(
+            step,
+            num_steps=num_steps,
+            warmup_steps=int(self.warmup_fraction * num_steps),
+            peak=self.learning_rate,
+            final=self.final_learning_rate,
+            decay=self.decay,
+        )
 
     @property
     def dtype(self) -> torch.dtype:

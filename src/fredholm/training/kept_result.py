@@ -9,7 +9,8 @@ from typing import Any
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
 from fredholm.training.atomic import write_file
-from fredholm.training.run import Run, facts_of_same, train
+from fredholm.training.run import Run, refuse_other, train
+from fredholm.training.run_folder import RunFolder
 
 RESULT_FILE = "result.json"
 
@@ -35,8 +36,9 @@ def kept_result(
         ValueError: the folder holds something else, or a run of another config; and what `train` refuses.
     """
     file = path / RESULT_FILE
+    if not RunFolder(path).is_new():
+        refuse_other(path, config, tasks)
     if file.is_file():
-        facts_of_same(config, path, tasks)
         return json.loads(file.read_text())
     train(config, path, resume=True, tasks=tasks)
     result = measure(Run(path, tasks=tasks, device=config.training.device))

@@ -15,7 +15,6 @@ from fredholm.training.config import TrainingConfig
 from fredholm.training.device import choose_device, move
 from fredholm.training.ema import ExponentialMovingAverage
 from fredholm.training.parameter_groups import parameter_groups
-from fredholm.training.schedule import learning_rate
 
 
 class StepReport(NamedTuple):
@@ -82,14 +81,7 @@ class Learner:
             NonFiniteError: before anything is changed.
         """
         config = self._config
-        rate = learning_rate(
-            step,
-            num_steps=self._num_steps,
-            warmup_steps=int(config.warmup_fraction * self._num_steps),
-            peak=config.learning_rate,
-            final=config.final_learning_rate,
-            decay=config.decay,
-        )
+        rate = config.rate_at(step, self._num_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()

@@ -37,6 +37,8 @@ class Plan(NamedTuple):
     """Of all steps and evaluations, if no patience ends them."""
     num_bytes: int
     """Of the run folder."""
+    advice: tuple[str, ...]
+    """See `Task.advice`."""
 
     def __str__(self) -> str:
         """For people, in lines."""
@@ -49,7 +51,7 @@ class Plan(NamedTuple):
             f"data: {self.num_train:,} examples to learn from, {held_out}\n"
             f"model: {self.model} with {self.num_parameters:,} parameters\n"
             f"training: {steps if self.num_steps else 'fitted at once'}; "
-            f"{max(1, round(self.num_bytes / 1e6)):,} MB on disk"
+            f"{max(1, round(self.num_bytes / 1e6)):,} MB on disk" + "".join(f"\n{line}" for line in self.advice)
         )
 
 
@@ -90,6 +92,7 @@ def plan(task: Task, config: TrainingConfig, seed: int) -> Plan:
         batch_size=config.batch_size,
         seconds=seconds,
         num_bytes=CHECKPOINTS * COPIES * stored,
+        advice=task.advice,
     )
 
 

@@ -1,5 +1,6 @@
 """A run: config in, trained model in a folder, and back."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,12 +9,13 @@ from typing import Any, NamedTuple, final
 
 from torch import Tensor, nn
 
+from fredholm.encoders.encoder import Encoder
 from fredholm.tasks import TASKS
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut
-from fredholm.tasks.task import Objective, Source, Task
-from fredholm.training.checkpoint import Start, Which, model_tensors, start_from
+from fredholm.tasks.task import Objective, Source, Task, Trained
+from fredholm.training.checkpoint import Matched, Start, Which, model_tensors, start_from
 from fredholm.training.config import TrainingConfig
 from fredholm.training.config_json import to_json
 from fredholm.training.device import choose_device
@@ -124,7 +126,8 @@ def train(
     Args:
         config: the whole run.
         path: a new or empty folder; with ``resume`` also one of the same run, which then goes on from its last
-            checkpoint, bit for bit as if it had not stopped.
+            checkpoint, bit for bit as if it had not stopped. Other epochs than before, or another patience, move its
+            end: from the last checkpoint on the learning rate is that of a run of so many epochs.
         resume: go on if there is something to go on from.
         tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
         on_start: is called once the data were read, before the first step.
@@ -134,7 +137,8 @@ def train(
         The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
 
     Raises:
-        ValueError: the folder holds something else, or a run of another config.
+        ValueError: the folder holds something else, or a run of another config, or epochs and patience leave it nothing
+            to do.
         DivergedError, InterruptedRunError, OSError: see ``Trainer.fit``.
     """
     if not resume:
@@ -151,11 +155,17 @@ def train(
             raise ValueError(
                 "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
             )
-        folder.create(config, task.facts)
+        folder.write(config, task.facts)
+        moves_end = False
     else:
-        task = config.task.build(facts_of_same(config, path, tasks))
+        saved, facts = folder.read(Run.Config, tasks)
+        _refuse_other(path, _with_end_of(saved, config.training), config)
+        moves_end = to_json(saved) != to_json(config)
+        task = config.task.build(facts)
         start = _start(config, task, tasks) if folder.checkpoints.last_step() is None else {}
     trainer = Trainer(task, config.training, config.seed, folder, start)
+    if moves_end:
+        folder.write(config, task.facts)
     if on_start is not None:
         on_start()
     if trainer.progress.step:
@@ -171,19 +181,36 @@ def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[
     Raises:
         ValueError: another run's inputs mean something else, or what is wanted of its weights does not fit.
     """
+    seed_everything(config.seed)  # entries that are new are those that the run would have drawn
     model = task.model()
     found: dict[str, Tensor] = {}
     if config.init is not None:
         other = Run(Path(config.init).expanduser(), tasks=tasks, device="cpu")
+        if not task.learns_by_steps:
+            raise ValueError(f"init={config.init!r} has no effect: this model is computed at once; leave it out")
         _check_reading(task, other.task, task.reading, config.init)
-        start = start_from(model_tensors(other.model()), model)
+        trained = other.model()
+        scaled = _resampled(trained, model)
+        start = start_from(model_tensors(trained) | scaled, model, task.meanings(model), other.task.meanings(trained))
         if not start.fitting:
             raise ValueError(f"no weight of {config.init} fits this model; give both the same sizes")
-        _print_start(config.init, start)
+        _print_start(config.init, start, [name for name in scaled if name in start.fitting])
         found |= start.fitting
     for source in task.sources:
         found |= _part_from(source, task, model, tasks)
     return found
+
+
+def _resampled(there: nn.Module, here: nn.Module) -> dict[str, Tensor]:
+    """Tensors of a model's encoders, brought to the sizes of those of another that have the same places in it."""
+    encoders = {name: part for name, part in here.named_modules() if isinstance(part, Encoder)}
+    others = {name: part for name, part in there.named_modules() if type(encoders.get(name)) is type(part)}
+    pairs = ((name, encoders[name], part) for name, part in others.items() if isinstance(part, Encoder))
+    return {
+        f"{name}.{tensor}".lstrip("."): value
+        for name, own, other in pairs
+        for tensor, value in own.resampled(other).items()
+    }
 
 
 def _part_from(source: Source, task: Task, model: nn.Module, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
@@ -225,24 +252,58 @@ def _check_reading(task: Task, other: Task, names: Iterable[str], run: str) -> N
             raise ValueError(f"the {name} of {run} is not this run's; {way}")
 
 
-def _print_start(run: str, start: Start) -> None:
-    new, left = (f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" for names in (start.new, start.left))
-    print_line(
-        f"from {run}: {len(start.fitting)} tensors; new here: {len(start.new)}{new if start.new else ''}; "
-        f"left there: {len(start.left)}{left if start.left else ''}"
-    )
+def _print_start(run: str, start: Start, resampled: Sequence[str] = ()) -> None:
+    """Says what of another run's weights is taken, and what does not fit."""
+    by_meaning: dict[Matched, list[str]] = {}
+    for (name, _), found in start.matched.items():
+        by_meaning.setdefault(found, []).append(name)
+    named = {name for names in by_meaning.values() for name in names}
+    shapes = [f"{name} {here}, there {there}" for name, (here, there) in start.misfits.items() if name not in named]
+    lines = {
+        "resampled": resampled,
+        "of other shapes, so new": shapes,
+        "new here": start.new,
+        "left there": start.left,
+    }
+    print_line(f"from {run}: {len(start.fitting)} tensors")
+    for found, names in by_meaning.items():
+        if found.new or found.left:
+            told = ((_some(found.both), "as there"), (_some(found.new), "new"), (_some(found.left), "left there"))
+            print_line(f"  {_some(names)}: {'; '.join(f'{what}: {which}' for which, what in told if which)}")
+    for what, names in lines.items():
+        if names:
+            print_line(f"  {what}: {_some(names)}")
 
 
-def facts_of_same(config: Run.Config, path: Path, tasks: Sequence[type[Task]] = TASKS) -> Task.Facts:
-    """The facts in the folder of a run.
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:6])}{f', ... ({len(names)})' if len(names) > 6 else ''}"
+
+
+def read_trained(path: Path, tasks: Sequence[type[Task]] = TASKS) -> Trained:
+    """What a run in a folder tells one that starts from its weights.
 
     Raises:
-        ValueError: the folder holds something else, or a run of another config.
+        ValueError: the folder is no run.
     """
-    saved, facts = RunFolder(path).read(Run.Config, tasks)
-    if difference := _first_difference(to_json(saved), to_json(config)):
+    config, facts = RunFolder(path.expanduser()).read(Run.Config, tasks)
+    return Trained(config.task.in_folder(path.expanduser()), facts)
+
+
+def refuse_other(path: Path, config: Run.Config, tasks: Sequence[type[Task]] = TASKS) -> None:
+    """Raises a ValueError unless the folder holds a run of this very config."""
+    saved, _ = RunFolder(path).read(Run.Config, tasks)
+    _refuse_other(path, saved, config)
+
+
+def _refuse_other(path: Path, saved: Run.Config, given: Run.Config) -> None:
+    if difference := _first_difference(to_json(saved), to_json(given)):
         raise ValueError(f"{path} is a run of another config: {difference}; resume it unchanged")
-    return facts
+
+
+def _with_end_of(config: Run.Config, training: TrainingConfig) -> Run.Config:
+    """The config with the settings of others that say when a run ends."""
+    ends = dataclasses.replace(config.training, epochs=training.epochs, patience=training.patience)
+    return dataclasses.replace(config, training=ends)
 
 
 def refuse_occupied(path: Path) -> None:

@@ -43,8 +43,8 @@ class RunFolder:
             raise ValueError(f"{self.path} is a file; expected a run folder")
         return not self.path.exists() or all(entry.name == DATA for entry in self.path.iterdir())
 
-    def create(self, config: Any, facts: Task.Facts) -> None:
-        """Makes the folder with its config file.
+    def write(self, config: Any, facts: Task.Facts) -> None:
+        """Makes the folder with its config file, or replaces that of a run.
 
         Raises:
             OSError: it cannot be written.

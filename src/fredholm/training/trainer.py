@@ -1,5 +1,6 @@
 """The training loop: epochs, evaluation, logs and checkpoints round a learner."""
 
+import copy
 import dataclasses
 import math
 import time
@@ -38,6 +39,9 @@ class DivergedError(ArithmeticError):
 class Progress:
     """How far a run is, between two optimiser steps; a checkpoint holds it."""
 
+    epochs: int
+    """That it was asked for, and the patience; a run that is resumed may be asked for others."""
+    patience: int | None
     epoch: int = 0
     batch: int = 0
     step: int = 0
@@ -73,7 +77,8 @@ class Trainer:
         start: tensors of the model by name, in place of its own first ones; not read where there is a checkpoint.
 
     Raises:
-        ValueError: an empty split, or a checkpoint that is damaged or of another run.
+        ValueError: an empty split; a checkpoint that is damaged or of another run; or one that was asked for other
+            epochs or another patience, by which nothing is left to do.
     """
 
     def __init__(
@@ -91,11 +96,13 @@ class Trainer:
         self._steps_per_epoch = math.ceil(task.num_train / config.batch_size)
         self.num_steps = config.epochs * self._steps_per_epoch
         self.learner = Learner(task, config, self.num_steps, start, is_new=step is None)
-        self.progress = Progress()
+        self.progress = Progress(epochs=config.epochs, patience=config.patience)
+        self._before: Progress | None = None
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
         self._has_valid = task.num_held_out("valid") > 0
         if step is not None:
             self._restore(step)
+            self._ask_again()
 
     def fit(self) -> dict[str, float]:
         """Trains to the end, chooses the checkpoint that was best on the validation split, and measures it.
@@ -116,6 +123,8 @@ class Trainer:
         self._log = MetricsLog(
             self._folder.path, num_lines=progress.num_lines, step=progress.step, tensorboard=config.tensorboard
         )
+        if self._before is not None:
+            self._tell_new_end(self._before)
         bar = progress_bar("train", self.num_steps, unit="step", initial=progress.step)
         workers, pinned = config.num_workers, self.learner.device.type == "cuda"
         try:
@@ -134,6 +143,44 @@ class Trainer:
         finally:
             self._log.close()
         return progress.metrics
+
+    def _ask_again(self) -> None:
+        """Takes up a run that was asked for other epochs or another patience, be it done or not.
+
+        Raises:
+            ValueError: nothing is left to do.
+        """
+        progress, config = self.progress, self._config
+        if (progress.epochs, progress.patience) == (config.epochs, config.patience):
+            return
+        if progress.epoch >= config.epochs:
+            raise ValueError(
+                f"{self._folder.path} has learnt for {progress.epoch} epochs, and training.epochs is {config.epochs}; "
+                "pass more to go on longer"
+            )
+        if self._is_spent:
+            raise ValueError(
+                f"{self._folder.path} had {progress.worse} evaluations in a row without a better one, and "
+                f"training.patience is {config.patience}; pass more to go on longer"
+            )
+        self._before = dataclasses.replace(progress)
+        progress.epochs, progress.patience = config.epochs, config.patience
+        progress.is_done, progress.metrics = False, {}
+
+    def _tell_new_end(self, before: Progress) -> None:
+        """Prints and logs what becomes of the rate, and that the test split is read once more."""
+        config, step = self._config, before.step
+        if before.epochs != config.epochs:
+            last = config.rate_at(max(step - 1, 0), before.epochs * self._steps_per_epoch)
+            rate = config.rate_at(step, self.num_steps)
+            moves = "stays at" if rate == last else f"{'rises' if rate > last else 'falls'} from {last:.3g} to"
+            print_line(
+                f"{config.epochs} epochs in place of {before.epochs}: from here on the schedule is that of "
+                f"{config.epochs} epochs; the learning rate {moves} {rate:.3g}"
+            )
+            self._log.write("schedule", step, {"epoch": before.epoch, "epochs": config.epochs, "learning_rate": rate})
+        if before.is_done and self._task.num_held_out("test"):
+            print_line("the test split was read when the run ended before; it is read again at the new end")
 
     @property
     def _is_spent(self) -> bool:
@@ -224,7 +271,7 @@ class Trainer:
         progress, objective = self.progress, self._task.objective
         model, chosen = self.learner.average.model, progress.best_step
         if chosen not in (-1, progress.step):
-            model = self._task.model().to(self.learner.device).eval()
+            model = copy.deepcopy(model)  # a new one would draw, and a longer run would go on otherwise
             self._folder.checkpoints.load_weights(chosen, model)
         if self._task.num_held_out("test"):
             progress.metrics = self._score("test", model)
@@ -233,8 +280,11 @@ class Trainer:
         progress.is_done = True
         step = progress.step if chosen < 0 else chosen
         if (split := measured_split(self._task)) is not None:
-            value = objective.format(progress.metrics[objective.metric])
-            print_line(f"{split} {objective.metric} {value}, averaged weights of step {step}")
+            told = ", ".join(
+                f"{each.metric.replace('_', ' ')} {each.format(progress.metrics[each.metric])}"
+                for each in {each.metric: each for each in (objective, *self._task.shown)}.values()
+            )
+            print_line(f"{split} {told}, averaged weights of step {step}")
         self._save()
 
     def _score(self, split: HeldOut, model: nn.Module) -> dict[str, float]:

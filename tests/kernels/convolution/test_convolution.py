@@ -196,6 +196,8 @@ def test_the_operator_gives_the_result_where_the_kernel_puts_it():
         ({"padding_mode": "circular", "transposed": True}, "has padding_mode 'zeros'; got 'circular'"),
         ({"output_padding": 1}, "output_padding belongs to a transposed convolution; got 1"),
         ({"output_padding": 2, "stride": 2, "transposed": True}, "below stride 2 or dilation 1; got 2"),
+        ({"standardised": True, "transposed": True}, "filters of a transposed convolution cannot be standardised"),
+        ({"standardised": True, "in_dim": 2, "groups": 2, "kernel_size": 1}, "filters of one value, which would be 0"),
     ],
 )
 def test_options_that_contradict(options, told):
@@ -229,7 +231,34 @@ def test_a_grid_with_other_axes_is_refused():
         operator(torch.randn(1, 6, 2))
 
 
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_standardised_filters_have_mean_0_and_their_gain_as_norm(shift):
+    made = kernel(4, 6, (2, 3), 2, groups=2, standardised=True)
+    with torch.no_grad():
+        made.weight.mul_(5).add_(shift)
+    expected = torch.stack([w - w.mean() for w in made.weight])
+    assert made.gain is not None
+    expected = torch.stack([g * w / w.norm() for g, w in zip(made.gain, expected, strict=True)])
+    operator = IntegralOperator(made, residual=False, output_projection=False).double()
+    u = torch.randn(2, 30, 4, dtype=torch.float64)
+    out = nn.functional.conv2d(u.mT.unflatten(2, (5, 6)), expected, operator.bias, groups=2)
+    torch.testing.assert_close(operator(u, Grid(5, 6)), out.flatten(2).mT)
+
+
+def test_a_standardised_filter_without_differences_is_0():
+    made = kernel(2, 1, 3, standardised=True)
+    with torch.no_grad():
+        made.weight.fill_(2.0)
+    found = kappa(made, Sequence(5))
+    assert not found.any()
+    found.sum().backward()
+    assert made.weight.grad is not None
+    assert torch.isfinite(made.weight.grad).all()
+
+
 def test_it_says_what_it_is():
+    assert "standardised=True" in str(Convolution(4, 6, 3, standardised=True))
+    assert "standardised" not in str(Convolution(4, 6, 3))
     text = str(Convolution(4, 6, 3, 2, stride=2, groups=2))
     assert "4, 6, kernel_size=(3, 3), stride=(2, 2)" in text
     assert "groups=2" in text

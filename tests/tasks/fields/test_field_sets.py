@@ -77,7 +77,7 @@ def test_what_is_wanted_may_lie_elsewhere_and_be_something_else(tmp_path: Path) 
     assert torch.equal(found.select(torch.tensor([1])).targets.pos[0], torch.from_numpy(arrays["wanted_pos"][1]))
 
 
-def test_a_split_is_told_by_names_or_by_an_array_and_else_is_made(tmp_path: Path) -> None:
+def test_a_split_is_told_by_names_or_by_an_array(tmp_path: Path) -> None:
     values, pos = drawn(5, 3), drawn(3, 1)
     named = read_npz(write(tmp_path, train_values=values[:3], test_values=values[3:], pos=pos))
     flagged = read_npz(write(tmp_path, values=values, pos=pos, is_test=np.arange(5) >= 3))
@@ -86,8 +86,10 @@ def test_a_split_is_told_by_names_or_by_an_array_and_else_is_made(tmp_path: Path
     for found in (named, flagged):
         assert torch.equal(found.train.given.values[..., 0], torch.from_numpy(values[:3]).float())
         assert len(found.held_out("test")) == 2
-    made = open_fields(write(tmp_path, values=values, pos=pos), test_fraction=0.4)
-    assert (len(made.train), len(made.held_out("test"))) == (3, 2)
+    whole = open_fields(write(tmp_path, values=values, pos=pos))
+    assert (len(whole.train), whole.test, whole.is_given) == (5, None, False)
+    assert whole.train.keys.names == whole.train.names
+    assert whole.train.keys.strata == [0] * 5
 
 
 def test_a_table_has_a_row_a_sample(tmp_path: Path) -> None:
@@ -149,7 +151,7 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
         ({"values": drawn(2, 3), "pos": drawn(3, 1) * np.nan}, "the position of sample 1 of the samples is nan"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "channels": ["a", "b"]}, "expected 1 different names"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [1, 0]}, "is_test is int64"),
-        ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the training set is empty"),
+        ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the split has nothing to train on"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "wanted_values": drawn(3, 4)}, "of 3 functions of 1 coordinates"),
         (
             {f"{split}_pos": drawn(3, dim) for split, dim in (("train", 1), ("test", 2))}

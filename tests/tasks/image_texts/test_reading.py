@@ -193,8 +193,8 @@ def test_splits_must_agree_and_be_whole(tmp_path: Path) -> None:
         ({"text": ["a", " ", "b"]}, "line 2: the text is empty"),
         ({"label": [0.5, 1, 2]}, "label is float64 (3,); expected classes (3,)"),
         ({"label": ["a", "", "b"]}, "line 2: the label is empty"),
-        ({"split": ["train", "train", "later"]}, "split has 'later'; expected train, valid"),
-        ({"split": [0, 1, 2]}, "split is int64 (3,); expected words (3,)"),
+        ({"split": ["train", "train", "later"]}, "split[2] is 'later'; expected train, valid"),
+        ({"split": [0.0, 1.0]}, "split is float64 (2,); expected words or integers (3,)"),
         ({"split": ["train", "train", "test"], "label": ["a", "b", "c"]}, "line 3: label: class 'c' is none of a, b"),
     ],
 )

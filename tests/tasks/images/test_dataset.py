@@ -3,14 +3,21 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.images import InMemoryImages
+from fredholm.tasks.split_marks import SplitMarks
 from fredholm.tasks.splits import Splits
+from fredholm.tasks.targets import ClassAnswers
+from tests.tasks.images.known import labels_of
+
+
+def known(labels: Tensor, names: str) -> ClassAnswers:
+    return ClassAnswers(names=tuple(names), values=labels)
 
 
 def in_memory(
     num_images: int = 6, channels: int = 1, size: tuple[int, int] = (4, 5), image_size: tuple[int, int] | None = None
 ) -> InMemoryImages:
     images = torch.arange(num_images * channels * size[0] * size[1]).to(torch.uint8).view(-1, channels, *size)
-    return InMemoryImages(images, torch.arange(num_images) % 3, ("a", "b", "c"), lambda i: f"image {i}", image_size)
+    return InMemoryImages(images, known(torch.arange(num_images) % 3, "abc"), lambda i: f"image {i}", image_size)
 
 
 def test_reads_in_the_order_asked_for_with_repetition() -> None:
@@ -18,8 +25,8 @@ def test_reads_in_the_order_asked_for_with_repetition() -> None:
     indices = torch.tensor([4, 0, 4])
     everything = data.images(torch.arange(6))
     assert torch.equal(data.images(indices), everything[indices])
-    assert data.labels(indices).tolist() == [1, 0, 1]
-    assert (len(data), data.channels, data.image_size, data.classes) == (6, 1, (4, 5), ("a", "b", "c"))
+    assert labels_of(data, indices).tolist() == [1, 0, 1]
+    assert (len(data), data.channels, data.image_size, data.answer_names) == (6, 1, (4, 5), ("a", "b", "c"))
     assert data.name(4) == "image 4"
 
 
@@ -27,7 +34,6 @@ def test_no_indices_give_an_empty_batch() -> None:
     none = torch.empty(0, dtype=torch.int64)
     assert in_memory(channels=3).images(none).shape == (0, 3, 4, 5)
     assert in_memory(image_size=(7, 7)).images(none).shape == (0, 1, 7, 7)
-    assert in_memory().labels(none).shape == (0,)
 
 
 def test_delivers_the_size_asked_for() -> None:
@@ -38,7 +44,6 @@ def test_delivers_the_size_asked_for() -> None:
     assert images.dtype == torch.uint8
 
 
-@pytest.mark.parametrize("read", ["images", "labels"])
 @pytest.mark.parametrize(
     ("indices", "error", "message"),
     [
@@ -50,9 +55,9 @@ def test_delivers_the_size_asked_for() -> None:
         (torch.tensor([-1, 2]), ValueError, "indices run from -1 to 2, but the data hold 0 to 5"),
     ],
 )
-def test_bad_indices(read: str, indices: Tensor, error: type[Exception], message: str) -> None:
+def test_bad_indices(indices: Tensor, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        getattr(in_memory(), read)(indices)
+        in_memory().images(indices)
 
 
 @pytest.mark.parametrize("index", [-1, 6])
@@ -67,15 +72,12 @@ def test_bad_name(index: int) -> None:
         (torch.zeros(2, 1, 4, 4), torch.zeros(2).long(), "images are torch.float32"),
         (torch.zeros(2, 4, 4).byte(), torch.zeros(2).long(), r"images are torch.uint8 \(2, 4, 4\)"),
         (torch.zeros(2, 2, 4, 4).byte(), torch.zeros(2).long(), r"pass uint8 \(n, 1 or 3, H, W\)"),
-        (torch.zeros(2, 1, 4, 4).byte(), torch.zeros(3).long(), r"labels are torch.int64 \(3,\); pass int64 \(2,\)"),
-        (torch.zeros(2, 1, 4, 4).byte(), torch.zeros(2), "labels are torch.float32"),
-        (torch.zeros(2, 1, 4, 4).byte(), torch.tensor([0, 2]), "labels run from 0 to 2, but 2 classes are named"),
-        (torch.zeros(2, 1, 4, 4).byte(), torch.tensor([-1, 1]), "labels run from -1 to 1, but 2 classes are named"),
+        (torch.zeros(2, 1, 4, 4).byte(), torch.zeros(3).long(), "there are 3 answers of 2 images; pass one each"),
     ],
 )
 def test_bad_tensors(images: Tensor, labels: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        InMemoryImages(images, labels, ("a", "b"), str)
+        InMemoryImages(images, known(labels, "ab"), str)
 
 
 @pytest.mark.parametrize("image_size", [(0, 4), (4, -1), (4.0, 4), (4,), (4, 4, 4)])
@@ -93,6 +95,23 @@ def test_splits_must_suit_one_model() -> None:
         Splits(train, in_memory(channels=3))
     with pytest.raises(ValueError, match=r"image size differ: \(4, 5\) in training, \(5, 4\) in test"):
         Splits(train, in_memory(size=(5, 4)))
-    other = InMemoryImages(torch.zeros(1, 1, 4, 5).byte(), torch.zeros(1).long(), ("a", "z", "c"), str)
-    with pytest.raises(ValueError, match="classes differ"):
+    other = InMemoryImages(torch.zeros(1, 1, 4, 5).byte(), known(torch.zeros(1).long(), "azc"), str)
+    with pytest.raises(ValueError, match="answer names differ"):
         Splits(train, other)
+
+
+def test_images_of_which_nothing_is_known() -> None:
+    data = InMemoryImages(torch.zeros(3, 1, 4, 5).byte(), None, str)
+    assert (data.answer_names, list(data.keys.strata)) == ((), [0, 0, 0])
+    assert data.select(torch.tensor([1])).answers is None
+
+
+def test_marks_and_answers_are_selected_with_the_images() -> None:
+    marks = SplitMarks(groups=("p", "q", "p"), times=torch.tensor([3.0, 1, 2]).double())
+    data = InMemoryImages(torch.zeros(3, 1, 4, 5).byte(), known(torch.tensor([1, 0, 1]), "ab"), str, marks=marks)
+    keys = data.select(torch.tensor([2, 1])).keys
+    assert keys.names == ["2", "1"]
+    assert keys.strata == [1, 0]
+    assert keys.groups == ("p", "q")
+    assert keys.times is not None
+    assert keys.times.tolist() == [2, 1]

@@ -5,18 +5,19 @@ import torch
 from sklearn.datasets import load_digits
 
 from fredholm.tasks.images import digits, open_images
+from tests.tasks.images.known import labels_of
 
 
 def everything(data) -> tuple[torch.Tensor, torch.Tensor]:
     indices = torch.arange(len(data))
-    return data.images(indices), data.labels(indices)
+    return data.images(indices), labels_of(data, indices)
 
 
 def test_all_scans_come_back_exactly_and_once() -> None:
     splits = digits()
     assert (len(splits.train), len(splits.held_out("test"))) == (1437, 360)
     assert (splits.train.image_size, splits.train.channels) == ((8, 8), 1)
-    assert splits.train.classes == tuple("0123456789")
+    assert splits.train.answer_names == tuple("0123456789")
     values, targets = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
     seen = []
     for data in (splits.train, splits.held_out("test")):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fredholm.tasks.images import idx_folder
 from fredholm.tasks.images.idx import read_idx
+from tests.tasks.images.known import labels_of
 
 
 def idx_bytes(values: Tensor) -> bytes:
@@ -39,8 +40,8 @@ def test_folder_round_trip(tmp_path: Path, suffix: str, separator: str) -> None:
     for data, part in ((splits.train, images[:6]), (splits.held_out("test"), images[6:])):
         indices = torch.arange(len(data))
         assert torch.equal(data.images(indices), part.unsqueeze(1))
-        assert data.labels(indices).tolist() == [index % 3 for index in range(len(part))]
-        assert (data.classes, data.channels, data.image_size) == (("0", "1", "2"), 1, (4, 5))
+        assert labels_of(data, indices).tolist() == [index % 3 for index in range(len(part))]
+        assert (data.answer_names, data.channels, data.image_size) == (("0", "1", "2"), 1, (4, 5))
     assert splits.held_out("test").name(2) == f"t10k-images{separator}idx3-ubyte{suffix}[2]"
 
 
@@ -163,8 +164,8 @@ def test_sizes_that_differ(tmp_path: Path) -> None:
 def test_real_mnist(shared_data: Path) -> None:
     splits = idx_folder(shared_data / "mnist")
     assert (len(splits.train), len(splits.held_out("test")), splits.train.image_size) == (60_000, 10_000, (28, 28))
-    assert splits.train.labels(torch.arange(5)).tolist() == [5, 0, 4, 1, 9]
-    counts = splits.held_out("test").labels(torch.arange(10_000)).bincount().tolist()
+    assert labels_of(splits.train, torch.arange(5)).tolist() == [5, 0, 4, 1, 9]
+    counts = labels_of(splits.held_out("test"), torch.arange(10_000)).bincount().tolist()
     assert counts == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     # the published checksum of the unpacked file
     pixels = splits.held_out("test").images(torch.arange(10_000))

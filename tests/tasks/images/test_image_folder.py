@@ -5,7 +5,9 @@ import torch
 from PIL import Image
 
 from fredholm.tasks.images import ImageDataset, ImageFolder, image_folder
+from fredholm.tasks.targets import ClassAnswers
 from tests.refusals import refused
+from tests.tasks.images.known import labels_of
 
 
 def write(path: Path, value: int = 0, size: tuple[int, int] = (4, 6), mode: str = "L") -> Path:
@@ -24,36 +26,28 @@ def write_classes(root: Path, counts: dict[str, int]) -> None:
 def contents(data: ImageDataset) -> dict[str, tuple[int, int]]:
     """Name -> first pixel and label."""
     indices = torch.arange(len(data))
-    pixels, labels = data.images(indices)[:, 0, 0, 0].tolist(), data.labels(indices).tolist()
+    pixels, labels = data.images(indices)[:, 0, 0, 0].tolist(), labels_of(data, indices).tolist()
     return {data.name(i): (pixels[i], labels[i]) for i in range(len(data))}
 
 
-def test_classes_are_sorted_and_split_by_class(tmp_path: Path) -> None:
+def test_classes_are_sorted_and_all_images_one_set(tmp_path: Path) -> None:
     write_classes(tmp_path, {"cat": 10, "ant": 5})
     splits = image_folder(tmp_path)
-    assert splits.train.classes == ("ant", "cat")
+    assert (splits.is_given, splits.test, splits.valid) == (False, None, None)
+    assert splits.train.answer_names == ("ant", "cat")
     assert (splits.train.channels, splits.train.image_size) == (1, (4, 6))
-    train, test = contents(splits.train), contents(splits.held_out("test"))
-    assert (len(train), len(test)) == (12, 3)
     expected = {f"cat/{i}.png": (i, 1) for i in range(10)} | {f"ant/{i}.png": (100 + i, 0) for i in range(5)}
-    assert train | test == expected
-    assert sorted(label for _, label in test.values()) == [0, 1, 1]
-
-
-def test_split_follows_fraction_and_seed(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"a": 20, "b": 20})
-    first, again = (image_folder(tmp_path, test_fraction=0.5) for _ in range(2))
-    other = image_folder(tmp_path, test_fraction=0.5, split_seed=1)
-    assert len(first.held_out("test")) == len(other.held_out("test")) == 20
-    assert contents(first.held_out("test")) == contents(again.held_out("test")) != contents(other.held_out("test"))
+    assert contents(splits.train) == expected
+    assert list(splits.train.keys.names) == sorted(expected)
+    assert splits.train.keys.strata == [0] * 5 + [1] * 10
 
 
 @pytest.mark.parametrize("top", ["", "train"])
-def test_split_does_not_depend_on_where_the_folder_lies(tmp_path: Path, top: str) -> None:
+def test_names_do_not_depend_on_where_the_folder_lies(tmp_path: Path, top: str) -> None:
     tests = []
     for place in ("here", "over/there"):
         write_classes(tmp_path / place / top, {"a": 20, "b": 20})
-        tests.append(contents(image_folder(tmp_path / place).held_out("test")))
+        tests.append(contents(image_folder(tmp_path / place).train))
     assert tests[0] == tests[1]
 
 
@@ -62,22 +56,20 @@ def test_given_split_is_kept(tmp_path: Path, name: str) -> None:
     write_classes(tmp_path / "train", {"a": 2, "b": 2, "c": 1})
     write_classes(tmp_path / name, {"a": 1, "b": 3})
     split, other = ("test", "valid") if name == "test" else ("valid", "test")
-    with pytest.warns(UserWarning, match=f"no image of 'c' is in the {split} set"):
-        splits = image_folder(tmp_path)
+    splits = image_folder(tmp_path)
+    assert splits.is_given
     assert set(contents(splits.train)) == {f"train/{name}.png" for name in ("a/0", "a/1", "b/0", "b/1", "c/0")}
     assert set(contents(splits.held_out(split))) == {f"{name}/{file}.png" for file in ("a/0", "b/0", "b/1", "b/2")}
-    assert splits.held_out(split).classes == ("a", "b", "c")
+    assert splits.held_out(split).answer_names == ("a", "b", "c")
     assert getattr(splits, other) is None
 
 
-def test_three_splits_are_kept_and_what_has_no_effect_is_told(tmp_path: Path) -> None:
+def test_three_splits_are_kept(tmp_path: Path) -> None:
     for split in ("train", "test", "val"):
         write_classes(tmp_path / split, {"a": 1, "b": 1})
     splits = image_folder(tmp_path)
     parts = splits.train, splits.held_out("valid"), splits.held_out("test")
     assert [part.name(0) for part in parts] == ["train/a/0.png", "val/a/0.png", "test/a/0.png"]
-    with refused(ValueError, f"has no effect with {tmp_path}, which has its own splits; leave it at"):
-        image_folder(tmp_path, test_fraction=0.3)
 
 
 def test_two_folders_of_one_split_are_refused(tmp_path: Path) -> None:
@@ -87,32 +79,25 @@ def test_two_folders_of_one_split_are_refused(tmp_path: Path) -> None:
         image_folder(tmp_path)
 
 
-def test_a_class_that_is_not_tested_is_told(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"a": 9, "b": 1})
-    with pytest.warns(UserWarning, match="no image of 'b' is in the test set"):
-        splits = image_folder(tmp_path)
-    assert "b/0.png" in contents(splits.train)
-
-
 @pytest.mark.parametrize("suffix", ["bmp", "webp", "tif", "TIFF"])
 def test_other_kinds_of_images_are_read(tmp_path: Path, suffix: str) -> None:
     write_classes(tmp_path, {"a": 4, "b": 4})
     write(tmp_path / "b" / f"z.{suffix}", 77)
     splits = image_folder(tmp_path)
-    assert abs((contents(splits.train) | contents(splits.held_out("test")))[f"b/z.{suffix}"][0] - 77) <= 2
+    assert abs(contents(splits.train)[f"b/z.{suffix}"][0] - 77) <= 2
 
 
-def test_train_alone_is_split(tmp_path: Path) -> None:
+def test_train_alone_is_no_split(tmp_path: Path) -> None:
     write_classes(tmp_path / "train", {"a": 5, "b": 5})
     splits = image_folder(tmp_path)
-    assert (len(splits.train), len(splits.held_out("test"))) == (8, 2)
-    assert splits.train.classes == ("a", "b")
+    assert (len(splits.train), splits.is_given) == (10, False)
+    assert splits.train.answer_names == ("a", "b")
     assert splits.train.name(0).startswith("train/a/")
 
 
 def test_train_can_be_a_class(tmp_path: Path) -> None:
     write_classes(tmp_path, {"car": 3, "train": 3})
-    assert image_folder(tmp_path).train.classes == ("car", "train")
+    assert image_folder(tmp_path).train.answer_names == ("car", "train")
 
 
 def test_what_counts_as_an_image(tmp_path: Path) -> None:
@@ -126,7 +111,7 @@ def test_what_counts_as_an_image(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("not a class")
     with pytest.warns(UserWarning, match=r"skipped 2 files that are no images of a class \(\.md, \.txt\)"):
         splits = image_folder(tmp_path)
-    names = contents(splits.train).keys() | contents(splits.held_out("test")).keys()
+    names = contents(splits.train).keys()
     assert names == {"a/0.png", "a/deep/er/UPPER.PNG", "a/photo.JpEg", "b/0.png", "b/1.png", "b/2.png"}
 
 
@@ -134,24 +119,27 @@ def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
     write_classes(tmp_path, {"a": 3, "b": 3})
     write(tmp_path / "b" / "z.png", 200, mode="RGB")
     splits = image_folder(tmp_path)
-    assert splits.train.channels == splits.held_out("test").channels == 3
+    assert splits.train.channels == 3
     assert splits.train.images(torch.tensor([0])).shape == (1, 3, 4, 6)
 
 
 def test_sizes_that_differ(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"a": 3, "b": 2})
-    odd = write(tmp_path / "b" / "odd.png", size=(6, 4))
-    with pytest.raises(ValueError, match=rf"a/.\.png is 4x6, {odd} is 6x4; pass image_size"):
-        image_folder(tmp_path)
+    write_classes(tmp_path, {"a": 3, "b": 3})
+    assert image_folder(tmp_path).sizes is None
+    write(tmp_path / "b" / "odd.png", size=(7, 4))
+    splits = image_folder(tmp_path)
+    assert splits.train.image_size == (4, 6)
+    assert splits.sizes == ((4, 6), (7, 4))
     splits = image_folder(tmp_path, image_size=(5, 5))
-    assert splits.train.image_size == splits.held_out("test").image_size == (5, 5)
+    assert splits.sizes is None
+    assert splits.train.image_size == (5, 5)
     assert splits.train.images(torch.arange(len(splits.train))).shape[1:] == (1, 5, 5)
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 24, 3 * 24 + 5, 1000])
 def test_cache_changes_nothing_but_the_reading(tmp_path: Path, cache_bytes: int) -> None:
     files = [write(tmp_path / f"{i}.png", 10 * i) for i in range(6)]
-    data = ImageFolder(tmp_path, files, [0, 1] * 3, ("a", "b"), channels=1, image_size=(4, 6), cache_bytes=cache_bytes)
+    data = ImageFolder(tmp_path, files, None, channels=1, image_size=(4, 6), cache_bytes=cache_bytes)
     indices = torch.tensor([5, 1, 1, 0])
     for _ in range(2):
         assert data.images(indices)[:, 0, 0, 0].tolist() == [50, 10, 10, 0]
@@ -167,7 +155,7 @@ def test_cache_changes_nothing_but_the_reading(tmp_path: Path, cache_bytes: int)
 
 def test_returned_images_are_not_the_cache(tmp_path: Path) -> None:
     files = [write(tmp_path / "0.png", 7)]
-    data = ImageFolder(tmp_path, files, [0], ("a",), channels=1, image_size=(4, 6))
+    data = ImageFolder(tmp_path, files, None, channels=1, image_size=(4, 6))
     data.images(torch.tensor([0])).zero_()
     assert data.images(torch.tensor([0])).unique().tolist() == [7]
 
@@ -191,12 +179,6 @@ def test_bad_test_folders(tmp_path: Path) -> None:
         image_folder(tmp_path)
     write_classes(tmp_path / "test", {"a": 1, "c": 1})
     with pytest.raises(ValueError, match=r"class 'c' is not among the training classes \(a, b\)"):
-        image_folder(tmp_path)
-
-
-def test_nothing_left_to_test_on(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"a": 1, "b": 1})
-    with pytest.raises(ValueError, match="2 examples in 2 classes leave none to test on"):
         image_folder(tmp_path)
 
 
@@ -225,5 +207,6 @@ def test_bad_image_size(tmp_path: Path) -> None:
 
 
 def test_bad_dataset(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="1 files, but 2 labels"):
-        ImageFolder(tmp_path, [tmp_path / "0.png"], [0, 1], ("a", "b"), channels=1, image_size=(4, 4))
+    two = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="1 files, but 2 answers: give one a file"):
+        ImageFolder(tmp_path, [tmp_path / "0.png"], two, channels=1, image_size=(4, 4))

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from fredholm.tasks import ImageLearning
 from fredholm.tasks.images import npz_images, open_images
+from fredholm.tasks.splitting import divided
+from fredholm.tasks.targets import Answers, ClassAnswers, Kind, LabelAnswers, NumberAnswers
+from tests.refusals import refused
+from tests.tasks.images.known import labels_of
 
 
 def arrays(*shape: int) -> dict[str, Any]:
@@ -35,8 +40,8 @@ def test_pixels_labels_and_classes_are_as_they_were_written(tmp_path: Path, shap
         data = getattr(splits, split)
         expected = torch.from_numpy(held[f"x_{split}"]).reshape(-1, 4, 5, channels).permute(0, 3, 1, 2)
         assert torch.equal(data.images(torch.arange(len(data))), expected)
-        assert data.labels(torch.arange(len(data))).tolist() == held[f"y_{split}"].ravel().tolist()
-        assert (data.classes, data.channels, data.image_size) == (("0", "1", "2"), channels, (4, 5))
+        assert labels_of(data, torch.arange(len(data))).tolist() == held[f"y_{split}"].ravel().tolist()
+        assert (data.answer_names, data.channels, data.image_size) == (("0", "1", "2"), channels, (4, 5))
     assert splits.held_out("test").name(1) == "set.npz:x_test[1]"
 
 
@@ -48,7 +53,7 @@ def test_a_training_set_may_be_alone(tmp_path: Path) -> None:
 
 def test_classes_may_have_names_and_images_another_size(tmp_path: Path) -> None:
     splits = npz_images(write(tmp_path, **arrays(4, 6), classes=["cat", "dog", "ox"]), image_size=(2, 3))
-    assert splits.train.classes == ("cat", "dog", "ox")
+    assert splits.train.answer_names == ("cat", "dog", "ox")
     assert splits.train.images(torch.arange(2)).shape == (2, 1, 2, 3)
 
 
@@ -58,9 +63,13 @@ def test_classes_may_have_names_and_images_another_size(tmp_path: Path) -> None:
         ({"x_test": None}, "has no array 'x_test'; the arrays are x_train, y_train, y_test"),
         ({"x_train": np.zeros((7, 4, 5))}, r"x_train is float64 \(7, 4, 5\); expected uint8"),
         ({"x_train": np.zeros((7, 4, 5, 2), np.uint8)}, r"x_train is uint8 \(7, 4, 5, 2\); expected uint8 .* 1 or 3"),
-        ({"x_train": np.uint8(1)}, r"y_train is uint8 \(7,\); expected integers \(0,\)"),
-        ({"y_train": np.zeros(6, int)}, r"y_train is int64 \(6,\); expected integers \(7,\), one an image"),
-        ({"y_train": np.zeros(7)}, r"y_train is float64"),
+        ({"x_train": np.uint8(1)}, r"y_train is uint8 \(7,\); expected \(0, \.\.\.\), one an image"),
+        ({"y_train": np.zeros(6, int)}, r"y_train is int64 \(6,\); expected \(7, \.\.\.\), one an image"),
+        ({"y_train": np.int64(1)}, r"y_train is int64 \(\); expected \(7"),
+        ({"y_train": np.zeros((7, 2, 2))}, r"y_train is float64 \(7, 2, 2\); expected integers \(n,\), labels"),
+        ({"y_train": np.full((7, 2), 3)}, r"y_train is int64 \(7, 2\); expected integers \(7,\), one an example"),
+        ({"y_train": np.full(7, 0.5), "y_test": np.full(3, np.nan)}, "y_test: example 0: target is nan"),
+        ({"x": np.zeros((2, 4, 5), np.uint8), "y": np.zeros(2, int)}, "has x_train beside x and y; keep one of these"),
         ({"y_test": np.array([0, -1, 0])}, "y_test has the label -1"),
         ({"y_test": np.array([0, 3, 0])}, "a label is 3, but there are 3 classes"),
         ({"classes": ["a", "b"]}, "a label is 2, but there are 2 classes"),
@@ -78,3 +87,124 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set.npz").write_text("no arrays")
     with pytest.raises(ValueError, match=r"set\.npz: cannot be read as an \.npz file"):
         open_images(tmp_path / "set.npz")
+
+
+FIRST = LabelAnswers(names=("label_0", "label_1"), values=torch.eye(6)[:, :2] > 0)
+
+
+def whole(**more: Any) -> dict[str, Any]:
+    return {"x": np.arange(6 * 20, dtype=np.uint8).reshape(6, 4, 5)} | more
+
+
+@pytest.mark.parametrize(
+    ("y", "kind", "expected"),
+    [
+        (
+            np.array([0, 2, 1, 0, 0, 0]),
+            None,
+            ClassAnswers(names=("0", "1", "2"), values=torch.tensor([0, 2, 1, 0, 0, 0])),
+        ),
+        (np.array(list("baabab")), None, ClassAnswers(names=("a", "b"), values=torch.tensor([1, 0, 0, 1, 0, 1]))),
+        (np.eye(6)[:, :2] > 0, None, FIRST),
+        (
+            np.eye(6)[:, :2].astype(int),
+            None,
+            LabelAnswers(names=("label_0", "label_1"), values=torch.eye(6)[:, :2] > 0),
+        ),
+        (np.eye(6)[:, :2], "labels", FIRST),
+        (np.arange(6) / 4, None, NumberAnswers(names=("target",), values=torch.arange(6)[:, None].double() / 4)),
+        (np.arange(6), "number", NumberAnswers(names=("target",), values=torch.arange(6)[:, None].double())),
+        (np.ones((6, 2)), None, NumberAnswers(names=("target_0", "target_1"), values=torch.ones(6, 2).double())),
+        (np.eye(6)[0] > 0, None, ClassAnswers(names=("0", "1"), values=torch.tensor([1, 0, 0, 0, 0, 0]))),
+    ],
+)
+def test_what_y_is(tmp_path: Path, y: np.ndarray, kind: Kind | None, expected: Answers) -> None:
+    found = npz_images(write(tmp_path, **whole(y=y)), kind=kind)
+    answers = found.train.answers
+    assert not found.is_given
+    assert answers is not None
+    assert (type(answers), answers.names) == (type(expected), expected.names)
+    assert torch.equal(answers.values, expected.values)
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "expected"),
+    [
+        (np.arange(6) % 2, {"classes": ["no", "yes"]}, ("no", "yes")),
+        (np.eye(6) > 0, {"labels": list("abcdef")}, tuple("abcdef")),
+        (np.ones((6, 2)), {"target_names": ["width", "height"]}, ("width", "height")),
+    ],
+)
+def test_names_of_answers(tmp_path: Path, y: np.ndarray, names: dict[str, Any], expected: tuple[str, ...]) -> None:
+    assert npz_images(write(tmp_path, **whole(y=y, **names))).train.answer_names == expected
+
+
+def test_splits_groups_and_times_of_one_array(tmp_path: Path) -> None:
+    y, groups, times = np.arange(6) % 2, np.array(list("ppqqrr")), np.arange(6)[::-1]
+    found = npz_images(write(tmp_path, **whole(y=y, groups=groups, example_times=times)))
+    keys = found.train.keys
+    assert keys.groups == tuple("ppqqrr")
+    assert keys.times is not None
+    assert keys.times.tolist() == [5, 4, 3, 2, 1, 0]
+    days = np.array(["2024-01-01", "2024-01-02"] * 3, dtype="datetime64[D]")
+    keys = npz_images(write(tmp_path, **whole(y=y, example_times=days))).train.keys
+    assert keys.times is not None
+    assert float(keys.times[1] - keys.times[0]) == 86400
+    for split in (
+        np.array(["train", "val", "test", "", "train", "TRAIN"]),
+        np.array(["train", "dev", "test", "", "train", "train"]),
+    ):
+        found = npz_images(write(tmp_path, **whole(y=y, split=split)))
+        parts = found.train, found.held_out("valid"), found.held_out("test")
+        assert [[part.name(i)[-2] for i in range(len(part))] for part in parts] == [["0", "4", "5"], ["1"], ["2"]]
+
+
+def test_parts_have_validation_and_groups_of_their_own(tmp_path: Path) -> None:
+    held = arrays(4, 5)
+    held |= {"x_val": held["x_test"], "y_val": held["y_test"], "groups_train": np.arange(7), "groups_val": np.arange(3)}
+    found = npz_images(write(tmp_path, **held))
+    assert (len(found.train), len(found.held_out("valid")), len(found.held_out("test"))) == (7, 3, 3)
+    assert found.train.keys.groups == tuple("0123456")
+    assert found.held_out("test").keys.groups is None
+    with refused(ValueError, "the group '0' is in the training and the validation split; keep all of it in one"):
+        divided(found, ImageLearning.Config(data="x"))
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"y": np.zeros(5, int)}, "y is int64 (5,); expected (6, ...), one an image"),
+        ({}, "has no array 'y'; the arrays are x"),
+        ({"y": np.zeros(6, int), "groups": np.zeros(5, int)}, "groups is int64 (5,); expected integers or texts (6,)"),
+        ({"y": np.zeros(6, int), "groups": np.zeros(6)}, "groups is float64 (6,); expected integers or texts (6,)"),
+        (
+            {"y": np.zeros(6, int), "example_times": np.zeros((6, 1))},
+            "example_times is float64 (6, 1); expected",
+        ),
+        (
+            {"y": np.zeros(6, int), "split": np.array(["trian"] * 6)},
+            "split[0] is 'trian'; expected train",
+        ),
+        ({"y": np.zeros(6, int), "split": np.full(6, 3)}, "split[0] is 3"),
+        ({"y": np.zeros(6, int), "split": np.full(6, 2)}, "the split has nothing to train on"),
+        ({"y": np.eye(6) > 0, "labels": list("abc")}, "there are 3 names (a, b, c) of 6 labels"),
+        ({"y": np.array(list("abcabc")), "classes": ["a", "b"]}, "y[2]: class 'c' is none of a, b"),
+    ],
+)
+def test_what_does_not_fit_one_array(tmp_path: Path, more: dict[str, Any], told: str) -> None:
+    with refused(ValueError, f"set.npz: {told}"):
+        npz_images(write(tmp_path, **whole(**more)))
+
+
+@pytest.mark.parametrize(
+    ("y", "kind", "told"),
+    [
+        (np.arange(6), "labels", "y is int64 (6,) with values beside 0 and 1; expected labels (n, L)"),
+        (np.array(list("abcabc")), "number", "y is <U1 (6,); expected numbers (n,) or (n, T)"),
+        (np.ones(6), "class", "y is float64 (6,); expected integers (6,), one an example"),
+        (np.eye(6) > 0, "class", "y is bool (6, 6); expected integers (6,)"),
+    ],
+)
+def test_kinds_that_do_not_fit(tmp_path: Path, y: np.ndarray, kind: Kind, told: str) -> None:
+    with refused(ValueError, told):
+        npz_images(write(tmp_path, **whole(y=y)), kind=kind)

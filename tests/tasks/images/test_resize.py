@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fredholm.tasks.images.resize import covering_size, fit, fit_masks
+from fredholm.tasks.images.resize import common_size, covering_size, fit, fit_masks
 
 sides = st.integers(1, 40)
 
@@ -68,3 +68,19 @@ def test_a_pixel_of_a_mask_takes_what_lies_at_its_centre() -> None:
     mask = torch.arange(27, dtype=torch.uint8).view(1, 3, 9)
     assert fit_masks(mask, (1, 3)).flatten().tolist() == [10, 13, 16]
     assert fit_masks(mask, (1, 1)).flatten().tolist() == [13]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([(4, 6)], (4, 6)),
+        ([(4, 6), (6, 4), (4, 6)], (4, 6)),
+        ([(30, 20), (300, 200), (60, 40)], (60, 40)),
+        ([(10, 10), (20, 10), (10, 40), (10, 20)], (10, 20)),
+        ([(1, 300), (1, 300), (5, 5)], (1, 300)),
+    ],
+)
+def test_a_size_for_several_is_the_median_in_length_and_proportions(
+    sizes: list[tuple[int, int]], expected: tuple[int, int]
+) -> None:
+    assert common_size(sizes) == expected

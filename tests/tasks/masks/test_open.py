@@ -252,7 +252,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "numbers": ({"masks": np.zeros((4, 8, 8))}, "masks are float64 (4, 8, 8); expected uint8"),
     "unknown": ({"masks": np.full((4, 8, 8), 3, np.uint8)}, "masks[0] has the class number 3; there are 3 classes"),
     "blank": ({"masks": np.full((4, 8, 8), 255, np.uint8)}, "all pixels of all masks are 255"),
-    "split": ({"split": np.array([0, 1, 2, 3])}, "split is int64 (4,); expected 0 (train), 1 (valid) or 2 (test)"),
+    "split": ({"split": np.array([0, 1, 2, 3])}, "split[3] is 3; expected 0 (train), 1 (valid) or 2 (test)"),
     "short split": ({"split": np.array([0, 1, 2])}, "split is int64 (3,)"),
     "one class": ({"classes": ["a"], "masks": np.zeros((4, 8, 8), np.uint8)}, "has the classes ['a']"),
     "no classes": ({"classes": np.zeros(0, "U1")}, "classes: names no class"),

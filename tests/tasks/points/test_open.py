@@ -161,7 +161,7 @@ def test_training_clouds_name_the_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (("x_train", "y_train", "x_val", "y_val", "x_valid"), "has clouds of valid and of val, which are one split"),
+        (("x_train", "y_train", "x_val", "y_val", "x_valid"), "has arrays of valid and of val, which are one split"),
         (("x_train", "y_train", "x_test"), "has some of y_train, y_test, but not all; give every split its classes"),
         (("x_test", "y_test"), "has no array 'x'; the arrays are x_test, y_test"),
         (("x_train", "x_test"), "neither clouds nor their points have labels"),

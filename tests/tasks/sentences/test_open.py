@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from fredholm.tasks.sentences import Columns, Sentence, open_sentences
+from fredholm.tasks import SentenceLearning
+from fredholm.tasks.sentences import Columns, SentenceSet, open_sentences
+from fredholm.tasks.splits import Splits
+from fredholm.tasks.splitting import divided
 from tests.refusals import refused
 
 
@@ -16,24 +19,30 @@ def write(path: Path, count: int, *, start: int = 0) -> Path:
     return path
 
 
-def texts(part: tuple[Sentence, ...] | None) -> list[str]:
-    return [sentence.first for sentence in part or ()]
+def opened(data: str | Path, **settings: Any) -> Splits[SentenceSet]:
+    """The splits as a task makes them."""
+    reading = {name: settings.pop(name) for name in ("text_column", "kind", "columns") if name in settings}
+    return divided(open_sentences(data, **reading).splits, SentenceLearning.Config(data=str(data), **settings))
+
+
+def texts(part: SentenceSet | None) -> list[str]:
+    return [] if part is None else [sentence.first for sentence in part.sentences]
 
 
 def test_one_file_is_split_by_label_and_seed(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", 60)
-    splits = open_sentences(path)
-    assert splits.columns == Columns(text="text", second=None, label="label")
-    parts = (splits.train, splits.valid or (), splits.test or ())
-    assert [Counter(s.label for s in part) for part in parts] == [
+    splits = opened(path)
+    assert open_sentences(path).columns == Columns(text="text", second=None, labels=("label",))
+    parts = (splits.train, splits.held_out("valid"), splits.held_out("test"))
+    assert [Counter(each.labels[0] for each in part.sentences if each.labels) for part in parts] == [
         {"a": 28, "b": 14},
         {"a": 4, "b": 2},
         {"a": 8, "b": 4},
     ]
     assert sorted(text for part in parts for text in texts(part)) == sorted(f"sentence {i}" for i in range(60))
-    assert open_sentences(path) == splits
-    assert texts(open_sentences(path, split_seed=1).test) != texts(splits.test)
-    wider = open_sentences(path, test_fraction=0.5, valid_fraction=0.25)
+    assert texts(opened(path).test) == texts(splits.test)
+    assert texts(opened(path, split_seed=1).test) != texts(splits.test)
+    wider = opened(path, test_fraction=0.5, valid_fraction=0.25)
     assert list(map(len, (wider.train, wider.valid or (), wider.test or ()))) == [15, 15, 30]
 
 
@@ -42,51 +51,51 @@ def test_a_split_depends_on_the_sentences_and_not_on_their_order(tmp_path: Path)
     lines = path.read_text().splitlines()
     other = tmp_path / "other.csv"
     other.write_text("\n".join([lines[0], *reversed(lines[1:]), ""]))
-    assert sorted(texts(open_sentences(other).test)) == sorted(texts(open_sentences(path).test))
+    assert sorted(texts(opened(other).test)) == sorted(texts(opened(path).test))
 
 
 def test_numbers_are_split_without_regard_to_them(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["text,score", *(f"sentence {i},{i / 7}" for i in range(20))]))
-    splits = open_sentences(path, by_label=False)
+    splits = opened(path)
     assert list(map(len, (splits.train, splits.valid or (), splits.test or ()))) == [14, 2, 4]
     with refused(ValueError, f"{path}: 20 examples in 20 classes leave none to test on"):
-        open_sentences(path)
+        opened(path, kind="class")
 
 
 def test_the_names_of_files_tell_their_splits(tmp_path: Path) -> None:
     for split, start in (("train", 0), ("dev", 30), ("test", 40)):
         write(tmp_path / "own" / f"my.set.{split}.csv", 10, start=start)
     for data in (tmp_path / "own", str(tmp_path / "own" / "my.set")):
-        splits = open_sentences(data)
+        splits = opened(data)
         assert [texts(part)[0] for part in (splits.train, splits.valid, splits.test)] == [
             "sentence 0",
             "sentence 30",
             "sentence 40",
         ]
     (tmp_path / "own" / "my.set.test.csv").unlink()
-    assert open_sentences(tmp_path / "own").test is None
+    assert opened(tmp_path / "own").test is None
 
 
 def test_a_validation_set_is_split_off_where_there_is_none(tmp_path: Path) -> None:
     write(tmp_path / "train.csv", 40)
     write(tmp_path / "test.csv", 7, start=50)
-    splits = open_sentences(tmp_path, valid_fraction=0.25, split_seed=3)
+    splits = opened(tmp_path, valid_fraction=0.25, split_seed=3)
     assert (len(splits.train), len(splits.valid or ())) == (30, 10)
     assert texts(splits.test) == [f"sentence {i}" for i in range(50, 57)]
 
 
 def test_a_training_file_alone_has_no_test_set(tmp_path: Path) -> None:
     write(tmp_path / "train.csv", 40)
-    splits = open_sentences(tmp_path, valid_fraction=0.25)
+    splits = opened(tmp_path, valid_fraction=0.25)
     assert (len(splits.train), len(splits.valid or ()), splits.test) == (30, 10, None)
-    assert len(open_sentences(tmp_path, valid_fraction=0).train) == 40
+    assert len(opened(tmp_path, valid_fraction=0).train) == 40
 
 
 def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", 30)
     write(tmp_path / "b.csv", 30, start=30)
-    splits = open_sentences(tmp_path)
+    splits = opened(tmp_path)
     assert list(map(len, (splits.train, splits.valid or (), splits.test or ()))) == [42, 6, 12]
 
 
@@ -96,8 +105,8 @@ def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
         (["train", "test"], {"test_fraction": 0.3}, "test_fraction=0.3 has no effect with"),
         (["train", "valid"], {"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with"),
         (["train", "valid", "test"], {"split_seed": 1}, "split_seed=1 has no effect with"),
-        (["a"], {"test_fraction": 0.6, "valid_fraction": 0.4}, "leave some sentences to train on"),
-        (["a"], {"valid_fraction": -0.1}, "valid_fraction -0.1; pass numbers (the first above 0)"),
+        (["a"], {"test_fraction": 0.6, "valid_fraction": 0.4}, "a number that leaves some to train on"),
+        (["a"], {"valid_fraction": -0.1}, "valid_fraction is -0.1; pass 0, or a number that leaves"),
         (["a"], {"text_column": "txt"}, "a.csv: no column 'txt' for the text; did you mean 'text'?"),
         (["train"], {"test_fraction": 0.3}, "test_fraction=0.3 has no effect with"),
         (["x.train", "y.train", "y.test"], {}, "has splits of several tables, x, y; pass"),
@@ -108,22 +117,24 @@ def test_what_cannot_be_split_is_told(tmp_path: Path, files: list[str], settings
     for name in files:
         write(tmp_path / f"{name}.csv", 30)
     with refused(ValueError, told):
-        open_sentences(tmp_path, **settings)
+        opened(tmp_path, **settings)
 
 
 def test_another_split_needs_the_columns_of_training(tmp_path: Path) -> None:
     write(tmp_path / "train.csv", 20)
     (tmp_path / "valid.csv").write_text("text,class\nx,a\n")
     with refused(ValueError, "valid.csv: has no column 'label'; the columns are text, class"):
-        open_sentences(tmp_path)
+        opened(tmp_path)
 
 
 def test_the_shared_sets(shared_data: Path) -> None:
     folder = shared_data / "sentence_classification"
-    splits = open_sentences(folder / "stsa.binary", columns=("label", "text"))
+    splits = opened(folder / "stsa.binary", columns=("label", "text"))
     assert list(map(len, (splits.train, splits.valid or (), splits.test or ()))) == [6920, 872, 1821]
-    pairs = open_sentences(folder / "RTE", columns=("label", "premise", "hypothesis"))
-    assert (pairs.columns.second, pairs.test) == ("hypothesis", None)
+    columns = ("label", "premise", "hypothesis")
+    assert open_sentences(folder / "RTE", columns=columns).columns.second == "hypothesis"
+    pairs = opened(folder / "RTE", columns=columns)
+    assert pairs.test is None
     assert list(map(len, (pairs.train, pairs.valid or ()))) == [2490, 277]
-    reviews = open_sentences(folder / "rt-polarity.tsv.gz", columns=("label", "text"))
+    reviews = opened(folder / "rt-polarity.tsv.gz", columns=("label", "text"))
     assert list(map(len, (reviews.train, reviews.valid or (), reviews.test or ()))) == [7462, 1067, 2133]

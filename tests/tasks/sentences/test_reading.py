@@ -1,6 +1,8 @@
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,15 +10,16 @@ import torch
 from fredholm.tasks.sentences import (
     Columns,
     Sentence,
-    SentenceSet,
     Table,
     choose_columns,
+    open_sentences,
     read_sentences,
     read_table,
+    with_answers,
 )
 from tests.refusals import refused
 
-COLUMNS = Columns(text="text", second=None, label="label")
+COLUMNS = Columns(text="text", second=None, labels=("label",))
 
 
 def write(path: Path, text: str) -> Path:
@@ -45,14 +48,14 @@ def test_in_tsv_a_quotation_mark_is_one(tmp_path: Path) -> None:
 
 def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
     objects = [
-        {"text": "für\n\u2028 a", "label": 1, "tags": ["x"]},
+        {"text": "für\n\u2028 a", "label": 1, "tags": ["x", 2], "no": [["x"]], "bar": ["a|b"]},
         {"label": True, "text": "b", "more": None},
         {"label": 0.5, "text": "c"},
     ]
     table = read_table(write(tmp_path / "t.jsonl", "\n\n".join(map(json.dumps, objects)) + "\n"))
-    assert table.names == ("text", "label")
+    assert table.names == ("text", "label", "tags")
     assert [(row.line, row.cells) for row in table.rows] == [
-        (1, {"text": "für\n\u2028 a", "label": "1"}),
+        (1, {"text": "für\n\u2028 a", "label": "1", "tags": "x|2"}),
         (3, {"label": "true", "text": "b"}),
         (5, {"label": "0.5", "text": "c"}),
     ]
@@ -103,18 +106,20 @@ def test_names_of_columns_have_no_effect_on_jsonl(tmp_path: Path) -> None:
     ],
 )
 def test_usual_names_are_found(names: list[str], text: str, second: str | None, label: str) -> None:
-    expected = Columns(text=text, second=second, label=label)
-    assert choose_columns(names, text=None, second=None, label=None) == expected
+    expected = Columns(text=text, second=second, labels=(label,))
+    assert choose_columns(names, text=None, second=None) == expected
 
 
 def test_columns_that_are_asked_for_come_first() -> None:
     names = ["text", "second", "label", "kind"]
-    for given, expected in (
-        ({"text": "second"}, Columns(text="second", second=None, label="label")),
-        ({"second": "kind"}, Columns(text="text", second="kind", label="label")),
-        ({"label": "kind"}, Columns(text="text", second="second", label="kind")),
-    ):
-        assert choose_columns(names, **({"text": None, "second": None, "label": None} | given)) == expected
+    cases: list[tuple[dict[str, Any], Columns]] = [
+        ({"text": "second"}, Columns(text="second", second=None, labels=("label",))),
+        ({"second": "kind"}, Columns(text="text", second="kind", labels=("label",))),
+        ({"labels": ("kind",)}, Columns(text="text", second="second", labels=("kind",))),
+    ]
+    for given, expected in cases:
+        settings: dict[str, Any] = {"text": None, "second": None} | given
+        assert choose_columns(names, **settings) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,24 +128,28 @@ def test_columns_that_are_asked_for_come_first() -> None:
         ({"text": "sentense"}, "no column 'sentense' for the text; did you mean 'sentence'?"),
         ({"second": "xyzzy"}, "no column 'xyzzy' for the second sentence; the columns are phrase, sentence, truth"),
         ({"text": "sentence"}, "no column has a usual name of the label (label, class"),
-        ({"label": "truth", "text": "truth"}, "column 'truth' would be read as two things"),
+        ({"labels": ("truth",), "text": "truth"}, "column 'truth' would be read as two things"),
     ],
 )
-def test_columns_that_are_not_there_are_told(given: dict[str, str], told: str) -> None:
+def test_columns_that_are_not_there_are_told(given: dict[str, Any], told: str) -> None:
     with refused(ValueError, told):
-        choose_columns(["phrase", "sentence", "truth"], **({"text": None, "second": None, "label": None} | given))
+        settings: dict[str, Any] = {"text": None, "second": None} | given
+        choose_columns(["phrase", "sentence", "truth"], **settings)
 
 
 def test_the_lack_of_a_text_says_what_to_name() -> None:
     with refused(ValueError, "the columns are 1, a fine film: name one (text_column=), or all", "(columns=)"):
-        choose_columns(["1", "a fine film"], text=None, second=None, label=None)
+        choose_columns(["1", "a fine film"], text=None, second=None)
 
 
 def test_sentences_stand_where_their_rows_start(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "label,text\n 1 ,a b\n0,c\n")
-    assert read_sentences(path, COLUMNS) == [Sentence("a b", None, "1", path, 2), Sentence("c", None, "0", path, 3)]
+    assert read_sentences(path, COLUMNS) == [
+        Sentence("a b", None, ("1",), path, 2),
+        Sentence("c", None, ("0",), path, 3),
+    ]
     path = write(tmp_path / "u.csv", "other,text\nx,a\n")
-    assert read_sentences(path, Columns(text="text", second="other", label="label")) == [
+    assert read_sentences(path, Columns(text="text", second="other", labels=("label",))) == [
         Sentence("a", "x", None, path, 2)
     ]
 
@@ -159,32 +168,76 @@ def test_what_is_no_sentence_is_told(tmp_path: Path, name: str, text: str, told:
 
 
 def sentences(*labels: str) -> list[Sentence]:
-    return [Sentence(f"text {i}", None, label, Path("t.csv"), i + 2) for i, label in enumerate(labels)]
+    return [Sentence(f"text {i}", None, (label,), Path("t.csv"), i + 2) for i, label in enumerate(labels)]
 
 
 def test_classes_are_numbered_in_order() -> None:
-    found = SentenceSet.of_classes(sentences("10", "9", "a", "9"), "label", None)
-    assert found.classes == ("9", "10", "a")
-    assert torch.equal(found.targets, torch.tensor([1, 0, 2, 0]))
-    known = SentenceSet.of_classes(sentences("a"), "label", found.classes)
-    assert (known.classes, known.targets.tolist()) == (found.classes, [2])
+    found = with_answers(sentences("10", "9", "a", "9"), ("label",), None)
+    assert found.answer_names == ("9", "10", "a")
+    assert torch.equal(found.answers.values, torch.tensor([1, 0, 2, 0]))
+    known = with_answers(sentences("a"), ("label",), "class", found.answer_names)
+    assert (known.answer_names, known.answers.values.tolist()) == (found.answer_names, [2])
     with refused(ValueError, "t.csv, line 3: column 'label': class 'b' is none of 9, 10, a, those of the training"):
-        SentenceSet.of_classes(sentences("a", "b"), "label", found.classes)
+        with_answers(sentences("a", "b"), ("label",), "class", found.answer_names)
     with refused(ValueError, "t.csv, line 2: column 'label': is empty; expected a class"):
-        SentenceSet.of_classes(sentences(""), "label", None)
+        with_answers(sentences(""), ("label",), None)
 
 
 def test_numbers_are_finite() -> None:
-    found = SentenceSet.of_numbers(sentences("1", "-2.5e1"), "score")
-    assert torch.equal(found.targets, torch.tensor([1.0, -25.0], dtype=torch.float64))
+    found = with_answers(sentences("1", "-2.5e1"), ("score",), "number")
+    assert torch.equal(found.answers.values, torch.tensor([[1.0], [-25.0]], dtype=torch.float64))
     for word in ("abc", "nan", "inf", "", "1_0"):
-        with refused(ValueError, f"t.csv, line 3: column 'score': {word!r} is no finite number"):
-            SentenceSet.of_numbers(sentences("1", word), "score")
+        with refused(ValueError, "t.csv, line 3: column 'score': ", f"{word!r} is no finite number"):
+            with_answers(sentences("1", word), ("score",), "number")
+
+
+def test_what_a_column_holds_follows_from_its_cells() -> None:
+    for cells, kind in (
+        (("1", "2"), "class"),
+        (("1", "2.5"), "number"),
+        (("1.0", "2"), "class"),
+        (("1.5", "x"), "class"),
+    ):
+        assert with_answers(sentences(*cells), ("label",), None).answers.kind == kind
+    labels = with_answers(sentences("b|a", "", "c"), ("label",), "labels").answers
+    assert (labels.names, labels.values.tolist()) == (
+        ("a", "b", "c"),
+        [[True, True, False], [False] * 3, [False, False, True]],
+    )
+    with refused(ValueError, "t.csv, line 2: column 'label': label 'a' is none of b, those of the training data"):
+        with_answers(sentences("a"), ("label",), "labels", ("b",))
+    with refused(ValueError, "the columns are wet, cold; the training data have cold, wet"):
+        several = [replace(each, labels=("1", "0")) for each in sentences("", "")]
+        with_answers(several, ("wet", "cold"), None, ("cold", "wet"))
 
 
 def test_a_digest_tells_sets_apart() -> None:
-    digests = {SentenceSet.of_classes(sentences(*labels), "label", None).digest for labels in ("ab", "ba", "aba")}
+    digests = {with_answers(sentences(*labels), ("label",), None).digest for labels in ("ab", "ba", "aba")}
     assert len(digests) == 3
+
+
+def test_groups_and_times_are_read_of_labelled_sentences(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "text,Group,label,time\na,p,1,3\nb,q,0,1\na,p,0,2\n")
+    found = open_sentences(path).splits
+    keys = found.train.keys
+    assert (found.is_given, keys.groups) == (False, ("p", "q", "p"))
+    assert len(set(keys.names)) == 3
+    assert keys.times is not None
+    assert keys.times.tolist() == [3, 1, 2]
+    part = found.train.select(torch.tensor([2, 1]))
+    assert (part.keys.groups, part.keys.strata) == (("p", "q"), [0, 0])
+    path = write(tmp_path / "s.csv", "text,split,label\na,train,1\nb,test,0\nc,train,0\n")
+    splits = open_sentences(path).splits
+    assert [each.first for each in splits.train.sentences] == ["a", "c"]
+    assert [each.first for each in splits.held_out("test").sentences] == ["b"]
+    with refused(ValueError, "s.csv: the split has nothing to train on"):
+        open_sentences(write(tmp_path / "s.csv", "text,split,label\na,,1\nb,test,0\n"))
+    folder = tmp_path / "two"
+    folder.mkdir()
+    write(folder / "a.csv", "text,label,group\na,1,p\n")
+    write(folder / "b.csv", "text,label\nb,0\n")
+    with refused(ValueError, "some files have a column 'group', others none; give it to all"):
+        open_sentences(folder)
 
 
 def test_a_header_beside_names_of_columns_is_told(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Small sets of series."""
 
 import numpy as np
+import torch
 
 from fredholm.tasks.series import SeriesSet
+from fredholm.tasks.targets import ClassAnswers
 
 NAN = float("nan")
 
@@ -12,8 +14,7 @@ def regular(*series: list[list[float]], labels: list[int] | None = None, spacing
     return SeriesSet.pack(
         [np.array(rows, np.float64) for rows in series],
         spacing=spacing,
-        labels=labels,
-        classes=("a", "b"),
+        answers=None if labels is None else ClassAnswers(names=("a", "b"), values=torch.tensor(labels)),
         channels=tuple(f"c{c}" for c in range(len(series[0][0]))),
         names=tuple(f"s{i}" for i in range(len(series))),
     )

@@ -1,11 +1,17 @@
+import functools
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from fredholm.tasks.series import read_csv
+from fredholm.tasks import series
+from fredholm.tasks.series import Reading
+from fredholm.tasks.targets import ClassAnswers, LabelAnswers, NumberAnswers
 from tests.refusals import refused
+
+read_csv = functools.partial(series.read_csv, reading=Reading())
 
 TABLE = """\
 Series,time,x,label,y
@@ -25,11 +31,11 @@ def written(folder: Path, text: str) -> Path:
 
 def test_rows_become_series(tmp_path: Path) -> None:
     found = read_csv(written(tmp_path, TABLE))
-    assert (found.channels, found.classes, found.lengths.tolist()) == (("x", "y"), ("a", "b"), [3, 2])
+    assert (found.channels, found.answer_names, found.lengths.tolist()) == (("x", "y"), ("a", "b"), [3, 2])
     assert found.names == ("some.csv, series one", "some.csv, series two")
-    assert found.labels is not None
+    assert found.answers is not None
     assert found.times is not None
-    assert found.labels.tolist() == [1, 0]
+    assert found.answers.values.tolist() == [1, 0]
     assert found.times.tolist() == [[0, 0.5, 2], [0, 1, 0]]
     expected = torch.tensor([[[1.5, -1], [2.5, 3], [-1, 4]], [[7, 8], [9, 10], [-1, -1]]])
     torch.testing.assert_close(found.values.nan_to_num(-1), expected)
@@ -37,7 +43,7 @@ def test_rows_become_series(tmp_path: Path) -> None:
 
 def test_without_a_series_column_all_rows_are_one_series(tmp_path: Path) -> None:
     found = read_csv(written(tmp_path, "\ufefftime,v\n1970-01-01T00:00:10,1\n1970-01-01T00:00:20,2\n\n"))
-    assert (len(found), found.labels, found.spacing, found.times) == (1, None, 10, None)
+    assert (len(found), found.answers, found.spacing, found.times) == (1, None, 10, None)
     assert found.names == ("some.csv",)
 
 
@@ -50,16 +56,16 @@ def test_channels_are_found_by_name(tmp_path: Path) -> None:
 
 
 def test_known_classes_keep_their_order(tmp_path: Path) -> None:
-    found = read_csv(written(tmp_path, TABLE), classes=("b", "c", "a"))
-    assert found.labels is not None
-    assert found.labels.tolist() == [0, 2]
-    with refused(ValueError, "line 3: column 'label': class 'a' is none of b"):
-        read_csv(written(tmp_path, TABLE), classes=("b",))
+    found = read_csv(written(tmp_path, TABLE), reading=Reading(names=("b", "c", "a")))
+    assert found.answers is not None
+    assert found.answers.values.tolist() == [0, 2]
+    with refused(ValueError, "line 3: column 'label': class 'a' is none of b, those of the training data"):
+        read_csv(written(tmp_path, TABLE), reading=Reading(names=("b",)))
 
 
 def test_numbers_as_classes_are_sorted_by_size(tmp_path: Path) -> None:
     rows = "".join(f"{name},0,1,{name}\n" for name in ("10", "9", "x"))
-    assert read_csv(written(tmp_path, "series,time,v,label\n" + rows)).classes == ("9", "10", "x")
+    assert read_csv(written(tmp_path, "series,time,v,label\n" + rows)).answer_names == ("9", "10", "x")
 
 
 def test_gzipped(tmp_path: Path) -> None:
@@ -84,8 +90,8 @@ def test_gzipped(tmp_path: Path) -> None:
         ("time,x\n0,1\n,2\n", "line 3: column 'time': '' is no time"),
         ("time,x\n3,1\n2,2\n", "line 3: column 'time': 2 after 3; sort the rows of a series by time"),
         ("time,x\n3,1\n3,2\n", "line 3: column 'time': 3 after 3"),
-        ("time,x,label\n0,1,a\n1,2,b\n", "line 3: column 'label': 'b' after 'a'; expected one class a series"),
-        ("time,x,label\n0,1,\n", "line 2: column 'label': is empty; expected the series' class"),
+        ("time,x,label\n0,1,a\n1,2,b\n", "line 3: column 'label': 'b' after 'a'; expected one label a series"),
+        ("time,x,label\n0,1,\n", "line 2: column 'label': is empty; expected a class"),
     ],
 )
 def test_mistakes_name_file_line_and_column(text: str, told: str, tmp_path: Path) -> None:
@@ -98,3 +104,45 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_csv(tmp_path / "absent.csv")
     with refused(ValueError, "some.csv: is empty"):
         read_csv(written(tmp_path, ""))
+
+
+def told(folder: Path, *labels: str, **reading: Any) -> Any:
+    """The answers of series of one sample each."""
+    rows = "".join(f"{i},0,1,{label}\n" for i, label in enumerate(labels))
+    return read_csv(written(folder, "series,time,v,label\n" + rows), reading=Reading(**reading)).answers
+
+
+def test_labels_are_classes_several_labels_or_numbers(tmp_path: Path) -> None:
+    numbers = told(tmp_path, "1.5", "-2")
+    assert isinstance(numbers, NumberAnswers)
+    assert (numbers.names, numbers.values.tolist()) == (("label",), [[1.5], [-2]])
+    assert isinstance(told(tmp_path, "1", "2"), ClassAnswers)
+    assert isinstance(told(tmp_path, "1", "2", kind="number"), NumberAnswers)
+    labels = told(tmp_path, "wet|cold", "", "cold", kind="labels")
+    assert isinstance(labels, LabelAnswers)
+    assert (labels.names, labels.values.int().tolist()) == (("cold", "wet"), [[1, 1], [0, 0], [1, 0]])
+    with refused(ValueError, "some.csv, line 3: column 'label': 'x' is no finite number"):
+        told(tmp_path, "1", "x", kind="number")
+    with refused(ValueError, "line 2: column 'label'", "may be one class or several labels; set target to 'labels'"):
+        told(tmp_path, "wet|cold", "wet")
+
+
+def test_groups_splits_and_times_are_marks(tmp_path: Path) -> None:
+    text = "series,Time,v,group,split\na,5,1,g,train\na,6,1,g,train\nb,3,1,h,val\n"
+    marks = read_csv(written(tmp_path, text)).marks
+    assert marks.given is not None
+    assert marks.times is not None
+    assert (marks.given.tolist(), marks.groups, marks.times.tolist()) == ([0, 1], ("g", "h"), [5, 3])
+    with refused(ValueError, "line 3: column 'group': 'h' after 'g'; expected one group a series"):
+        read_csv(written(tmp_path, text.replace("6,1,g", "6,1,h")))
+    with refused(ValueError, "line 4: column 'group': is empty"):
+        read_csv(written(tmp_path, text.replace("1,h,", "1,,")))
+    plain = series.read_csv(written(tmp_path, text.replace("6,1,g", "6,1,h") + "b,4,1,h,odd\n"))
+    assert (plain.marks.groups, plain.marks.given, plain.channels) == (None, None, ("v",))
+
+
+def test_columns_may_have_names_of_other_tools(tmp_path: Path) -> None:
+    found = read_csv(written(tmp_path, "unique_id,ds,y\na,2026-01-01,1\na,2026-01-02,2\nb,2026-01-01,3\n"))
+    assert (found.channels, found.spacing, found.lengths.tolist()) == (("y",), 86400.0, [2, 1])
+    both = read_csv(written(tmp_path, "time,date,y\n1,7,1\n2,8,1\n"))
+    assert both.channels == ("date", "y")

@@ -29,6 +29,6 @@ def test_images_are_read_row_after_row(tmp_path: Path) -> None:
         assert series.values[1, 2, 0] == images[1, 1, 0] / 255
         torch.testing.assert_close(series.values[:, :, 0], images.flatten(1) / 255)
         assert (series.spacing, series.times, series.lengths.unique().tolist()) == (1.0, None, [6])
-        assert series.labels is not None
-        assert series.labels.tolist() == list(range(len(images)))
-        assert series.classes == ("0", "1", "2")
+        assert series.answers is not None
+        assert series.answers.values.tolist() == list(range(len(images)))
+        assert series.answer_names == ("0", "1", "2")

@@ -24,21 +24,14 @@ def test_a_pair_by_folder_by_either_file_and_by_the_start_of_its_names(folder: P
         assert (len(found.train), len(found.held_out("test"))) == (3, 2)
 
 
-def test_one_file_is_split_by_its_labels(tmp_path: Path) -> None:
+def test_one_file_is_one_set(tmp_path: Path) -> None:
     (tmp_path / "some.csv").write_text(ROWS)
     for path in (tmp_path, tmp_path / "some.csv"):
-        found = open_series(path, test_fraction=0.4)
-        labels = found.held_out("test").labels
-        assert labels is not None
-        assert sorted(labels.tolist()) == [0, 0, 1, 1]
-    assert open_series(path, test_fraction=0.4).held_out("test").names == found.held_out("test").names
-    others = {open_series(path, test_fraction=0.4, split_seed=seed).held_out("test").names for seed in range(5)}
-    assert len(others) > 1
-
-
-def test_a_split_of_its_own_leaves_nothing_to_choose(folder: Path) -> None:
-    with refused(ValueError, "test_fraction=0.3 has no effect", "its own split; leave it at 0.2, or pass series"):
-        open_series(folder, test_fraction=0.3)
+        found = open_series(path)
+        assert (found.is_given, found.test) == (False, None)
+        assert found.train.answers is not None
+        assert found.train.keys.strata == found.train.answers.values.tolist()
+        assert found.train.keys.names == found.train.names
 
 
 def test_what_is_not_there(folder: Path) -> None:
@@ -49,7 +42,7 @@ def test_what_is_not_there(folder: Path) -> None:
     (folder / "empty").mkdir()
     with refused(ValueError, "no series at", ".npz"):
         open_series(folder / "empty")
-    with refused(ValueError, "notes.txt: is of no known kind; expected .ts"):
+    with refused(ValueError, "notes.txt, line 1: 'of' is no finite number"):
         open_series(folder / "notes.txt")
     (folder / "Other_TRAIN.ts").write_text(HEAD)
     with refused(ValueError, "has the files Gun_TEST.ts, Gun_TRAIN.ts, Other_TRAIN.ts; pass one of them"):
@@ -58,10 +51,7 @@ def test_what_is_not_there(folder: Path) -> None:
 
 def test_what_cannot_be_learnt_from(folder: Path) -> None:
     (folder / "some.csv").write_text("time,x\n0,1\n")
-    with refused(ValueError, "some.csv: the series have no labels; expected a class each"):
-        open_series(folder / "some.csv")
-    (folder / "some.csv").write_text("time,x,label\n0,1,a\n")
-    with refused(ValueError, "some.csv: 1 examples in 1 classes leave none to test on"):
+    with refused(ValueError, "some.csv: the series have no labels; give each one a class, labels or a number"):
         open_series(folder / "some.csv")
     (folder / "Gun_TEST.ts").write_text("@classLabel true a c\n@data\n1:c\n")
     with refused(ValueError, "Gun_TEST.ts, line 3: class 'c' is none of a, b"):
@@ -90,3 +80,18 @@ def test_parts_are_read_without_labels(tmp_path: Path) -> None:
     np.testing.assert_allclose(read_series(tmp_path / "alone.npy").values, values, rtol=1e-6)
     with refused(ValueError, "alone.npy: is not in parts; leave --part train out"):
         read_series(tmp_path / "alone.npy", part="train")
+
+
+def test_a_column_says_the_split_and_the_kind_is_asked_for(tmp_path: Path) -> None:
+    header, *rows = ROWS.splitlines()
+    text = [f"{header},split,group"]
+    text += [f"{row},{('train', 'val', 'test')[int(row[0]) % 3]},{int(row[0]) % 3}" for row in rows]
+    (tmp_path / "some.csv").write_text("\n".join(text))
+    found = open_series(tmp_path / "some.csv")
+    assert (len(found.train), len(found.held_out("valid")), len(found.held_out("test"))) == (4, 3, 3)
+    assert set(found.train.marks.groups or ()) == {"0"}
+    (tmp_path / "some.csv").write_text("\n".join(line[:-1] + "7" if line[-1].isdigit() else line for line in text))
+    with refused(ValueError, "some.csv: the group '7' is in two splits"):
+        open_series(tmp_path / "some.csv")
+    with refused(ValueError, "'a' is no finite number"):
+        open_series(tmp_path / "some.csv", kind="number")

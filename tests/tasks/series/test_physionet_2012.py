@@ -31,11 +31,11 @@ def test_stays_become_series(tmp_path: Path) -> None:
     train = physionet_2012(write(tmp_path)).train
     assert train.channels[:3] == ("HR", "pH", "Age at admission")
     assert train.channels[5:] == ("Weight at admission", "unit 1", "unit 2", "unit 3", "unit 4")
-    assert (train.lengths.tolist(), train.classes) == ([3, 1, 1], ("survived", "died"))
+    assert (train.lengths.tolist(), train.answer_names) == ([3, 1, 1], ("survived", "died"))
     assert train.times is not None
-    assert train.labels is not None
+    assert train.answers is not None
     assert train.times.tolist() == [[0, 1.5, 2], [0, 0, 0], [0.5, 0, 0]]
-    assert train.labels.tolist() == [0, 1, 0]
+    assert train.answers.values.tolist() == [0, 1, 0]
     first = train.values[0, :2].nan_to_num(-9).tolist()
     assert first == [[-9, 7, 54, 1, -9, 80, 0, 0, 0, 1], [2, 8, 54, 1, -9, 80, 0, 0, 0, 1]]
     assert train.values[1, 0].nan_to_num(-9).tolist() == [-9, -9, 60, 0, 170, -9, 0, 1, 0, 0]
@@ -54,5 +54,5 @@ def test_an_array_that_is_not_there(tmp_path: Path) -> None:
 def test_the_shared_sets(shared_data: Path) -> None:
     splits = physionet_2012(shared_data / "physionet2012")
     for split, deaths in ((splits.train, 554), (splits.held_out("test"), 568)):
-        assert split.labels is not None
-        assert (len(split), int(split.labels.sum()), len(split.channels)) == (4000, deaths, 45)
+        assert split.answers is not None
+        assert (len(split), int(split.answers.values.sum()), len(split.channels)) == (4000, deaths, 45)

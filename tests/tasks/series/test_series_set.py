@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fredholm.tasks.splits import Splits
+from fredholm.tasks.targets import ClassAnswers
 from tests.refusals import refused
 from tests.tasks.series.build import NAN, regular, timed
 
@@ -34,8 +35,8 @@ def test_selected_series_keep_everything_and_are_padded_to_the_longest() -> None
     whole = regular([[1], [2], [3]], [[4]], [[5], [6]], labels=[0, 1, 0])
     part = whole.select(torch.tensor([2, 1]))
     assert part.values[..., 0].nan_to_num(-1).tolist() == [[5, 6], [4, -1]]
-    assert part.labels is not None
-    assert (part.labels.tolist(), part.lengths.tolist(), part.names) == ([0, 1], [2, 1], ("s2", "s1"))
+    assert part.answers is not None
+    assert (part.answers.values.tolist(), part.lengths.tolist(), part.names) == ([0, 1], [2, 1], ("s2", "s1"))
     assert len(whole.select(torch.tensor([], dtype=torch.int64))) == 0
     late = timed([(0, 1), (2, 1), (3, 1)], [(5, 1), (9, 1)]).select(torch.tensor([1]))
     assert late.times is not None
@@ -58,8 +59,7 @@ def test_selected_series_keep_everything_and_are_padded_to_the_longest() -> None
         ({"times": torch.tensor([[0.0, NAN], [0, 0]]).double()}, "s0: the time of sample 2 is nan; expected a number"),
         ({"times": torch.tensor([[0.0, 1], [3, 2]]).double()}, "s1: the time of sample 2 is 2 after 3; sort"),
         ({"times": torch.tensor([[0.0, 1], [3, 3]]).double()}, "s1: the time of sample 2 is 3 after 3"),
-        ({"labels": torch.tensor([0.0, 1])}, "labels are torch.float32 (2,); pass int64 (2,)"),
-        ({"labels": torch.tensor([0, 2])}, "s1: label 2, but 2 classes are named"),
+        ({"answers": ClassAnswers(names=("a",), values=torch.tensor([0]))}, "there are 1 answers for 2 series"),
     ],
 )
 def test_what_does_not_fit_is_told(changed: dict[str, Any], told: str) -> None:
@@ -75,11 +75,12 @@ def test_padding_is_not_looked_at() -> None:
 
 def test_splits_fit_together_and_have_labels() -> None:
     whole = regular([[1]], [[3]], labels=[0, 1])
+    assert isinstance(whole.answers, ClassAnswers)
     with refused(ValueError, "channels differ: ('c0',) in training, ('x',) in test"):
         Splits(whole, dataclasses.replace(whole, channels=("x",)))
-    with refused(ValueError, "classes differ: ('a', 'b') in training, ('a', 'b', 'c') in test"):
-        Splits(whole, dataclasses.replace(whole, classes=("a", "b", "c")))
+    with refused(ValueError, "answer names differ: ('a', 'b') in training, ('a', 'b', 'c') in test"):
+        Splits(whole, dataclasses.replace(whole, answers=dataclasses.replace(whole.answers, names=("a", "b", "c"))))
     with refused(ValueError, "the test set has no labels"):
-        Splits(whole, dataclasses.replace(whole, labels=None))
+        Splits(whole, dataclasses.replace(whole, answers=None))
     with refused(ValueError, "the training set is empty"):
         Splits(whole.select(torch.tensor([], dtype=torch.int64)), whole)

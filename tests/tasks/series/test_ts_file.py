@@ -1,10 +1,14 @@
+import functools
 from pathlib import Path
 
 import pytest
 
-from fredholm.tasks.series import read_ts
+from fredholm.tasks import series
+from fredholm.tasks.series import Reading
+from fredholm.tasks.targets import NumberAnswers
 from tests.refusals import refused
 
+read_ts = functools.partial(series.read_ts, reading=Reading())
 HEAD = "# a comment\n@problemName Some\n@timeStamps false\n@classLabel true up down\n@data\n"
 TIMED = HEAD.replace("@timeStamps false", "@timeStamps true")
 
@@ -19,10 +23,10 @@ def test_lines_become_series(tmp_path: Path) -> None:
     found = read_ts(written(tmp_path, HEAD + "1,2,?:4,5,6:down\n\n7:NaN:up\n"))
     assert found.values.nan_to_num(-1).tolist() == [[[1, 4], [2, 5], [-1, 6]], [[7, -1], [-1, -1], [-1, -1]]]
     assert (found.lengths.tolist(), found.times, found.spacing) == ([3, 1], None, 1.0)
-    assert (found.classes, found.channels) == (("up", "down"), ("channel_0", "channel_1"))
+    assert (found.answer_names, found.channels) == (("up", "down"), ("channel_0", "channel_1"))
     assert found.names == ("some.ts, line 6", "some.ts, line 8")
-    assert found.labels is not None
-    assert found.labels.tolist() == [1, 0]
+    assert found.answers is not None
+    assert found.answers.values.tolist() == [1, 0]
 
 
 def test_channels_with_times_of_their_own(tmp_path: Path) -> None:
@@ -43,10 +47,12 @@ def test_a_shorter_channel_is_missing_at_the_end(tmp_path: Path) -> None:
 
 
 def test_files_without_labels_and_with_known_names(tmp_path: Path) -> None:
-    found = read_ts(written(tmp_path, "@classLabel false\n@data\n1,2\n"), channels=("x",), classes=("a", "b"))
-    assert (found.labels, found.classes, found.channels) == (None, ("a", "b"), ("x",))
+    found = read_ts(
+        written(tmp_path, "@classLabel false\n@data\n1,2\n"), channels=("x",), reading=Reading(names=("a", "b"))
+    )
+    assert (found.answers, found.channels) == (None, ("x",))
     listed = read_ts(written(tmp_path, "@classLabel true\n@data\n1,2:b\n2:a\n"))
-    assert listed.classes == ("a", "b")
+    assert listed.answer_names == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -63,9 +69,22 @@ def test_files_without_labels_and_with_known_names(tmp_path: Path) -> None:
         (TIMED + "(0,1),(nan,2):up\n", "line 6: channel 0: 'nan' is no time"),
         (TIMED + "(1,1),(0,2):up\n", "line 6: channel 0: time 0 after 1; sort the samples by time, one a time"),
         (TIMED + "(1,1),(1,2):up\n", "time 1 after 1"),
-        ("@targetLabel true\n@data\n1:2\n", "line 1: @targetLabel: the file is of regression"),
+        ("@targetLabel true\n@data\n1:2\n1:x\n", "line 4: 'x' is no finite number"),
     ],
 )
 def test_mistakes_name_file_and_line(text: str, told: str, tmp_path: Path) -> None:
     with refused(ValueError, "some.ts", told):
         read_ts(written(tmp_path, text))
+
+
+def test_files_of_regression_end_with_a_number(tmp_path: Path) -> None:
+    path = written(tmp_path, "@timeStamps false\n@targetLabel true\n@data\n1,2:0.5\n3,4:7\n")
+    found = read_ts(path)
+    assert isinstance(found.answers, NumberAnswers)
+    assert (found.answers.names, found.answers.values[:, 0].tolist()) == (("target",), [0.5, 7.0])
+    assert found.channels == ("channel_0",)
+    assert series.read_ts(path).answers is None
+    with refused(ValueError, "@targetLabel says that numbers are told; leave target='class' out"):
+        read_ts(path, reading=Reading(kind="class"))
+    numbered = written(tmp_path, "@classLabel true 1 2\n@data\n1,2:1\n2:2\n")
+    assert isinstance(read_ts(numbered, reading=Reading(kind="number")).answers, NumberAnswers)

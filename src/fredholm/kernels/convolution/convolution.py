@@ -7,11 +7,13 @@ Legend
 
     κ(x, y) = Σ_t W_t 1[y = E(x + h (d t - c))]             with E the boundary: where u continues beyond the grid
     κ(x, y) = Σ_t W_t 1[x = y + (h / r) (d t - c)]          transposed
+    standardised: in place of W, for each result channel o,   g_o (W_o - w_o) / ‖W_o - w_o‖,   w_o the mean of W_o
 
 Source: ITNet (arXiv 2606.19538), C.3 and C.6-C.12. Deviations: its κ = f / h^s integrated with weights h^s is written
 with both factors cancelled, so the measure counts points; taps are numbered as torch numbers them (f_m there is W_t
 with m = c - d t); even filters and every padding get queries at the centres of their windows, and boundaries other than
-zeros are part of κ, which near them is no longer a function of x - y alone.
+zeros are part of κ, which near them is no longer a function of x - y alone. Standardised filters: Qiao et al., Weight
+standardization (arXiv 1903.10520), by the norm in place of the deviation.
 """
 
 import math
@@ -64,10 +66,14 @@ class Convolution(Stationary):
         padding_mode: how the signal continues beyond the grid; "zeros" only when transposed.
         transposed: upsampling by `stride` instead of downsampling.
         output_padding: transposed only: cells added at the end of the result, below stride or dilation.
+        standardised: whether the filter of each result channel has mean 0 and a norm of its own, g. What all values
+            that it reads have in common then does not pass: networks of many such layers learn as fast as with batch
+            norm, and no entry of a batch changes another. Not transposed.
 
     Attributes:
-        weight: `(out_dim, in_dim / groups, *kernel_size)`; transposed `(in_dim, out_dim / groups, *kernel_size)`. It
+        weight: W, `(out_dim, in_dim / groups, *kernel_size)`; transposed `(in_dim, out_dim / groups, *kernel_size)`. It
             starts uniform in ±1 / sqrt(fan-in), as torch's does.
+        gain: g, `(out_dim,)`, from 1 on; None unless standardised.
 
     Raises:
         ValueError, TypeError: on sizes below 1, groups that do not divide the channels, and options that contradict
@@ -93,6 +99,7 @@ class Convolution(Stationary):
         padding_mode: BoundaryMode = "zeros",
         transposed: bool = False,
         output_padding: int | tuple[int, ...] = 0,
+        standardised: bool = False,
     ) -> None:
         super().__init__()
         if pos_dim not in (1, 2, 3):
@@ -116,6 +123,10 @@ class Convolution(Stationary):
         outer, inner = (in_dim, out_dim) if transposed else (out_dim, in_dim)
         self.weight = nn.Parameter(torch.empty(outer, inner // groups, *self.kernel_size))
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if standardised and (transposed or self.weight[0].numel() < 2):
+            why = "of a transposed convolution" if transposed else "of one value, which would be 0"
+            raise ValueError(f"kernels.Convolution: filters {why} cannot be standardised; leave standardised out")
+        self.gain = nn.Parameter(torch.ones(out_dim)) if standardised else None
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Cells of the result's grid along each axis, for a signal on a grid of `shape`.
@@ -213,8 +224,8 @@ class Convolution(Stationary):
         return kappa.expand(u.shape[0], *kappa.shape[1:])
 
     def _full_weight(self) -> Tensor:
-        """W with the zeros between groups, `(d_out, d_in, *kernel_size)`."""
-        blocks = self.weight.unflatten(0, (self.groups, -1))
+        """The filters with the zeros between groups, `(d_out, d_in, *kernel_size)`."""
+        blocks = self.filters().unflatten(0, (self.groups, -1))
         blocks = blocks.transpose(1, 2) if self.transposed else blocks  # (g, d_out / g, d_in / g, *k)
         same = torch.eye(self.groups, dtype=blocks.dtype, device=blocks.device)
         full = torch.einsum("goi...,gf->gofi...", blocks, same)
@@ -240,7 +251,15 @@ class Convolution(Stationary):
 
     def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:
         """See `Stationary.filter_weight`."""
-        return self.weight
+        return self.filters()
+
+    def filters(self) -> Tensor:
+        """W, or what stands in its place, of the same shape; see `standardised`."""
+        if self.gain is None:
+            return self.weight
+        rows = self.weight.flatten(1)
+        unit = nn.functional.normalize(rows - rows.mean(1, keepdim=True), dim=1)
+        return (self.gain[:, None] * unit).view_as(self.weight)
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
@@ -249,6 +268,7 @@ class Convolution(Stationary):
             f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, "
             f"padding_mode={self.padding_mode}"
             + (f", transposed=True, output_padding={self.output_padding}" if self.transposed else "")
+            + (", standardised=True" if self.gain is not None else "")
         )
 
 

@@ -43,6 +43,8 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         super().__init__({"weight": "operator.kernel.weight", "bias": "operator.bias"})
         if not isinstance(kernel, Convolution):
             raise TypeError(f"ConvolutionLayer: kernel must be a kernels.Convolution; got {type(kernel).__name__}")
+        if kernel.gain is not None:
+            raise ValueError("ConvolutionLayer: torch's layers have no standardised filters; take an IntegralOperator")
         self.operator = IntegralOperator(
             kernel, evaluation=evaluation, residual=False, bias=bias, output_projection=False
         )

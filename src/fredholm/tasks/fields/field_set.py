@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.splits import Divisible
+from fredholm.tasks.stratified_split import SplitKeys
 
 
 class Samples(NamedTuple):
@@ -109,6 +110,11 @@ class FieldSet(Divisible):
     def target_channels(self) -> tuple[str, ...]:
         """The names of the targets' values."""
         return self.channels if self.wanted is None else self.wanted_channels
+
+    @property
+    def keys(self) -> SplitKeys:
+        """Names alone."""
+        return SplitKeys(names=self.names, strata=[0] * len(self))
 
     def select(self, indices: Tensor) -> Self:
         """Some of the functions, int64 `(B,)`, in this order."""

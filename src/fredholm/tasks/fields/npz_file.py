@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.npz_arrays import arrays_of_split, load_arrays
+from fredholm.tasks.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
 from fredholm.tasks.splits import Splits
 
 from .field_set import FieldSet, Samples, pack
@@ -29,23 +29,19 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     `trajectories` in place of `values` have one axis more, of T + 1 times, after the first: given is the state at the
     first time, wanted are those at the T others. Their points exist at all times or never.
 
-    A split is `is_test` `(n,)`, or `train_` and `test_` before the names of the arrays. An .npy file is `values` alone.
+    A split is `split` `(n,)` (see `split_of_rows`), or `is_test` `(n,)`; or `train_`, `valid_` (or `val_`) and `test_`
+    before the names of the arrays, of which those of training alone must be there. An .npy file is `values` alone.
 
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
     arrays = load_arrays(path, alone="values")
     try:
-        if any(name.startswith("train_") for name in arrays):
-            return Splits(*(_read(path, arrays_of_split(arrays, split)) for split in ("train", "test")))
+        if parts := arrays_of_splits(arrays):
+            found = {split: _read(path, own) for split, own in parts.items()}
+            return Splits(found["train"], found.get("test"), found.get("valid"))
         whole = _read(path, arrays)
-        if "is_test" not in arrays:
-            return whole
-        is_test = arrays["is_test"]
-        if is_test.dtype != np.bool_ or is_test.shape != (len(whole),):
-            raise ValueError(f"is_test is {is_test.dtype} {is_test.shape}; expected bool ({len(whole)},)")
-        of_test = torch.from_numpy(is_test)
-        return Splits(*(whole.select(chosen.nonzero()[:, 0]) for chosen in (~of_test, of_test)))
+        return Splits.of_rows(whole, split_of_rows(arrays, len(whole), is_test=("is_test",)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

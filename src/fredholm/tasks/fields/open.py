@@ -14,7 +14,6 @@ from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES, array_names, load_arrays
 from fredholm.tasks.parts import part_of, refuse_part
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import Splits
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 from fredholm.tasks.table_text import PARQUET
 
 from .csv_file import read_csv
@@ -27,22 +26,14 @@ FIELD_TABLES = (".csv", ".csv.gz", PARQUET)
 """How the names of tables of samples end."""
 
 
-def open_fields(
-    data: str | Path,
-    *,
-    coordinates: tuple[str, ...] = (),
-    test_fraction: float = DEFAULT_TEST_FRACTION,
-    split_seed: int = 0,
-) -> Splits[FieldSet]:
-    """Open sampled functions as a training and a test set.
+def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Splits[FieldSet]:
+    """Open sampled functions with their splits, or all as one set.
 
     Args:
         data: a .csv (`read_csv`, also gzipped) or .npz file (`read_npz`), the .npz file of `neuralop`, or any source of
             `tasks.images.open_images`, whose images become functions (`image_fields`).
         coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there. Refused of
             what is no table.
-        test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
-        split_seed: picks one of many such splits.
 
     Raises:
         ValueError: nothing of that name, the source is broken, or settings that it does not read.
@@ -51,23 +42,18 @@ def open_fields(
     if not path.name.endswith(FIELD_TABLES):
         refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
-        return _fixed(path, neuralop(path), test_fraction)
+        return neuralop(path)
     if not path.is_file() or not path.name.endswith((*FIELD_TABLES, ".npz")) or _holds_images(path):
-        return image_fields(open_images(data, test_fraction=test_fraction, split_seed=split_seed))
+        return image_fields(open_images(data))
     found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
     if isinstance(found, Splits):
-        return _fixed(path, found, test_fraction)
+        return found
     if len(found) < 2:
         raise ValueError(
             f"{path}: holds one function; expected one to learn from and one to test on at least; in a table the "
             "column 'field' tells them apart"
         )
-    try:
-        parts = stratified_split(found.names, [0] * len(found), test_fraction, split_seed)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    train, test = (found.select(torch.tensor(part, dtype=torch.int64)) for part in parts)
-    return Splits(train, test, is_given=False)
+    return Splits(found, is_given=False)
 
 
 def open_functions(
@@ -109,7 +95,7 @@ def open_functions(
             f"no functions at {str(path)!r}; pass an .npz file, a .csv file, or a folder with given.csv and wanted.csv"
         )
     found = _told(read_csv(path, coordinates=coordinates), targets, path) if is_table else read_npz(path)
-    for part in (found.train, found.test) if isinstance(found, Splits) else (found,):
+    for part in (found.train, found.valid, found.test) if isinstance(found, Splits) else (found,):
         if part is not None and part.wanted is None:
             raise ValueError(
                 f"{path}: says nothing of what is wanted; expected the array wanted_values or trajectories, or in a "
@@ -255,9 +241,3 @@ def read_places(path: Path, coordinates: tuple[str, ...]) -> Tensor:
 
 def _holds_images(path: Path) -> bool:
     return path.suffix == ".npz" and "x_train" in array_names(path)
-
-
-def _fixed(path: Path, splits: Splits[FieldSet], test_fraction: float) -> Splits[FieldSet]:
-    fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction}
-    refuse_idle("", open_fields, fixed, "pass samples without a split", **given)
-    return splits

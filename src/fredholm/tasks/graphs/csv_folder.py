@@ -9,8 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from fredholm.tasks.cells import parse_value
+from fredholm.tasks.class_names import ClassNames
 from fredholm.tasks.sentences.table import Row, Table, read_table
-from fredholm.tasks.series.naming import ClassNames
 from fredholm.tasks.split_files import SPLIT_WORDS
 
 from .graph_set import SPLIT_NAMES, GraphSet

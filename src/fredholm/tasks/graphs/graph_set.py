@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.splits import Examples
+from fredholm.tasks.targets import Answers, ClassAnswers, NumberAnswers
 
 SPLIT_NAMES = ("train", "valid", "test")
 """What the numbers 0, 1 and 2 of a split mean; -1 is none of them."""
@@ -98,8 +99,15 @@ class GraphSet(Examples):
     def check_split(self, name: str) -> None:
         """See `Examples.check_split`; besides, each has a label or targets."""
         super().check_split(name)
-        if self.labels is None and self.targets is None:
+        if self.answers is None:
             raise ValueError(f"the graphs of the {name} set have no labels and no targets; give each graph one")
+
+    @property
+    def answers(self) -> Answers | None:
+        """What is known of each graph: its label or its targets; None: nothing."""
+        if self.labels is not None:
+            return ClassAnswers(names=self.classes, values=self.labels)
+        return None if self.targets is None else NumberAnswers(names=self.target_names, values=self.targets)
 
     @property
     def num_nodes(self) -> Tensor:

@@ -31,6 +31,7 @@ class GraphInputs:
         num_walks: further features, the chances that a walk along edges is back at its node after 2, 3, ...,
             num_walks + 1 steps; they depend on no sign and no basis.
         degrees: a further feature, the logarithm of 1 + the edges that end at the node.
+        sizes: a further feature, the logarithm of the number of nodes of the graph, which a mean over them hides.
         positions: where nodes lie: `laplacian`, by eigenvectors of the graph (eq. 262); `given`, the data's; `none`,
             all at one place.
         num_positions: eigenvectors; refused with other positions.
@@ -44,6 +45,7 @@ class GraphInputs:
     scale: Scale = "standard"
     num_walks: int = 8
     degrees: bool = True
+    sizes: bool = False
     positions: Positions = "laplacian"
     num_positions: int = 8
     flip_signs: bool = True
@@ -68,6 +70,13 @@ class GraphInputs:
     def turns_signs(self) -> bool:
         """Whether training turns signs."""
         return self.positions == "laplacian" and self.flip_signs
+
+    @property
+    def positions_asked(self) -> bool:
+        """Whether something of the positions is not at its default, so that a model should read them."""
+        default = GraphInputs()
+        names = ("positions", "num_positions", "flip_signs", "adds_positions")
+        return any(getattr(self, name) != getattr(default, name) for name in names)
 
     def learn(self, train: GraphSet) -> "Preparation":
         """How graphs are prepared, with the means and deviations of these.
@@ -121,6 +130,12 @@ class GraphInputs:
         """Signs of positions, 1 or -1, `(graphs, pos_dim)`."""
         return 2.0 * torch.randint(2, (graphs, pos_dim), generator=generator) - 1.0
 
+    def names(self, preparation: "Preparation") -> tuple[str, ...]:
+        """Of the numbers that a network sees of each node."""
+        walks = (f"back after {k} steps" for k in range(2, self.num_walks + 2))
+        further = [name for name, is_there in (("degree", self.degrees), ("size", self.sizes)) if is_there]
+        return (*preparation.features, *walks, *further)
+
     def _features(self, graphs: GraphSet) -> Tensor:
         """Features of nodes, before they are standardised, `(nodes, inputs)`."""
         given = graphs.features
@@ -130,6 +145,8 @@ class GraphInputs:
         further = [walks_back(graphs, self.num_walks)] if self.num_walks else []
         if self.degrees:
             further.append(torch.log1p(_joined(graphs)[1].bincount(minlength=len(given)).float())[:, None])
+        if self.sizes:
+            further.append(graphs.num_nodes.float().log().repeat_interleave(graphs.num_nodes)[:, None])
         return torch.cat([given, *further], dim=1)
 
     def _positions(self, graphs: GraphSet) -> Tensor:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fredholm.tasks.npz_arrays import load_arrays
-from fredholm.tasks.series.naming import ClassNames
-from fredholm.tasks.split_files import SPLIT_WORDS
+from fredholm.tasks.class_names import ClassNames
+from fredholm.tasks.npz_arrays import load_arrays, split_of_rows, split_words
+from fredholm.tasks.split_files import SPLITS
 
-from .graph_set import SPLIT_NAMES, GraphSet
+from .graph_set import GraphSet
 from .listed import Listed
 from .one_hot import columns_of
 from .tu_folder import names_of_targets
@@ -34,7 +34,7 @@ def read_npz(
     - `graph` `(nodes,)`: the graph of each node, from 0 on; without it there is one graph;
     - `labels` (or `y`), numbers of `classes` or names, of graphs, or without `graph` of nodes, where -1 or "" is none;
       or `targets` `(n,)` or `(n, T)`, numbers to tell of graphs;
-    - `split` of the same: the words train, valid, test; or `train_idx`, `val_idx` and `test_idx`, numbers;
+    - `split` of the same (see `split_of_rows`); or `train_idx`, `valid_idx` (or `val_idx`) and `test_idx`, numbers;
     - `weights` and `pos` of nodes; `edge_weights` `(E,)` and `edge_features` `(E, c)` of edges;
     - `feature_names`, `edge_feature_names`, `target_names`, `names` of graphs, `node_names`, and `directed`.
 
@@ -194,22 +194,18 @@ def _labels(named: str, arrays: _Arrays, n: int, *, may_miss: bool) -> tuple[np.
 
 
 def _split(arrays: _Arrays, n: int) -> np.ndarray | None:
+    if (split := split_of_rows(arrays, n)) is not None:
+        return split.numpy()
     found = np.full(n, -1, np.int64)
-    if "split" in arrays:
-        words = _checked("split", arrays, (n,), "U")
-        for i, word in enumerate(words.tolist()):
-            if word and word.lower() not in SPLIT_WORDS:
-                raise ValueError(f"split[{i}] is {word!r}; expected train, valid or test, or ''")
-            found[i] = SPLIT_NAMES.index(SPLIT_WORDS[word.lower()]) if word else -1
-        return found
-    named = {name: arrays[name] for name in ("train_idx", "val_idx", "test_idx") if name in arrays}
-    for name, members in named.items():
+    words = split_words(lambda word: f"{word}_idx" in arrays)
+    for split, word in words.items():
+        name, members = f"{word}_idx", arrays[f"{word}_idx"]
         if members.ndim != 1 or members.dtype.kind not in "iu" or (members < 0).any() or (members >= n).any():
             raise ValueError(f"{name} is {members.dtype} {members.shape}; expected numbers from 0 to {n - 1}")
         for i in np.flatnonzero(found[members] >= 0)[:1].tolist():
             raise ValueError(f"{name}[{i}] is {members[i]}, which is in another split too")
-        found[members] = ("train_idx", "val_idx", "test_idx").index(name)
-    return found if named else None
+        found[members] = SPLITS.index(split)
+    return found if words else None
 
 
 def _floats(arrays: _Arrays, names: tuple[str, ...], ndim: int, rows: int | None = None) -> np.ndarray | None:

@@ -14,7 +14,7 @@ from fredholm.models.message_passing import MessagePassing
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.splits import Part, Splits
 from fredholm.tasks.splitting import DividedTask
-from fredholm.tasks.task import Batch, SplitTask, Task
+from fredholm.tasks.task import Batch, Meanings, SplitTask, Task, meanings_of_inputs
 
 from .batches import batch_of, graphs_in
 from .graph_set import GraphSet
@@ -60,9 +60,15 @@ class OneGraphTask(DividedTask[Part]):
         inputs: GraphInputs = field(default_factory=GraphInputs)
         model: SignalModel.Config = field(default_factory=_small)
 
+        shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
+
         def __post_init__(self) -> None:
-            if self.model.pool != "none":
-                raise ValueError(f"model.pool is {self.model.pool!r}; pass 'none', since every node has an answer")
+            _ = self.network  # which refuses other pools
+
+        @property
+        def network(self) -> SignalModel.Config:
+            """The model with an answer at every node."""
+            return self.model.answering_everywhere("each node")
 
     def __init__(self, config: Config, *, is_measured: bool) -> None:
         super().__init__(config)
@@ -99,6 +105,10 @@ class OneGraphTask(DividedTask[Part]):
     @abstractmethod
     def _seen(self) -> GraphSet:
         """The graph as the network may see it in training."""
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the encoder's columns, the features of nodes."""
+        return meanings_of_inputs(model, self._of_graph.inputs.names(self.facts.preparation))
 
     @final
     def _check(self, splits: Splits[Part]) -> None:

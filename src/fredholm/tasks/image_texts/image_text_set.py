@@ -10,8 +10,8 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.class_names import ClassNames
 from fredholm.tasks.images import ImageDataset
-from fredholm.tasks.series.naming import ClassNames
 from fredholm.tasks.splits import Examples
 
 

@@ -95,8 +95,7 @@ def with_image_files(
         pictures=ImageFolder(
             Path(),
             list(places),
-            [0] * len(places),
-            ("",),
+            None,
             channels=channels or (1 if all_grey else 3),
             image_size=size,
         ),

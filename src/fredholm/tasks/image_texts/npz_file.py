@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from fredholm.tasks.images import InMemoryImages
-from fredholm.tasks.npz_arrays import load_arrays
-from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS
+from fredholm.tasks.npz_arrays import load_arrays, split_of_rows
 
 from .image_text_set import Example, ImageTextSet, numbered
 
@@ -16,7 +15,7 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
     """Read `images`, `text` and, where there are some, `label` and `split`.
 
     Images are uint8 `(n, M, H, W, C)`, or `(n, H, W, C)` of one image each, with C of 1 or 3; the others one an
-    example, `(n,)`: texts; labels as texts, integers or truth values; splits as words such as train, valid and test.
+    example, `(n,)`: texts; labels as texts, integers or truth values; splits as `split_of_rows` reads them.
 
     Args:
         path: the file.
@@ -54,22 +53,20 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
     for example in examples:
         if not example.text.strip():
             raise ValueError(f"{example.place}: the text is empty; write one, or leave the example out")
-    split = _split(path, arrays, count)
+    try:
+        rows = split_of_rows(arrays, count)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    split = None if rows is None else rows.tolist()
     labels, classes = numbered(examples, split)
     pixels = torch.from_numpy(images.reshape(-1, *images.shape[2:])).movedim(-1, 1).contiguous()
     return ImageTextSet(
         examples=examples,
-        pictures=InMemoryImages(
-            pixels,
-            torch.zeros(len(pixels), dtype=torch.int64),
-            ("",),
-            lambda number: f"{path.name}:images[{number}]",
-            image_size,
-        ),
+        pictures=InMemoryImages(pixels, None, lambda number: f"{path.name}:images[{number}]", image_size),
         index=torch.arange(count * num_images).view(count, num_images),
         labels=labels,
         classes=classes,
-        split=None if split is None else torch.tensor(split, dtype=torch.int64),
+        split=rows,
     )
 
 
@@ -85,14 +82,3 @@ def _labels(path: Path, arrays: dict[str, np.ndarray], count: int) -> list[str] 
     if empty := [i for i, word in enumerate(words) if not word]:
         raise ValueError(f"{path}, line {empty[0] + 1}: the label is empty; expected a class")
     return words
-
-
-def _split(path: Path, arrays: dict[str, np.ndarray], count: int) -> list[int] | None:
-    if "split" not in arrays:
-        return None
-    words = arrays["split"]
-    if words.dtype.kind != "U" or words.shape != (count,):
-        raise ValueError(f"{path}: split is {words.dtype} {words.shape}; expected words ({count},), one an example")
-    if wrong := [word for word in words.tolist() if word not in SPLIT_WORDS]:
-        raise ValueError(f"{path}: split has {wrong[0]!r}; expected {', '.join(SPLIT_WORDS)}")
-    return [SPLITS.index(SPLIT_WORDS[word]) for word in words.tolist()]

@@ -1,4 +1,4 @@
-"""What every source of labelled images looks like, whether it lies in memory or on disk."""
+"""What every source of images looks like, whether it lies in memory or on disk."""
 
 from abc import abstractmethod
 from typing import ClassVar, final
@@ -6,22 +6,32 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.split_marks import SplitMarks
 from fredholm.tasks.splits import Divisible
+from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.targets import Answers
 
 
 class ImageDataset(Divisible):
-    """Labelled images of one size and one number of channels, read by index.
+    """Images of one size and one number of channels, read by index, with what is known of them.
 
     Everything is returned on the CPU; pixels are uint8 in 0..255, so that moving and normalising them is the caller's
     choice.
+
+    Args:
+        answers: one an image; None: nothing is known.
+        marks: what the data say of splits.
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("classes", "channels", "image_size")
+    shared: ClassVar[tuple[str, ...]] = ("answer_names", "channels", "image_size")
+
+    def __init__(self, answers: Answers | None, marks: SplitMarks) -> None:
+        self.answers, self.marks = answers, marks
 
     @property
-    @abstractmethod
-    def classes(self) -> tuple[str, ...]:
-        """The class names; label ``i`` means ``classes[i]``."""
+    def answer_names(self) -> tuple[str, ...]:
+        """Of the classes, labels or numbers; () where nothing is known."""
+        return () if self.answers is None else self.answers.names
 
     @property
     @abstractmethod
@@ -48,15 +58,18 @@ class ImageDataset(Divisible):
         """
         return self._images(self._checked(indices))
 
-    def labels(self, indices: Tensor) -> Tensor:
-        """Return the labels at ``indices`` as int64 ``(n,)``; arguments and errors as for `images`."""
-        return self._labels(self._checked(indices))
-
     def name(self, index: int) -> str:
         """Return where image ``index`` came from, for messages and result files."""
         if not 0 <= index < len(self):
             raise ValueError(f"image {index} asked for, but there are {len(self)}: pass 0 to {len(self) - 1}")
         return self._name(index)
+
+    @property
+    def keys(self) -> SplitKeys:
+        """Names, the strata of the answers, groups and times."""
+        n = len(self)
+        strata = [0] * n if self.answers is None else self.answers.strata.tolist()
+        return self.marks.keys([self.name(i) for i in range(n)], strata)
 
     def select(self, indices: Tensor) -> "ImageDataset":  # type: ignore[override]
         """The images at ``indices``, in that order; arguments and errors as for `images`."""
@@ -64,9 +77,6 @@ class ImageDataset(Divisible):
 
     @abstractmethod
     def _images(self, indices: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _labels(self, indices: Tensor) -> Tensor: ...
 
     @abstractmethod
     def _name(self, index: int) -> str: ...
@@ -88,11 +98,9 @@ class _SelectedImages(ImageDataset):
     """Some images of another set."""
 
     def __init__(self, whole: ImageDataset, numbers: Tensor) -> None:
+        answers = whole.answers
+        super().__init__(None if answers is None else answers.select(numbers), whole.marks.select(numbers))
         self._whole, self._numbers = whole, numbers
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._whole.classes
 
     @property
     def channels(self) -> int:
@@ -107,9 +115,6 @@ class _SelectedImages(ImageDataset):
 
     def _images(self, indices: Tensor) -> Tensor:
         return self._whole.images(self._numbers[indices])
-
-    def _labels(self, indices: Tensor) -> Tensor:
-        return self._whole.labels(self._numbers[indices])
 
     def _name(self, index: int) -> str:
         return self._whole.name(int(self._numbers[index]))

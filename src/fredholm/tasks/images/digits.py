@@ -4,6 +4,7 @@ import torch
 
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+from fredholm.tasks.targets import ClassAnswers
 
 from .dataset import ImageDataset
 from .in_memory import InMemoryImages
@@ -35,7 +36,12 @@ def digits(image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     classes = tuple(str(digit) for digit in range(10))
 
     def subset(indices: list[int]) -> InMemoryImages:
-        return InMemoryImages(images[indices], labels[indices], classes, lambda i: names[indices[i]], image_size)
+        return InMemoryImages(
+            images[indices],
+            ClassAnswers(names=classes, values=labels[indices]),
+            lambda i: names[indices[i]],
+            image_size,
+        )
 
     train, test = stratified_split(names, labels.tolist(), DEFAULT_TEST_FRACTION, seed=0)
     return Splits(subset(train), subset(test))

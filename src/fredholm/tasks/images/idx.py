@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.splits import Splits
+from fredholm.tasks.targets import ClassAnswers
 
 from .dataset import ImageDataset
 from .in_memory import InMemoryImages
@@ -60,7 +61,8 @@ def idx_folder(folder: str | Path, image_size: tuple[int, int] | None = None) ->
                 f"{len(classes) - 1}, the labels of the training set"
             )
         name = _namer(images_path.name)
-        splits.append(InMemoryImages(images.unsqueeze(1), labels.to(torch.int64), classes, name, image_size))
+        answers = ClassAnswers(names=classes, values=labels.to(torch.int64))
+        splits.append(InMemoryImages(images.unsqueeze(1), answers, name, image_size))
     return Splits(*splits)
 
 

@@ -1,24 +1,25 @@
 """A folder of image files, one subfolder a class."""
 
+import math
 import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fredholm._settings import refuse_idle
-from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
+from fredholm.tasks.split_files import SPLIT_WORDS, Split
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Splits
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+from fredholm.tasks.targets import Answers, ClassAnswers
 
 from .dataset import ImageDataset
 from .kept import Kept
 from .read import IMAGE_SUFFIXES, is_grey, read_images, size_of
-from .resize import check_image_size
+from .resize import check_image_size, common_size
 
 
 @final
@@ -28,35 +29,31 @@ class ImageFolder(ImageDataset):
     Args:
         root: the folder that names are given relative to.
         files: the image files.
-        labels: one label a file, each in ``0 .. len(classes) - 1``.
-        classes: the class names.
+        answers: one a file; None: nothing is known.
         channels: 1 (grey) or 3 (RGB), to which every image is brought (see `read_images`).
         image_size: height and width, to which every image is brought.
         cache_bytes: the first images, as many as fit into this much memory, are decoded only once.
+        marks: what the data say of splits.
     """
 
     def __init__(
         self,
         root: Path,
         files: Sequence[Path],
-        labels: Sequence[int],
-        classes: tuple[str, ...],
+        answers: Answers | None,
         *,
         channels: int,
         image_size: tuple[int, int],
         cache_bytes: int = 512 << 20,
+        marks: SplitMarks = NO_MARKS,
     ) -> None:
-        if len(files) != len(labels):
-            raise ValueError(f"{len(files)} files, but {len(labels)} labels: give one label a file")
+        super().__init__(answers, marks)
+        if answers is not None and len(files) != len(answers):
+            raise ValueError(f"{len(files)} files, but {len(answers)} answers: give one a file")
         check_image_size(image_size)
-        self._root, self._files, self._classes = root, list(files), tuple(classes)
-        self._targets = torch.tensor(labels, dtype=torch.int64)
+        self._root, self._files = root, list(files)
         self._channels, self._image_size = channels, image_size
         self._pixels = Kept(len(files), (channels, *image_size), self._decode, cache_bytes=cache_bytes)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._classes
 
     @property
     def channels(self) -> int:
@@ -72,9 +69,6 @@ class ImageFolder(ImageDataset):
     def _images(self, indices: Tensor) -> Tensor:
         return self._pixels[indices]
 
-    def _labels(self, indices: Tensor) -> Tensor:
-        return self._targets[indices]
-
     def _name(self, index: int) -> str:
         return self._files[index].relative_to(self._root).as_posix()
 
@@ -82,30 +76,23 @@ class ImageFolder(ImageDataset):
         return read_images([self._files[index] for index in indices.tolist()], self._channels, self._image_size)
 
 
-def image_folder(
-    folder: str | Path,
-    image_size: tuple[int, int] | None = None,
-    test_fraction: float = DEFAULT_TEST_FRACTION,
-    split_seed: int = 0,
-) -> Splits[ImageDataset]:
+def image_folder(folder: str | Path, image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     """Open a folder with one subfolder a class, or with folders of splits that hold such subfolders.
 
     Folders of splits are ``train``, ``valid`` (or ``val``, ``validation``, ``dev``) and ``test``; one of the last two
-    may be absent. Without them `stratified_split` splits off a test set. Classes are sorted by name. Images are the
-    files of the kinds of `read_images` (capitals too) at any depth below a class folder; hidden files and folders are
-    ignored, and how many other files are skipped is told in a warning, as are classes without an image in a split. The
-    images are grey if the headers of all files say so, otherwise RGB. Every header is read here; the pixels only when
-    they are asked for.
+    may be absent. Without them all images are one set. Classes are sorted by name. Images are the files of the kinds of
+    `read_images` (capitals too) at any depth below a class folder; hidden files and folders are ignored, and how many
+    other files are skipped is told in a warning. The images are grey if the headers of all files say so, otherwise RGB.
+    Every header is read here; the pixels only when they are asked for.
 
     Args:
         folder: the folder.
-        image_size: height and width to deliver; default: the size all images share.
-        test_fraction: share of the test set; refused where the folder has one.
-        split_seed: picks one of many such splits.
+        image_size: height and width to deliver; default: the size all images share, or `common_size` of the training
+            folder's, with `Splits.sizes`.
 
     Raises:
         ValueError: no class folder, only one, or one without images; a test class unknown in training; two folders of
-            one split; an unreadable file; or images of different sizes and no ``image_size``.
+            one split; or an unreadable file.
         ImportError: pillow is not installed.
     """
     root = Path(folder)
@@ -115,32 +102,19 @@ def image_folder(
         raise ValueError(f"{roots['train']}: only one class folder, {classes[0]!r}; at least two classes are needed")
     parts = {split: _files_and_labels(where, classes) for split, where in roots.items()}
     _warn_of_skipped(root, [file for files, _ in parts.values() for file in files])
-    if len(parts) > 1:
-        fixed, given = f"{root}, which has its own splits", {"test_fraction": test_fraction}
-        refuse_idle("", image_folder, fixed, "move all images into class folders", **given)
-    else:
-        files, labels = parts["train"]
-        names = [path.relative_to(roots["train"]).as_posix() for path in files]
-        chosen = stratified_split(names, labels, test_fraction, split_seed)
-        for split, own in zip(("train", "test"), chosen, strict=True):
-            parts[split] = [files[i] for i in own], [labels[i] for i in own]
-    held_out: list[Split] = [split for split in SPLITS[1:] if split in parts]
-    for split in held_out:
-        _warn_of_absent(root, split, [name for number, name in enumerate(classes) if number not in parts[split][1]])
-
-    channels, image_size = _inspect([file for files, _ in parts.values() for file in files], image_size)
+    files = [file for files, _ in parts.values() for file in files]
+    channels, image_size, sizes = inspect(files, image_size, len(parts["train"][0]))
     found = {
-        split: ImageFolder(root, *part, classes, channels=channels, image_size=image_size)
-        for split, part in parts.items()
+        split: ImageFolder(
+            root,
+            files,
+            ClassAnswers(names=classes, values=torch.tensor(labels, dtype=torch.int64)),
+            channels=channels,
+            image_size=image_size,
+        )
+        for split, (files, labels) in parts.items()
     }
-    return Splits(found["train"], found.get("test"), found.get("valid"), is_given=len(roots) > 1)
-
-
-def _warn_of_absent(root: Path, split: Split, classes: list[str]) -> None:
-    """Warns of classes without an image in a split."""
-    if classes:
-        told = f"{', '.join(map(repr, classes[:6]))}{', ...' if len(classes) > 6 else ''}"
-        warnings.warn(f"{root}: no image of {told} is in the {split} set; add images of it", stacklevel=3)
+    return Splits(found["train"], found.get("test"), found.get("valid"), is_given=len(roots) > 1, sizes=sizes)
 
 
 def _split_roots(root: Path) -> dict[Split, Path]:
@@ -185,7 +159,7 @@ def _files_and_labels(root: Path, classes: tuple[str, ...]) -> tuple[list[Path],
     for name in _class_folders(root):
         if name not in classes:
             raise ValueError(f"{root / name}: class {name!r} is not among the training classes ({', '.join(classes)})")
-        found = _image_files(root / name)
+        found = image_files(root / name)
         if not found:
             suffixes = ", ".join(IMAGE_SUFFIXES)
             raise ValueError(f"{root / name}: no image ({suffixes}) in this class folder; add some or remove it")
@@ -194,7 +168,8 @@ def _files_and_labels(root: Path, classes: tuple[str, ...]) -> tuple[list[Path],
     return files, labels
 
 
-def _image_files(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
+    """The images at any depth of a folder, but for hidden ones, by name."""
     return sorted(path for path in _listed(folder) if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
@@ -207,24 +182,31 @@ def _listed(folder: Path) -> list[Path]:
     return found
 
 
-def _inspect(files: list[Path], image_size: tuple[int, int] | None) -> tuple[int, tuple[int, int]]:
-    """Read all headers; return the number of channels, and the size asked for or else shared by all."""
-    all_grey = True
-    first_size = None
-    for path in tqdm(files, desc="reading image headers", unit="file", delay=1.0, leave=False, disable=None):
-        all_grey &= is_grey(path)
-        if image_size is None:
-            size = size_of(path)
-            if first_size is not None and size != first_size:
-                raise ValueError(
-                    f"images differ in size: {files[0]} is {_text(first_size)}, {path} is {_text(size)}; "
-                    f"pass image_size, the height and width to bring all to"
-                )
-            first_size = size
-    size = image_size or first_size
-    assert size is not None
-    return (1 if all_grey else 3), size
+class Headers(NamedTuple):
+    """What the headers of some image files say."""
+
+    channels: int
+    """1 where all are grey, else 3."""
+    image_size: tuple[int, int]
+    """The one asked for, that of all, or `common_size`."""
+    sizes: tuple[tuple[int, int], tuple[int, int]] | None
+    """The smallest and the largest where a common one was chosen; see `Splits.sizes`."""
 
 
-def _text(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
+def inspect(files: list[Path], image_size: tuple[int, int] | None, num_train: int) -> Headers:
+    """Reads all headers.
+
+    Args:
+        files: of all splits, those to learn from first.
+        image_size: the one asked for; None: what suits the first `num_train` images, which takes longer.
+        num_train: at least 1.
+
+    Raises:
+        ValueError: one cannot be read.
+    """
+    bar = tqdm(files, desc="reading image headers", unit="file", delay=1.0, leave=False, disable=None)
+    found = [(is_grey(path), (0, 0) if image_size is not None else size_of(path)) for path in bar]
+    channels, sizes = (1 if all(grey for grey, _ in found) else 3), [size for _, size in found]
+    if len(set(sizes)) == 1:
+        return Headers(channels, image_size or sizes[0], None)
+    return Headers(channels, common_size(sizes[:num_train]), (min(sizes, key=math.prod), max(sizes, key=math.prod)))

@@ -6,6 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.targets import Answers
+
 from .dataset import ImageDataset
 from .resize import check_image_size, fit
 
@@ -16,38 +19,32 @@ class InMemoryImages(ImageDataset):
 
     Args:
         images: uint8 ``(n, C, H, W)`` with C of 1 or 3.
-        labels: int64 ``(n,)``, each in ``0 .. len(classes) - 1``.
-        classes: the class names.
+        answers: one an image; None: nothing is known.
         name: maps an index to where the image came from.
         image_size: height and width to deliver (`fit` on the way out); default: the size the images have.
+        marks: what the data say of splits.
 
     Raises:
-        ValueError: shapes, types or labels do not agree.
+        ValueError: shapes or types do not agree.
     """
 
     def __init__(
         self,
         images: Tensor,
-        labels: Tensor,
-        classes: tuple[str, ...],
+        answers: Answers | None,
         name: Callable[[int], str],
         image_size: tuple[int, int] | None = None,
+        marks: SplitMarks = NO_MARKS,
     ) -> None:
+        super().__init__(answers, marks)
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
             raise ValueError(f"images are {images.dtype} {tuple(images.shape)}; pass uint8 (n, 1 or 3, H, W)")
-        if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
-            raise ValueError(f"labels are {labels.dtype} {tuple(labels.shape)}; pass int64 ({len(images)},)")
-        if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(classes)):
-            low, high = int(labels.min()), int(labels.max())
-            raise ValueError(f"labels run from {low} to {high}, but {len(classes)} classes are named")
+        if answers is not None and len(answers) != len(images):
+            raise ValueError(f"there are {len(answers)} answers of {len(images)} images; pass one each")
         if image_size is not None:
             check_image_size(image_size)
-        self._pixels, self._targets, self._classes, self._name_of = images, labels, tuple(classes), name
+        self._pixels, self._name_of = images, name
         self._image_size = image_size or (images.shape[2], images.shape[3])
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._classes
 
     @property
     def channels(self) -> int:
@@ -62,9 +59,6 @@ class InMemoryImages(ImageDataset):
 
     def _images(self, indices: Tensor) -> Tensor:
         return fit(self._pixels[indices], self._image_size)
-
-    def _labels(self, indices: Tensor) -> Tensor:
-        return self._targets[indices]
 
     def _name(self, index: int) -> str:
         return self._name_of(index)

@@ -3,29 +3,34 @@
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.npz_arrays import load_arrays, split_words
+from fredholm.tasks.split_files import Split
+from fredholm.tasks.split_marks import marks_of_arrays
 from fredholm.tasks.splits import Splits
+from fredholm.tasks.targets import Answers, Kind, answers_of_array
 
 from .arrays import pixels_of
 from .dataset import ImageDataset
 from .in_memory import InMemoryImages
 
-_SPLITS = ("train", "test")
 
+def npz_images(
+    path: str | Path, image_size: tuple[int, int] | None = None, kind: Kind | None = None
+) -> Splits[ImageDataset]:
+    """Read `x` and `y`, or those of each split: `x_train`, `y_train`, `x_test` and `y_test`, as Keras names its arrays.
 
-def npz_images(path: str | Path, image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
-    """Read `x_train`, `y_train`, `x_test` and `y_test`, the names that Keras gives its data sets.
+    Of splits, `x_valid` and `y_valid` (or `_val`) are the validation set; it and the test set may be absent.
 
-    Without the last two there is no test set.
-
-    Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3; labels integers `(n,)` or `(n, 1)` from 0. The
-    classes are named by `classes`, where the file has it, and else are the numbers up to the largest training label.
+    Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3. What `y` is, `answers_of_array` says: integers
+    `(n,)` or `(n, 1)` are classes from 0, truth values `(n, L)` labels, floats `(n,)` or `(n, T)` numbers. Their names
+    are `classes`, `labels` and `target_names`, where the file has them. `split`, `groups` and `example_times` are read
+    of `x` and `y` (`marks_of_arrays`), the last two also of splits, such as `groups_train`.
 
     Args:
         path: the file.
         image_size: height and width to deliver; default: the size the images have.
+        kind: what `y` is, where it is another than said; None: as said.
 
     Raises:
         ValueError: it is no such file, arrays are missing or do not fit together, or a test label is unknown in
@@ -34,45 +39,44 @@ def npz_images(path: str | Path, image_size: tuple[int, int] | None = None) -> S
     path = Path(path)
     arrays = load_arrays(path)
     try:
-        named = [split for split in _SPLITS if split == "train" or {"x_test", "y_test"} & arrays.keys()]
-        if missing := [name for split in named for name in (f"x_{split}", f"y_{split}") if name not in arrays]:
-            raise ValueError(f"has no array {missing[0]!r}; the arrays are {', '.join(arrays) or 'none'}")
-        labels = {split: _labels(arrays, split) for split in named}
-        classes = _classes(arrays, labels["train"])
-        if (largest := max(int(own.max(initial=0)) for own in labels.values())) >= len(classes):
-            raise ValueError(f"a label is {largest}, but there are {len(classes)} classes")
-        return Splits(*(_images(path, arrays, split, labels[split], classes, image_size) for split in labels))
+        if {"x", "y"} & arrays.keys():
+            return _whole(path, arrays, image_size, kind)
+        words = split_words(lambda word: word == "train" or bool({f"x_{word}", f"y_{word}"} & arrays.keys()))
+        parts: dict[Split, ImageDataset] = {}
+        known: tuple[str, ...] | None = None
+        for split, word in words.items():
+            parts[split] = _images(path, arrays, f"_{word}", _answers(arrays, f"_{word}", kind, known), image_size)
+            known = parts["train"].answer_names
+        return Splits(parts["train"], parts.get("test"), parts.get("valid"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _labels(arrays: dict[str, np.ndarray], split: str) -> np.ndarray:
-    name, n = f"y_{split}", len(arrays[f"x_{split}"]) if arrays[f"x_{split}"].ndim else 0
-    labels = arrays[name]
-    if labels.dtype.kind not in "iu" or labels.shape not in ((n,), (n, 1)):
-        raise ValueError(f"{name} is {labels.dtype} {labels.shape}; expected integers ({n},), one an image")
-    labels = labels.reshape(n).astype(np.int64)
-    if labels.min(initial=0) < 0:
-        raise ValueError(f"{name} has the label {labels.min()}; expected 0 and above")
-    return labels
+def _whole(
+    path: Path, arrays: dict[str, np.ndarray], image_size: tuple[int, int] | None, kind: Kind | None
+) -> Splits[ImageDataset]:
+    """All images in one array, divided where there is an array `split`."""
+    if others := [name for name in arrays if name.startswith(("x_", "y_"))]:
+        raise ValueError(f"has {others[0]} beside x and y; keep one of these")
+    found = _images(path, arrays, "", _answers(arrays, "", kind, None), image_size)
+    return found.marks.divided(found)
 
 
-def _classes(arrays: dict[str, np.ndarray], labels: np.ndarray) -> tuple[str, ...]:
-    if "classes" in arrays:
-        return tuple(map(str, arrays["classes"].ravel()))
-    return tuple(map(str, range(int(labels.max(initial=0)) + 1)))
+def _answers(arrays: dict[str, np.ndarray], end: str, kind: Kind | None, known: tuple[str, ...] | None) -> Answers:
+    for name in (f"x{end}", f"y{end}"):
+        if name not in arrays:
+            raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
+    n, y = len(arrays[f"x{end}"]) if arrays[f"x{end}"].ndim else 0, arrays[f"y{end}"]
+    if y.ndim == 0 or len(y) != n:
+        raise ValueError(f"y{end} is {y.dtype} {y.shape}; expected ({n}, ...), one an image")
+    names = {"classes": arrays.get("classes"), "labels": arrays.get("labels"), "numbers": arrays.get("target_names")}
+    return answers_of_array(y, f"y{end}", kind, **names, known=known)
 
 
 def _images(
-    path: Path,
-    arrays: dict[str, np.ndarray],
-    split: str,
-    labels: np.ndarray,
-    classes: tuple[str, ...],
-    image_size: tuple[int, int] | None,
-) -> InMemoryImages:
-    name = f"x_{split}"
+    path: Path, arrays: dict[str, np.ndarray], end: str, answers: Answers, image_size: tuple[int, int] | None
+) -> ImageDataset:
+    name = f"x{end}"
+    marks = marks_of_arrays(arrays, len(answers), end=end)
     pixels = pixels_of(arrays[name], name)
-    return InMemoryImages(
-        pixels, torch.from_numpy(labels), classes, lambda index: f"{path.name}:{name}[{index}]", image_size
-    )
+    return InMemoryImages(pixels, answers, lambda index: f"{path.name}:{name}[{index}]", image_size, marks)

@@ -3,41 +3,36 @@
 import difflib
 from pathlib import Path
 
-from fredholm._settings import refuse_idle
 from fredholm.tasks.splits import Splits
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION
+from fredholm.tasks.targets import Kind
 
 from .dataset import ImageDataset
 from .digits import digits
 from .idx import idx_folder, is_idx_folder
 from .image_folder import image_folder
+from .labels_table import TABLE, labelled_folder
 from .npz_file import npz_images
 
 
 def open_images(
-    data: str | Path,
-    *,
-    image_size: tuple[int, int] | None = None,
-    test_fraction: float = DEFAULT_TEST_FRACTION,
-    split_seed: int = 0,
+    data: str | Path, *, image_size: tuple[int, int] | None = None, kind: Kind | None = None
 ) -> Splits[ImageDataset]:
-    """Open labelled images as a training and a test set.
+    """Open labelled images with their splits, or all as one set.
 
     Args:
         data: ``"digits"`` (`digits`; write ``./digits`` for a folder of that name), the path of an ``.npz`` file
-            (`npz_images`), or of a folder with the four MNIST-format files (`idx_folder`) or with one subfolder of
-            image files a class (`image_folder`).
+            (`npz_images`), or of a folder with the four MNIST-format files (`idx_folder`), with a table labels.csv
+            (`labelled_folder`) or with one subfolder of image files a class (`image_folder`).
         image_size: height and width to deliver; default: the size the images have.
-        test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
-        split_seed: picks one of many such splits.
+        kind: what is known of each image; None: as the source says. Digits, MNIST-format files and subfolders are of
+            classes.
 
     Raises:
-        ValueError: nothing of that name, the source is broken or of another kind, or settings of a split where it has
-            its own.
+        ValueError: nothing of that name, or the source is broken or of another kind.
         ImportError: the source needs a package that is not installed.
     """
     if str(data) == "digits":
-        _refuse_split(test_fraction, "'digits'")
+        _refuse_kind(kind, "digits")
         return digits(image_size)
     folder = Path(data).expanduser()
     try:
@@ -46,21 +41,22 @@ def open_images(
                 f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder or an .npz file"
             )
         if folder.suffix == ".npz" and folder.is_file():
-            _refuse_split(test_fraction, str(folder))
-            return npz_images(folder, image_size)
+            return npz_images(folder, image_size, kind)
         if not folder.is_dir():
             raise ValueError(f"{folder} is a file; pass an .npz file, or the folder that holds it")
+        if (folder / TABLE).is_file():
+            return labelled_folder(folder, image_size, kind)
+        _refuse_kind(kind, str(folder))
         if is_idx_folder(folder):
-            _refuse_split(test_fraction, str(folder))
             return idx_folder(folder, image_size)
-        return image_folder(folder, image_size, test_fraction, split_seed)
+        return image_folder(folder, image_size)
     except PermissionError as error:
         raise ValueError(f"{error.filename}: may not be read ({error.strerror}); change its permissions") from error
 
 
-def _refuse_split(test_fraction: float, source: str) -> None:
-    fixed, given = f"{source}, which has a fixed split", {"test_fraction": test_fraction}
-    refuse_idle("", open_images, fixed, "pass images without a split", **given)
+def _refuse_kind(kind: Kind | None, source: str) -> None:
+    if kind not in (None, "class"):
+        raise ValueError(f"target is {kind!r}, but {source} has classes; leave it out, or pass a folder with {TABLE}")
 
 
 def _hint(folder: Path) -> str:

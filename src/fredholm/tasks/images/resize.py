@@ -1,5 +1,7 @@
 """Bringing images to one size without changing their proportions."""
 
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -10,6 +12,19 @@ def check_image_size(image_size: tuple[int, int]) -> None:
     """Raise `ValueError` unless ``image_size`` is a height and a width of at least one pixel."""
     if len(image_size) != 2 or not all(isinstance(side, int) and side >= 1 for side in image_size):
         raise ValueError(f"image_size is {image_size}; pass height and width, two integers of at least 1")
+
+
+def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """A height and a width for images of several sizes: the median longer side, in the median proportions.
+
+    Of an even number the lower of the middle two counts.
+
+    Args:
+        sizes: heights and widths, at least one.
+    """
+    longer = statistics.median_low(max(size) for size in sizes)
+    ratio = statistics.median_low(height / width for height, width in sizes)
+    return max(1, round(longer * min(1.0, ratio))), max(1, round(longer * min(1.0, 1 / ratio)))
 
 
 def fit(images: Tensor, image_size: tuple[int, int]) -> Tensor:

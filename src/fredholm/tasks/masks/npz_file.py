@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fredholm.tasks.images.arrays import pixels_of, with_channels
-from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.npz_arrays import load_arrays, split_of_rows
 from fredholm.tasks.parts import rows_of_part
 from fredholm.tasks.split_files import SPLITS, Split
 
@@ -17,7 +17,7 @@ from .mask_set import IGNORED, MaskArrays, MaskedImages
 def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> MaskedImages:
     """Read `images` uint8 `(n, H, W)` or `(n, H, W, 3)` and `masks` uint8 `(n, H, W)`, 255 where a class is not known.
 
-    `classes` are the names of the class numbers, where the file has them; `split` `(n,)` are 0 train, 1 valid, 2 test.
+    `classes` are the names of the class numbers, where the file has them; `split` `(n,)`: see `split_of_rows`.
 
     Args:
         path: the file.
@@ -51,7 +51,7 @@ def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> to
         raise ValueError(f"{path}: images has the shape {arrays['images'].shape}; expected at least one image")
     try:
         images = with_channels(pixels_of(arrays["images"], "images"), channels)
-        split = _split(arrays, len(images))
+        split = split_of_rows(arrays, len(images))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     rows = rows_of_part(path, split, part)
@@ -81,21 +81,10 @@ def _read(path: Path, arrays: dict[str, np.ndarray], image_size: tuple[int, int]
         classes = tuple(map(str, range(largest + 1)))
     names = [f"{path}:images[{i}]" for i in range(len(images))]
     source = MaskArrays(pixels, torch.from_numpy(masks), names, image_size)
-    split = _split(arrays, len(images))
+    split = split_of_rows(arrays, len(images))
     if split is not None:
         for number, part in enumerate(SPLITS):
             own = masks[split.numpy() == number]
             if len(own) and bool((own == IGNORED).all()):
                 raise ValueError(f"all pixels of the {part} split are {IGNORED}, not labelled; give some a class")
     return MaskedImages(source, classes, split=split)
-
-
-def _split(arrays: dict[str, np.ndarray], count: int) -> torch.Tensor | None:
-    split = arrays.get("split")
-    if split is None:
-        return None
-    if split.shape != (count,) or split.dtype.kind not in "iu" or not bool(np.isin(split, (0, 1, 2)).all()):
-        raise ValueError(
-            f"split is {split.dtype} {split.shape}; expected 0 (train), 1 (valid) or 2 (test), one an image"
-        )
-    return torch.from_numpy(split.astype(np.int64))

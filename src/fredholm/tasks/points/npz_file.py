@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.npz_arrays import load_arrays
-from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
+from fredholm.tasks.npz_arrays import load_arrays, split_words
+from fredholm.tasks.split_files import SPLITS, Split
 
 from .point_set import Cloud, PointSet
 
@@ -94,13 +94,8 @@ def _endings(arrays: Mapping[str, np.ndarray]) -> dict[Split, str]:
     """How the names of the arrays of each split end; "" of the only one where there is no split."""
     if not any(f"{name}_train" in arrays for name in _POINTS):
         return {"train": ""}
-    found: dict[Split, str] = {}
-    for word, split in SPLIT_WORDS.items():
-        if any(f"{name}_{word}" in arrays for name in _POINTS):
-            if split in found:
-                raise ValueError(f"has clouds of {found[split][1:]} and of {word}, which are one split; keep one")
-            found[split] = f"_{word}"
-    return found
+    words = split_words(lambda word: any(f"{name}_{word}" in arrays for name in _POINTS))
+    return {split: f"_{word}" for split, word in words.items()}
 
 
 def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[str]:

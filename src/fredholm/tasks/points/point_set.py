@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.series.naming import ClassNames
+from fredholm.tasks.class_names import ClassNames
 from fredholm.tasks.split_files import SPLITS
 from fredholm.tasks.splits import Examples
 

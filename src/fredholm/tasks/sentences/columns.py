@@ -24,11 +24,13 @@ class Columns:
 
     text: str
     second: str | None
-    label: str
+    labels: tuple[str, ...]
 
 
-def choose_columns(names: Sequence[str], *, text: str | None, second: str | None, label: str | None) -> Columns:
-    """The columns that are asked for, and for None the first of the usual names that there is, in any case.
+def choose_columns(
+    names: Sequence[str], *, text: str | None, second: str | None, labels: tuple[str, ...] = ()
+) -> Columns:
+    """The columns that are asked for, and for None or () the first of the usual names that there is, in any case.
 
     Where neither sentence is asked for, both columns of a usual pair are a pair.
 
@@ -42,9 +44,9 @@ def choose_columns(names: Sequence[str], *, text: str | None, second: str | None
     found = Columns(
         text=_column(names, text, TEXTS, "text"),
         second=None if second is None else _column(names, second, (), "second sentence"),
-        label=_column(names, label, LABELS, "label"),
+        labels=tuple(_column(names, label, LABELS, "label") for label in labels or (None,)),
     )
-    used = [name for name in (found.text, found.second, found.label) if name is not None]
+    used = [name for name in (found.text, found.second, *found.labels) if name is not None]
     if twice := [name for i, name in enumerate(used) if name in used[:i]]:
         raise ValueError(f"column {twice[0]!r} would be read as two things; name text, second and label columns apart")
     return found
@@ -52,12 +54,13 @@ def choose_columns(names: Sequence[str], *, text: str | None, second: str | None
 
 def _column(names: Sequence[str], wanted: str | None, usual: Sequence[str], what: str) -> str:
     if wanted is None:
+        setting = "label_columns" if what == "label" else f"{what}_column"
         by_word = {name.lower(): name for name in reversed(names)}
         if found := [by_word[word] for word in usual if word in by_word]:
             return found[0]
         raise ValueError(
             f"no column has a usual name of the {what} ({', '.join(usual)}); the columns are {', '.join(names)}: name "
-            f"one ({what}_column=), or all where the file has no header (columns=)"
+            f"one ({setting}=), or all where the file has no header (columns=)"
         )
     if wanted in names:
         return wanted

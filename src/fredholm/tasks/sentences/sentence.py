@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from fredholm.tasks.split_marks import MARKS
+
 from .columns import Columns
 from .table import Row, Table, read_table
 
@@ -11,17 +13,15 @@ from .table import Row, Table, read_table
 @final
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence or pair, its label if it has one, and where it stands."""
+    """A sentence or pair, the cells of its labels if it has some, and where it stands."""
 
     first: str
     second: str | None
-    label: str | None
+    labels: tuple[str, ...] | None
     path: Path
     line: int
-
-    def error(self, column: str, problem: str) -> ValueError:
-        """What is wrong with it, and where."""
-        return ValueError(f"{self.path}, line {self.line}: column {column!r}: {problem}")
+    marks: tuple[tuple[str, str], ...] = ()
+    """The cells of those of `MARKS` that the table has, with their columns' names."""
 
 
 def read_sentences(path: Path, columns: Columns, names: tuple[str, ...] = ()) -> list[Sentence]:
@@ -40,17 +40,19 @@ def sentences_of(table: Table, columns: Columns, *, need_labels: bool = False) -
         ValueError: likewise; or a label is not there where labels are needed.
     """
     needed = [columns.text] + ([columns.second] if columns.second is not None else [])
-    for name in needed + ([columns.label] if need_labels else []):
+    for name in needed + (list(columns.labels) if need_labels else []):
         if name not in table.names:
             raise ValueError(f"{table.path}: has no column {name!r}; the columns are {', '.join(table.names)}")
-    has_labels = columns.label in table.names
+    has_labels = all(name in table.names for name in columns.labels)
+    marks = {name.lower(): name for name in reversed(table.names) if name.lower() in MARKS}
     return [
         Sentence(
             _text(table, row, columns.text),
             None if columns.second is None else _text(table, row, columns.second),
-            _cell(table, row, columns.label).strip() if has_labels else None,
+            tuple(_cell(table, row, name).strip() for name in columns.labels) if has_labels else None,
             table.path,
             row.line,
+            tuple((word, _cell(table, row, name)) for word, name in marks.items()) if need_labels else (),
         )
         for row in table.rows
     ]

@@ -1,83 +1,98 @@
-"""Sentences with what is to be told of them: the value that a task learns from and is measured on."""
+"""Sentences with what is to be told of them."""
 
 import hashlib
-import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, final
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, final
 
-import torch
 from torch import Tensor
 
-from fredholm.tasks.cells import parse_value
-from fredholm.tasks.series.naming import ClassNames
-from fredholm.tasks.splits import Examples
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks, marks_of_cells
+from fredholm.tasks.splits import Divisible
+from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.targets import Answers, Kind, answers_of_cells
 
 from .sentence import Sentence
 
 
 @final
-@dataclass(frozen=True)
-class SentenceSet(Examples):
-    """n sentences or pairs, each with a class or a number.
+@dataclass(frozen=True, kw_only=True)
+class SentenceSet(Divisible):
+    """n sentences or pairs, each with an answer.
 
     Args:
         sentences: they.
-        targets: int64 `(n,)`, each in `0 .. len(classes) - 1`, or float64 `(n,)` numbers.
-        classes: the class names; () where targets are numbers.
+        answers: one each.
+        marks: what the data say of splits.
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("classes",)
+    shared: ClassVar[tuple[str, ...]] = ("answer_names",)
 
     sentences: tuple[Sentence, ...]
-    targets: Tensor
-    classes: tuple[str, ...]
+    answers: Answers
+    marks: SplitMarks = NO_MARKS
 
     def __len__(self) -> int:
         """The number of sentences or pairs."""
         return len(self.sentences)
 
     @property
+    def answer_names(self) -> tuple[str, ...]:
+        """Of the classes, labels or numbers."""
+        return self.answers.names
+
+    @property
     def digest(self) -> str:
         """What tells one set from another: a hash of all texts and labels in their order."""
         found = hashlib.blake2b(digest_size=16)
         for sentence in self.sentences:
-            found.update(repr((sentence.first, sentence.second, sentence.label)).encode())
+            found.update(repr((sentence.first, sentence.second, sentence.labels)).encode())
         return found.hexdigest()
 
-    @staticmethod
-    def of_classes(sentences: Sequence[Sentence], column: str, known: tuple[str, ...] | None) -> "SentenceSet":
-        """Sentences whose labels, in a column of that name, are `known` classes; None: those that they are, sorted.
+    @property
+    def keys(self) -> SplitKeys:
+        """The texts, with a number where one is there again, and what the data say of splits."""
+        seen: Counter[tuple[str, str | None]] = Counter()
+        names = []
+        for sentence in self.sentences:
+            text = (sentence.first, sentence.second)
+            names.append(f"{text}, {seen[text]}")
+            seen[text] += 1
+        return self.marks.keys(names, self.answers.strata.tolist())
 
-        Raises:
-            ValueError: a label is empty or none of the known ones.
-        """
-        names = ClassNames(known)
-        for sentence in sentences:
-            if not sentence.label:
-                raise sentence.error(column, "is empty; expected a class")
-            try:
-                names.check(sentence.label)
-            except ValueError as error:
-                raise sentence.error(column, f"{error}, those of the training data") from error
-        numbers, classes = names.number([str(sentence.label) for sentence in sentences])
-        return SentenceSet(tuple(sentences), torch.tensor(numbers, dtype=torch.int64), classes)
+    def select(self, indices: Tensor) -> Self:
+        """The sentences at `indices`, int64 `(m,)`."""
+        return replace(
+            self,
+            sentences=tuple(self.sentences[i] for i in indices.tolist()),
+            answers=self.answers.select(indices),
+            marks=self.marks.select(indices),
+        )
 
-    @staticmethod
-    def of_numbers(sentences: Sequence[Sentence], column: str) -> "SentenceSet":
-        """Sentences whose labels, in a column of that name, are finite numbers.
 
-        Raises:
-            ValueError: one is none.
-        """
-        numbers = []
-        for sentence in sentences:
-            word = str(sentence.label)
-            try:
-                number = parse_value(word)
-            except ValueError:
-                number = math.nan
-            if math.isnan(number):
-                raise sentence.error(column, f"{word!r} is no finite number; write one, or leave the row out")
-            numbers.append(number)
-        return SentenceSet(tuple(sentences), torch.tensor(numbers, dtype=torch.float64), ())
+def with_answers(
+    sentences: Sequence[Sentence], columns: tuple[str, ...], kind: Kind | None, known: tuple[str, ...] | None = None
+) -> SentenceSet:
+    """Sentences with the answers in columns of these names; see `answers_of_cells`.
+
+    Raises:
+        ValueError: what that and `marks_of_cells` refuse. The message names file and line.
+    """
+
+    def place(i: int, name: str) -> str:
+        return f"{sentences[i].path}, line {sentences[i].line}: column {name!r}"
+
+    cells: dict[str, list[str]] = {name: [] for name in columns}
+    marks: dict[str, list[str]] = {word: [] for word, _ in sentences[0].marks}
+    for sentence in sentences:
+        assert sentence.labels is not None
+        for name, cell in zip(columns, sentence.labels, strict=True):
+            cells[name].append(cell)
+        for word, cell in sentence.marks:
+            marks.setdefault(word, []).append(cell)
+    for word, column in marks.items():
+        if len(column) != len(sentences):
+            raise ValueError(f"some files have a column {word!r}, others none; give it to all")
+    answers = answers_of_cells(cells, kind, place, known)
+    return SentenceSet(sentences=tuple(sentences), answers=answers, marks=marks_of_cells(marks, place))

@@ -41,7 +41,8 @@ def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
     """Read a table, UTF-8; gzipped if its name ends in .gz.
 
     In .csv cells have commas between them and may be quoted; in .tsv they have tabs between them, and a quotation mark
-    is one. Empty lines are left out. In .jsonl every line is an object; its texts, numbers and truth values are cells.
+    is one. Empty lines are left out. In .jsonl every line is an object; its texts, numbers and truth values are cells,
+    and so are lists of them, whose items have | between.
 
     Args:
         path: the file.
@@ -101,8 +102,16 @@ def _header(cells: list[str]) -> tuple[str, ...]:
 
 def _objects(path: Path, text: str) -> Iterator[Row]:
     for line, found in json_lines(path, text):
-        yield Row(line, {name: _cell(value) for name, value in found.items() if isinstance(value, str | int | float)})
+        cells = {name: _cell(value) for name, value in found.items()}
+        yield Row(line, {name: cell for name, cell in cells.items() if cell is not None})
 
 
-def _cell(value: str | float) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _cell(value: object) -> str | None:
+    """The text of a value; None: it has none."""
+    if isinstance(value, list):
+        items = [_cell(item) for item in value if not isinstance(item, list)]
+        whole = [item for item in items if item and "|" not in item]
+        return "|".join(whole) if len(whole) == len(value) else None
+    if isinstance(value, str):
+        return value
+    return json.dumps(value) if isinstance(value, int | float) else None

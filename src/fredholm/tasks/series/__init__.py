@@ -1,4 +1,4 @@
-"""Labelled series: .ts, .csv and .npz files, and what becomes of them before a network."""
+"""Series: .ts, .tsv, .csv and .npz files, and what becomes of them before a network."""
 
 from .csv_file import read_csv
 from .idx_pixels import idx_pixels
@@ -7,14 +7,17 @@ from .open import open_series, read_series
 from .permutation import permute_samples
 from .physionet_2012 import physionet_2012
 from .preparation import Fill, Preparation
+from .reading import Reading
 from .series_set import SeriesSet
 from .thinning import Dropped, average_in_bins, drop_samples, take_every
 from .ts_file import read_ts
+from .ucr_file import read_ucr
 
 __all__ = [
     "Dropped",
     "Fill",
     "Preparation",
+    "Reading",
     "SeriesSet",
     "average_in_bins",
     "drop_samples",
@@ -26,5 +29,6 @@ __all__ = [
     "read_npz",
     "read_series",
     "read_ts",
+    "read_ucr",
     "take_every",
 ]

@@ -2,47 +2,54 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
 import numpy as np
 
-from fredholm.tasks.cells import parse_time, parse_value
+from fredholm.tasks.cells import is_date, parse_time, parse_value
+from fredholm.tasks.split_marks import marks_of_cells
 from fredholm.tasks.table_text import csv_text
+from fredholm.tasks.targets import answers_of_cells
 
-from .naming import ClassNames
+from .reading import Reading
 from .series_set import SeriesSet
 
-TIME, SERIES, LABEL = "time", "series", "label"
+TIME, SERIES, LABEL, GROUP, SPLIT = "time", "series", "label", "group", "split"
+OF_SERIES = (LABEL, GROUP, SPLIT)
+"""Columns whose cells are the same in all rows of a series."""
+SPECIAL = (TIME, SERIES, *OF_SERIES)
 """The columns that are no channels, in small or capital letters."""
+OTHER_NAMES = {TIME: ("timestamp", "datetime", "date", "ds"), SERIES: ("unique_id", "item_id")}
+"""What such a column may be called where none is called so."""
 
 
-def read_csv(
-    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
-) -> SeriesSet:
+def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> SeriesSet:
     """Read a table with a header, a column `time`, and a column of numbers a channel.
 
-    `series` tells which series a row belongs to; without it all rows are one. `label` is the class, the same in every
-    row of a series. Rows of one series stand in order of time, those of several may alternate. Empty cells and ?, NaN,
-    NA are missing values. Times are numbers of any unit, or ISO 8601 dates, which become seconds.
+    `series` tells which series a row belongs to; without it all rows are one. The same in every row of a series are
+    `label`, which is the class, some labels with | between them, or a number; `group`, the name of those that are split
+    together, such as a patient's; and `split`, train, valid or test. Rows of one series stand in order of time, those
+    of several may alternate. Empty cells and ?, NaN, NA are missing values. Times are numbers of any unit, or ISO 8601
+    dates, which become seconds. Without a column `time`, one called timestamp, datetime, date or ds is taken, and
+    without `series` one called unique_id or item_id.
 
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
         channels: those to read, in this order; None: all columns that are left, in theirs.
-        classes: the known ones; None: those of the file, sorted.
+        reading: how `label` is read, see `answers_of_cells`; None: neither this nor `group` nor `split` is read.
 
     Raises:
         ValueError: the file cannot be read, a column is missing or there twice, a row has another number of cells, a
-            number or time is none, times do not increase, or a label is missing, changes or is unknown. The message
-            names file, line and column.
+            number or time is none, times do not increase, or a label is missing, changes or is none of those known. The
+            message names file, line and column.
     """
     rows = csv.reader(io.StringIO(csv_text(path), newline=""))
     try:
         header = next(rows, [])
         columns = _Columns.of(header, channels)
-        names = ClassNames(classes)
         found: dict[str, _Series] = {}
         for cells in rows:
             if not cells:
@@ -50,19 +57,29 @@ def read_csv(
             if len(cells) != len(header):
                 raise ValueError(f"has {len(cells)} cells; the header has {len(header)}")
             key = cells[columns.series].strip() if columns.series is not None else ""
-            found.setdefault(key, _Series()).add(cells, columns, header, names)
+            series = found.setdefault(key, _Series(line=rows.line_num))
+            series.add(cells, columns, header, has_answers=reading is not None)
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {error}") from error
     if not found:
         raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
-    numbered = None if columns.label is None else names.number([series.label for series in found.values()])
+    every = list(found.values())
+    told = {word: [each.told[word] for each in every] for word in columns.of_series} if reading is not None else {}
+
+    def place(i: int, word: str) -> str:
+        return f"{path}, line {every[i].line}: column {header[columns.of_series[word]].strip()!r}"
+
+    labels, answers = told.pop(LABEL, None), None
+    if labels is not None and reading is not None:
+        answers = answers_of_cells({LABEL: labels}, reading.kind, place, reading.names)
     return SeriesSet.pack(
-        [np.array(series.values, np.float64) for series in found.values()],
-        times=[np.array(series.times, np.float64) for series in found.values()],
-        labels=None if numbered is None else numbered[0],
-        classes=(classes or ()) if numbered is None else numbered[1],
+        [np.array(each.values, np.float64) for each in every],
+        times=[np.array(each.times, np.float64) for each in every],
+        is_dated=any(each.is_dated for each in every),
+        answers=answers,
         channels=columns.channels,
         names=tuple(f"{path.name}, series {key}" if key else path.name for key in found),
+        marks=marks_of_cells(told, place),
     )
 
 
@@ -73,17 +90,21 @@ class _Columns:
 
     time: int
     series: int | None
-    label: int | None
+    of_series: Mapping[str, int]
     values: tuple[int, ...]
     channels: tuple[str, ...]
 
     @classmethod
     def of(cls, header: Sequence[str], channels: tuple[str, ...] | None) -> "_Columns":
         names = [name.strip() for name in header]
-        words = [name.lower() if name.lower() in (TIME, SERIES, LABEL) else name for name in names]
+        words = [name.lower() if name.lower() in SPECIAL else name for name in names]
+        for word, others in OTHER_NAMES.items():
+            instead = next((name for other in others for name in names if name.lower() == other), None)
+            if word not in words and instead is not None:
+                words[names.index(instead)] = word
         if twice := [name for i, name in enumerate(names) if words[i] in words[:i]]:
             raise ValueError(f"column {twice[0]!r} is there twice")
-        special = {word: i for i, word in enumerate(words) if word in (TIME, SERIES, LABEL)}
+        special = {word: i for i, word in enumerate(words) if word in SPECIAL}
         if TIME not in special:
             raise ValueError(f"no column {TIME!r}; the columns are {', '.join(names) or 'none'}")
         others = {name: i for i, name in enumerate(names) if i not in special.values()}
@@ -92,20 +113,22 @@ class _Columns:
         wanted = tuple(others) if channels is None else channels
         if absent := [name for name in wanted if name not in others]:
             raise ValueError(f"no column {', '.join(map(repr, absent))}; the columns are {', '.join(names)}")
-        values = tuple(others[name] for name in wanted)
-        return cls(special[TIME], special.get(SERIES), special.get(LABEL), values, wanted)
+        values, of_series = tuple(others[name] for name in wanted), {w: i for w, i in special.items() if w in OF_SERIES}
+        return cls(special[TIME], special.get(SERIES), of_series, values, wanted)
 
 
 @final
 @dataclass
 class _Series:
-    """The rows of one series so far."""
+    """The rows of one series so far; `line` is that of the first."""
 
+    line: int
     times: list[float] = field(default_factory=list)
     values: list[list[float]] = field(default_factory=list)
-    label: str = ""
+    told: dict[str, str] = field(default_factory=dict)
+    is_dated: bool = False
 
-    def add(self, cells: Sequence[str], columns: _Columns, header: Sequence[str], names: ClassNames) -> None:
+    def add(self, cells: Sequence[str], columns: _Columns, header: Sequence[str], *, has_answers: bool) -> None:
         at = columns.time
         try:
             time = parse_time(cells[at])
@@ -114,17 +137,12 @@ class _Series:
             row = []
             for at in columns.values:
                 row.append(parse_value(cells[at]))
-            if columns.label is not None:
-                at = columns.label
-                self._take_label(cells[at].strip(), names)
+            for word, at in columns.of_series.items() if has_answers else ():
+                cell = cells[at].strip()
+                if self.told.setdefault(word, cell) != cell:
+                    raise ValueError(f"{cell!r} after {self.told[word]!r}; expected one {word} a series")
         except ValueError as error:
             raise ValueError(f"column {header[at].strip()!r}: {error}") from error
+        self.is_dated |= is_date(cells[columns.time])
         self.times.append(time)
         self.values.append(row)
-
-    def _take_label(self, label: str, names: ClassNames) -> None:
-        if not label:
-            raise ValueError("is empty; expected the series' class")
-        if self.times and label != self.label:
-            raise ValueError(f"{label!r} after {self.label!r}; expected one class a series")
-        self.label = names.check(label)

@@ -27,8 +27,7 @@ def _series(images: ImageDataset) -> SeriesSet:
     return SeriesSet(
         values=values,
         lengths=torch.full((len(values),), values.shape[1]),
-        labels=images.labels(every),
-        classes=images.classes,
+        answers=images.answers,
         channels=("pixel",),
         names=tuple(images.name(i) for i in range(len(values))),
     )

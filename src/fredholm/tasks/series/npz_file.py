@@ -1,60 +1,59 @@
 """Series in an .npz file of numpy arrays."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fredholm.tasks.npz_arrays import arrays_of_split, load_arrays
+from fredholm.tasks.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
 from fredholm.tasks.parts import choose_part, rows_of_part
-from fredholm.tasks.split_files import SPLITS, Split
+from fredholm.tasks.split_files import Split
+from fredholm.tasks.split_marks import marks_of_arrays
 from fredholm.tasks.splits import Splits
+from fredholm.tasks.targets import Answers, answers_of_array
 
-from .naming import ClassNames, unnamed_channels
+from .naming import unnamed_channels
+from .reading import Reading
 from .series_set import SeriesSet
 
 _VALUES, _LABELS, _IS_TEST = ("values", "audio"), ("labels", "label"), ("is_test", "suggested_test")
 
 
 def read_npz(
-    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
+    path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None
 ) -> SeriesSet | Splits[SeriesSet]:
     """Read arrays, as one set of series or, where they tell one, with their split.
 
     `values` (or `audio`) is `(steps, C)` or `(steps,)` with `offsets` `(n + 1,)`: series i is
     `values[offsets[i]:offsets[i + 1]]`; or `(n, T, C)` or `(n, T)`, with `lengths` `(n,)` where they differ; NaN is
-    missing. `labels` (or `label`) `(n,)` are numbers of `classes`, or names. `times` has the shape of `values` without
+    missing. `labels` (or `label`) `(n,)` are numbers of `classes`, or names; `(n, L)` of 0 and 1 say which of the L
+    labels that `classes` names a series has. `targets` `(n,)` or `(n, T)` are numbers to tell, whose names are
+    `target_names`. `groups` `(n,)` name those that are split together. `times` has the shape of `values` without
     channels; or all samples have one `spacing`, or a `sample_rate`, whose inverse it is. `channels` are names.
 
-    A split is `is_test` (or `suggested_test`) `(n,)`, or `train_` and `test_` before the names of the arrays, of which
-    those of a test set may be absent.
+    A split is `split` `(n,)`, the words train, valid and test; `is_test` (or `suggested_test`) `(n,)`; or `train_` and
+    `test_` before the names of the arrays, of which those of a test set may be absent.
 
     An .npy file is read as `values` alone.
 
     Args:
         path: the file.
         channels: the known ones, as many as the file has; None: the file's.
-        classes: the known ones; None: the file's.
+        reading: what labels are read as, see `answers_of_array`; None: they, targets and groups are not read.
 
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
     arrays = load_arrays(path, alone="values")
     try:
-        if any(name.startswith("train_") for name in arrays):
-            train = _read(path, arrays_of_split(arrays, "train"), channels, classes)
-            if not any(name.startswith("test_") for name in arrays):
-                return Splits(train)
-            test = _read(path, arrays_of_split(arrays, "test"), channels or train.channels, train.classes)
-            return Splits(train, test)
-        whole = _read(path, arrays, channels, classes)
-        named = _find(arrays, _IS_TEST)
-        if named is None:
-            return whole
-        is_test = _checked(named, arrays, (len(whole),), "bool")
-        return Splits(*(whole.select(_indices(is_test == of_test)) for of_test in (False, True)))
+        if parts := arrays_of_splits(arrays):
+            train = _read(path, parts.pop("train"), channels, reading)
+            known = None if reading is None else replace(reading, names=train.answer_names or None)
+            others = {split: _read(path, own, channels or train.channels, known) for split, own in parts.items()}
+            return Splits(train, others.get("test"), others.get("valid"))
+        whole = _read(path, arrays, channels, reading)
+        return Splits.of_rows(whole, split_of_rows(arrays, len(whole), is_test=_IS_TEST))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -71,24 +70,22 @@ def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: 
         ValueError: see `read_npz`, or there is no such part.
     """
     arrays = load_arrays(path, alone="values")
-    present: dict[Split, str] = {split: split for split in SPLITS if any(n.startswith(f"{split}_") for n in arrays)}
-    if "train" in present:
-        arrays = arrays_of_split(arrays, choose_part(path, present, part))
     try:
+        present = arrays_of_splits(arrays)
+        if present:
+            arrays = present[choose_part(path, present, part)]
         found = _read(path, arrays, channels, None)
-        named = None if "train" in present else _find(arrays, _IS_TEST)
-        is_test = None if named is None else _checked(named, arrays, (len(found),), "bool")
+        split = None if present else split_of_rows(arrays, len(found), is_test=_IS_TEST)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if "train" in present:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+    if present:
         return found
-    split = None if is_test is None else SPLITS.index("test") * torch.from_numpy(is_test).long()
     rows = rows_of_part(path, split, part)
     return found if rows is None else found.select(rows)
 
 
 def _read(
-    path: Path, arrays: Mapping[str, np.ndarray], channels: tuple[str, ...] | None, classes: tuple[str, ...] | None
+    path: Path, arrays: Mapping[str, np.ndarray], channels: tuple[str, ...] | None, reading: Reading | None
 ) -> SeriesSet:
     named = _find(arrays, _VALUES)
     if named is None:
@@ -105,17 +102,16 @@ def _read(
         raise ValueError(f"{named} have shape {arrays[named].shape}; expected {expected}")
     times = _checked("times", arrays, values.shape[:num_axes], "f", "iu") if "times" in arrays else None
     bounds = _bounds(arrays, values)
-    numbers, names_of_classes = _labels(arrays, len(bounds), classes)
     if channels is None and "channels" in arrays:
         channels = tuple(map(str, arrays["channels"].ravel()))
     return SeriesSet.pack(
         [values[bound] for bound in bounds],
         times=None if times is None else [times[bound].astype(np.float64) for bound in bounds],
         spacing=_spacing(arrays),
-        labels=numbers,
-        classes=names_of_classes,
+        answers=None if reading is None else _answers(arrays, len(bounds), reading),
         channels=unnamed_channels(values.shape[-1], channels),
         names=tuple(f"{path.name}, series {i}" for i in range(len(bounds))),
+        marks=None if reading is None else marks_of_arrays(arrays, len(bounds)),
     )
 
 
@@ -133,28 +129,27 @@ def _bounds(arrays: Mapping[str, np.ndarray], values: np.ndarray) -> list[slice 
     return [(i, slice(0, length)) for i, length in enumerate(lengths.tolist())]
 
 
-def _labels(
-    arrays: Mapping[str, np.ndarray], n: int, known: tuple[str, ...] | None
-) -> tuple[list[int] | None, tuple[str, ...]]:
-    named = _find(arrays, _LABELS)
+def _answers(arrays: Mapping[str, np.ndarray], n: int, reading: Reading) -> Answers | None:
+    named = _find(arrays, (*_LABELS, "targets"))
     if named is None:
-        return None, known or ()
-    labels = _checked(named, arrays, (n,), "iu", "U")
-    if "classes" not in arrays or labels.dtype.kind == "U":
-        words = list(map(str, labels.tolist()))
-    else:
-        given = tuple(map(str, arrays["classes"].ravel()))
-        for i in np.flatnonzero((labels < 0) | (labels >= len(given)))[:1]:
-            raise ValueError(f"{named}[{i}] is {labels[i]}, but there are {len(given)} classes")
-        words = [given[label] for label in labels.tolist()]
-        known = known or given
-    names = ClassNames(known)
-    for i, word in enumerate(words):
-        try:
-            names.check(word)
-        except ValueError as error:
-            raise ValueError(f"{named}[{i}]: {error}") from error
-    return names.number(words)
+        return None
+    if named != "targets" and "targets" in arrays:
+        raise ValueError(f"has {named} and targets; leave one of them out")
+    told = arrays[named]
+    if told.shape[:1] != (n,):
+        raise ValueError(f"{named} is {told.dtype} {told.shape}; expected one of each of the {n} series")
+    kind = "number" if named == "targets" and reading.kind is None else reading.kind
+    if kind in (None, "class") and told.ndim == 1 and told.dtype.kind in "iu" and "classes" not in arrays:
+        told = told.astype(np.str_)  # any integers, of which those that occur are the classes
+    return answers_of_array(
+        told,
+        named,
+        kind,
+        classes=arrays.get("classes"),
+        labels=arrays.get("classes"),
+        numbers=arrays.get("target_names"),
+        known=reading.names,
+    )
 
 
 def _spacing(arrays: Mapping[str, np.ndarray]) -> float:
@@ -178,7 +173,3 @@ def _checked(name: str, arrays: Mapping[str, np.ndarray], shape: tuple[int, ...]
 
 def _find(arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name in arrays), None)
-
-
-def _indices(chosen: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.flatnonzero(chosen))

@@ -1,70 +1,79 @@
 """One entry for every source of series: a file, a pair of files, or a folder with one."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
-import torch
-
-from fredholm._settings import refuse_idle
 from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.parts import refuse_part
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import Splits
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 from fredholm.tasks.table_text import PARQUET
+from fredholm.tasks.targets import Kind
 
 from .csv_file import read_csv
 from .idx_pixels import idx_pixels
 from .npz_file import read_npz, read_npz_part
 from .physionet_2012 import is_physionet_2012, physionet_2012
+from .reading import Reading
 from .series_set import SeriesSet
 from .ts_file import read_ts
+from .ucr_file import UCR, read_ucr
 
-KINDS = (".ts", ".ts.gz", ".csv", ".csv.gz", PARQUET, ".npz")
+KINDS = (".ts", ".ts.gz", *UCR, ".csv", ".csv.gz", PARQUET, ".npz")
+TEXT = (".txt", ".txt.gz")
+"""Kinds that may be other text too: in a folder they count where there are no others, and names tell a split."""
 _WORDS = ("train", "test")
 
 
-def open_series(
-    data: str | Path, *, test_fraction: float = DEFAULT_TEST_FRACTION, split_seed: int = 0
-) -> Splits[SeriesSet]:
-    """Open labelled series as a training and a test set.
+def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[SeriesSet]:
+    """Open series and what is known of them with their splits, or all as one set.
 
-    A split is given by two files whose names differ in the words train and test, which stand between dots, hyphens and
-    underscores (`Gun_TRAIN.ts` and `Gun_TEST.ts`), or by the arrays of an .npz file. Else `stratified_split` makes one.
+    A split is given by the column or the array `split`, by two files whose names differ in the words train and test,
+    which stand between dots, hyphens and underscores (`Gun_TRAIN.ts` and `Gun_TEST.ts`), or by other arrays of an .npz
+    file.
 
     Args:
-        data: a .ts, .csv (`read_csv`, also gzipped) or .npz file (`read_npz`); a folder with one such file or pair; or
+        data: a .ts (`read_ts`), .tsv or .txt (`read_ucr`), .csv (`read_csv`) or .npz file (`read_npz`), where text may
+            be gzipped; a folder with one such file or pair; or
             the start of a pair's names (`folder/Gun`). One file of a pair stands for both. Or the folder of
             `physionet_2012`, or of `idx_pixels`.
-        test_fraction: share of the test set, above 0 and below 1, where the source does not bring its own split.
-        split_seed: picks one of many such splits.
+        kind: what labels are, where files of this kind can say several things; None: see each reader.
 
     Raises:
-        ValueError: nothing of that name, the source is broken or without labels, or settings of a split where it has
-            one.
+        ValueError: nothing of that name, or the source is broken, without labels, or of another kind.
     """
     path = Path(data).expanduser()
-    if is_physionet_2012(path):
-        return _fixed(path, physionet_2012(path), test_fraction)
-    if path.is_dir() and is_idx_folder(path):
-        return _fixed(path, idx_pixels(path), test_fraction)
+    if is_physionet_2012(path) or (path.is_dir() and is_idx_folder(path)):
+        if kind not in (None, "class"):
+            raise ValueError(f"target is {kind!r}, but {path} has classes; leave it out")
+        return physionet_2012(path) if is_physionet_2012(path) else idx_pixels(path)
+    reading = Reading(kind=kind)
     files = _files(path)
     if len(files) == 2:
-        train = _of_pair(files[0])
-        test = _of_pair(files[1], channels=train.channels, classes=train.classes)
-        return _fixed(path, Splits(train, test), test_fraction)
-    found = _read(files[0])
+        train = _of_pair(files[0], reading=reading)
+        known = replace(reading, names=train.answer_names or None)
+        return Splits(train, _of_pair(files[1], channels=train.channels, reading=known))
+    found = _read(files[0], reading=reading)
     if isinstance(found, Splits):
-        return _fixed(path, found, test_fraction)
-    if found.labels is None:
-        raise ValueError(f"{files[0]}: the series have no labels; expected a class each")
+        return found
+    if found.answers is None:
+        raise ValueError(
+            f"{files[0]}: the series have no labels; give each one a class, labels or a number. What comes after their "
+            "end is told by: fredholm train forecast"
+        )
+    if found.marks.given is None:
+        return Splits(found, is_given=False)
+    parts = [(found.marks.given == number).nonzero()[:, 0] for number in range(3)]
     try:
-        parts = stratified_split(found.names, found.labels.tolist(), test_fraction, split_seed)
+        found.keys.check_parts(found.marks.given)
+        train, valid, test = (found.select(part) if len(part) else None for part in parts)
+        if train is None:
+            raise ValueError("the split has nothing to train on; expected 'train' at least once")
     except ValueError as error:
         raise ValueError(f"{files[0]}: {error}") from error
-    train, test = (found.select(torch.tensor(part, dtype=torch.int64)) for part in parts)
-    return Splits(train, test, is_given=False)
+    return Splits(train, test, valid)
 
 
 def read_series(
@@ -73,7 +82,7 @@ def read_series(
     channels: tuple[str, ...] | None = None,
     part: Split | None = None,
 ) -> SeriesSet:
-    """Read one file of series; see `read_csv`, `read_ts` and `read_npz`, and `choose_part` of one with a split.
+    """Read one file of series, without what is known of them; see `choose_part` of one with a split.
 
     Raises:
         ValueError: it is of no known kind, broken, or has no such part.
@@ -84,28 +93,28 @@ def read_series(
     return _of_pair(path, channels=channels)
 
 
-def _of_pair(
-    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
-) -> SeriesSet:
+def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> SeriesSet:
     """What a file of a training and a test file holds."""
-    found = _read(path, channels=channels, classes=classes)
+    found = _read(path, channels=channels, reading=reading)
     if isinstance(found, Splits):
         raise ValueError(f"{path}: holds a training and a test set, and lies beside another; keep one of them")
     return found
 
 
 def _read(
-    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
+    path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None
 ) -> SeriesSet | Splits[SeriesSet]:
     """What one file holds."""
     name = path.name.removesuffix(".gz")
     if name.endswith((".csv", PARQUET)):
-        return read_csv(path, channels=channels, classes=classes)
+        return read_csv(path, channels=channels, reading=reading)
     if name.endswith(".ts"):
-        return read_ts(path, channels=channels, classes=classes)
+        return read_ts(path, channels=channels, reading=reading)
+    if name.endswith(UCR):
+        return read_ucr(path, channels=channels, reading=reading)
     if not name.endswith(ARRAY_SUFFIXES):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join((*KINDS, '.npy'))}")
-    return read_npz(path, channels=channels, classes=classes)
+    return read_npz(path, channels=channels, reading=reading)
 
 
 def _files(path: Path) -> list[Path]:
@@ -136,7 +145,9 @@ def _pair(path: Path, files: list[Path]) -> list[Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.name.endswith(KINDS) and file.is_file())
+    found = sorted(file for file in folder.iterdir() if file.name.endswith(KINDS) and file.is_file())
+    others = [file for file in found if not file.name.endswith(TEXT)]
+    return others or [file for file in found if _split_of(file)]
 
 
 def _split_of(file: Path) -> str | None:
@@ -148,9 +159,3 @@ def _stem(file: Path) -> str:
     words = re.split(r"[._-]", file.name)
     at = next((i for i, word in enumerate(words) if word.lower() in _WORDS), 1)
     return file.name[: len("_".join(words[:at]))]
-
-
-def _fixed(path: Path, splits: Splits[SeriesSet], test_fraction: float) -> Splits[SeriesSet]:
-    fixed, given = f"{path}, which has its own split", {"test_fraction": test_fraction}
-    refuse_idle("", open_series, fixed, "pass series without a split", **given)
-    return splits

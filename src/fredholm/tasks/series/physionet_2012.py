@@ -4,9 +4,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from fredholm.tasks.npz_arrays import load_arrays
 from fredholm.tasks.splits import Splits
+from fredholm.tasks.targets import ClassAnswers
 
 from .series_set import SeriesSet
 
@@ -60,8 +62,9 @@ def _read(path: Path) -> SeriesSet:
     return SeriesSet.pack(
         values,
         times=times,
-        labels=arrays["outcomes"][:, outcome].tolist(),
-        classes=("survived", "died"),
+        answers=ClassAnswers(
+            names=("survived", "died"), values=torch.tensor(arrays["outcomes"][:, outcome].tolist(), dtype=torch.int64)
+        ),
         channels=variables + static,
         names=tuple(f"{path.name}, stay {i}" for i in range(len(values))),
     )

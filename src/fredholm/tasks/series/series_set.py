@@ -1,15 +1,18 @@
-"""Labelled series of one set of channels: the frozen value that every reader gives and every preparation takes."""
+"""Series of one set of channels: the frozen value that every reader gives and every preparation takes."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.split_marks import SplitMarks
 from fredholm.tasks.splits import Divisible
+from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.targets import Answers
 
 _SAME = 1e-6
 
@@ -24,26 +27,28 @@ class SeriesSet(Divisible):
         lengths: int64 `(n,)`, samples of each series, 1 to T.
         times: float64 `(n, T)`, increasing along a series, 0 after its end; None: sample k is at k times `spacing`.
         spacing: time between two samples where `times` is None; above 0.
-        labels: int64 `(n,)`, each in `0 .. len(classes) - 1`; None: the series have none.
-        classes: the class names.
+        is_dated: whether times were written as dates, and are seconds since 1970.
+        answers: what is known of each series; None: nothing.
         channels: the channels' names.
         names: where each series came from, for messages.
+        marks: what the data say of splits; the time of a series is that of its first sample, where samples have times.
 
     Raises:
         ValueError: shapes or types do not agree, a series is empty, a value or time is infinite, a time is NaN or does
-            not increase, a label has no class.
+            not increase, or there are not as many answers as series.
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("classes", "channels")
+    shared: ClassVar[tuple[str, ...]] = ("answer_names", "channels")
 
     values: Tensor
     lengths: Tensor
     times: Tensor | None = None
     spacing: float = 1.0
-    labels: Tensor | None = None
-    classes: tuple[str, ...] = ()
+    is_dated: bool = False
+    answers: Answers | None = None
     channels: tuple[str, ...]
     names: tuple[str, ...]
+    marks: SplitMarks = field(default_factory=SplitMarks)
 
     def __post_init__(self) -> None:
         n, num_samples, num_channels = self._checked_shape()
@@ -61,8 +66,8 @@ class SeriesSet(Divisible):
                 raise ValueError(f"the spacing of samples is {self.spacing}; expected a finite number above 0")
         else:
             self._check_times(self.times)
-        if self.labels is not None:
-            self._check_labels(self.labels)
+        if self.answers is not None and len(self.answers) != n:
+            raise ValueError(f"there are {len(self.answers)} answers for {n} series; give one of each")
 
     def _checked_shape(self) -> tuple[int, int, int]:
         if self.values.dtype != torch.float32 or self.values.ndim != 3:
@@ -85,21 +90,15 @@ class SeriesSet(Divisible):
                 "one a time"
             )
 
-    def _check_labels(self, labels: Tensor) -> None:
-        if labels.dtype != torch.int64 or labels.shape != self.lengths.shape:
-            raise ValueError(f"labels are {labels.dtype} {tuple(labels.shape)}; pass int64 ({len(self)},)")
-        for i in (~((labels >= 0) & (labels < len(self.classes)))).nonzero()[:1, 0].tolist():
-            raise ValueError(f"{self.names[i]}: label {int(labels[i])}, but {len(self.classes)} classes are named")
-
     def __len__(self) -> int:
         """The number of series."""
         return len(self.values)
 
     def check_split(self, name: str) -> None:
-        """See `Examples.check_split`; besides, each has a label."""
+        """See `Examples.check_split`; besides, something is known of each."""
         super().check_split(name)
-        if self.labels is None:
-            raise ValueError(f"the {name} set has no labels; give each series one")
+        if self.answers is None:
+            raise ValueError(f"the {name} set has no labels and no targets; give each series one")
 
     @property
     def exists(self) -> Tensor:
@@ -114,6 +113,16 @@ class SeriesSet(Divisible):
         last = self.times.gather(1, self.lengths[:, None] - 1)
         return last[:, 0] - self.times[:, 0]
 
+    @property
+    def keys(self) -> SplitKeys:
+        """Names, answers and marks."""
+        return self.marks.keys(self.names, [0] * len(self) if self.answers is None else self.answers.strata.tolist())
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """Of the classes, labels or numbers that are known."""
+        return () if self.answers is None else self.answers.names
+
     def select(self, indices: Tensor) -> Self:
         """The series at `indices`, int64 `(m,)`, padded to the longest of them."""
         lengths = self.lengths[indices]
@@ -123,8 +132,9 @@ class SeriesSet(Divisible):
             values=self.values[indices, :longest],
             lengths=lengths,
             times=None if self.times is None else self.times[indices, :longest],
-            labels=None if self.labels is None else self.labels[indices],
+            answers=None if self.answers is None else self.answers.select(indices),
             names=tuple(self.names[i] for i in indices.tolist()),
+            marks=self.marks.select(indices),
         )
 
     @staticmethod
@@ -133,17 +143,19 @@ class SeriesSet(Divisible):
         *,
         times: Sequence[np.ndarray] | None = None,
         spacing: float = 1.0,
-        labels: Sequence[int] | None = None,
-        classes: tuple[str, ...] = (),
+        is_dated: bool = False,
+        answers: Answers | None = None,
         channels: tuple[str, ...],
         names: tuple[str, ...],
+        marks: SplitMarks | None = None,
     ) -> "SeriesSet":
         """Series of their own lengths as one set.
 
         Args:
             values: `(samples, C)` a series.
             times: `(samples,)` a series. Where all series have one spacing, to a millionth, they become that spacing.
-            spacing, labels, classes, channels, names: see `SeriesSet`.
+            spacing, is_dated, answers, channels, names: see `SeriesSet`.
+            marks: likewise; without times of their own they get those of the first samples.
         """
         lengths = [len(each) for each in values]
         longest = max(lengths, default=0)
@@ -153,16 +165,19 @@ class SeriesSet(Divisible):
             padded[i, : len(each)] = each
             if times is not None:
                 stamps[i, : len(each)] = times[i]
-        common = None if times is None else _common_spacing(times)
+        common, marks = None if times is None else _common_spacing(times), marks or SplitMarks()
+        if times is not None and marks.times is None and all(lengths):
+            marks = replace(marks, times=torch.tensor([float(each[0]) for each in times], dtype=torch.float64))
         return SeriesSet(
             values=torch.from_numpy(padded),
             lengths=torch.tensor(lengths, dtype=torch.int64),
             times=torch.from_numpy(stamps) if times is not None and common is None else None,
             spacing=spacing if common is None else common,
-            labels=None if labels is None else torch.tensor(labels, dtype=torch.int64),
-            classes=classes,
+            is_dated=is_dated,
+            answers=answers,
             channels=channels,
             names=names,
+            marks=marks,
         )
 
 

@@ -1,7 +1,7 @@
 """Series in the .ts format of the UEA and UCR archives: one line a series."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
@@ -9,21 +9,22 @@ from typing import final
 import numpy as np
 
 from fredholm.tasks.cells import parse_time, parse_value
+from fredholm.tasks.targets import Answers, answers_of_cells
 from fredholm.tasks.text import read_text
 
-from .naming import ClassNames, unnamed_channels
+from .naming import unnamed_channels
+from .reading import Reading
 from .series_set import SeriesSet
 
 _BETWEEN_CHANNELS = re.compile(r":(?![^()]*\))")  # a date within parentheses has colons of its own
 _SAMPLE = re.compile(r"\(([^(),]+),([^(),]*)\)")
 
 
-def read_ts(
-    path: Path, *, channels: tuple[str, ...] | None = None, classes: tuple[str, ...] | None = None
-) -> SeriesSet:
+def read_ts(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> SeriesSet:
     """Read a file of lines `values:values:...:class`, with or without times.
 
-    The header's `@classLabel`, `@timeStamps` and `@dimensions` count, what else it says is left out. Values of a
+    The header's `@classLabel`, `@targetLabel`, `@timeStamps` and `@dimensions` count, what else it says is left out.
+    With `@targetLabel true` a line ends with a number. Values of a
     channel are separated by commas, or are pairs `(time,value)`; ? and NaN are missing values. Channels that were
     sampled at times of their own are missing at those of the others; without times a shorter channel is missing at
     the end.
@@ -31,16 +32,18 @@ def read_ts(
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz.
         channels: their names, which the format does not give; None: channel_0, channel_1, ...
-        classes: the known ones, all of the file's among them; None: those of the header, or of the lines, sorted.
+        reading: what the end of a line is, where the header does not say number: see `answers_of_cells`. The classes
+            are the known ones, or those of the header, or of the lines, sorted. None: it is left out.
 
     Raises:
-        ValueError: the file cannot be read, has no data, or is of regression; a line has another number of channels, a
+        ValueError: the file cannot be read, or has no data; a line has another number of channels, a
             number or time is none, times do not increase, or a class is unknown. The message names file and line.
     """
     header, number, lines = _Header(), 0, read_text(path).splitlines()
     values: list[np.ndarray] = []
     times: list[np.ndarray] = []
     labels: list[str] = []
+    numbers: list[int] = []
     names: list[str] = []
     try:
         for number, line in enumerate(lines, 1):
@@ -52,7 +55,8 @@ def read_ts(
                 continue
             parts = _BETWEEN_CHANNELS.split(text)
             if header.has_labels:
-                labels.append(ClassNames(classes or header.classes).check(parts.pop().strip()))
+                labels.append(parts.pop().strip())
+                numbers.append(number)
             given = unnamed_channels(len(parts), channels if channels else header.channels)
             if channels is None:
                 channels = given
@@ -65,12 +69,10 @@ def read_ts(
         raise ValueError(f"{path}, line {number}: {error}") from error
     if channels is None or not values:
         raise ValueError(f"{path}: has no series; expected lines with values after @data")
-    numbered = ClassNames(classes or header.classes).number(labels) if header.has_labels else None
     return SeriesSet.pack(
         values,
         times=times if header.has_times else None,
-        labels=None if numbered is None else numbered[0],
-        classes=(classes or ()) if numbered is None else numbered[1],
+        answers=header.answers(labels, reading, lambda i: f"{path}, line {numbers[i]}"),
         channels=channels,
         names=tuple(names),
     )
@@ -83,6 +85,7 @@ class _Header:
 
     has_times: bool = False
     has_labels: bool = False
+    is_regression: bool = False
     classes: tuple[str, ...] | None = None
     channels: tuple[str, ...] | None = None
 
@@ -94,13 +97,23 @@ class _Header:
             return replace(self, has_times=is_true)
         if word == "@classlabel":
             return replace(self, has_labels=is_true, classes=tuple(rest[1:]) or None)
-        if word == "@targetlabel" and is_true:
-            raise ValueError("@targetLabel: the file is of regression; expected classes, @classLabel true")
+        if word == "@targetlabel":
+            return replace(self, has_labels=is_true, is_regression=is_true)
         if word in ("@dimensions", "@dimension"):
             if len(rest) != 1 or not rest[0].isdigit() or int(rest[0]) < 1:
                 raise ValueError(f"{word} is {' '.join(rest) or 'empty'}; expected a number of channels")
             return replace(self, channels=unnamed_channels(int(rest[0]), None))
         return self
+
+    def answers(self, labels: list[str], reading: Reading | None, place: Callable[[int], str]) -> Answers | None:
+        if not self.has_labels or reading is None:
+            return None
+        if self.is_regression and reading.kind not in (None, "number"):
+            raise ValueError(f"{place(0)}: @targetLabel says that numbers are told; leave target={reading.kind!r} out")
+        kind = reading.kind or ("number" if self.is_regression else "class")
+        name = "target" if kind == "number" else "class"
+        known = self.classes if reading.names is None and kind == "class" else reading.names
+        return answers_of_cells({name: labels}, kind, lambda i, _: place(i), known)
 
 
 def _channel(text: str, c: int, *, has_times: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from .marked_tokenizer import MARKS, Layout, MarkedTokenizer, Marks
 from .open import TextSplits, open_text
 from .read import read_text
 from .tokenizer import Bytes, ByteTokenizer, Tokenizer
-from .tokens import Tokens
+from .tokens import Tokens, context_for
 
 __all__ = [
     "IGNORED",
@@ -27,6 +27,7 @@ __all__ = [
     "TokenStream",
     "Tokenizer",
     "Tokens",
+    "context_for",
     "continue_text",
     "cut_documents",
     "json_lines",

@@ -1,15 +1,21 @@
 """Which tokens a text is made of, as settings."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, final, get_args
+from typing import Literal, Self, final, get_args
 
 from fredholm._settings import refuse_idle
 
 from .marked_tokenizer import MarkedTokenizer
 
 Kind = Literal["bytes", "byte_pairs", "word_pieces"]
+LETTERS_A_TOKEN = 50
+"""Of the text, for each token that is learnt from it, where nobody says how many: fewer would be seen too seldom."""
+UNCUT = 1_000_000
+"""Tokens that no text has."""
 
 
 @final
@@ -40,6 +46,20 @@ class Tokens:
         if self.kind == "byte_pairs":
             refuse_idle("", type(self), "kind='byte_pairs'", "learn word_pieces", lowercase=self.lowercase)
 
+    def suited(self, texts: Iterable[str]) -> Self:
+        """The same with as many tokens as can be learnt from so much text, from 2,000 to the default.
+
+        A text in many letters has four times as many tokens as letters at least. What was set stays.
+        """
+        default = Tokens().vocab_size
+        if self.file is not None or self.kind == "bytes" or self.vocab_size != default:
+            return self
+        letters = Counter[str]()
+        for text in texts:
+            letters.update(text)
+        enough = max(2000, letters.total() // LETTERS_A_TOKEN, 4 * len(letters))
+        return replace(self, vocab_size=min(enough, default))
+
     def learn(self, texts: Sequence[str]) -> MarkedTokenizer:
         """The tokenizer; the same texts give the same one.
 
@@ -54,3 +74,10 @@ class Tokens:
         if self.kind == "byte_pairs":
             return MarkedTokenizer.byte_pairs(texts, self.vocab_size)
         return MarkedTokenizer.word_pieces(texts, self.vocab_size, lowercase=self.lowercase)
+
+
+def context_for(tokens: Tokens, texts: Sequence[tuple[str, str | None]], most: int) -> int:
+    """The smallest power of two, from 16 to `most`, that holds each of some texts or pairs, marks included."""
+    tokenizer = tokens.learn([text for pair in texts for text in pair if text is not None])
+    longest = max(len(tokenizer.lay_out(first, second, UNCUT).tokens) for first, second in texts)
+    return min(max(16, 2 ** math.ceil(math.log2(longest))), most)

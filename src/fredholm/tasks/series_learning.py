@@ -1,16 +1,15 @@
-"""Telling which class a time series belongs to."""
+"""Telling the class of a time series, its labels, or numbers of it."""
 
 import math
 import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final, get_args
+from typing import ClassVar, final, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.filter_bank import FilterBank
@@ -18,6 +17,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
+from fredholm.models.summary_bank import SummaryBank
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset
@@ -34,39 +34,49 @@ from fredholm.tasks.series import (
     take_every,
 )
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
+from fredholm.tasks.series.open import TEXT
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
-from fredholm.tasks.splitting import with_validation
-from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task
+from fredholm.tasks.splitting import divided
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
 
-if TYPE_CHECKING:
-    from torchmetrics import Metric
-
+LEAST_OBSERVED = 0.5
+"""Share of the values of the training series that are there, at least, for filters to read them."""
 CHUNK = 64
 """Series that are fitted or predicted at a time."""
 
 
 @final
-class SeriesClassification(SplitTask[SeriesSet]):
-    """A model on labelled time series of any lengths and sampling: filters with a ridge regression, or a network.
+class SeriesLearning(TargetTask[SeriesSet]):
+    """A model on time series of any lengths and sampling that tells their classes, labels or numbers, as data have
+    them.
 
-    A filter bank is computed from the training split; networks are trained by cross-entropy. Channels are standardised
-    by the observed training values; where values are missing in training, further channels say what was observed. All
-    models know time in the data's unit: another rate, or irregular samples, need nothing but their times. Warns once of
-    test series that are unlike training's.
+    A filter bank with a ridge regression is computed from the training split; networks are trained by the target's
+    loss. Channels are standardised by the observed training values; where values are missing in training, further
+    channels say what was observed. All models know time in the data's unit: another rate, or irregular samples, need
+    nothing but their times. Warns once of test series that are unlike training's.
 
     Args:
         config: the settings.
         facts: from an earlier run; None reads them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, or are not those of `facts`.
+        ValueError: the data cannot be opened, nothing is to be told apart, or they are not those of `facts`.
     """
 
     command: ClassVar[str] = "series"
-    predicts = Kinds(suffixes=(*SERIES_SUFFIXES, ".npy"), has_parts=True)
-    objective = Objective(metric="accuracy", percent=True)
-    parts: ClassVar[tuple[type, ...]] = (FilterBank.Config, CKCNN.Config, ITNetSeriesConfig, ITNet.Config, *KERNELS)
+    predicts = Kinds(suffixes=(*(kind for kind in SERIES_SUFFIXES if kind not in TEXT), ".npy"), has_parts=True)
+    parts: ClassVar[tuple[type, ...]] = (
+        FilterBank.Config,
+        SummaryBank.Config,
+        CKCNN.Config,
+        ITNetSeriesConfig,
+        ITNet.Config,
+        *KERNELS,
+        *TARGETS,
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -76,18 +86,20 @@ class SeriesClassification(SplitTask[SeriesSet]):
         between two samples of one series. Both are above 0.
         """
 
-        classes: tuple[str, ...]
+        target: Target
         channels: tuple[str, ...]
         preparation: Preparation
         spacing: float
         extent: float
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(SplitTask.Config):
+    class Config(TargetTask.Config):
         """A set of series, what is left out of it, and the model.
 
         Args:
-            data: a .ts, .csv or .npz file, the folder of one, or of a training and a test file.
+            data: a .ts, .tsv, .csv or .npz file, the folder of one, or of a training and a test file.
+            target: what the labels are: a class each, some labels with | between them, or a number. None: as the file
+                says; labels in text are numbers where all are and one is not whole, else classes.
             train_every: keeps every n-th sample of the training series, from the first on.
             test_every: likewise of the validation and the test series.
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
@@ -104,6 +116,7 @@ class SeriesClassification(SplitTask[SeriesSet]):
         """
 
         data: str = ""
+        target: Kind | None = None
         train_every: int = 1
         test_every: int = 1
         train_drop: float = 0.0
@@ -116,6 +129,8 @@ class SeriesClassification(SplitTask[SeriesSet]):
         limit: float | None = None
         model: SeriesModelConfig = field(default_factory=FilterBank.Config)
 
+        shaping: ClassVar[tuple[str, ...]] = ("bin", "fill", "limit", "model")
+
         def __post_init__(self) -> None:
             for name in ("train_every", "test_every"):
                 if getattr(self, name) < 1:
@@ -125,7 +140,11 @@ class SeriesClassification(SplitTask[SeriesSet]):
                     raise ValueError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
             if self.bin is not None and not 0 < self.bin < math.inf:
                 raise ValueError(f"bin is {self.bin}; expected a finite duration above 0")
-            for name, allowed in (("dropped", get_args(Dropped)), ("fill", get_args(Fill))):
+            for name, allowed in (
+                ("dropped", get_args(Dropped)),
+                ("fill", get_args(Fill)),
+                ("target", (None, *get_args(Kind))),
+            ):
                 if getattr(self, name) not in allowed:
                     raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
             if self.train_drop == self.test_drop == 0:
@@ -143,26 +162,32 @@ class SeriesClassification(SplitTask[SeriesSet]):
                     "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
                 )
 
-        def suited(self, preset: Preset) -> Suited:
-            """See `Task.Config.suited`; a model that is fitted at once takes no epochs."""
-            found = super().suited(preset)
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`; a model that is fitted at once takes no epochs.
+
+            Where most values are missing, what a filter reads is mostly filled in: summaries of the others are taken.
+            """
+            found = super()._suited(preset, start)
             if self.model.learns_by_steps:
                 return found
-            return Suited(self, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
+            default, train = SeriesLearning.Config(), self.build().splits.train
+            observed = float((~train.values.isnan())[train.exists].float().mean())
+            model = SummaryBank.Config() if observed < LEAST_OBSERVED else FilterBank.Config()
+            config = filled(self, [default], model=model)
+            return Suited(config, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
 
-        def build(self, facts: Task.Facts | None = None) -> "SeriesClassification":
-            """The task; see `SeriesClassification`."""
-            if facts is not None and not isinstance(facts, SeriesClassification.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of series classification")
-            return SeriesClassification(self, facts)
+        def build(self, facts: Task.Facts | None = None) -> "SeriesLearning":
+            """The task; see `SeriesLearning`."""
+            if facts is not None and not isinstance(facts, SeriesLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of series")
+            return SeriesLearning(self, facts)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
         self._has_warned = False
         self._is_measured = facts is None
-        self._facts = facts or measure(self._opened.train, config.limit, config.fill)
-        if len(self._facts.classes) < 2:
-            raise ValueError(f"{config.data} has the classes {list(self._facts.classes)}; expected at least 2")
+        self._facts = facts or self._measure(self._opened.train)
+        self._tell(self._facts.target, config.wish)
 
     @property
     def facts(self) -> Facts:
@@ -177,13 +202,12 @@ class SeriesClassification(SplitTask[SeriesSet]):
     def _open(self) -> Splits[SeriesSet]:
         config = self.config
         if not config.data:
-            raise ValueError("no series are given; pass a .ts, .csv or .npz file or a folder of them")
-        found = open_series(config.data, test_fraction=config.test_fraction, split_seed=config.split_seed)
+            raise ValueError("no series are given; pass a .ts, .tsv, .csv or .npz file or a folder of them")
+        found = open_series(config.data, kind=config.target)
         longest = found.train.values.shape[1]  # that of all, whatever is split off
-        assert found.train.labels is not None
         needs_none = not config.model.learns_by_steps and found.valid is None
         settings = replace(config, valid_fraction=0.0) if needs_none else config
-        splits = with_validation(found, found.train.names, found.train.labels.tolist(), settings)
+        splits = divided(found, settings)
         train, valid, test = (
             None if part is None else self._thinned(self._permuted(part, longest), every, drop)
             for part, every, drop in (
@@ -197,12 +221,18 @@ class SeriesClassification(SplitTask[SeriesSet]):
 
     def _check(self, splits: Splits[SeriesSet]) -> None:
         config, facts = self.config, self._facts
-        splits.check_facts(facts, config.data)
-        if not self._is_measured and measure(splits.train, config.limit, config.fill) != facts:
+        splits.check_facts(facts, config.data, apart_from=("answer_names",))
+        assert splits.train.answers is not None
+        facts.target.check(splits.train.answers, config.data)
+        if not self._is_measured and self._measure(splits.train) != facts:
             raise ValueError(f"the training series of {config.data} are not those that the run was made with")
         for part in (splits.valid, splits.test):
             if part is not None:
                 self._warn(part)
+
+    def _measure(self, train: SeriesSet) -> Facts:
+        config = self.config
+        return measure(train, config.wish, config.data, limit=config.limit, fill=config.fill)
 
     def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
         seed = self.config.permute_seed
@@ -214,87 +244,66 @@ class SeriesClassification(SplitTask[SeriesSet]):
         return series if config.bin is None else average_in_bins(series, config.bin)
 
     def model(self) -> nn.Module:
-        """The model, with one logit a class."""
+        """The model, with the outputs of the target."""
         facts = self._facts
-        sampling = SeriesSampling(channels=facts.preparation.num_channels, spacing=facts.spacing, extent=facts.extent)
-        return self.config.model.build(sampling, len(facts.classes))
+        sampling = SeriesSampling(
+            channels=facts.preparation.num_channels,
+            spacing=facts.spacing,
+            extent=facts.extent,
+            observation=facts.preparation.observation,
+        )
+        return self.config.model.build(sampling, self.target.num_outputs)
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows what they tell, of a linear map of the channels their names."""
+        facts, told = self._facts, self.target.names
+        observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
+        rows = meanings_of_head(model, told) if len(told) == self.target.num_outputs else {}
+        return rows | meanings_of_inputs(model, (*facts.channels, *observed))
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`: fits a model that is computed from all training series."""
         if not isinstance(model, FittedModel):
             return
         batches: list[tuple[SeriesBatch, Tensor]] = []
+        groups = self.splits.train.marks.groups
+        numbers = {name: number for number, name in enumerate(groups or ())}
         for indices in torch.arange(self.num_train).split(CHUNK):
-            batch = {name: each.to(device) for name, each in self._labelled(self.splits.train, indices).items()}
-            batches.append((series_of(batch), batch["labels"]))
-        model.fit(batches)
+            batch = {name: each.to(device) for name, each in self._batch(self.splits.train, indices).items()}
+            batches.append((series_of(batch), batch["targets"]))
+        together = None if len(numbers) < 2 else torch.tensor([numbers[name] for name in groups or ()], device=device)
+        model.fit(batches, self.target, groups=together)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`values` (B, N, channels), their `labels` (B,), and what `batch_of` gives; nothing is drawn."""
-        return self._labelled(self.splits.train, indices)
+        """`values` (B, N, channels), `targets` (B, ...), and what `batch_of` gives; nothing is drawn."""
+        return self._batch(self.splits.train, indices)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Likewise of the validation or the test split."""
-        return self._labelled(self.held_out(split), indices)
-
-    def num_targets(self, batch: Batch) -> int:
-        """One per series."""
-        return len(batch["labels"])
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy summed over the series."""
-        return F.cross_entropy(self._logits(model, batch), batch["labels"], reduction="sum")
-
-    def metrics(self) -> "dict[str, Metric]":
-        """`accuracy`, the share of series whose largest logit is right; `loss`; with two classes `auroc`.
-
-        `loss` is the mean cross-entropy. `auroc` is the chance that a series of the second class gets a higher
-        probability of it than one of the first.
-
-        Raises:
-            ImportError: torchmetrics is not installed.
-        """
-        try:
-            from torchmetrics import MeanMetric
-            from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        num_classes = len(self._facts.classes)
-        both: dict[str, Metric] = {
-            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "loss": MeanMetric(),
-        }
-        return both | ({"auroc": BinaryAUROC()} if num_classes == 2 else {})
-
-    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics."""
-        logits, labels = self._logits(model, batch), batch["labels"]
-        metrics["accuracy"].update(logits, labels)
-        metrics["loss"].update(F.cross_entropy(logits, labels, reduction="none"))
-        if "auroc" in metrics:
-            metrics["auroc"].update(logits.softmax(-1)[:, 1], labels)
+        return self._batch(self.held_out(split), indices)
 
     @torch.no_grad()
-    def probabilities(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:
-        """Of each class `(n, classes)`, of series as they are, with the channels of training."""
+    def outputs(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:
+        """The model's `(n, num_outputs)`, on the CPU, of series as they are, with the channels of training."""
         self._warn(series)
         parts = []
         for indices in torch.arange(len(series)).split(CHUNK):
             batch = batch_of(series.select(indices), self._facts.preparation)
             moved = {name: tensor.to(device) for name, tensor in batch.items()}
-            parts.append(self._logits(model, moved).softmax(-1).cpu())
+            parts.append(self._outputs(model, moved).cpu())
         return torch.cat(parts)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """`file`, `series`, `class` and `probability` of the likeliest class for each series of each file.
+        """A row for each series of each file: `file`, `series`, and what the target says.
 
         Nothing is taken from the labels of a file, if it has some. Channels of a table are found by their names.
         """
-        facts, rows = self._facts, list[Prediction]()
+        rows = list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
-            for series, each in zip(found.names, self.probabilities(model, found, device).tolist(), strict=True):
+            for series, outputs in zip(found.names, self.outputs(model, found, device), strict=True):
                 name = series.removeprefix(file.name).removeprefix(", ").removeprefix("series ")
-                rows.append(Prediction(file, {"series": name}, dict(zip(facts.classes, each, strict=True))))
+                cells, probabilities = self.target.answer(outputs)
+                rows.append(Prediction(file, {"series": name, **cells}, probabilities))
         return rows
 
     def _read(self, file: Path, part: Split | None) -> SeriesSet:
@@ -302,12 +311,18 @@ class SeriesClassification(SplitTask[SeriesSet]):
         found = read_series(file, channels=facts.channels, part=part)
         return self._thinned(self._permuted(found, round(facts.extent / facts.spacing) + 1), every=1, drop=0.0)
 
-    def _labelled(self, series: SeriesSet, indices: Tensor) -> Batch:
+    def _batch(self, series: SeriesSet, indices: Tensor) -> Batch:
         part = series.select(indices)
-        assert part.labels is not None
-        return {"labels": part.labels, **batch_of(part, self._facts.preparation)}
+        assert part.answers is not None
+        return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
 
-    def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
+    @property
+    def _train_answers(self) -> Answers:
+        answers = self.splits.train.answers
+        assert answers is not None
+        return answers
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(series_of(batch)).float()
 
     def _warn(self, series: SeriesSet) -> None:
@@ -344,18 +359,26 @@ def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
     return batch | {"spacing": torch.full((len(series),), series.spacing, dtype=torch.float64)}
 
 
-def measure(train: SeriesSet, limit: float | None = None, fill: Fill = "mean") -> SeriesClassification.Facts:
+def measure(
+    train: SeriesSet, wish: Wish, data: str, *, limit: float | None = None, fill: Fill = "mean"
+) -> SeriesLearning.Facts:
     """The facts of a training set whose standardised values are cut at `limit` and filled as `fill` says.
 
     Where every series has one sample, spacing and extent are 1.
+
+    Args:
+        train: the set.
+        wish, data: see `Answers.learn`.
+        limit, fill: see `Preparation`.
     """
     extents = train.extents
     gaps, extent = int((train.lengths - 1).sum()), float(extents.max())
     spacing = train.spacing
     if train.times is not None and gaps:
         spacing = float(extents.sum()) / gaps
-    return SeriesClassification.Facts(
-        classes=train.classes,
+    assert train.answers is not None
+    return SeriesLearning.Facts(
+        target=train.answers.learn(wish, data),
         channels=train.channels,
         preparation=Preparation.learn(train, limit, fill),
         spacing=spacing,

@@ -24,12 +24,14 @@ from fredholm.models import (
     RecurrenceConfig,
     SeriesSampling,
     SumConfig,
+    SummaryBank,
 )
 from fredholm.models.ckcnn import CKCNN
-from fredholm.tasks import SeriesClassification, Task
+from fredholm.tasks import SeriesLearning, Task
 from fredholm.tasks.series import Preparation
-from fredholm.tasks.series_classification import series_of
+from fredholm.tasks.series_learning import series_of
 from fredholm.tasks.splits import Splits
+from fredholm.tasks.targets import TARGETS, ClassTarget, LabelTarget, NumberTarget
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.config_json import from_json, to_json
 from fredholm.training.scoring import score_split
@@ -68,9 +70,9 @@ def write_npz(folder: Path, *, classes: int = 2, irregular: bool = False, longes
     return path
 
 
-def config(folder: Path, *, classes: int = 2, irregular: bool = False, **settings: Any) -> SeriesClassification.Config:
+def config(folder: Path, *, classes: int = 2, irregular: bool = False, **settings: Any) -> SeriesLearning.Config:
     path = write_npz(folder, classes=classes, irregular=irregular)
-    return SeriesClassification.Config(**{"data": str(path), "valid_fraction": 0.0, "model": SMALL, **settings})
+    return SeriesLearning.Config(**{"data": str(path), "valid_fraction": 0.0, "model": SMALL, **settings})
 
 
 class Fixed(nn.Module):
@@ -88,8 +90,8 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     train = task.splits.train
     assert (task.num_train, task.num_held_out("test")) == (40, 20)
-    assert task.facts == SeriesClassification.Facts(
-        classes=("slow", "fast"),
+    assert task.facts == SeriesLearning.Facts(
+        target=ClassTarget(names=("slow", "fast")),
         channels=("up", "down"),
         preparation=Preparation.learn(train),
         spacing=0.5,
@@ -122,8 +124,8 @@ def test_batches_are_prepared_padded_and_masked(tmp_path: Path) -> None:
     assert torch.equal(batch["mask"].sum(1), lengths)
     assert batch["spacing"].tolist() == [0.5] * 3
     assert "times" not in batch
-    assert train.labels is not None
-    assert torch.equal(batch["labels"], train.labels[indices])
+    assert train.answers is not None
+    assert torch.equal(batch["targets"], train.answers.values[indices])
     for row, i in enumerate(indices.tolist()):
         n = int(lengths[row])
         expected = task.facts.preparation.apply(train.values[i, :n])
@@ -170,7 +172,7 @@ def test_a_prediction_sees_samples_in_the_order_of_training_or_is_refused(tmp_pa
     values = torch.randn(8, 7, 2, generator=torch.Generator().manual_seed(0))
     arrays = {"values": values.numpy(), "labels": np.arange(8) % 2, "is_test": np.arange(8) > 5}
     np.savez(tmp_path / "even.npz", channels=np.array(["up", "down"]), **arrays)
-    task = SeriesClassification.Config(data=str(tmp_path / "even.npz"), model=SMALL, permute_seed=3).build()
+    task = SeriesLearning.Config(data=str(tmp_path / "even.npz"), model=SMALL, permute_seed=3).build()
     order = torch.randperm(7, generator=torch.Generator().manual_seed(3))
     assert torch.equal(task.held_out("test").values, values[6:, order])
     model, file = task.model().eval(), tmp_path / "new.csv"
@@ -190,7 +192,7 @@ def test_the_loss_is_summed_cross_entropy(tmp_path: Path) -> None:
     model, batch = Fixed(3), task.train_batch(torch.arange(8), NONE)
     logits = batch["values"][:, 0] @ model.weight
     torch.testing.assert_close(
-        task.loss(model, batch), F.cross_entropy(logits, batch["labels"], reduction="none").sum()
+        task.loss(model, batch), F.cross_entropy(logits, batch["targets"], reduction="none").sum()
     )
 
 
@@ -199,11 +201,11 @@ def test_metrics_are_of_the_whole_test_split(tmp_path: Path) -> None:
         task = config(tmp_path, classes=classes).build()
         model = Fixed(classes)
         batch = task.held_out_batch("test", torch.arange(20))
-        logits, labels = batch["values"][:, 0] @ model.weight, batch["labels"]
+        logits, labels = batch["values"][:, 0] @ model.weight, batch["targets"]
         found = score_split(task, "test", model, batch_size=7, device=CPU, dtype=torch.float32)
         assert found["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).float().mean()))
         assert found["loss"] == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-5)
-        assert ("auroc" in found) == (classes == 2)
+        assert found.keys() == {"accuracy", "balanced_accuracy", "macro_f1", "matthews", "auroc", "loss"}
         if classes == 2:
             score = logits.softmax(-1)[:, 1]
             pairs = score[labels == 1][:, None] - score[labels == 0]
@@ -261,7 +263,7 @@ def test_a_filter_bank_is_computed_from_the_training_split(tmp_path: Path, irreg
     torch.manual_seed(0)
     same, given = task.model(), task.train_batch(torch.arange(40), NONE)
     assert isinstance(same, FilterBank)
-    same.fit([(series_of(given), given["labels"])])
+    same.fit([(series_of(given), given["targets"])], task.target)
     torch.testing.assert_close(same.thresholds, model.thresholds)
     torch.testing.assert_close(same.head.weight, model.head.weight, rtol=1e-3, atol=1e-5)
 
@@ -290,7 +292,7 @@ def test_it_learns(tmp_path: Path, irregular: bool) -> None:
 
 def test_prediction_needs_no_data(tmp_path: Path) -> None:
     task = config(tmp_path).build()
-    facts = from_json(json.loads(json.dumps(to_json(task.facts))), Task.Facts, [SeriesClassification.Facts])
+    facts = from_json(json.loads(json.dumps(to_json(task.facts))), Task.Facts, [SeriesLearning.Facts, *TARGETS])
     assert facts == task.facts
     moved = dataclasses.replace(task.config, data=str(tmp_path / "gone.npz")).build(facts)
     seed_everything(0)
@@ -359,7 +361,7 @@ def test_data_that_changed_since_training_are_refused(tmp_path: Path) -> None:
     with refused(ValueError, "the training series of", "are not those that the run was made with"):
         made.build(facts).num_train  # noqa: B018 - reads the data
     write_npz(tmp_path, classes=3)
-    with refused(ValueError, "the classes of", "the run was made with ('slow', 'fast')"):
+    with refused(ValueError, "slow, fast, faster; the run was made with the classes slow, fast"):
         made.build(facts).num_train  # noqa: B018 - reads the data
 
 
@@ -371,6 +373,7 @@ def test_classes_to_tell_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
+        ({"target": "regression"}, "target is 'regression'; expected one of (None, 'class', 'labels', 'number')"),
         ({"fill": "zero"}, "fill is 'zero'; expected one of ('mean', 'last')"),
         ({"dropped": "gone"}, "dropped is 'gone'; expected one of"),
         ({"permute_seed": 0, "train_every": 2}, "permute_seed orders whole series"),
@@ -387,16 +390,165 @@ def test_classes_to_tell_apart(tmp_path: Path) -> None:
 )
 def test_bad_settings(settings: dict[str, Any], told: str) -> None:
     with refused(ValueError, told):
-        SeriesClassification.Config(**settings)
+        SeriesLearning.Config(**settings)
 
 
 def test_no_data() -> None:
-    with refused(ValueError, "no series are given; pass a .ts, .csv or .npz file or a folder of them"):
-        SeriesClassification.Config().build()
+    with refused(ValueError, "no series are given; pass a .ts, .tsv, .csv or .npz file or a folder of them"):
+        SeriesLearning.Config().build()
+
+
+def several(folder: Path, **arrays: Any) -> Path:
+    """60 waves of one channel with a level, an amplitude and a frequency of their own, 45 to train and 15 to test."""
+    rng = np.random.default_rng(1)
+    level, amplitude, rate = rng.normal(size=60), rng.uniform(0.2, 2, 60), rng.uniform(0.5, 3, 60)
+    values = level[:, None] + amplitude[:, None] * np.sin(
+        rate[:, None] * np.arange(24) / 2 + rng.uniform(0, 6, (60, 1))
+    )
+    told = {"levels": level, "amplitudes": amplitude, "rates": rate}
+    path = folder / "several.npz"
+    np.savez(path, values=values, is_test=np.arange(60) >= 45, **{name: made(told) for name, made in arrays.items()})
+    return path
+
+
+def test_numbers_of_series_are_told_in_their_unit(tmp_path: Path) -> None:
+    path = several(
+        tmp_path,
+        targets=lambda told: np.stack([told["levels"], 10 * told["amplitudes"] + 100], 1),
+        target_names=lambda _: ["level", "amplitude"],
+    )
+    result = train(
+        Run.Config(task=SeriesLearning.Config(data=str(path), model=BANK), training=TrainingConfig(epochs=0)),
+        tmp_path / "run",
+    )
+    assert isinstance(result.metrics["r2"], float)
+    assert result.metrics["r2"] > 0.8
+    run = Run(tmp_path / "run")
+    assert isinstance(run.task, SeriesLearning)
+    assert isinstance(run.task.target, NumberTarget)
+    assert run.task.objective.metric == "mean_absolute_error"
+    with np.load(path) as arrays:
+        np.savez(tmp_path / "new.npz", values=arrays["values"][45:])
+        wanted = arrays["targets"][45:]
+    rows = run.predict([tmp_path / "new.npz"])
+    assert [list(row) for row in rows] == [["file", "series", "level", "amplitude"]] * 15
+    told = np.array([[row["level"], row["amplitude"]] for row in rows], np.float64)
+    assert np.abs(told - wanted).mean() == pytest.approx(result.metrics["mean_absolute_error"], rel=1e-4)
+
+
+def test_quantiles_of_series_hold_what_they_say(tmp_path: Path) -> None:
+    path = several(tmp_path, targets=lambda told: told["levels"])
+    task = SeriesLearning.Config(data=str(path), model=BANK, quantiles=(0.1, 0.5, 0.9)).build()
+    torch.manual_seed(0)
+    model = task.model()
+    task.initialise(model, CPU)
+    found = score_split(task, "test", model, batch_size=7, device=CPU, dtype=torch.float32)
+    assert found["coverage"] >= 0.6
+    assert found["r2"] > 0.8
+    (row, *_) = task.predict(model, [path], CPU, part="test")
+    assert list(row) == ["file", "series", "target", "target at 0.1", "target at 0.5", "target at 0.9"]
+    low, middle, high = (float(row[f"target at {level}"]) for level in (0.1, 0.5, 0.9))
+    assert low < middle == float(row["target"]) < high
+
+
+def test_several_labels_of_a_series(tmp_path: Path) -> None:
+    path = several(
+        tmp_path,
+        labels=lambda told: np.stack([told["levels"] > 0, told["amplitudes"] > 1], 1),
+        classes=lambda _: ["high", "loud"],
+    )
+    task = SeriesLearning.Config(data=str(path), model=BANK).build()
+    assert isinstance(task.target, LabelTarget)
+    torch.manual_seed(0)
+    model = task.model()
+    task.initialise(model, CPU)
+    found = score_split(task, "test", model, batch_size=7, device=CPU, dtype=torch.float32)
+    assert found["average_precision"] > 0.9
+    assert found["loss"] < 0.5
+    (row, *_) = task.predict(model, [path], CPU, part="test")
+    assert list(row) == ["file", "series", "labels", "probability of high", "probability of loud"]
+
+
+def test_a_network_learns_numbers_by_steps(tmp_path: Path) -> None:
+    path = several(tmp_path, targets=lambda told: told["levels"])
+    task = SeriesLearning.Config(data=str(path), model=SMALL).build()
+    batch = task.train_batch(torch.arange(5), NONE)
+    outputs = task.model()(series_of(batch))
+    torch.testing.assert_close(task.loss(lambda _: outputs, batch), (outputs - batch["targets"]).square().sum())  # pyright: ignore[reportArgumentType]
+
+
+def test_groups_are_left_out_together(tmp_path: Path) -> None:
+    """Ten series a group that are alike but for noise: left out one by one each is told by its twins."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(9), 5)
+    values = rng.normal(size=(9, 1, 16)).repeat(5, 0).reshape(45, 16) + 0.01 * rng.normal(size=(45, 16))
+    np.savez(tmp_path / "twins.npz", values=values, targets=rng.normal(size=9)[group], groups=group)
+    penalties = []
+    for name in ("twins.npz", "alone.npz"):
+        task = SeriesLearning.Config(data=str(tmp_path / name), model=BANK).build()
+        assert set(task.splits.train.marks.groups or ()).isdisjoint(task.held_out("test").marks.groups or ())
+        torch.manual_seed(0)
+        model = task.model()
+        task.initialise(model, CPU)
+        assert isinstance(model, FilterBank)
+        penalties.append(float(model.head.penalty))
+        kept = task.splits.train
+        assert kept.answers is not None
+        np.savez(
+            tmp_path / "alone.npz",
+            train_values=kept.values,
+            train_targets=kept.answers.values[:, 0],
+            test_values=task.held_out("test").values,
+            test_targets=np.arange(len(task.held_out("test"))) / 2,
+        )
+    assert penalties[0] > 5 * penalties[1]  # by itself each series is told by its twins
+
+
+def test_what_is_asked_for_and_is_not_there(tmp_path: Path) -> None:
+    path = str(several(tmp_path, targets=lambda told: told["levels"]))
+    with refused(ValueError, "class_weights='balanced' has no effect with numbers"):
+        SeriesLearning.Config(data=path, class_weights="balanced").build()
+    with refused(ValueError, "objective is 'accuracy'; expected one of mean_absolute_error"):
+        SeriesLearning.Config(data=path, objective="accuracy").build()
+    with refused(ValueError, "quantiles=(0.5,) has no effect with classes"):
+        config(tmp_path, quantiles=(0.5,)).build()
+    fitted = config(tmp_path, class_weights="balanced", model=BANK).build()
+    assert fitted.objective.metric == "balanced_accuracy"
 
 
 def test_the_shared_letters_are_balanced(shared_data: Path) -> None:
-    made = SeriesClassification.Config(data=str(shared_data / "character_trajectories"), valid_fraction=0.0)
+    made = SeriesLearning.Config(data=str(shared_data / "character_trajectories"), valid_fraction=0.0)
     splits = made.build().splits
     assert isinstance(splits, Splits)
     assert (len(splits.train), len(splits.held_out("test"))) == (1001, 428)
+
+
+@pytest.mark.parametrize(("missing", "kind"), [(0.3, FilterBank.Config), (0.8, SummaryBank.Config)])
+def test_where_most_values_are_missing_they_are_summarised(tmp_path: Path, missing: float, kind: type) -> None:
+    path = write_npz(tmp_path)
+    arrays = dict(np.load(path))
+    arrays["values"][np.random.default_rng(1).random(arrays["values"].shape) < missing] = np.nan
+    np.savez(path, **arrays)
+    chosen, schedule, _ = SeriesLearning.Config(data=str(path)).suited("small")
+    assert isinstance(chosen, SeriesLearning.Config)
+    assert (type(chosen.model), schedule.epochs) == (kind, 0)
+    given, *_ = SeriesLearning.Config(data=str(path), model=BANK).suited("small")
+    assert isinstance(given, SeriesLearning.Config)
+    assert given.model == BANK
+
+
+def test_a_summary_bank_knows_what_was_observed(tmp_path: Path) -> None:
+    path = write_npz(tmp_path)
+    arrays = dict(np.load(path))
+    arrays["values"][np.random.default_rng(1).random(arrays["values"].shape) < 0.5] = np.nan
+    np.savez(path, **arrays)
+    task = SeriesLearning.Config(data=str(path), model=SummaryBank.Config()).build()
+    model = task.model()
+    assert isinstance(model, SummaryBank)
+    assert model.sampling.observation == task.facts.preparation.observation == (0, 1)
+    task.initialise(model, CPU)
+    train, values = task.splits.train, task.train_batch(torch.arange(40), NONE)
+    found = model.summaries(series_of(values)).unflatten(1, (2, 9))
+    torch.testing.assert_close(found[..., 6], (~train.values.isnan()).sum(1).float())
+    standard = (train.values[0, :, 0].double() - task.facts.preparation.mean[0]) / task.facts.preparation.deviation[0]
+    assert float(found[0, 0, 3]) == pytest.approx(float(standard[~standard.isnan()].max()), rel=1e-5)

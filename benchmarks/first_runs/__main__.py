@@ -1,0 +1,89 @@
+"""The command ``python -m benchmarks.first_runs [NAMES] [options]``."""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from benchmarks.first_runs import (
+    FirstRun,
+    functions,
+    graphs,
+    image_text,
+    images,
+    masked,
+    measure,
+    points,
+    segmentation,
+    sentences,
+    series,
+    table,
+    texts,
+)
+from benchmarks.first_runs.first_run import write_json
+from fredholm.tasks.splits import HeldOut
+
+FIRST_RUNS: tuple[FirstRun, ...] = (
+    *texts.FIRST_RUNS,
+    *sentences.FIRST_RUNS,
+    *masked.FIRST_RUNS,
+    *points.FIRST_RUNS,
+    *segmentation.FIRST_RUNS,
+    *image_text.FIRST_RUNS,
+    *images.FIRST_RUNS,
+    *series.FIRST_RUNS,
+    *graphs.FIRST_RUNS,
+    *functions.FIRST_RUNS,
+)
+"""All of them, in the order of the list."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Which runs, on which data."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Some of the runs; none: all."""
+    seed: int = 0
+    """Of the data; the runs themselves have the command's seed, 0."""
+    split: HeldOut = "test"
+    """What is measured: valid while rules are chosen, test once they are."""
+    folder: Path | None = None
+    """Where data and runs stay, a folder each; default: nowhere."""
+    json: Path | None = None
+    """Where to write the rows too."""
+    list: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Name the runs, and do nothing else."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs some of them and prints their table.
+
+    Returns:
+        0; 2 on a name that is not there.
+    """
+    given = tyro.cli(Arguments, prog="python -m benchmarks.first_runs", args=argv)
+    by_name = {first.name: first for first in FIRST_RUNS}
+    if given.list:
+        print("\n".join(f"{first.name:<22} {first.task:<14} {first.data}" for first in FIRST_RUNS))
+        return 0
+    if unknown := [name for name in given.names if name not in by_name]:
+        print(f"error: no first run {unknown[0]!r}; expected some of {', '.join(by_name)}", file=sys.stderr)
+        return 2
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in given.names or by_name:
+            rows.append(measure(by_name[name], (given.folder or Path(scratch)) / name, given.seed, given.split))
+            print(table(rows[-1:]).splitlines()[-1], flush=True)
+            if given.json is not None:
+                write_json(given.json, rows)
+    print(f"\n{table(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""One first run: data made from a seed, the bare command on them, and peers on the same splits."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from fredholm import cli
+from fredholm.tasks.splits import HeldOut
+from fredholm.training import Run
+
+Peer = Callable[[Any, HeldOut], float]
+"""What a user would try otherwise: from the task, with its data and splits, and the split to measure on, to the task's
+metric there. It learns from `learnable(task, split)`."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FirstRun:
+    """A task on data made for it.
+
+    Args:
+        name: how the command line calls it.
+        task: the word for the task in `fredholm train`.
+        data: what the data are, in a few words.
+        make: writes data from a seed below an empty folder, and says what the command is given.
+        peers: by name.
+    """
+
+    name: str
+    task: str
+    data: str
+    make: Callable[[Path, int], Path]
+    peers: Mapping[str, Peer]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What a first run and its peers reached; values are of the task's metric on one split."""
+
+    name: str
+    data: str
+    command: str
+    data_seed: int
+    examples: tuple[int, int, int]
+    """To learn from, for validation, and for testing."""
+    metric: str
+    split: HeldOut
+    ours: float
+    parameters: int
+    epochs: int
+    """That were trained, of those planned, patience being what it is."""
+    seconds: float
+    megabytes: float
+    """Of the run folder."""
+    peers: dict[str, tuple[float, float]]
+    """Value and seconds of each."""
+
+
+def measure(first: FirstRun, folder: Path, data_seed: int, split: HeldOut) -> Row:
+    """Makes the data, runs the bare command with its seed of 0, and lets the peers learn from the same examples.
+
+    Args:
+        first: the run.
+        folder: a new one, for data and run.
+        data_seed: of the data.
+        split: to measure on: `valid` while something is chosen by it, and `test` once.
+
+    Raises:
+        RuntimeError: the command failed.
+    """
+    folder.mkdir(parents=True)
+    data, run_dir = first.make(folder, data_seed), folder / "run"
+    start, told = time.perf_counter(), io.StringIO()
+    with contextlib.redirect_stdout(told):
+        code = cli.main(["train", first.task, str(data), "--run-dir", str(run_dir), "--training.no-tensorboard"])
+    seconds = time.perf_counter() - start
+    if code:
+        raise RuntimeError(f"{first.name}: fredholm train {first.task} ended with code {code}\n{told.getvalue()}")
+    run = Run(run_dir)
+    task, objective = run.task, run.task.objective
+    peers: dict[str, tuple[float, float]] = {}
+    for name, peer in first.peers.items():
+        start = time.perf_counter()
+        peers[name] = (peer(task, split), time.perf_counter() - start)
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return Row(
+        name=first.name,
+        data=first.data,
+        command=f"fredholm train {first.task} {data.name}",
+        data_seed=data_seed,
+        examples=(task.num_train, task.num_held_out("valid"), task.num_held_out("test")),
+        metric=objective.metric,
+        split=split,
+        ours=run.evaluate(split)[objective.metric],
+        parameters=sum(parameter.numel() for parameter in run.model().parameters()),
+        epochs=max((int(line["epoch"]) for line in lines if "epoch" in line), default=0),
+        seconds=seconds,
+        megabytes=sum(file.stat().st_size for file in run_dir.rglob("*") if file.is_file()) / 1e6,
+        peers=peers,
+    )
+
+
+def table(rows: Iterable[Row]) -> str:
+    """The rows as a Markdown table."""
+    cells = [["run", "examples", "metric", "ours", "peers", "parameters", "time"]]
+    cells.append(["---"] * len(cells[0]))
+    for row in rows:
+        peers = "; ".join(f"{name} {_shown(row.metric, value)}" for name, (value, _) in row.peers.items())
+        learnt, valid, test = row.examples
+        cells.append(
+            [
+                f"`{row.command}`: {row.data}",
+                f"{learnt:,} + {valid:,} + {test:,}",
+                f"{row.metric}, {row.split}",
+                f"**{_shown(row.metric, row.ours)}**",
+                peers,
+                f"{row.parameters:,}",
+                f"{row.seconds:.0f} s",
+            ]
+        )
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _shown(metric: str, value: float) -> str:
+    unbounded = ("perplexity", "mse", "relative_l2", "relative_error", "mean_absolute_error", "loss")
+    return f"{value:.3g}" if metric in unbounded else f"{100 * value:.1f} %"
+
+
+def write_json(path: Path, rows: Sequence[Row]) -> None:
+    """All rows as a list of objects."""
+    path.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) + "\n")
+
+
+def learnable(task: Any, split: HeldOut) -> list[Any]:
+    """The sets of examples that a peer learns from: it needs no validation where it is measured on the test split."""
+    splits = task.splits
+    return [splits.train] if split == "valid" or splits.valid is None else [splits.train, splits.valid]
+
+
+def fitted(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) -> Callable[[Any, HeldOut], np.ndarray]:
+    """Truth and answers `(2, n)` of a scikit-learn model, which is fitted to features and targets of sets."""
+
+    def told(task: Any, split: HeldOut) -> np.ndarray:
+        parts = [features(part) for part in learnable(task, split)]
+        inputs = [rows for rows, _ in parts]
+        joined = np.concatenate(inputs) if isinstance(inputs[0], np.ndarray) else [x for rows in inputs for x in rows]
+        asked, truth = features(task.held_out(split))
+        return np.stack([truth, model.fit(joined, np.concatenate([targets for _, targets in parts])).predict(asked)])
+
+    return told
+
+
+def accuracy(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) -> Peer:
+    """The share of right answers of a scikit-learn classifier."""
+    answers = fitted(model, features)
+
+    def peer(task: Any, split: HeldOut) -> float:
+        truth, told = answers(task, split)
+        return float((truth == told).mean())
+
+    return peer

@@ -1,0 +1,133 @@
+"""Drawn pictures with the class of each pixel: shapes before clutter, and fields of several textures."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from scipy import ndimage
+from scipy.spatial import KDTree
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from torchmetrics.functional.classification import multiclass_jaccard_index
+
+from benchmarks.first_runs.first_run import FirstRun, Peer, learnable
+from fredholm.tasks.splits import HeldOut
+
+SIDE, NUM_SCENES = 64, 160
+CLASSES = {"scenes": ("ground", "disc", "square", "ring"), "fields": ("water", "meadow", "furrows", "town")}
+PIXELS_TO_LEARN = 200
+"""Pixels of each picture that the peers learn from, drawn at random."""
+
+
+def _clutter(draw: np.random.Generator) -> np.ndarray:
+    """A texture of random grain and two random colours, `(SIDE, SIDE, 3)` in [0, 1]."""
+    grain = ndimage.gaussian_filter(draw.normal(size=(SIDE, SIDE)), draw.uniform(0.5, 4), mode="wrap")
+    share = 1 / (1 + np.exp(-2 * grain / grain.std()))
+    low, high = draw.uniform(0.1, 0.9, (2, 3))
+    return low + share[..., None] * (high - low)
+
+
+def _scene(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Some discs, squares and rings of any colour, the later ones before the others, on clutter."""
+    picture, mask = _clutter(draw), np.zeros((SIDE, SIDE), np.uint8)
+    down, right = np.mgrid[:SIDE, :SIDE]
+    for _ in range(draw.integers(2, 5)):
+        kind, radius = draw.integers(1, 4), draw.uniform(6, 13)
+        (y, x), angle = draw.uniform(0.1 * SIDE, 0.9 * SIDE, 2), draw.uniform(0, np.pi / 2)
+        away = np.hypot(down - y, right - x)
+        along = np.cos(angle) * (down - y) + np.sin(angle) * (right - x)
+        across = np.cos(angle) * (right - x) - np.sin(angle) * (down - y)
+        there = (away < radius, np.maximum(abs(along), abs(across)) < radius, (away < radius) & (away > 0.55 * radius))
+        picture[there[kind - 1]] = draw.uniform(0.1, 0.9, 3)
+        mask[there[kind - 1]] = kind
+    return picture + 0.05 * draw.normal(size=picture.shape), mask
+
+
+def _field(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Cells round random places, each of one of four textures, which are of about the same colours."""
+    sites = draw.uniform(0, SIDE, (7, 2))
+    pixels = np.moveaxis(np.mgrid[:SIDE, :SIDE], 0, -1)
+    cell = KDTree(sites).query(pixels)[1]
+    kinds = draw.integers(0, 4, len(sites))
+    colour = draw.uniform(0.35, 0.65, 3)
+    noise = draw.normal(size=(SIDE, SIDE))
+    smooth = ndimage.gaussian_filter(noise, 4)
+    angle, wave = draw.uniform(0, np.pi), draw.uniform(4, 6)
+    furrows = np.sin(2 * np.pi * (pixels @ [np.cos(angle), np.sin(angle)]) / wave)
+    blocks = np.kron(draw.choice([-1.0, 1.0], (SIDE // 4, SIDE // 4)), np.ones((4, 4)))
+    textures = np.stack([smooth / smooth.std(), noise, furrows, blocks])
+    mask = kinds[cell].astype(np.uint8)
+    grey = np.take_along_axis(textures, mask[None].astype(np.int64), 0)[0]
+    return colour + 0.12 * grey[..., None] + 0.06 * draw.normal(size=(SIDE, SIDE, 3)), mask
+
+
+def _making(
+    name: str, one: Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]
+) -> Callable[[Path, int], Path]:
+    def make(folder: Path, seed: int) -> Path:
+        draw, root = np.random.default_rng(seed), folder / name
+        for kind in ("images", "masks"):
+            (root / kind).mkdir(parents=True)
+        (root / "classes.txt").write_text("\n".join(CLASSES[name]) + "\n")
+        for i in range(NUM_SCENES):
+            picture, mask = one(draw)
+            Image.fromarray((255 * picture).clip(0, 255).astype(np.uint8)).save(root / "images" / f"{i:03}.png")
+            Image.fromarray(mask).save(root / "masks" / f"{i:03}.png")
+        return root
+
+    return make
+
+
+def filtered(part: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Of each pixel of a set its colour, and smoothings, edges, curvatures and spreads of the grey at four scales."""
+    everything = torch.arange(len(part))
+    rows: list[np.ndarray] = []
+    for image in part.images(everything).permute(0, 2, 3, 1).numpy() / 255:
+        grey, found = image.mean(-1), [image]
+        for sigma in (1, 2, 4, 8):
+            smooth = ndimage.gaussian_filter(image, (sigma, sigma, 0))
+            spread = ndimage.gaussian_filter(grey**2, sigma) - ndimage.gaussian_filter(grey, sigma) ** 2
+            edge, curve = (f(grey, sigma) for f in (ndimage.gaussian_gradient_magnitude, ndimage.gaussian_laplace))
+            found += [smooth, np.stack([spread, edge, curve], axis=-1)]
+        rows.append(np.concatenate(found, axis=-1).reshape(SIDE * SIDE, -1).astype(np.float32))
+    return np.stack(rows), part.masks(everything).flatten(1).numpy()
+
+
+def per_pixel(model: Any) -> Peer:
+    """The mean intersection over union of a scikit-learn model that classifies each pixel by what is round it."""
+
+    def peer(task: Any, split: HeldOut) -> float:
+        inputs, targets = (np.concatenate(found) for found in zip(*map(filtered, learnable(task, split)), strict=True))
+        shown = np.random.default_rng(0).permutation(SIDE * SIDE)[:PIXELS_TO_LEARN]
+        model.fit(inputs[:, shown].reshape(-1, inputs.shape[-1]), targets[:, shown].ravel())
+        asked, truth = filtered(task.held_out(split))
+        told = torch.from_numpy(model.predict(asked.reshape(-1, asked.shape[-1])).astype(np.int64))
+        classes = len(task.facts.classes)
+        return float(multiclass_jaccard_index(told, torch.from_numpy(truth.ravel()).long(), num_classes=classes))
+
+    return peer
+
+
+PEERS = {
+    "filters, random forest": per_pixel(RandomForestClassifier(40, min_samples_leaf=3, random_state=0)),
+    "filters, gradient boosting": per_pixel(HistGradientBoostingClassifier(random_state=0)),
+}
+
+FIRST_RUNS = (
+    FirstRun(
+        name="drawn_scenes",
+        task="segmentation",
+        data="discs, squares and rings of any colour on clutter",
+        make=_making("scenes", _scene),
+        peers=PEERS,
+    ),
+    FirstRun(
+        name="drawn_fields",
+        task="segmentation",
+        data="cells of four textures",
+        make=_making("fields", _field),
+        peers=PEERS,
+    ),
+)

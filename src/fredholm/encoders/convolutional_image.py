@@ -1,0 +1,154 @@
+"""Images as signals on a grid of patches, by convolutions through finer grids.
+
+Legend
+    P = r_1 ... r_m     side of a patch in pixels, as its prime factors, the smallest first
+    u_i                 the signal on the grid of stage i, whose cells are r_1 ... r_i pixels wide
+    φ                   GELU of a layer norm over the channels
+    K                   a stencil, κ(x, y) = Σ_t W_t 1[y = x + h (t - c)], h the spacing of the grid it reads, whose
+                        filters have mean 0 and a norm of their own (`kernels.Convolution`, standardised)
+
+    u_1 = K pixels + b,   u_{i+1} = K φ(u_i) + b, wanted at the centres of r_{i+1} cells a side
+    within a stage, `depth` times:   u <- u + K φ(u) + b,   K of 3 cells a side
+    signal(x) = u_m(x) + P γ(x),   γ Fourier features of the place; P starts small
+
+Source: Xiao et al., Early convolutions help transformers see better (arXiv 2106.14881): some stencils with strides in
+place of patches that are cut out; He et al. (arXiv 1603.05027) for residuals behind norm and nonlinearity. Deviations:
+windows lie round the patches' centres, so that the signal stands where the patch does; standardised filters and layer
+norm in place of batch norm (Qiao et al., arXiv 1903.10520), so that no image changes the signal of another.
+"""
+
+import itertools
+import math
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fredholm._settings import check_count
+from fredholm.domains import Domain, Grid
+from fredholm.encoders.encoder import Encoder
+from fredholm.encoders.image import Image
+from fredholm.kernels import Convolution
+from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
+from fredholm.operators import IntegralOperator
+
+LEAST_CHANNELS = 8
+
+
+@final
+class ConvolutionalImage(Encoder):
+    """Patches that overlap and are read by several stencils, and Fourier features of their centres.
+
+    The formulas are at the head of `convolutional_image.py`. The last stage has `embed_dim` channels, each one before
+    half as many, at least 8. Beyond the image all is 0.
+
+    Args:
+        config: the images, as for `encoders.Image`.
+        embed_dim: channels of the signal.
+        depth: residual stencils on each grid; 0 or more. There are none on that of the pixels where patches are larger.
+
+    Raises:
+        ValueError: on a depth below 0.
+    """
+
+    def __init__(self, config: Image.Config, embed_dim: int, *, depth: int = 1) -> None:
+        super().__init__()
+        check_count("encoders.ConvolutionalImage", "depth", depth, 0)
+        self.config, self.embed_dim, self.pos_dim = config, embed_dim, 2
+        strides = _strides(config.patch)
+        widths = [max(LEAST_CHANNELS, embed_dim >> later) for later in reversed(range(1, len(strides)))] + [embed_dim]
+        self.stages = nn.ModuleList(
+            _Stage(before, after, stride, depth, reads_pixels=stage == 0)
+            for stage, ((before, after), stride) in enumerate(
+                zip(itertools.pairwise([config.channels, *widths]), strides, strict=True)
+            )
+        )
+        self.register_buffer("frequencies", sample_frequencies(config.num_frequencies, 2, config.sigma))
+        self.frequencies: Tensor
+        self.position_weight = nn.Parameter(0.02 * torch.randn(embed_dim, 2 * config.num_frequencies))
+
+    @property
+    def grid_shape(self) -> tuple[int, int]:
+        """Number of patches along height and width of images of `image_size`."""
+        return self.config.grid_shape
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
+        """Images `(B, channels, H, W)`, float, to the signal `(B, N, embed_dim)` and its grid of N patches."""
+        self.config.check_images("encoders.ConvolutionalImage", inputs)
+        domain: Domain = Grid(*inputs.shape[2:]).to(inputs.device)
+        u = inputs.flatten(2).transpose(1, 2)
+        for stage in self.stages:
+            u, domain = stage(u, domain)
+        places = fourier_features(domain.pos, self.frequencies).to(u.dtype)
+        return u + F.linear(places, self.position_weight), domain
+
+    @torch.no_grad()
+    def resampled(self, other: "ConvolutionalImage") -> dict[str, Tensor]:
+        """The other's first stencil on images of this number of channels; see `Encoder.resampled`.
+
+        A grey picture gives in three equal channels what it gave in one, and the other way round. Patches of another
+        size are read through other grids, and nothing is taken over of those.
+        """
+        channels = self.config.channels
+        if channels == other.config.channels or self.config.patch != other.config.patch:
+            return {}
+        (kernel, *_) = (part for part in other.stages[0].modules() if isinstance(part, Convolution))
+        filters = kernel.filters().sum(1, keepdim=True).expand(-1, channels, *kernel.weight.shape[2:]) / channels
+        return {
+            "stages.0.entry.kernel.weight": filters.contiguous(),
+            "stages.0.entry.kernel.gain": filters.flatten(1).norm(dim=1),
+        }
+
+
+@final
+class _Stage(nn.Module):
+    """One stencil onto the grid of the stage, and residual stencils there; `(B, N, before)` to `(B, M, after)`."""
+
+    def __init__(self, before: int, after: int, stride: tuple[int, int], depth: int, *, reads_pixels: bool) -> None:
+        super().__init__()
+        beyond = tuple(max(1, r // 2) for r in stride)  # cells of a window on each side of the patch
+        window = tuple(r + 2 * more for r, more in zip(stride, beyond, strict=True))
+        self.norm = None if reads_pixels else nn.LayerNorm(before)
+        self.entry = _stencil(before, after, window, 1.0 if reads_pixels else math.sqrt(2), stride, beyond)
+        self.norms = nn.ModuleList(nn.LayerNorm(after) for _ in range(depth))
+        # keeps the variance of the residual stream independent of depth
+        self.stencils = nn.ModuleList(_stencil(after, after, (3, 3), 1 / math.sqrt(depth)) for _ in range(depth))
+
+    def forward(self, u: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
+        """The signal on the grid before, to that on this one."""
+        u = self.entry(u if self.norm is None else F.gelu(self.norm(u)), domain)
+        domain = self.entry.kernel.output_domain(domain)
+        for norm, stencil in zip(self.norms, self.stencils, strict=True):
+            u = u + stencil(F.gelu(norm(u)), domain)
+        return u, domain
+
+
+def _stencil(
+    before: int,
+    after: int,
+    window: tuple[int, ...],
+    norm: float,
+    stride: tuple[int, ...] = (1, 1),
+    beyond: tuple[int, ...] = (1, 1),
+) -> IntegralOperator:
+    """The operator of a stencil alone, whose filters start with this norm."""
+    kernel = Convolution(before, after, window, 2, stride=stride, padding=beyond, standardised=True)
+    assert kernel.gain is not None
+    nn.init.constant_(kernel.gain, norm)
+    return IntegralOperator(kernel, residual=False, output_projection=False)
+
+
+def _strides(patch: tuple[int, int]) -> list[tuple[int, int]]:
+    """Cells of each grid along a cell of the next one, from the pixels on, for patches of this height and width."""
+    down, right = (_prime_factors(side) for side in patch)
+    longest = max(len(down), len(right), 1)
+    # an axis with fewer factors is divided in the last stages
+    down, right = ([1] * (longest - len(each)) + each for each in (down, right))
+    return list(zip(down, right, strict=True))
+
+
+def _prime_factors(n: int) -> list[int]:
+    """Of n, the smallest first; none of 1."""
+    least = next((p for p in range(2, math.isqrt(n) + 1) if n % p == 0), n)
+    return [] if n == 1 else [least, *_prime_factors(n // least)]

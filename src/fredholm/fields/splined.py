@@ -1,0 +1,158 @@
+"""A field and a spline through what it leaves of some samples.
+
+Legend
+    z_i       node, a place in the frame            r_i     what is left there, y_i - f_θ(z_i)
+    φ(z)      |z|³                                  a_i     coefficients of the nodes;  c, b of the linear part
+    λ >= 0    how much is smoothed; 0: the sum goes through its samples
+
+    f(z) = f_θ(z) + Σ_i a_i φ(z - z_i) + c·z + b,
+    [K + λ I   Q ] [a    ]   [r]
+    [Qᵀ        0 ] [(c,b)] = [0],    K_ij = φ(z_i - z_j),   Q_i = (z_i, 1)
+
+Source: Duchon (1977), Splines minimizing rotation-invariant semi-norms in Sobolev spaces. The sum is the smoothest
+correction, and whatever unit z has, it is the same; on a line it is the natural cubic spline.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm._settings import check_count
+from fredholm.fields.field import Field
+from fredholm.fields.jet import Jet
+from fredholm.fields.placed import PlacedField
+
+TINY = 1e-11
+"""Of the diagonals, so that nodes at one place, or on one line, have an answer; in units of the mean of K."""
+
+
+@final
+class SplinedField(Field):
+    """f_θ(x) + Σ_i a_i |x - z_i|³ + c·x + b; its parameters are θ, z, a, c and b, one after the other.
+
+    Args:
+        field: f_θ.
+        num_nodes: nodes z_i, at least 1.
+    """
+
+    def __init__(self, field: Field, num_nodes: int) -> None:
+        super().__init__()
+        check_count("fields.SplinedField", "num_nodes", num_nodes)
+        self.field, self.num_nodes = field, num_nodes
+        self.pos_dim, self.out_dim = field.pos_dim, field.out_dim
+        self._sizes = [field.num_parameters, num_nodes * self.pos_dim, (num_nodes + self.pos_dim + 1) * self.out_dim]
+        self.num_parameters = sum(self._sizes)
+
+    def draw(self) -> Tensor:
+        """See `Field.draw`: nodes, coefficients and the linear part from a normal distribution."""
+        return torch.cat([self.field.draw(), torch.randn(sum(self._sizes[1:]))])
+
+    def sizes(self) -> Tensor:
+        """See `Field.sizes`."""
+        return torch.cat([self.field.sizes(), torch.ones(sum(self._sizes[1:]))])
+
+    def amplitudes(self) -> Tensor:
+        """See `Field.amplitudes`: those of the field, a, c and b."""
+        nodes, others = (
+            torch.full((count,), is_one) for count, is_one in zip(self._sizes[1:], (False, True), strict=True)
+        )
+        return torch.cat([self.field.amplitudes(), nodes, others])
+
+    def values(self, parameters: Tensor, x: Tensor) -> Tensor:
+        """See `Field.values`; coefficients of near nodes cancel, so give float64."""
+        theta, nodes, coefficients, linear = self._parts(parameters)
+        found = self.field.values(theta, x)
+        return found + cubes(x, nodes) @ coefficients + x @ linear[..., :-1, :] + linear[..., -1:, :]
+
+    def derivatives(self, parameters: Tensor, x: Jet) -> Jet:
+        """See `Field.derivatives`."""
+        theta, nodes, coefficients, linear = self._parts(parameters)
+        found = self.field.derivatives(theta, x)
+        apart = x.value[..., :, None, :] - nodes[..., None, :, :]
+        lengths = apart.square().sum(-1).sqrt()
+        # of |z|³: the gradient 3 |z| z, and second derivatives 3 (|z| δ_jk + z_j z_k / |z|)
+        slope = 3 * lengths[..., None] * apart
+        along = torch.einsum("...pnk,...pjk->...pjn", slope, x.gradient)
+        unit = torch.where(lengths[..., None] > 0, apart / lengths[..., None].clamp(min=1e-300), 0.0)
+        moved = torch.einsum("...pnk,...pjk->...pjn", unit, x.gradient)
+        bend = 3 * lengths * (x.gradient.square().sum((-1, -2))[..., None] + moved.square().sum(-2))
+        bend = bend + torch.einsum("...pnk,...pk->...pn", slope, x.laplacian)
+        matrix = linear[..., :-1, :]
+        return Jet(
+            found.value + lengths**3 @ coefficients + x.value @ matrix + linear[..., -1:, :],
+            found.gradient + along @ coefficients[..., None, :, :] + x.gradient @ matrix[..., None, :, :],
+            found.laplacian + bend @ coefficients + x.laplacian @ matrix,
+        )
+
+    def _parts(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """θ, nodes `(..., n, s)`, coefficients `(..., n, m)`, and the linear part `(..., s + 1, m)`."""
+        theta, nodes, rest = parameters.split(self._sizes, dim=-1)
+        rest = rest.unflatten(-1, (-1, self.out_dim))
+        return (
+            theta,
+            nodes.unflatten(-1, (-1, self.pos_dim)),
+            rest[..., : self.num_nodes, :],
+            rest[..., self.num_nodes :, :],
+        )
+
+
+def cubes(x: Tensor, nodes: Tensor) -> Tensor:
+    """|x_p - z_i|³, `(..., N, n)`."""
+    return (x[..., :, None, :] - nodes[..., None, :, :]).square().sum(-1) ** 1.5
+
+
+def splined(
+    placed: PlacedField, x: Tensor, y: Tensor, mask: Tensor | None = None, *, smoothing: float = 0.0
+) -> PlacedField:
+    """The fields with a spline through what they leave of their samples; see the top of the file.
+
+    Frames stay as they are, so the result moves with the samples as the operator's own does. Gradients flow through
+    it into the operator, which thereby learns what a spline does not know.
+
+    Args:
+        placed: B fields.
+        x: positions of samples, `(B, N, s)`.
+        y: their values, `(B, N, m)`.
+        mask: `(B, N)` bool, True = this sample exists.
+        smoothing: λ, in units of the mean of K, >= 0.
+
+    Raises:
+        ValueError: on a smoothing below 0.
+    """
+    if not 0 <= smoothing < float("inf"):
+        raise ValueError(f"fields.splined: smoothing must be a finite number >= 0; got {smoothing!r}")
+    nodes = placed.coordinates.normalise(x).double()
+    exists = torch.ones(y.shape[:2], dtype=torch.bool, device=y.device) if mask is None else mask
+    there = exists[:, None, :, None].double().expand(*nodes.shape[:-1], 1)
+    left = placed.field(placed.parameters, nodes.to(placed.parameters)).double()
+    left = torch.where(there > 0, y[:, None].double() - left, 0.0)
+    nodes = torch.where(there > 0, nodes, 0.0)
+    both = there * there.mT
+    kernel = cubes(nodes, nodes) * both
+    unit = kernel.sum((-1, -2), keepdim=True) / both.sum((-1, -2), keepdim=True).clamp(min=1)
+    unit = torch.where(unit > 0, unit, 1.0)
+    eye = torch.eye(kernel.shape[-1], dtype=torch.float64, device=kernel.device)
+    kernel = kernel / unit + (smoothing + TINY) * eye + (1 - there) * eye
+    side = torch.cat([nodes, torch.ones_like(there)], dim=-1) * there
+    corner = -TINY * torch.eye(side.shape[-1], dtype=torch.float64, device=kernel.device).expand(
+        *side.shape[:2], -1, -1
+    )
+    system = torch.cat([torch.cat([kernel, side], dim=-1), torch.cat([side.mT, corner], dim=-1)], dim=-2)
+    known = torch.cat([left, left.new_zeros(*left.shape[:2], side.shape[-1], left.shape[-1])], dim=-2)
+    solved = torch.linalg.solve(system, known)
+    count = nodes.shape[-2]
+    coefficients = solved[..., :count, :] / unit
+    parts = [
+        placed.parameters.double(),
+        nodes.flatten(-2),
+        coefficients.flatten(-2),
+        solved[..., count:, :].flatten(-2),
+    ]
+    return PlacedField(
+        field=SplinedField(placed.field, count),
+        parameters=torch.cat(parts, dim=-1),
+        coordinates=placed.coordinates,
+        reach=placed.reach,
+        margin=placed.margin,
+    )

@@ -1,0 +1,116 @@
+"""When the samples of a series are: evenly in time, or once in so many months."""
+
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+DAY = 86400.0
+_SAME = 1e-3
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """The time from one sample to the next.
+
+    Args:
+        step: in the unit of the times, or in months; above 0.
+        in_months: whether the step is a number of months: samples are at one day of the month, or at its last.
+        is_dated: whether times are seconds since 1970, written as dates.
+    """
+
+    step: float
+    in_months: bool = False
+    is_dated: bool = False
+
+    @classmethod
+    def of(cls, times: Sequence[np.ndarray], *, is_dated: bool) -> "Clock":
+        """The clock of some series, with the smallest step that they have.
+
+        Args:
+            times: `(samples,)` a series, increasing; one of them has two samples.
+            is_dated: see `Clock`.
+
+        Raises:
+            ValueError: times lie on no such clock.
+        """
+        steps = np.concatenate([np.diff(each) for each in times])
+        if not len(steps):
+            raise ValueError("every series has one sample; expected many")
+        if is_dated and steps.min() > 27 * DAY and all(_have_one_day(each) for each in times):
+            months = np.concatenate([np.diff(_months(each)) for each in times])
+            return cls(step=float(np.gcd.reduce(months)), in_months=True, is_dated=True)
+        found = cls(step=float(steps.min()), is_dated=is_dated)
+        for each in times:
+            found.places(each)
+        return found
+
+    def places(self, times: np.ndarray) -> np.ndarray:
+        """Numbers of steps from the first of increasing times, int64.
+
+        Raises:
+            ValueError: a time is between two steps.
+        """
+        passed = (_months(times) - _months(times[:1])) / self.step if self.in_months else (times - times[0]) / self.step
+        found = np.rint(passed)
+        for i in np.flatnonzero(np.abs(passed - found) > _SAME)[:1].tolist():
+            what = "months" if self.in_months else "seconds" if self.is_dated else "units of time"
+            raise ValueError(
+                f"times are not evenly spaced: {self.text(float(times[i]))} is {passed[i]:g} steps of {self.step:g} "
+                f"{what} after {self.text(float(times[0]))}; sample the series evenly first"
+            )
+        return found.astype(np.int64)
+
+    def after(self, time: float, steps: int) -> float:
+        """The time so many steps later; at a month's end where `time` is at one."""
+        if not self.in_months:
+            return time + steps * self.step
+        moment = _moment(time)
+        month = moment.year * 12 + moment.month - 1 + round(steps * self.step)
+        days = _days_of(month)
+        day = days if moment.day == _days_of(moment.year * 12 + moment.month - 1) else min(moment.day, days)
+        return moment.replace(year=month // 12, month=month % 12 + 1, day=day).timestamp()
+
+    def text(self, time: float) -> str | float:
+        """The time as it is written: a number, or an ISO 8601 date, without hours at midnight."""
+        if not self.is_dated:
+            return time
+        moment = _moment(time)
+        return moment.date().isoformat() if time % DAY == 0 else moment.replace(tzinfo=None).isoformat()
+
+    @property
+    def season(self) -> int | None:
+        """Samples of a day for steps below one, of a week for days, of a year for weeks and months; None: unknown."""
+        if self.in_months:
+            return max(1, round(12 / self.step))
+        if not self.is_dated:
+            return None
+        if self.step < DAY:
+            return max(1, round(DAY / self.step))
+        return {1: 7, 7: 52}.get(round(self.step / DAY))
+
+
+def _moment(time: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(math.floor(time), tz=datetime.UTC)
+
+
+def _months(times: np.ndarray) -> np.ndarray:
+    return np.array([_moment(time).year * 12 + _moment(time).month - 1 for time in times.tolist()], np.int64)
+
+
+def _days_of(month: int) -> int:
+    first = datetime.date(month // 12, month % 12 + 1, 1)
+    after = datetime.date((month + 1) // 12, (month + 1) % 12 + 1, 1)
+    return (after - first).days
+
+
+def _have_one_day(times: np.ndarray) -> bool:
+    """Whether all are at one day of the month and one time of it, or all at the last of their month."""
+    moments = [_moment(time) for time in times.tolist()]
+    at = {(moment.hour, moment.minute, moment.second) for moment in moments}
+    are_last = all(moment.day == _days_of(moment.year * 12 + moment.month - 1) for moment in moments)
+    return len(at) == 1 and (are_last or len({moment.day for moment in moments}) == 1)

@@ -1,0 +1,104 @@
+"""Series that go on, on one clock."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fredholm.tasks.series import SeriesSet, read_series
+from fredholm.tasks.split_files import Split
+
+from .clock import Clock
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LongSeries:
+    """One series on a clock.
+
+    Args:
+        name: for messages and answers.
+        values: float64 `(T, C)`, NaN where missing.
+        start: the time of the first sample.
+    """
+
+    name: str
+    values: Tensor
+    start: float
+
+    def __len__(self) -> int:
+        """T."""
+        return len(self.values)
+
+
+def open_long(
+    path: Path,
+    *,
+    clock: Clock | None = None,
+    channels: tuple[str, ...] | None = None,
+    part: Split | None = None,
+) -> tuple[list[LongSeries], Clock, tuple[str, ...]]:
+    """The series of a file, as they are read by `read_series`, on one clock; samples that it lacks are missing.
+
+    Args:
+        path: the file.
+        clock: the known one; None: the file's.
+        channels: the known ones; None: the file's.
+        part: see `read_series`.
+
+    Returns:
+        The series, their clock and channels.
+
+    Raises:
+        ValueError: what `read_series` refuses, times that lie on no clock or on another one, or more samples that are
+            missing than there are.
+    """
+    found = read_series(path, channels=channels, part=part)
+    times = [_times(found, i) for i in range(len(found))]
+    try:
+        if clock is None:
+            clock = Clock.of(times, is_dated=found.is_dated)
+        elif clock.is_dated != found.is_dated:
+            raise ValueError(f"times are {_kind(found.is_dated)}; those of the run are {_kind(clock.is_dated)}")
+        every = [_on_clock(found, i, clock, stamps) for i, stamps in enumerate(times)]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return every, clock, found.channels
+
+
+def _on_clock(found: SeriesSet, i: int, clock: Clock, times: np.ndarray) -> LongSeries:
+    name = found.names[i].split(", series ")[-1]
+    places = clock.places(times)
+    count = int(places[-1]) + 1
+    if count > 2 * len(times):
+        raise ValueError(f"{name}: has {len(times)} samples of {count}; times are not evenly spaced: sample them so")
+    values = torch.full((count, len(found.channels)), torch.nan, dtype=torch.float64)
+    values[torch.from_numpy(places)] = found.values[i, : len(times)].double()
+    return LongSeries(name=name, values=values, start=float(times[0]))
+
+
+def _times(found: SeriesSet, i: int) -> np.ndarray:
+    count = int(found.lengths[i])
+    if found.times is not None:
+        return found.times[i, :count].numpy()
+    start = 0.0 if found.marks.times is None else float(found.marks.times[i])
+    return start + found.spacing * np.arange(count)
+
+
+def _kind(is_dated: bool) -> str:
+    return "dates" if is_dated else "numbers"
+
+
+def observed_before(series: Sequence[LongSeries]) -> list[Tensor]:
+    """Values without gaps: each missing one is the last observed before it, else the first after it, else 0."""
+    found = []
+    for each in series:
+        observed, order = ~each.values.isnan(), torch.arange(len(each))[:, None]
+        last = torch.where(observed, order, -1).cummax(0).values
+        first = torch.where(observed, order, len(each)).amin(0).clamp_max(len(each) - 1)
+        found.append(each.values.gather(0, torch.where(last < 0, first, last)).nan_to_num(0.0))
+    return found

@@ -1,0 +1,34 @@
+"""The size and the patches that suit images."""
+
+import math
+
+
+def divided_into_patches(size: tuple[int, int], longest: int, most: int) -> tuple[tuple[int, int], int]:
+    """Height and width that suit images of a size, and the side of a square patch that divides both.
+
+    Images of up to `longest` pixels keep their size where a patch divides it that gives from `most` / 2 to `most` along
+    the longer side; the others are brought to whole patches, larger ones to patches of 2, 4, 8, ... pixels, which
+    convolutions halve step by step.
+
+    Args:
+        size: height and width as they are.
+        longest: pixels of the longer side, to which larger images are scaled.
+        most: patches along that side.
+    """
+    side = min(max(size), longest)
+    least = math.ceil(side / most)
+    if side == max(size):
+        fitting = (patch for patch in range(least, 2 * least + 1) if size[0] % patch == size[1] % patch == 0)
+        if (patch := next(fitting, None)) is not None:
+            return size, patch
+    else:
+        least = 2 ** math.ceil(math.log2(least))
+    return in_whole_patches(size, least, side), least
+
+
+def in_whole_patches(size: tuple[int, int], patch: int | tuple[int, int], longest: int) -> tuple[int, int]:
+    """The height and width of whole patches nearest to images of a size, scaled so that no side is over `longest`."""
+    scale = min(1.0, longest / max(size))
+    sides = (patch, patch) if isinstance(patch, int) else patch
+    height, width = (max(1, round(scale * side / each)) * each for side, each in zip(size, sides, strict=True))
+    return height, width

@@ -1,0 +1,71 @@
+"""Series in the .tsv and .txt files of the UCR archive: one line a series, its class first."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fredholm.tasks.cells import parse_value
+from fredholm.tasks.targets import answers_of_cells
+from fredholm.tasks.text import read_text
+
+from .naming import unnamed_channels
+from .reading import Reading
+from .series_set import SeriesSet
+
+UCR = (".tsv", ".tsv.gz", ".txt", ".txt.gz")
+
+
+def read_ucr(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> SeriesSet:
+    """Read lines of a class, or a number, and the values of one channel after it, with blanks, tabs or commas between.
+
+    Classes that are written as whole numbers, such as 1.0000e+00, lose their decimals. NaN at the end of a line is no
+    value: the series is shorter than others; elsewhere it is a missing one.
+
+    Args:
+        path: the file, UTF-8; gzipped if its name ends in .gz.
+        channels: the name of the channel, which the format does not give; None: channel_0.
+        reading: what the first cell is: see `answers_of_cells`, classes unless another kind is asked for. None: it is
+            left out.
+
+    Raises:
+        ValueError: the file cannot be read, has no series, a line has no values, or a number is none. The message names
+            file and line.
+    """
+    labels: list[str] = []
+    values: list[np.ndarray] = []
+    numbers: list[int] = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        words = line.replace(",", " ").split()
+        if not words:
+            continue
+        try:
+            found = np.array([parse_value(word) for word in words[1:]], np.float64)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+        observed = np.flatnonzero(~np.isnan(found))
+        if not len(observed):
+            raise ValueError(f"{path}, line {number}: has no values; expected a class, and values after it")
+        labels.append(_without_decimals(words[0]))
+        values.append(found[: observed[-1] + 1, None])
+        numbers.append(number)
+    if not values:
+        raise ValueError(f"{path}: has no series; expected a line a series, its class first")
+    answers = None
+    if reading is not None:
+        kind = reading.kind or "class"
+        column = {"target" if kind == "number" else "class": labels}
+        answers = answers_of_cells(column, kind, lambda i, _: f"{path}, line {numbers[i]}", reading.names)
+    return SeriesSet.pack(
+        values,
+        answers=answers,
+        channels=unnamed_channels(1, channels),
+        names=tuple(f"{path.name}, line {number}" for number in numbers),
+    )
+
+
+def _without_decimals(label: str) -> str:
+    try:
+        value = float(label)
+    except ValueError:
+        return label
+    return str(int(value)) if value.is_integer() else label

@@ -1,0 +1,96 @@
+"""A task that tells one answer of each example: a class, labels or numbers."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from torch import Tensor, nn
+
+from fredholm.tasks.splits import Part
+from fredholm.tasks.targets import Answers, ClassWeights, Target, Wish
+from fredholm.tasks.task import Batch, SplitTask
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+class TargetTask(SplitTask[Part]):
+    """A task whose loss and metrics are those of its target.
+
+    A batch holds `targets` (B, ...), as `Target.targets` gives them.
+    """
+
+    target: Target
+    """What is told of each example."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(SplitTask.Config):
+        """A set of examples, how it is split, and how answers are learnt.
+
+        Args:
+            objective: the metric by which runs are compared: accuracy, balanced_accuracy, macro_f1, matthews or auroc
+                of classes; average_precision, auroc, micro_f1, macro_f1 or exact_match of labels; mean_absolute_error,
+                root_mean_squared_error, r2, pearson or spearman of numbers; or the loss. None: the first of these, and
+                with balanced classes balanced_accuracy.
+            class_weights: balanced makes rare classes or labels count as much as frequent ones in the loss.
+            quantiles: of numbers, such as 0.1 0.5 0.9, which are told in place of the mean.
+        """
+
+        objective: str | None = None
+        class_weights: ClassWeights = "none"
+        quantiles: tuple[float, ...] = ()
+
+        @property
+        def wish(self) -> Wish:
+            """These of the settings."""
+            return Wish(objective=self.objective, class_weights=self.class_weights, quantiles=self.quantiles)
+
+    @final
+    def _tell(self, target: Target, wish: Wish) -> None:
+        """Sets what is told; raises ValueError where settings ask for what this target does not have."""
+        self.target, self._wish = target, wish
+        self.objective, self.shown = target.objective(wish), target.shown
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Class weights, where some classes are rare and none were asked for."""
+        return () if self._wish.class_weights == "balanced" else self._train_answers.advice
+
+    @property
+    @abstractmethod
+    def _train_answers(self) -> Answers:
+        """Of the training split."""
+
+    @abstractmethod
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The model's of every example, float32 `(B, num_outputs)`."""
+
+    @final
+    def num_targets(self, batch: Batch) -> int:
+        """One an example."""
+        return len(batch["targets"])
+
+    @final
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """What the target is learnt by, summed over the examples."""
+        return self.target.losses(self._outputs(model, batch), batch["targets"]).sum()
+
+    @final
+    def metrics(self) -> "dict[str, Metric]":
+        """Those of the target, and the mean `loss`.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        return {**self.target.metrics(), "loss": MeanMetric()}
+
+    @final
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `held_out_batch` to the metrics."""
+        outputs, targets = self._outputs(model, batch), batch["targets"]
+        metrics["loss"].update(self.target.losses(outputs, targets))
+        self.target.score(outputs, targets, {name: metric for name, metric in metrics.items() if name != "loss"})

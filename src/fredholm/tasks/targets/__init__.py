@@ -1,0 +1,28 @@
+"""What is told of each example: a class, labels or numbers."""
+
+from .classes import ClassAnswers, ClassTarget
+from .labels import LabelAnswers, LabelTarget
+from .numbers import NumberAnswers, NumberTarget
+from .reading import answers_of_array, answers_of_cells
+from .target import Answer, Answers, ClassWeights, Kind, Target, Wish
+
+TARGETS: tuple[type[Target], ...] = (ClassTarget, LabelTarget, NumberTarget)
+"""Every kind of target; a new one is added here."""
+
+__all__ = [
+    "TARGETS",
+    "Answer",
+    "Answers",
+    "ClassAnswers",
+    "ClassTarget",
+    "ClassWeights",
+    "Kind",
+    "LabelAnswers",
+    "LabelTarget",
+    "NumberAnswers",
+    "NumberTarget",
+    "Target",
+    "Wish",
+    "answers_of_array",
+    "answers_of_cells",
+]

@@ -1,0 +1,97 @@
+"""Metrics of how well told numbers agree with the true ones, in no unit; needs torchmetrics.
+
+Legend
+    y_i, ŷ_i    the true and the told number of example i;  ȳ the mean of the true ones
+
+    r2        1 - Σ (y_i - ŷ_i)² / Σ (y_i - ȳ)², the mean over the numbers of an example
+    pearson   the correlation of y and ŷ
+    spearman  the correlation of their ranks, where equal numbers share the mean of theirs
+
+What is not defined, where all true or all told numbers are alike, is 0.
+"""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+
+@final
+class R2(Metric):
+    """The share of the variance of `num_targets` numbers that is told."""
+
+    missed: Tensor
+    count: Tensor
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, num_targets: int) -> None:
+        super().__init__()
+        for name in ("missed", "mean", "spread"):
+            self.add_state(name, default=torch.zeros(num_targets, dtype=torch.float64))
+        self.add_state("count", default=torch.zeros((), dtype=torch.float64))
+
+    def update(self, told: Tensor, true: Tensor) -> None:
+        """Adds a batch of both `(B, T)`; means and squares are joined as by Chan, Golub and LeVeque (1979)."""
+        told, true = told.double(), true.double()
+        own_mean, added = true.mean(0), len(true)
+        total, moved = self.count + added, own_mean - self.mean
+        self.missed += (true - told).square().sum(0)
+        self.spread += (true - own_mean).square().sum(0) + moved.square() * self.count * added / total
+        self.mean += moved * added / total
+        self.count = total
+
+    def compute(self) -> Tensor:
+        """A float64 scalar of at most 1."""
+        return torch.where(self.spread > 0, 1 - self.missed / self.spread, 0.0).mean()
+
+
+class Correlation(Metric, ABC):
+    """Keeps one number an example."""
+
+    told: list[Tensor]
+    true: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("told", default=[], dist_reduce_fx="cat")
+        self.add_state("true", default=[], dist_reduce_fx="cat")
+
+    @final
+    def update(self, told: Tensor, true: Tensor) -> None:
+        """Adds a batch of both `(B,)`."""
+        self.told.append(told.detach())
+        self.true.append(true)
+
+    @final
+    def compute(self) -> Tensor:
+        """A float64 scalar in [-1, 1]."""
+        both = (torch.cat(each) if isinstance(each, list) else each for each in (self.told, self.true))
+        told, true = (self._of(each.double()) for each in both)
+        told, true = told - told.mean(), true - true.mean()
+        size = told.norm() * true.norm()
+        return (told @ true / size).clamp(-1, 1) if size > 0 else size
+
+    @abstractmethod
+    def _of(self, numbers: Tensor) -> Tensor:
+        """What of the numbers is correlated, `(n,)`."""
+
+
+@final
+class Pearson(Correlation):
+    """See the legend."""
+
+    def _of(self, numbers: Tensor) -> Tensor:
+        return numbers
+
+
+@final
+class Spearman(Correlation):
+    """See the legend."""
+
+    def _of(self, numbers: Tensor) -> Tensor:
+        order = numbers.sort().values
+        first, last = (torch.searchsorted(order, numbers, right=right).double() for right in (False, True))
+        return (first + last) / 2

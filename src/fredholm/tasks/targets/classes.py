@@ -1,0 +1,233 @@
+"""One of several classes.
+
+Legend
+    K, n, n_k   classes, training examples, and those of class k
+    w_k         weight of class k in the loss: 1, or balanced n / (K n_k), whose mean over the examples is 1
+
+Balanced accuracy is the mean, over the classes that occur, of the share of a class's examples that is told right
+(Brodersen et al., 2010). The area under the ROC curve is, with two classes, the chance that an example of the second
+gets a higher probability of it than one of the first; with more, the mean of each class against all others, over the
+classes for which there are both.
+
+In closed form (`models.RidgeHead`) a column a class is fitted, 1 at an example's class and -1 elsewhere. The logits are
+a s_k + log w_k, where s_k are the scores. The factor a > 0 is the one under which left-out scores have the smallest
+cross-entropy. As in Platt's scaling (1999) an example's own class counts (m + 1) / (m + 2), with m examples of it, and
+the others share the rest, so that a is finite where no left-out score is wrong. With weights the likeliest answer to
+the weighted loss is w_k times as likely, p_k w_k / Σ_j p_j w_j.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fredholm.models.ridge_head import Readout
+from fredholm.tasks.objective import Objective
+
+from .calibration import best_factor
+from .target import Answer, Answers, Kind, Target, Wish
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+OBJECTIVES = {
+    "accuracy": Objective(metric="accuracy", percent=True),
+    "balanced_accuracy": Objective(metric="balanced_accuracy", percent=True),
+    "macro_f1": Objective(metric="macro_f1", percent=True),
+    "matthews": Objective(metric="matthews"),
+    "auroc": Objective(metric="auroc"),
+    "loss": Objective(metric="loss", maximise=False),
+}
+IMBALANCE = 3
+"""How many times as many examples the largest class may have as the smallest before a run says so."""
+MOST_CURVES = 100
+"""Classes up to which areas under curves are measured, for which all probabilities are kept."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClassAnswers(Answers):
+    """Classes: `values` int64 `(n,)`, each in `0 .. len(names) - 1`.
+
+    Raises:
+        ValueError: values of another type, shape or range.
+    """
+
+    kind: ClassVar[Kind] = "class"
+
+    def __post_init__(self) -> None:
+        if self.values.dtype != torch.int64 or self.values.ndim != 1:
+            raise ValueError(f"classes are {self.values.dtype} {tuple(self.values.shape)}; pass int64 (n,)")
+        for i in (~((self.values >= 0) & (self.values < len(self.names)))).nonzero()[:1, 0].tolist():
+            raise ValueError(f"example {i}: class {int(self.values[i])}, but {len(self.names)} classes are named")
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """See `Answers.absent`."""
+        counts = self.values.bincount(minlength=len(self.names)).tolist()
+        return tuple(name for name, count in zip(self.names, counts, strict=True) if count == 0)
+
+    @property
+    def strata(self) -> Tensor:
+        """The classes."""
+        return self.values
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Balanced weights, where the largest class has more than 3 times as many examples as the smallest."""
+        counts = self.values.bincount(minlength=len(self.names))
+        most, least = int(counts.argmax()), int(counts.argmin())
+        if int(counts[most]) <= IMBALANCE * int(counts[least]) or int(counts[least]) == 0:
+            return ()
+        return (
+            f"{self.names[most]!r} has {int(counts[most]):,} training examples, {self.names[least]!r} "
+            f"{int(counts[least]):,}: watch the balanced accuracy, and try --task.class-weights balanced",
+        )
+
+    def learn(self, wish: Wish, data: str) -> "ClassTarget":
+        """See `Answers.learn`."""
+        if len(self.names) < 2:
+            raise ValueError(f"{data} has the classes {list(self.names)}; expected at least 2")
+        wish.refuse("classes", "take a target of numbers", "quantiles")
+        if wish.class_weights == "none":
+            return ClassTarget(names=self.names)
+        counts = self.values.bincount(minlength=len(self.names)).double()
+        if (absent := (counts == 0).nonzero()[:1, 0].tolist()) != []:
+            raise ValueError(
+                f"{data} has no training example of the class {self.names[absent[0]]!r}, which cannot be weighed; "
+                "leave class_weights out"
+            )
+        weights = len(self) / (len(self.names) * counts)
+        return ClassTarget(names=self.names, weights=tuple(weights.tolist()))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClassTarget(Target):
+    """The class of an example, by cross-entropy in nats; outputs are a logit a class.
+
+    Args:
+        names: see `Target`.
+        weights: w_k, each above 0; (): all are 1.
+    """
+
+    weights: tuple[float, ...] = ()
+
+    kind: ClassVar[Kind] = "class"
+    has_shares: ClassVar[bool] = True
+
+    @property
+    def objectives(self) -> dict[str, Objective]:
+        """Those of `metrics`, and the loss; with balanced weights the first is `balanced_accuracy`."""
+        known = {name: each for name, each in OBJECTIVES.items() if name != "auroc" or _has_curves(self.names)}
+        return {"balanced_accuracy": known["balanced_accuracy"], **known} if self.weights else known
+
+    @property
+    def shown(self) -> tuple[Objective, ...]:
+        """The accuracy, the balanced accuracy and, where it is measured, the area under the ROC curve."""
+        known = self.objectives
+        return tuple(known[name] for name in ("accuracy", "balanced_accuracy", "auroc") if name in known)
+
+    def _check_wish(self, wish: Wish) -> None:
+        wish.refuse_other(class_weights="balanced" if self.weights else "none", quantiles=())
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The classes."""
+        return self.names
+
+    def check(self, answers: Answers, data: str) -> None:
+        """See `Target.check`."""
+        if not isinstance(answers, ClassAnswers) or answers.names != self.names:
+            raise ValueError(
+                f"what is known of {data} is {', '.join(answers.names)}; the run was made with the classes "
+                f"{', '.join(self.names)}"
+            )
+
+    def targets(self, values: Tensor) -> Tensor:
+        """The classes as they are."""
+        return values
+
+    def columns(self, targets: Tensor) -> Tensor:
+        """See `Regressand.columns`, of classes int64 `(n,)`."""
+        return 2 * F.one_hot(targets, len(self.names)).double() - 1
+
+    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+        """See `Regressand.readout`, and the head of this file."""
+        order = torch.arange(len(self.names), device=scores.device)
+        gain = scores.new_full((len(self.names),), _gain(scores, targets))
+        return Readout(order, gain, scores.new_tensor(self.weights or (1.0,) * len(self.names)).log())
+
+    def soft(self, targets: Tensor, smoothing: float) -> Tensor:
+        """Shares of the classes `(B, K)`, moved towards 1 / K of each (Szegedy et al., 2016)."""
+        return (1 - smoothing) * F.one_hot(targets, len(self.names)).float() + smoothing / len(self.names)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """w_k times the cross-entropy, `(B,)`; targets are classes `(B,)`, or shares of each `(B, K)`."""
+        weight = outputs.new_tensor(self.weights) if self.weights else None
+        return F.cross_entropy(outputs, targets, weight=weight, reduction="none")
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`accuracy`, `balanced_accuracy`, `macro_f1`, `matthews`, and with at most 100 classes `auroc`.
+
+        What is not defined on a split, such as the `auroc` where all are of one class, is 0.
+        """
+        try:
+            from torchmetrics.classification import (
+                MulticlassAccuracy,
+                MulticlassConfusionMatrix,
+                MulticlassF1Score,
+                MulticlassMatthewsCorrCoef,
+            )
+            from torchmetrics.metric import CompositionalMetric
+
+            from .ranking import AreaUnderROC
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        num_classes = len(self.names)
+        found: dict[str, Metric] = {
+            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
+            "balanced_accuracy": CompositionalMetric(_mean_recall, MulticlassConfusionMatrix(num_classes), None),
+            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
+            "matthews": MulticlassMatthewsCorrCoef(num_classes),
+        }
+        return {**found, "auroc": AreaUnderROC()} if _has_curves(self.names) else found
+
+    def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
+        """Adds outputs `(B, K)` of classes `(B,)`."""
+        probabilities = outputs.softmax(-1)
+        for name, metric in metrics.items():
+            if name != "auroc":
+                metric.update(probabilities, targets)
+            elif len(self.names) == 2:
+                metric.update(probabilities[:, 1:], targets[:, None] == 1)
+            else:
+                metric.update(probabilities, F.one_hot(targets, len(self.names)).bool())
+
+    def told(self, outputs: Tensor) -> Tensor:
+        """The probability of every class."""
+        return outputs.softmax(-1)
+
+    def answer(self, outputs: Tensor) -> Answer:
+        """The probability of every class."""
+        return Answer({}, dict(zip(self.names, self.told(outputs).tolist(), strict=True)))
+
+
+def _has_curves(names: tuple[str, ...]) -> bool:
+    return len(names) <= MOST_CURVES
+
+
+def _mean_recall(confusion: Tensor) -> Tensor:
+    """The mean over classes that occur, the rows that are not 0."""
+    occurs = confusion.sum(1) > 0
+    return (confusion.diagonal()[occurs] / confusion.sum(1)[occurs]).mean()
+
+
+def _gain(scores: Tensor, labels: Tensor) -> float:
+    """The factor of the scores `(n, K)` with the smallest cross-entropy against smoothed classes."""
+    classes = scores.shape[1]
+    counts = labels.bincount(minlength=classes)[labels].double()[:, None]
+    wanted = torch.where(F.one_hot(labels, classes).bool(), counts + 1, 1 / max(classes - 1, 1)) / (counts + 2)
+    return best_factor(lambda a: float(((scores * a).softmax(-1) - wanted).mul(scores).sum()))

@@ -1,0 +1,203 @@
+"""Any of several labels, or none.
+
+Legend
+    L, n, n_l   labels, training examples, and those with label l
+    w_l         weight in the loss of what has label l, and of what lacks it: both 1, or balanced n / (2 n_l) and
+                n / (2 (n - n_l)), so that both count alike and the mean over the examples is 1
+
+In closed form (`models.RidgeHead`) a column a label is fitted, 1 where an example has it and -1 elsewhere. The logit
+of label l is a_l s_l, where s_l is the score, plus the logarithm of the quotient of its two weights, by which the
+likeliest answer to the weighted loss differs. The factor a_l > 0 is the one under which the left-out scores have the
+smallest cross-entropy against (m + 1) / (m + 2) of the m examples with the label, and 1 / (m' + 2) of the m' others
+(Platt, 1999), so that it is finite where no left-out score is wrong.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fredholm.models.ridge_head import Readout
+from fredholm.tasks.objective import Objective
+
+from .calibration import best_factor
+from .target import Answer, Answers, Kind, Target, Wish
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+OBJECTIVES = {
+    "average_precision": Objective(metric="average_precision"),
+    "auroc": Objective(metric="auroc"),
+    "micro_f1": Objective(metric="micro_f1", percent=True),
+    "macro_f1": Objective(metric="macro_f1", percent=True),
+    "exact_match": Objective(metric="exact_match", percent=True),
+    "loss": Objective(metric="loss", maximise=False),
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LabelAnswers(Answers):
+    """Labels: `values` bool `(n, len(names))`, True = the example has this label.
+
+    Raises:
+        ValueError: values of another type or shape.
+    """
+
+    kind: ClassVar[Kind] = "labels"
+
+    def __post_init__(self) -> None:
+        if self.values.dtype != torch.bool or self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise ValueError(
+                f"labels are {self.values.dtype} {tuple(self.values.shape)}; pass bool (n, {len(self.names)})"
+            )
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """See `Answers.absent`."""
+        return tuple(name for name, any_has in zip(self.names, self.values.any(0).tolist(), strict=True) if not any_has)
+
+    @property
+    def strata(self) -> Tensor:
+        """The rarest label that an example has, by number; the number of labels where it has none."""
+        counts = self.values.sum(0)
+        by_rarity = counts.argsort(stable=True)
+        ordered = self.values[:, by_rarity]
+        first = ordered.long().argmax(1) if len(self.names) else torch.zeros(len(self), dtype=torch.int64)
+        return torch.where(ordered.any(1), by_rarity[first], len(self.names))
+
+    def learn(self, wish: Wish, data: str) -> "LabelTarget":
+        """See `Answers.learn`."""
+        counts = self.values.sum(0).double()
+        if not len(self.names) or bool(((counts == 0) | (counts == len(self))).all()):
+            raise ValueError(f"every training example of {data} has the same labels; expected some that differ")
+        wish.refuse("labels", "take a target of numbers", "quantiles")
+        if wish.class_weights == "none":
+            return LabelTarget(names=self.names)
+        for name, count in zip(self.names, counts.tolist(), strict=True):
+            if count in (0, len(self)):
+                told = "no training example" if count == 0 else "every training example"
+                raise ValueError(
+                    f"{told} of {data} has the label {name!r}, which cannot be weighed; leave class_weights out"
+                )
+        present, absent = (tuple((len(self) / (2 * each)).tolist()) for each in (counts, len(self) - counts))
+        return LabelTarget(names=self.names, present=present, absent=absent)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LabelTarget(Target):
+    """The labels of an example, by the mean over labels of binary cross-entropy in nats; outputs are a logit a label.
+
+    Args:
+        names: see `Target`.
+        present, absent: weights of what has a label and of what lacks it, each above 0; (): all are 1.
+    """
+
+    present: tuple[float, ...] = ()
+    absent: tuple[float, ...] = ()
+
+    kind: ClassVar[Kind] = "labels"
+    has_shares: ClassVar[bool] = True
+
+    @property
+    def objectives(self) -> dict[str, Objective]:
+        """Those of `metrics`, and the loss."""
+        return OBJECTIVES
+
+    @property
+    def shown(self) -> tuple[Objective, ...]:
+        """The area under the ROC curve and the share of examples all of whose labels are told right."""
+        return (OBJECTIVES["auroc"], OBJECTIVES["exact_match"])
+
+    def _check_wish(self, wish: Wish) -> None:
+        wish.refuse_other(class_weights="balanced" if self.present else "none", quantiles=())
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The labels."""
+        return self.names
+
+    def check(self, answers: Answers, data: str) -> None:
+        """See `Target.check`."""
+        if not isinstance(answers, LabelAnswers) or answers.names != self.names:
+            raise ValueError(
+                f"what is known of {data} is {', '.join(answers.names)}; the run was made with the labels "
+                f"{', '.join(self.names)}"
+            )
+
+    def targets(self, values: Tensor) -> Tensor:
+        """1 where an example has a label, else 0; float32."""
+        return values.float()
+
+    def columns(self, targets: Tensor) -> Tensor:
+        """See `Regressand.columns`, of 1 and 0 `(n, L)`."""
+        return 2 * targets.double() - 1
+
+    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+        """See `Regressand.readout`, and the head of this file."""
+        has = targets > 0.5
+        count = has.double().sum(0)
+        wanted = torch.where(has, (count + 1) / (count + 2), 1 / (len(has) - count + 2))
+        gains = [
+            best_factor(lambda a, s=s, t=t: float(((a * s).sigmoid() - t).mul(s).sum()))
+            for s, t in zip(scores.T, wanted.T, strict=True)
+        ]
+        shift = scores.new_tensor([math.log(p / a) for p, a in zip(self.present, self.absent, strict=True)])
+        order = torch.arange(len(self.names), device=scores.device)
+        return Readout(order, scores.new_tensor(gains), shift if self.present else torch.zeros_like(scores[0]))
+
+    def soft(self, targets: Tensor, smoothing: float) -> Tensor:
+        """Moved towards one half."""
+        return (1 - smoothing) * targets + smoothing / 2
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean over labels, `(B,)`; targets float `(B, L)` from 0 to 1."""
+        if not self.present:
+            return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
+        present, absent = outputs.new_tensor(self.present), outputs.new_tensor(self.absent)
+        with_it, without = F.logsigmoid(outputs), F.logsigmoid(-outputs)
+        return -(present * targets * with_it + absent * (1 - targets) * without).mean(1)
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`average_precision` and `auroc`, means over labels; `micro_f1`, `macro_f1` and `exact_match` at one half.
+
+        The first two leave out labels that all or no examples of a split have. `exact_match` is the share of examples
+        all of whose labels are told right.
+        """
+        try:
+            from torchmetrics.classification import MultilabelExactMatch, MultilabelF1Score
+
+            from .ranking import AreaUnderROC, AveragePrecision
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        num_labels = len(self.names)
+        return {
+            "average_precision": AveragePrecision(),
+            "auroc": AreaUnderROC(),
+            "micro_f1": MultilabelF1Score(num_labels, average="micro"),
+            "macro_f1": MultilabelF1Score(num_labels, average="macro"),
+            "exact_match": MultilabelExactMatch(num_labels),
+        }
+
+    def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
+        """Adds outputs `(B, L)`."""
+        probabilities, has = outputs.sigmoid(), targets > 0.5
+        for metric in metrics.values():
+            metric.update(probabilities, has)
+
+    def told(self, outputs: Tensor) -> Tensor:
+        """The probability of every label."""
+        return outputs.sigmoid()
+
+    def answer(self, outputs: Tensor) -> Answer:
+        """The `labels` with a probability of at least a half, joined by |, and the probability of every label."""
+        probabilities = dict(zip(self.names, self.told(outputs).tolist(), strict=True))
+        told = "|".join(name for name, value in probabilities.items() if value >= 0.5)
+        return Answer(
+            {"labels": told, **{f"probability of {name}": value for name, value in probabilities.items()}}, {}
+        )

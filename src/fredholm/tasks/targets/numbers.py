@@ -1,0 +1,236 @@
+"""Numbers.
+
+Legend
+    T, μ, σ     numbers an example has, their means and deviations over the training split;  z = (y - μ) / σ
+    τ_q         quantiles that are told, Q of them
+    ρ_τ(e)      max(τ e, (τ - 1) e), the quantile loss of an error e = z - ẑ        (Koenker and Bassett, 1978)
+
+What is told of quantiles is sorted when it is read, which never worsens it (Chernozhukov et al., 2010), so that a
+higher quantile is never below a lower one. Training is on outputs as they are.
+
+In closed form (`models.RidgeHead`) z is fitted by squared error, which tells the mean. A quantile is this plus the
+quantile of the left-out errors z_i - ẑ_i: the spread round what is told is then the same for all examples (the
+jackknife; Barber et al., Predictive inference with the jackknife+, 2021, say what it covers). The quantile τ of n
+errors lies at place τ (n + 1) among them, in ascending order, linearly between two; the outermost beyond them.
+"""
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fredholm.models.ridge_head import Readout
+from fredholm.tasks.objective import Objective
+
+from .target import Answer, Answers, Kind, Target, Wish
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+OBJECTIVES = {
+    "mean_absolute_error": Objective(metric="mean_absolute_error", maximise=False),
+    "root_mean_squared_error": Objective(metric="root_mean_squared_error", maximise=False),
+    "r2": Objective(metric="r2"),
+    "pearson": Objective(metric="pearson"),
+    "spearman": Objective(metric="spearman"),
+    "loss": Objective(metric="loss", maximise=False),
+}
+
+
+def check_quantiles(levels: tuple[float, ...]) -> None:
+    """Raises ValueError unless they increase, above 0 and below 1."""
+    if any(lower >= upper for lower, upper in itertools.pairwise((0.0, *levels, 1.0))):
+        raise ValueError(f"quantiles are {levels}; expected numbers above 0 and below 1, increasing")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NumberAnswers(Answers):
+    """Numbers: `values` float64 `(n, len(names))`, finite.
+
+    Raises:
+        ValueError: values of another type or shape, or that are no numbers.
+    """
+
+    kind: ClassVar[Kind] = "number"
+
+    def __post_init__(self) -> None:
+        if self.values.dtype != torch.float64 or self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise ValueError(
+                f"numbers are {self.values.dtype} {tuple(self.values.shape)}; pass float64 (n, {len(self.names)})"
+            )
+        for i, t in (~self.values.isfinite()).nonzero()[:1].tolist():
+            raise ValueError(f"example {i}: {self.names[t]} is {float(self.values[i, t])}; expected a finite number")
+
+    @property
+    def strata(self) -> Tensor:
+        """All alike: numbers have no shares."""
+        return torch.zeros(len(self), dtype=torch.int64)
+
+    def learn(self, wish: Wish, data: str) -> "NumberTarget":
+        """See `Answers.learn`."""
+        wish.refuse("numbers", "take a target of classes or labels", "class_weights")
+        levels = wish.quantiles
+        check_quantiles(levels)
+        mean, deviation = self.values.mean(0), self.values.std(0, correction=0)
+        for name, centre, spread in zip(self.names, mean.tolist(), deviation.tolist(), strict=True):
+            if spread <= 1e-12 * abs(centre):
+                raise ValueError(
+                    f"all training values of {name!r} of {data} are {centre:g}; expected at least 2 of them"
+                )
+        return NumberTarget(
+            names=self.names,
+            mean=tuple(mean.tolist()),
+            deviation=tuple(deviation.tolist()),
+            quantiles=levels,
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NumberTarget(Target):
+    """Numbers of an example, by squared error of standardised ones or, where quantiles are told, by their loss.
+
+    Outputs are z of each number, or each of its quantiles, `(B, T Q)`, the quantiles of a number side by side.
+
+    Args:
+        names: see `Target`.
+        mean, deviation: μ and σ, one a number.
+        quantiles: τ; (): the mean is told.
+    """
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    quantiles: tuple[float, ...] = ()
+
+    kind: ClassVar[Kind] = "number"
+    has_shares: ClassVar[bool] = False
+
+    @property
+    def objectives(self) -> dict[str, Objective]:
+        """Those of `metrics`, and the loss."""
+        single = ("pearson", "spearman") if len(self.names) == 1 else ()
+        return {
+            name: each for name, each in OBJECTIVES.items() if name not in ("pearson", "spearman") or name in single
+        }
+
+    @property
+    def shown(self) -> tuple[Objective, ...]:
+        """The root of the mean squared error, and the share of the variance that is told."""
+        return (OBJECTIVES["root_mean_squared_error"], OBJECTIVES["r2"])
+
+    def _check_wish(self, wish: Wish) -> None:
+        wish.refuse_other(class_weights="none", quantiles=self.quantiles)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The numbers, or their quantiles, such as `height at 0.1`."""
+        return tuple(f"{name} at {level:g}" for name in self.names for level in self.quantiles) or self.names
+
+    def check(self, answers: Answers, data: str) -> None:
+        """See `Target.check`."""
+        if not isinstance(answers, NumberAnswers) or answers.names != self.names:
+            raise ValueError(
+                f"what is known of {data} is {', '.join(answers.names)}; the run was made with the numbers "
+                f"{', '.join(self.names)}"
+            )
+
+    def targets(self, values: Tensor) -> Tensor:
+        """z, float32 `(B, T)`."""
+        mean, deviation = values.new_tensor(self.mean), values.new_tensor(self.deviation)
+        return ((values - mean) / deviation).float()
+
+    def columns(self, targets: Tensor) -> Tensor:
+        """See `Regressand.columns`: z."""
+        return targets.double()
+
+    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+        """See `Regressand.readout`, and the head of this file."""
+        order = torch.arange(len(self.names), device=scores.device)
+        order = order.repeat_interleave(max(len(self.quantiles), 1))
+        shift = scores.new_zeros(len(order))
+        if self.quantiles:
+            shift = _quantiles_of(targets.double() - scores, self.quantiles).flatten()
+        return Readout(order, torch.ones_like(shift), shift)
+
+    def soft(self, targets: Tensor, smoothing: float) -> Tensor:
+        """z; raises ValueError for `smoothing` above 0, as a number has no shares."""
+        if smoothing:
+            raise ValueError(f"smoothing is {smoothing}; numbers cannot be smoothed: leave it at 0")
+        return targets
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean over numbers, and over quantiles, `(B,)`."""
+        if not self.quantiles:
+            return (outputs - targets).square().mean(1)
+        levels = outputs.new_tensor(self.quantiles)
+        errors = targets[..., None] - outputs.unflatten(-1, (len(self.names), -1))
+        return torch.maximum(levels * errors, (levels - 1) * errors).mean((1, 2))
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`mean_absolute_error` and `root_mean_squared_error` in the unit of the data, and `r2`.
+
+        All are means over numbers. Of a single one also `pearson` and `spearman`. Of quantiles the one nearest to one
+        half stands for the number, and `coverage` is the share of numbers from the lowest quantile to the highest.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.metric import CompositionalMetric
+
+            from .agreement import R2, Pearson, Spearman
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        return {
+            "mean_absolute_error": MeanMetric(),
+            "root_mean_squared_error": CompositionalMetric(torch.sqrt, MeanMetric(), None),
+            "r2": R2(len(self.names)),
+            **({"pearson": Pearson(), "spearman": Spearman()} if len(self.names) == 1 else {}),
+            **({"coverage": MeanMetric()} if len(self.quantiles) > 1 else {}),
+        }
+
+    def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
+        """Adds outputs `(B, T Q)`."""
+        told, true = self.levels_of(outputs), self._unstandardised(targets)
+        number = self.number_of(told)
+        metrics["mean_absolute_error"].update((number - true).abs().mean(1))
+        metrics["root_mean_squared_error"].update((number - true).square().mean(1))
+        metrics["r2"].update(number, true)
+        if len(self.names) == 1:
+            metrics["pearson"].update(number[:, 0], true[:, 0])
+            metrics["spearman"].update(number[:, 0], true[:, 0])
+        if len(self.quantiles) > 1:
+            metrics["coverage"].update(((told[..., 0] <= true) & (true <= told[..., -1])).float())
+
+    def told(self, outputs: Tensor) -> Tensor:
+        """The numbers in the unit of the data; of quantiles, that nearest to one half, or the mean of two as near."""
+        return self.number_of(self.levels_of(outputs))
+
+    def answer(self, outputs: Tensor) -> Answer:
+        """Every number by its name; of quantiles, also each of them, such as `height at 0.1`."""
+        told = self.levels_of(outputs[None])
+        cells = dict(zip(self.names, self.number_of(told)[0].tolist(), strict=True))
+        return Answer(cells | dict(zip(self.output_names, told.flatten().tolist(), strict=True)), {})
+
+    def levels_of(self, outputs: Tensor) -> Tensor:
+        """`(B, T, Q)` in the unit of the data, ascending; Q is 1 where the mean is told."""
+        return self._unstandardised(outputs.unflatten(-1, (len(self.names), -1)).sort(-1).values.mT).mT
+
+    def _unstandardised(self, numbers: Tensor) -> Tensor:
+        return numbers * numbers.new_tensor(self.deviation) + numbers.new_tensor(self.mean)
+
+    def number_of(self, told: Tensor) -> Tensor:
+        """What stands for each number, `(B, T)`, of `(B, T, Q)`."""
+        distances = [abs(level - 0.5) for level in self.quantiles or (0.5,)]
+        nearest = [q for q, distance in enumerate(distances) if distance <= min(distances) + 1e-9]
+        return told[..., nearest].mean(-1)
+
+
+def _quantiles_of(errors: Tensor, levels: tuple[float, ...]) -> Tensor:
+    """Of each column of errors `(n, T)`, `(T, Q)`."""
+    ordered, n = errors.sort(0).values, len(errors)
+    place = (errors.new_tensor(levels) * (n + 1) - 1).clamp(0, n - 1)
+    below = place.long().clamp(max=max(n - 2, 0))
+    above = (below + 1).clamp(max=n - 1)
+    return torch.lerp(ordered[below], ordered[above], (place - below)[:, None]).T

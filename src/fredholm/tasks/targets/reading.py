@@ -1,0 +1,210 @@
+"""Answers from the cells of a table and from arrays."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from fredholm.tasks.cells import parse_value
+from fredholm.tasks.class_names import ClassNames
+
+from .classes import ClassAnswers
+from .labels import LabelAnswers
+from .numbers import NumberAnswers
+from .target import Answers, Kind
+
+BAR = "|"
+"""What stands between the labels of a cell."""
+Place = Callable[[int, str], str]
+"""Where row i of a column stands, for messages."""
+
+
+def answers_of_cells(
+    columns: Mapping[str, Sequence[str]], kind: Kind | None, place: Place, known: tuple[str, ...] | None = None
+) -> Answers:
+    """The answers that rows of one or several columns hold.
+
+    One column holds classes, numbers, or labels with | between them, none where a cell is empty. Several hold a number
+    each or, where all of them are 0 and 1 alone, say which of the labels that the columns are called a row has.
+
+    Args:
+        columns: the cells of each, n of them.
+        kind: what they are; None: of one column numbers, where all cells are numbers and one of them is not whole, else
+            classes; of several labels, where all cells are 0 or 1, else numbers.
+        place: where a cell stands.
+        known: names of the classes or labels, whose order decides, or of the columns; None: those that come, sorted.
+
+    Raises:
+        ValueError: a cell is empty or not of the kind, a name is not a known one, or it is not clear what is meant.
+    """
+    cells = {name: [cell.strip() for cell in column] for name, column in columns.items()}
+    if len(cells) > 1:
+        return _of_several(cells, kind, place, known)
+    [(name, words)] = cells.items()
+    if kind == "labels":
+        return _labels(name, words, place, known)
+    if kind == "number" or (kind is None and _has_fractions(words)):
+        return _numbers(cells, place)
+    for i, word in enumerate(words):
+        if not word:
+            raise ValueError(f"{place(i, name)}: is empty; expected a class")
+        if kind is None and BAR in word:
+            raise ValueError(
+                f"{place(i, name)}: {word!r} may be one class or several labels; set target to 'labels', or to 'class'"
+            )
+        try:
+            ClassNames(known).check(word)
+        except ValueError as error:
+            raise ValueError(f"{place(i, name)}: {error}, those of the training data") from error
+    numbers, classes = ClassNames(known).number(words)
+    return ClassAnswers(names=classes, values=torch.tensor(numbers, dtype=torch.int64))
+
+
+def _of_several(cells: dict[str, list[str]], kind: Kind | None, place: Place, known: tuple[str, ...] | None) -> Answers:
+    names = tuple(cells)
+    if kind == "class":
+        raise ValueError(f"classes are of one column; there are {len(names)}: {', '.join(names)}")
+    if known is not None and names != known:
+        raise ValueError(f"the columns are {', '.join(names)}; the training data have {', '.join(known)}")
+    other = next(
+        ((i, name) for name, column in cells.items() for i, cell in enumerate(column) if cell not in ("0", "1")), None
+    )
+    if kind == "labels" and other is not None:
+        i, name = other
+        raise ValueError(f"{place(i, name)}: is {cells[name][i]!r}; expected 1 where the row has this label, else 0")
+    if kind == "number" or other is not None:
+        return _numbers(cells, place)
+    return LabelAnswers(
+        names=names, values=torch.tensor([[cell == "1" for cell in row] for row in zip(*cells.values(), strict=True)])
+    )
+
+
+def _labels(name: str, words: list[str], place: Place, known: tuple[str, ...] | None) -> LabelAnswers:
+    rows = [[label.strip() for label in word.split(BAR)] if word else [] for word in words]
+    names = ClassNames(known).number([label for row in rows for label in row])[1] if known is None else known
+    number = {label: i for i, label in enumerate(names)}
+    values = torch.zeros(len(rows), len(names), dtype=torch.bool)
+    for i, row in enumerate(rows):
+        for label in row:
+            if not label:
+                raise ValueError(f"{place(i, name)}: {words[i]!r} has an empty label; write names with one | between")
+            if label not in number:
+                raise ValueError(
+                    f"{place(i, name)}: label {label!r} is none of {', '.join(names)}, those of the training data"
+                )
+            if values[i, number[label]]:
+                raise ValueError(f"{place(i, name)}: has the label {label!r} twice")
+            values[i, number[label]] = True
+    return LabelAnswers(names=names, values=values)
+
+
+def _numbers(cells: dict[str, list[str]], place: Place) -> NumberAnswers:
+    found = torch.empty(len(next(iter(cells.values()))), len(cells), dtype=torch.float64)
+    for c, (name, column) in enumerate(cells.items()):
+        for i, word in enumerate(column):
+            try:
+                value = parse_value(word)
+            except ValueError as error:
+                raise ValueError(f"{place(i, name)}: {error}") from error
+            if math.isnan(value):
+                raise ValueError(f"{place(i, name)}: {word!r} is no finite number; write one, or leave the row out")
+            found[i, c] = value
+    return NumberAnswers(names=tuple(cells), values=found)
+
+
+def _has_fractions(words: list[str]) -> bool:
+    """Whether all are finite numbers, one of them not whole."""
+    try:
+        numbers = [parse_value(word) for word in words]
+    except ValueError:
+        return False
+    return not any(map(math.isnan, numbers)) and any(not number.is_integer() for number in numbers)
+
+
+def answers_of_array(
+    array: np.ndarray,
+    what: str,
+    kind: Kind | None,
+    *,
+    classes: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    numbers: np.ndarray | None = None,
+    known: tuple[str, ...] | None = None,
+) -> Answers:
+    """The answers that an array holds, a row an example.
+
+    Args:
+        array: integers or texts `(n,)` or `(n, 1)` are classes; truth values, or integers of which all are 0 or 1,
+            `(n, L)` with L above 1 are labels; floats `(n,)` or `(n, T)` are numbers.
+        what: its name, for messages.
+        kind: what is meant, where it is another: integers may be numbers, floats of 0 and 1 labels, truth values
+            `(n,)` classes; None: as said.
+        classes, labels, numbers: names of the classes from 0 on, of the L labels or of the T numbers, as the file has
+            them; None: the classes are as many as the largest needs, labels and numbers are counted.
+        known: names of another part, in place of counted ones.
+
+    Raises:
+        ValueError: another type or shape, or values out of range.
+    """
+    width = array.shape[1] if array.ndim == 2 else 1
+    if array.ndim not in (1, 2) or array.dtype.kind not in "biufU":
+        raise ValueError(f"{what} is {array.dtype} {array.shape}; expected integers (n,), labels (n, L) or numbers")
+    is_binary = array.dtype.kind == "b" or (array.dtype.kind in "iuf" and bool(np.isin(array, (0, 1)).all()))
+    if kind is None:
+        is_labels = array.dtype.kind in "biu" and width > 1 and is_binary
+        kind = "number" if array.dtype.kind == "f" else "labels" if is_labels else "class"
+    rows = array.reshape(len(array), width)
+    if kind == "labels":
+        if not is_binary:
+            raise ValueError(
+                f"{what} is {array.dtype} {array.shape} with values beside 0 and 1; expected labels (n, L)"
+            )
+        names = _names("label", labels, width, known)
+        return LabelAnswers(names=names, values=torch.from_numpy(rows.astype(bool)))
+    if kind == "number":
+        if array.dtype.kind not in "iuf":
+            raise ValueError(f"{what} is {array.dtype} {array.shape}; expected numbers (n,) or (n, T)")
+        names = _names("target", numbers, width, known)
+        try:
+            return NumberAnswers(names=names, values=torch.from_numpy(rows.astype(np.float64)))
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from error
+    if width != 1 or array.dtype.kind == "f":
+        raise ValueError(
+            f"{what} is {array.dtype} {array.shape}; expected integers ({len(array)},), one an example: floats are "
+            "numbers, and several columns labels of 0 and 1"
+        )
+    return _classes(rows[:, 0], what, classes, known)
+
+
+def _classes(codes: np.ndarray, what: str, classes: np.ndarray | None, known: tuple[str, ...] | None) -> ClassAnswers:
+    names = known if classes is None else tuple(map(str, classes.ravel()))
+    if codes.dtype.kind == "U":
+        words = [str(code) for code in codes.tolist()]
+        for i, word in enumerate(words):
+            try:
+                ClassNames(names).check(word)
+            except ValueError as error:
+                raise ValueError(f"{what}[{i}]: {error}") from error
+        numbers, names = ClassNames(names).number(words)
+        return ClassAnswers(names=names, values=torch.tensor(numbers, dtype=torch.int64))
+    values = torch.from_numpy(codes.astype(np.int64))
+    if len(values) and int(values.min()) < 0:
+        raise ValueError(f"{what} has the label {int(values.min())}; expected 0 and above")
+    largest = int(values.max()) if len(values) else -1
+    names = tuple(map(str, range(largest + 1))) if names is None else names
+    if largest >= len(names):
+        raise ValueError(f"a label is {largest}, but there are {len(names)} classes")
+    return ClassAnswers(names=names, values=values)
+
+
+def _names(what: str, given: np.ndarray | None, count: int, known: tuple[str, ...] | None) -> tuple[str, ...]:
+    if given is None:
+        counted = (what,) if count == 1 else tuple(f"{what}_{i}" for i in range(count))
+        given_names = known or counted
+    else:
+        given_names = tuple(map(str, given.ravel()))
+    if len(given_names) != count:
+        raise ValueError(f"there are {len(given_names)} names ({', '.join(given_names)}) of {count} {what}s")
+    return given_names

@@ -1,0 +1,200 @@
+"""What is told of each example: the known answers, and what a model learns to tell."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, final
+
+from torch import Tensor
+
+from fredholm._settings import refuse_idle
+from fredholm.models.ridge_head import Regressand
+from fredholm.tasks.objective import Objective
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+Kind = Literal["class", "labels", "number"]
+"""One of several classes, any of several labels, or numbers."""
+ClassWeights = Literal["none", "balanced"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What is asked of a target beyond the data; what has no effect is refused.
+
+    Args:
+        objective: the metric by which runs are compared; None: the kind's own.
+        class_weights: `balanced` weighs the loss of every class, or of what has and what lacks a label, so that all
+            count alike, however many examples there are of them.
+        quantiles: of numbers, each above 0 and below 1, increasing: these are told by the quantile loss, in place of
+            the mean by squared error; (): the mean.
+    """
+
+    objective: str | None = None
+    class_weights: ClassWeights = "none"
+    quantiles: tuple[float, ...] = ()
+
+    def refuse_other(self, **made: object) -> None:
+        """Raises ValueError where these settings are not those that a run was made with."""
+        for name, value in made.items():
+            if getattr(self, name) != value:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; the run was made with {value!r}")
+
+    def refuse(self, because: str, instead: str, *names: str) -> None:
+        """Raises ValueError where one of these settings was given, which has no effect there."""
+        refuse_idle("", type(self), because, instead, **{name: getattr(self, name) for name in names})
+
+
+class Answer(NamedTuple):
+    """What a model says of one example; see `Prediction`."""
+
+    cells: dict[str, str | float]
+    probabilities: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers(ABC):
+    """The known answers of n examples.
+
+    Args:
+        names: of the classes, the labels or the numbers.
+        values: one row an example, as the kind says.
+    """
+
+    kind: ClassVar[Kind]
+    names: tuple[str, ...]
+    values: Tensor
+
+    @final
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @final
+    def select(self, indices: Tensor) -> Self:
+        """Those of the examples `indices`, int64 `(m,)`."""
+        return replace(self, values=self.values[indices])
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Classes or labels that no example has."""
+        return ()
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to try with such answers, one sentence each."""
+        return ()
+
+    @property
+    @abstractmethod
+    def strata(self) -> Tensor:
+        """A number an example, int64 `(n,)`: a split takes the same share of all that have the same."""
+
+    @abstractmethod
+    def learn(self, wish: Wish, data: str) -> Target:
+        """What a model is to tell, by the answers of the training split.
+
+        Args:
+            wish: what is asked for.
+            data: what the answers belong to, for messages.
+
+        Raises:
+            ValueError: there is nothing to tell apart, or a wish has no effect.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target(Regressand):
+    """What a model tells of each example: how its outputs are scored and read.
+
+    Args:
+        names: of the classes, the labels or the numbers.
+    """
+
+    names: tuple[str, ...]
+
+    kind: ClassVar[Kind]
+    has_shares: ClassVar[bool]
+    """Whether targets are shares from 0 to 1, which can be smoothed."""
+
+    @property
+    @abstractmethod
+    def objectives(self) -> dict[str, Objective]:
+        """What runs can be compared by, by its name; the first is meant where nothing is said."""
+
+    @property
+    def shown(self) -> tuple[Objective, ...]:
+        """What is told at the end of a run beside the objective."""
+        return ()
+
+    @final
+    def objective(self, wish: Wish) -> Objective:
+        """The metric by which runs are compared.
+
+        Raises:
+            ValueError: there is no such metric, or this target was learnt by another wish.
+        """
+        self._check_wish(wish)
+        known = self.objectives
+        name = next(iter(known)) if wish.objective is None else wish.objective
+        if name not in known:
+            raise ValueError(f"objective is {name!r}; expected one of {', '.join(known)}")
+        return known[name]
+
+    @abstractmethod
+    def _check_wish(self, wish: Wish) -> None:
+        """Raises ValueError unless this is what a wish asks for, apart from the objective."""
+
+    @property
+    @abstractmethod
+    def output_names(self) -> tuple[str, ...]:
+        """What each of the numbers is of, that a model gives for an example."""
+
+    @property
+    @final
+    def num_outputs(self) -> int:
+        """Numbers that a model gives for each example."""
+        return len(self.output_names)
+
+    @abstractmethod
+    def check(self, answers: Answers, data: str) -> None:
+        """Raises ValueError unless answers are of this kind and of these names."""
+
+    @abstractmethod
+    def targets(self, values: Tensor) -> Tensor:
+        """The `values` of `Answers` as losses take them."""
+
+    @abstractmethod
+    def soft(self, targets: Tensor, smoothing: float) -> Tensor:
+        """Targets as numbers of which means can be taken, float32 `(B, ...)`, for examples that are mixed.
+
+        Args:
+            targets: as losses take them.
+            smoothing: how far shares of classes or labels are moved to where nothing is known, from 0 to below 1.
+        """
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What is trained on, of each example `(B,)`; of float32 outputs `(B, num_outputs)`."""
+
+    @abstractmethod
+    def metrics(self) -> dict[str, Metric]:
+        """New accumulators by name, without the mean `loss`.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+
+    @abstractmethod
+    def score(self, outputs: Tensor, targets: Tensor, metrics: dict[str, Metric]) -> None:
+        """Adds outputs `(B, num_outputs)` to `metrics`."""
+
+    @abstractmethod
+    def told(self, outputs: Tensor) -> Tensor:
+        """What outputs `(n, num_outputs)` say, `(n, len(names))`: probabilities, or numbers in the unit of the data."""
+
+    @abstractmethod
+    def answer(self, outputs: Tensor) -> Answer:
+        """What outputs `(num_outputs,)` say of one example."""

@@ -1,0 +1,104 @@
+"""The frame of first runs, and that what their peers compute is what they say."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.dummy import DummyClassifier
+
+from benchmarks.first_runs import FirstRun, Row, measure, points, table
+from benchmarks.first_runs.__main__ import FIRST_RUNS, main
+from benchmarks.first_runs.first_run import accuracy, learnable, write_json
+from benchmarks.first_runs.masked import Neighbours
+from benchmarks.first_runs.sentences import texts
+from fredholm.tasks import TASKS, PointLearning
+
+
+def test_the_list_names_every_run_with_its_task(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert lines == [[first.name, first.task] for first in FIRST_RUNS]
+    assert len({first.name for first in FIRST_RUNS}) == len(FIRST_RUNS)
+    assert {first.task for first in FIRST_RUNS} <= {task.command for task in TASKS}
+
+
+def test_an_unknown_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["packages"]) == 2
+    assert "no first run 'packages'" in capsys.readouterr().err
+
+
+def _few_sentences(folder: Path, seed: int) -> Path:
+    path = folder / f"{seed}.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *((f"word {i % 2} of {i}", "ab"[i % 2]) for i in range(40))])
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_row_says_what_the_command_and_its_peers_reached(tmp_path: Path) -> None:
+    peers = {"commonest": accuracy(DummyClassifier(strategy="constant", constant=0), texts)}
+    first = FirstRun(name="few", task="sentences", data="few words", make=_few_sentences, peers=peers)
+    row = measure(first, tmp_path / "few", 7, "test")
+    assert (row.command, row.data_seed, row.examples) == ("fredholm train sentences 7.csv", 7, (28, 4, 8))
+    assert (row.metric, row.split, row.peers["commonest"][0]) == ("accuracy", "test", 0.5)
+    assert 0 <= row.ours <= 1
+    assert row.parameters > 1000
+    assert row.megabytes > 0
+    told = table([row]).splitlines()[-1]
+    assert told.startswith("| `fredholm train sentences 7.csv`: few words | 28 + 4 + 8 | accuracy, test | **")
+    assert "commonest 50.0 %" in told
+    write_json(tmp_path / "rows.json", [row])
+    saved = json.loads((tmp_path / "rows.json").read_text())[0]
+    assert Row(**{**saved, "examples": tuple(saved["examples"])}).ours == row.ours
+
+
+def test_peers_learn_from_validation_too_where_the_test_split_is_measured() -> None:
+    task = SimpleNamespace(splits=SimpleNamespace(train=1, valid=2, test=3))
+    assert learnable(task, "valid") == [1]
+    assert learnable(task, "test") == [1, 2]
+
+
+def test_neighbours_are_a_distribution() -> None:
+    tokens = torch.tensor([0, 1, 2, 0, 1, 3, 2, 1, 0])
+    marks = SimpleNamespace(mask=4)
+    task: Any = SimpleNamespace(
+        _train_blocks=SimpleNamespace(tokens=tokens), tokenizer=SimpleNamespace(marks=marks, vocab_size=5)
+    )
+    model = Neighbours(task)
+    for before, after in ((1, 1), (1, 4), (4, 1), (4, 4), (3, 3)):
+        total = sum(model.probability(before, token, after, 2.0) for token in range(5))
+        assert total == pytest.approx(1)
+    # 0 ? 2: seen once, with a 1 between
+    either = (model.probability(0, 1, 4, 2.0) + model.probability(4, 1, 2, 2.0)) / 2
+    assert model.probability(0, 1, 2, 2.0) == pytest.approx((1 + 2 * either) / (1 + 2))
+
+
+@pytest.mark.parametrize("make", [points.turned_solids, points.parts_of_things])
+def test_clouds_follow_from_their_seed(make: Any, tmp_path: Path) -> None:
+    for name in ("one", "again", "other"):
+        (tmp_path / name).mkdir()
+    one, again, other = (
+        np.load(make(tmp_path / name, seed)) for name, seed in (("one", 0), ("again", 0), ("other", 1))
+    )
+    assert np.array_equal(one["x"], again["x"])
+    assert not np.array_equal(one["x"], other["x"])
+    task = PointLearning.Config(data=str(next((tmp_path / "one").iterdir()))).build()
+    assert len(Counter(task.facts.classes)) in (4, 6)
+
+
+def test_points_lie_on_their_solids() -> None:
+    draw = np.random.default_rng(0)
+    x, y, z = points.cone(draw, 400).T
+    is_side = z > 0
+    assert np.ptp((np.hypot(x, y) + z / z.max())[is_side]) < 0.1
+    assert np.hypot(x, y)[~is_side].max() <= 1
+    cylinder = points.cylinder(draw, 400)
+    on_lid = np.isin(cylinder[:, 2], (0, cylinder[:, 2].max()))
+    assert np.allclose(np.hypot(*cylinder[~on_lid, :2].T), 1)

@@ -1,0 +1,122 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.interpolate import CubicSpline, RBFInterpolator
+from torch import Tensor
+
+from fredholm import fields, models
+from fredholm.domains import Points
+from fredholm.fields.placed import PlacedField
+from tests.refusals import refused
+
+
+def placed(x: Tensor, frame: fields.Frame, out_dim: int = 1, *, is_zero: bool = True) -> PlacedField:
+    """Fields in the frames of samples, 0 everywhere or with parameters of their own."""
+    torch.manual_seed(0)
+    sizes = models.FieldOperator.Config(embed_dim=8, depth=1, num_heads=2, num_seeds=2, head_dim=8, num_frequencies=2)
+    field = fields.SIREN(x.shape[-1] * frame.coordinates_per_axis, out_dim, width=4, depth=2, omega_0=2.0)
+    operator = models.FieldOperator(x.shape[-1], field, frame, sizes).double()
+    found = operator(torch.ones(*x.shape[:2], out_dim, dtype=x.dtype), Points(x))
+    return found.with_parameters(torch.zeros_like(found.parameters)) if is_zero else found
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_of_no_field_it_is_the_spline_of_scipy(axes: int) -> None:
+    draw = np.random.default_rng(0)
+    x, y, asked = draw.normal(size=(2, 11, axes)), draw.normal(size=(2, 11, 2)), draw.normal(size=(2, 7, axes))
+    empty = placed(torch.from_numpy(x), fields.Isotropic(), 2)
+    found = fields.splined(empty, torch.from_numpy(x), torch.from_numpy(y))(torch.from_numpy(asked))
+    for own, at, values, places in zip(found, x, y, asked, strict=True):
+        expected = RBFInterpolator(at, values, kernel="cubic")(places)
+        torch.testing.assert_close(own, torch.from_numpy(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_on_a_line_it_is_the_natural_cubic_spline() -> None:
+    x = torch.tensor([0.0, 0.3, 1.0, 1.2, 2.0], dtype=torch.float64)
+    y, asked = x.sin(), torch.linspace(0, 2, 9, dtype=torch.float64)
+    empty = placed(x[None, :, None], fields.Isotropic())
+    found = fields.splined(empty, x[None, :, None], y[None, :, None])(asked[None, :, None])
+    expected = CubicSpline(x.numpy(), y.numpy(), bc_type="natural")(asked.numpy())
+    torch.testing.assert_close(found.flatten(), torch.from_numpy(expected), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("frame", [fields.Isotropic(), fields.Rotational(average=True), fields.Periodic()])
+def test_whatever_the_field_is_it_goes_through_the_samples_that_exist(frame: fields.Frame) -> None:
+    torch.manual_seed(1)
+    x, y = torch.rand(2, 9, 2, dtype=torch.float64), torch.randn(2, 9, 3, dtype=torch.float64)
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[1, 6:] = False
+    field = placed(x, frame, 3, is_zero=False)
+    poisoned = torch.where(mask[..., None], y, torch.nan)
+    found = fields.splined(field, x, poisoned, mask)(x)
+    torch.testing.assert_close(found[mask], y[mask], rtol=1e-6, atol=1e-6)
+    fewer = fields.splined(
+        PlacedField(
+            field=field.field,
+            parameters=field.parameters[1:],
+            coordinates=field.coordinates._replace(
+                origin=field.coordinates.origin[1:],
+                matrix=field.coordinates.matrix[1:],
+                inverse=field.coordinates.inverse[1:],
+            ),
+            reach=field.reach[1:],
+        ),
+        x[1:, :6],
+        y[1:, :6],
+    )
+    asked = torch.rand(1, 5, 2, dtype=torch.float64)
+    both = fields.splined(field, x, poisoned, mask)(asked.expand(2, -1, -1))
+    torch.testing.assert_close(both[1:], fewer(asked), rtol=1e-8, atol=1e-8)
+
+
+def test_smoothing_leads_to_the_plane_of_least_squares() -> None:
+    torch.manual_seed(2)
+    x = torch.rand(1, 20, 2, dtype=torch.float64)
+    y = x @ torch.tensor([[2.0], [-1.0]], dtype=torch.float64) + 0.5 + 0.1 * torch.randn(1, 20, 1, dtype=torch.float64)
+    empty, asked = placed(x, fields.Isotropic()), torch.rand(1, 6, 2, dtype=torch.float64)
+    errors = [float((fields.splined(empty, x, y, smoothing=s)(x) - y).norm()) for s in (0.0, 1e-3, 1.0, 1e6)]
+    assert errors == sorted(errors)
+    sides = torch.cat([x[0], torch.ones(20, 1, dtype=torch.float64)], 1)
+    plane = torch.linalg.lstsq(sides, y[0]).solution
+    expected = torch.cat([asked[0], torch.ones(6, 1, dtype=torch.float64)], 1) @ plane
+    torch.testing.assert_close(fields.splined(empty, x, y, smoothing=1e6)(asked)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_samples_at_one_place_or_on_one_line_have_an_answer() -> None:
+    line = torch.linspace(0, 1, 6, dtype=torch.float64)[:, None] * torch.ones(1, 2, dtype=torch.float64)
+    for x in (line, torch.cat([line, line]), line[:1]):
+        empty = placed(x[None], fields.Identity())
+        found = fields.splined(empty, x[None], x[None, :, :1])
+        torch.testing.assert_close(found(x[None])[0], x[:, :1], rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_reach_the_field_and_it_moves_with_its_samples() -> None:
+    torch.manual_seed(3)
+    x, y = torch.rand(2, 9, 2, dtype=torch.float64), torch.randn(2, 9, 1, dtype=torch.float64)
+    field = placed(x, fields.Isotropic(), is_zero=False)
+    theta = field.parameters.detach().requires_grad_()
+    asked = torch.rand(2, 4, 2, dtype=torch.float64)
+
+    def told(theta: Tensor) -> Tensor:
+        return fields.splined(field.with_parameters(theta), x, y)(asked)
+
+    assert torch.autograd.gradcheck(told, theta, atol=1e-5)
+    angle = torch.tensor(0.7, dtype=torch.float64)
+    turn = torch.stack([torch.stack([angle.cos(), -angle.sin()]), torch.stack([angle.sin(), angle.cos()])])
+    empty, turned = placed(x, fields.Isotropic()), placed(3 * x @ turn.mT + 1, fields.Isotropic())
+    one, other = (
+        fields.splined(empty, x, y)(asked),
+        fields.splined(turned, 3 * x @ turn.mT + 1, y)(3 * asked @ turn.mT + 1),
+    )
+    torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_refusals() -> None:
+    x = torch.rand(1, 5, 2, dtype=torch.float64)
+    for smoothing in (-1.0, math.inf):
+        with refused(ValueError, "smoothing", str(smoothing)):
+            fields.splined(placed(x, fields.Isotropic()), x, x[..., :1], smoothing=smoothing)
+    with refused(ValueError, "num_nodes"):
+        fields.SplinedField(fields.SIREN(2), 0)

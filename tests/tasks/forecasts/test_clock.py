@@ -1,0 +1,59 @@
+"""Clocks of series: even steps, months, gaps."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+from fredholm.tasks.forecasts import Clock
+from tests.refusals import refused
+
+DAY = 86400.0
+
+
+def dates(*texts: str) -> np.ndarray:
+    return np.array([datetime.datetime.fromisoformat(f"{text}+00:00").timestamp() for text in texts])
+
+
+def test_even_times_with_gaps() -> None:
+    clock = Clock.of([np.array([3.0, 3.5, 5.0]), np.array([7.0])], is_dated=False)
+    assert clock == Clock(step=0.5)
+    assert clock.places(np.array([3.0, 3.5, 5.0])).tolist() == [0, 1, 4]
+    assert (clock.after(5.0, 3), clock.text(6.5), clock.season) == (6.5, 6.5, None)
+    with refused(ValueError, "times are not evenly spaced: 2.7 is 1.7 steps of 1 units of time after 1"):
+        Clock.of([np.array([1.0, 2.7, 3.7])], is_dated=False)
+    with refused(ValueError, "every series has one sample"):
+        Clock.of([np.array([1.0])], is_dated=False)
+
+
+@pytest.mark.parametrize(
+    ("texts", "step", "season", "after"),
+    [
+        (("2025-12-01", "2026-01-01", "2026-03-01"), 1.0, 12, "2026-04-01"),
+        (("2025-12-31", "2026-01-31", "2026-02-28"), 1.0, 12, "2026-03-31"),
+        (("2024-01-15", "2024-04-15", "2024-10-15"), 3.0, 4, "2025-01-15"),
+        (("2023-05-01", "2024-05-01", "2025-05-01"), 12.0, 1, "2026-05-01"),
+    ],
+)
+def test_months(texts: tuple[str, ...], step: float, season: int, after: str) -> None:
+    times = dates(*texts)
+    clock = Clock.of([times], is_dated=True)
+    assert clock == Clock(step=step, in_months=True, is_dated=True)
+    assert clock.season == season
+    assert clock.text(clock.after(float(times[-1]), 1)) == after
+
+
+def test_days_and_hours() -> None:
+    week = Clock.of([dates("2026-01-01", "2026-01-08", "2026-01-29")], is_dated=True)
+    assert (week.step, week.in_months, week.season) == (7 * DAY, False, 52)
+    assert Clock(step=DAY, is_dated=True).season == 7
+    assert Clock(step=3600.0, is_dated=True).season == 24
+    assert Clock(step=2 * DAY, is_dated=True).season is None
+    hours = Clock(step=3600.0, is_dated=True)
+    assert hours.text(hours.after(float(dates("2026-01-01T22:00")[0]), 1)) == "2026-01-01T23:00:00"
+    month_end = Clock(step=1.0, in_months=True, is_dated=True)
+    assert month_end.text(month_end.after(float(dates("2026-01-30")[0]), 1)) == "2026-02-28"
+    with refused(
+        ValueError, "times are not evenly spaced: 2026-01-03 is 6.85714 steps of 25200 seconds after 2026-01-01"
+    ):
+        Clock.of([dates("2026-01-01", "2026-01-03", "2026-01-05", "2026-01-05T07:00")], is_dated=True)

@@ -1,0 +1,102 @@
+"""Arrays that say which examples are for validation, by the same names in every kind of .npz file."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredholm.tasks import (
+    FieldLearning,
+    GraphLearning,
+    ImageLearning,
+    ImageTextLearning,
+    OperatorLearning,
+    PointLearning,
+    Segmentation,
+    SeriesLearning,
+)
+from fredholm.tasks.npz_arrays import split_of_rows
+from fredholm.tasks.splits import Splits
+from fredholm.tasks.task import SplitTask
+from tests.refusals import refused
+
+DRAW = np.random.default_rng(0)
+SIZES = {"train": 6, "valid": 3, "test": 4}
+LABELS = np.arange(13) % 2
+IMAGES = DRAW.integers(0, 256, (13, 4, 4), dtype=np.uint8)
+VALUES = DRAW.normal(size=(13, 5))
+RING = {"edge_index": np.stack([np.arange(26), np.arange(26) ^ 1]), "graph": np.repeat(np.arange(13), 2)}
+ROWS: dict[type[SplitTask[Any]], dict[str, np.ndarray]] = {
+    SeriesLearning: {"values": VALUES, "labels": LABELS},
+    FieldLearning: {"values": VALUES},
+    OperatorLearning: {"values": VALUES, "wanted_values": VALUES},
+    GraphLearning: {"labels": LABELS},
+    Segmentation: {"images": IMAGES, "masks": IMAGES % 2},
+    ImageTextLearning: {"images": IMAGES[..., None], "text": np.array(["a b"] * 13), "label": LABELS},
+}
+"""Arrays of one row an example; a further array says in which split it is."""
+NAMED: dict[type[SplitTask[Any]], tuple[dict[str, np.ndarray], str]] = {
+    ImageLearning: ({"x": IMAGES, "y": LABELS}, "{name}_{split}"),
+    PointLearning: ({"x": DRAW.normal(size=(13, 5, 3)), "y": LABELS}, "{name}_{split}"),
+    SeriesLearning: ({"values": VALUES, "labels": LABELS}, "{split}_{name}"),
+    FieldLearning: ({"values": VALUES}, "{split}_{name}"),
+    OperatorLearning: ({"values": VALUES, "wanted_values": VALUES}, "{split}_{name}"),
+}
+"""Arrays of one row an example; those of each split have names of their own."""
+
+
+def sizes(kind: type[SplitTask[Any]], path: Path) -> dict[str, int]:
+    config: Any = kind.Config
+    splits: Splits[Any] = config(data=str(path)).build().splits
+    return {name: len(part) for name in SIZES if (part := getattr(splits, name)) is not None}
+
+
+@pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
+def test_a_split_is_words_or_numbers_one_a_row(kind: type[SplitTask[Any]], tmp_path: Path) -> None:
+    if kind is ImageTextLearning:
+        pytest.importorskip("tokenizers")
+    rows = ROWS[kind] | (RING if kind is GraphLearning else {})
+    words = DRAW.permutation(np.repeat(["train", "val", "test"], list(SIZES.values())))
+    numbers = np.array([["train", "val", "test"].index(word) for word in words])
+    for split in (words, numbers):
+        np.savez(tmp_path / "a.npz", **rows, split=split)  # pyright: ignore[reportArgumentType]
+        assert sizes(kind, tmp_path / "a.npz") == SIZES
+
+
+@pytest.mark.parametrize("kind", NAMED, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("word", ["valid", "val"])
+def test_the_arrays_of_a_split_have_its_word_in_their_names(
+    kind: type[SplitTask[Any]], word: str, tmp_path: Path
+) -> None:
+    arrays, form = NAMED[kind]
+    starts = dict(zip(("train", word, "test"), (0, 6, 9), strict=True))
+    given = {
+        form.format(name=name, split=split): array[start : start + size]
+        for name, array in arrays.items()
+        for (split, start), size in zip(starts.items(), SIZES.values(), strict=True)
+    }
+    np.savez(tmp_path / "a.npz", **given)  # pyright: ignore[reportArgumentType]
+    assert sizes(kind, tmp_path / "a.npz") == SIZES
+    without = {name: array for name, array in given.items() if "test" not in name}
+    np.savez(tmp_path / "b.npz", **without)  # pyright: ignore[reportArgumentType]
+    assert sizes(kind, tmp_path / "b.npz") == {"train": 6, "valid": 3}
+    again = given | {form.format(name=name, split="dev"): array[:1] for name, array in arrays.items()}
+    np.savez(tmp_path / "c.npz", **again)  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "c.npz", f"arrays of {word} and of dev, which are one split; keep one"):
+        sizes(kind, tmp_path / "c.npz")
+
+
+def test_what_is_no_split_is_refused() -> None:
+    for split, told in (
+        (np.array([0, 1, 3]), "split[2] is 3; expected 0 (train), 1 (valid) or 2 (test)"),
+        (np.array([0, 1]), "split is int64 (2,); expected words or integers (3,)"),
+        (np.array(["train", "later", ""]), "split[1] is 'later'; expected train, valid or test, or ''"),
+        (np.array([0.0, 1.0, 2.0]), "split is float64 (3,)"),
+    ):
+        with refused(ValueError, told):
+            split_of_rows({"split": split}, 3)
+    assert split_of_rows({}, 3) is None
+    found = split_of_rows({"split": np.array(["Train", "", "dev"])}, 3)
+    assert found is not None
+    assert found.tolist() == [0, -1, 1]

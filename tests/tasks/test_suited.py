@@ -1,0 +1,177 @@
+"""What tasks choose for their data by `Config.suited`, and that what was set stays."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.models import ITNet, PointPooling
+from fredholm.models.itnet_text import ITNetMaskedModel
+from fredholm.tasks import ImageTextLearning, MaskedLanguageModelling, PointLearning, Segmentation, SentenceLearning
+from fredholm.tasks.points.augmentation import CloudAugmentation
+from fredholm.tasks.points.point_set import PointSet
+from fredholm.tasks.points.turns import turned
+from fredholm.tasks.text import Tokens, context_for
+from tests.tasks.image_texts.build import write_folder as write_image_texts
+from tests.tasks.masks.build import squares, write_pairs
+
+
+def sentences(folder: Path, length: int = 5) -> str:
+    rows = [(" ".join(f"{'abcdefghij'[(i + k) % 10]}{k}" for k in range(length)), i % 2) for i in range(60)]
+    with (folder / "rows.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return str(folder / "rows.csv")
+
+
+@pytest.mark.parametrize(("length", "small", "base"), [(5, 16, 16), (20, 32, 32), (400, 256, 512)])
+def test_the_context_holds_every_sentence(tmp_path: Path, length: int, small: int, base: int) -> None:
+    config = SentenceLearning.Config(data=sentences(tmp_path, length))
+    found: Any = {preset: config.suited(preset) for preset in ("small", "base")}
+    assert {name: each.config.context for name, each in found.items()} == {"small": small, "base": base}
+    assert [found[name].config.model.embed_dim for name in found] == [64, 128]
+    assert [found[name].config.model.depth for name in found] == [1, 4]
+    assert found["small"].schedule.batch_size == 32
+
+
+def test_pairs_count_whole() -> None:
+    tokens = Tokens(vocab_size=40)
+    assert context_for(tokens, [("a " * 10, None)], 64) == 16  # 10 and two marks
+    assert context_for(tokens, [("a " * 10, "b " * 10)], 64) == 32
+    assert context_for(tokens, [("a " * 100, None)], 64) == 64
+
+
+def test_what_was_set_of_sentences_stays(tmp_path: Path) -> None:
+    model = ITNet.Config(embed_dim=18, depth=3)
+    asked = SentenceLearning.Config(
+        data=sentences(tmp_path), context=40, tokens=Tokens(vocab_size=90), model=model, valid_fraction=0
+    )
+    config, schedule, _ = asked.suited("small")
+    assert isinstance(config, SentenceLearning.Config)
+    assert (config.context, config.tokens, config.model.embed_dim) == (40, asked.tokens, 18)
+    assert schedule.patience is None
+
+
+def test_tokens_are_as_many_as_the_text_can_teach() -> None:
+    assert Tokens().suited(["ab " * 1000]).vocab_size == 2000
+    assert Tokens().suited(["abc " * 20_000, "abc " * 20_000]).vocab_size == 3200
+    assert Tokens().suited(["abc " * 200_000]).vocab_size == 8000
+    assert Tokens().suited(["".join(map(chr, range(0x4E00, 0x4E00 + 900)))]).vocab_size == 3600
+    for given in (Tokens(kind="bytes"), Tokens(vocab_size=300), Tokens(file="there.json")):
+        assert given.suited(["ab " * 1000]) == given
+    assert Tokens(kind="byte_pairs").suited(["ab"]) == Tokens(kind="byte_pairs", vocab_size=2000)
+
+
+def test_masked_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat on the mat and the dog lay in the log\n" * 60)
+    asked = MaskedLanguageModelling.Config(data=str(tmp_path / "a.txt"))
+    for preset, context, width, depth, batch in (("small", 128, 96, 4, 16), ("base", 512, 192, 8, 64)):
+        found: Any = asked.suited(preset)  # pyright: ignore[reportArgumentType]
+        stack = found.config.model.stack
+        assert (found.config.context, stack.embed_dim, stack.depth) == (context, width, depth)
+        assert (found.config.tokens.vocab_size, found.schedule.batch_size) == (2000, batch)
+    given = ITNetMaskedModel.Config(stack=ITNet.Config(embed_dim=24, depth=4), position_frequencies=3)
+    config: Any = replace(asked, context=20, model=given).suited("base")[0]
+    # a depth that is the default's was not set
+    assert (config.context, config.model.stack.embed_dim, config.model.stack.depth) == (20, 24, 8)
+    assert config.model.position_frequencies == 3
+
+
+def clouds(count: int, axes: str, *, size: int = 30, labels: bool = False) -> dict[str, Any]:
+    """Rods and plates that lie alike (""), or are turned about z ("z"), or about all axes ("xyz")."""
+    draw, found = np.random.default_rng(0), []
+    for i in range(count):
+        points = draw.normal(size=(size, 3)) * ([3, 1, 0.3] if i % 2 else [2, 1.5, 0.5])
+        if axes == "z":
+            angle = draw.uniform(0, 2 * np.pi)
+            points[:, :2] @= np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        elif axes:
+            points = points @ np.linalg.qr(draw.normal(size=(3, 3)))[0]
+        found.append(points)
+    told = {"labels": draw.integers(0, 2, (count, size))} if labels else {"y": np.arange(count) % 2}
+    return {"x": np.stack(found), **told}
+
+
+def point_set(count: int, axes: str) -> PointSet:
+    x = torch.from_numpy(clouds(count, axes)["x"]).double()
+    return PointSet(
+        pos=x.flatten(0, 1),
+        features=torch.zeros(x.shape[0] * x.shape[1], 0),
+        offsets=torch.arange(len(x) + 1) * x.shape[1],
+        names=tuple(map(str, range(len(x)))),
+    )
+
+
+@pytest.mark.parametrize(("axes", "told"), [("", "none"), ("z", "axis"), ("xyz", "all")])
+def test_how_clouds_lie_is_seen(axes: str, told: str) -> None:
+    assert turned(point_set(200, axes)) == told
+    assert turned(point_set(20, axes)) == "none"
+
+
+def test_clouds_that_face_one_of_two_ways_are_not_turned() -> None:
+    found = point_set(200, "")
+    x = found.pos.reshape(200, -1, 3).clone()
+    x[::2] = x[::2][..., [1, 0, 2]]
+    x = x[torch.randperm(200, generator=torch.Generator().manual_seed(0))]
+    assert turned(replace(found, pos=x.flatten(0, 1))) == "none"
+
+
+def test_points(tmp_path: Path) -> None:
+    np.savez(tmp_path / "clouds.npz", **clouds(60, "xyz", size=100))
+    asked = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
+    config: Any = asked.suited("small")[0]
+    assert (config.num_points, config.num_centres, config.label_smoothing) == (512, 64, 0.1)
+    assert config.augmentation == CloudAugmentation.Config(scale=(0.8, 1.25), jitter=0.01)
+    assert config.align
+    assert (config.model.pool, config.model.embed_dim, config.model.depth) == ("max", 64, 3)
+    config = asked.suited("base")[0]
+    assert (config.num_points, config.num_centres, config.model.embed_dim, config.model.depth) == (1024, None, 128, 6)
+    given = replace(
+        asked, num_centres=400, augmentation=CloudAugmentation.Config(jitter=0.2), model=PointPooling.Config()
+    )
+    config = given.suited("small")[0]
+    assert (config.num_points, config.num_centres, config.augmentation) == (800, 400, given.augmentation)
+    assert isinstance(config.model, PointPooling.Config)
+
+
+def test_points_that_are_told_each_have_no_centres(tmp_path: Path) -> None:
+    np.savez(tmp_path / "clouds.npz", **clouds(40, "", size=100, labels=True))
+    config: Any = PointLearning.Config(data=str(tmp_path / "clouds.npz")).suited("small")[0]
+    assert (config.num_centres, config.augmentation.rotation, config.model.pool) == (None, "none", "cls")
+    assert not config.align
+    config.build().model()
+
+
+@pytest.mark.parametrize(
+    ("size", "small", "base"),
+    [((64, 64), (None, (8,)), (None, (2,))), ((24, 200), ((16, 128), (16,)), (None, (8,)))],
+)
+def test_pixels(tmp_path: Path, size: tuple[int, int], small: tuple[Any, Any], base: tuple[Any, Any]) -> None:
+    write_pairs(tmp_path, *squares(10, size))
+    for preset, expected in (("small", small), ("base", base)):
+        config: Any = Segmentation.Config(data=str(tmp_path)).suited(preset)[0]  # pyright: ignore[reportArgumentType]
+        assert (config.image_size, config.patch_sizes) == expected
+        assert (config.augmentation.crop_scale, config.augmentation.horizontal_flip) == ((0.8, 1.0), 0.5)
+    given: Any = Segmentation.Config(data=str(tmp_path), patch_sizes=(2, 4)).suited("small")[0]
+    assert (given.image_size, given.patch_sizes) == (None, (2, 4))
+
+
+def test_grey_masks_keep_their_sides(tmp_path: Path) -> None:
+    images, masks = squares(10)
+    write_pairs(tmp_path, images[..., 0], masks)
+    config: Any = Segmentation.Config(data=str(tmp_path)).suited("small")[0]
+    assert config.augmentation.horizontal_flip == 0
+
+
+def test_images_with_text(tmp_path: Path) -> None:
+    asked = ImageTextLearning.Config(data=str(write_image_texts(tmp_path, num_images=1)))
+    config: Any = asked.suited("small")[0]
+    assert (config.patch_size, config.image_size, config.context, config.tokens.vocab_size) == (1, None, 16, 2000)
+    assert (config.model.embed_dim, config.model.depth, config.position_sigma) == (64, 4, 1.0)
+    config = replace(asked, modalities="image").suited("small")[0]
+    assert (config.tokens, config.context, config.patch_size) == (Tokens(), 64, 1)
+    config = replace(asked, modalities="text", position_frequencies=0).suited("small")[0]
+    assert (config.patch_size, config.context, config.position_sigma) == (16, 16, 10.0)

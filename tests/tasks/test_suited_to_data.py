@@ -1,0 +1,203 @@
+"""What graphs, nodes, links, fields and operators take from their data where nothing is said."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
+from fredholm.models.kernel_configs import ConstantConfig
+from fredholm.tasks import FieldLearning, GraphLearning, LinkLearning, NodeLearning, OperatorLearning
+from fredholm.tasks.graphs.inputs import GraphInputs
+from fredholm.tasks.link_learning import walks_between
+from fredholm.tasks.schedule import width_for
+from tests.tasks.graphs.build import rings, two_groups
+
+
+def kernel_of(config: Any) -> object:
+    return config.model.kernel.kernel
+
+
+@pytest.mark.parametrize(("count", "small"), [(1, 64), (1000, 64), (10_000, 96), (100_000, 144)])
+def test_the_width_grows_by_half_with_each_factor_of_ten(count: int, small: int) -> None:
+    assert width_for(count, "small", least=64, up_to=1000) == small
+    assert width_for(count, "base", least=64, up_to=1000) == 2 * small
+
+
+def test_graphs_know_their_size_and_sums_read_no_positions(tmp_path: Path) -> None:
+    config: Any
+    config, schedule, *_ = GraphLearning.Config(data=str(rings(tmp_path / "a"))).suited("small")
+    assert isinstance(kernel_of(config), ConstantConfig)
+    assert config.model.kernel.edge_mass == "sum"
+    assert (config.inputs.sizes, config.inputs.positions, config.model.depth, schedule.batch_size) == (
+        True,
+        "none",
+        4,
+        8,
+    )
+    config.build().model()
+    asked = GraphLearning.Config(data=str(tmp_path / "a"), inputs=GraphInputs(num_positions=3))
+    config, *_ = asked.suited("base")
+    assert isinstance(kernel_of(config), MLPConfig)
+    assert (config.inputs.num_positions, config.model.depth, config.model.embed_dim) == (3, 8, 128)
+
+
+def test_the_size_of_a_graph_is_a_feature_of_its_nodes(tmp_path: Path) -> None:
+    shown = {}
+    for sizes in (False, True):
+        inputs = GraphInputs(num_walks=0, degrees=False, positions="none", sizes=sizes, scale="none")
+        task = GraphLearning.Config(data=str(rings(tmp_path / str(sizes))), inputs=inputs).build()
+        shown[sizes] = task.splits.train.features
+        counts = task.splits.train.num_nodes
+    assert torch.equal(shown[True][:, :-1], shown[False])
+    told = counts.double().log().repeat_interleave(counts)
+    expected = (told - told.mean()) / told.std(correction=0)
+    torch.testing.assert_close(shown[True][:, -1].double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def nodes_of(folder: Path, *, alike: bool) -> str:
+    """A ring of 60 nodes whose classes come in halves, or in turn."""
+    folder.mkdir()
+    labels = ["a" if (i < 30 if alike else i % 2 == 0) else "b" for i in range(60)]
+    (folder / "nodes.csv").write_text("id,label,x\n" + "".join(f"{i},{labels[i]},{i % 7}\n" for i in range(60)))
+    (folder / "edges.csv").write_text(
+        "source,target\n" + "".join(f"{i},{(i + k) % 60}\n" for i in range(60) for k in (1, 59))
+    )
+    return str(folder)
+
+
+def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
+    found: dict[bool, Any] = {}
+    for alike in (True, False):
+        given = NodeLearning.Config(data=nodes_of(tmp_path / str(alike), alike=alike))
+        found[alike], schedule, *_ = given.suited("small")
+        task = given.build()
+        assert schedule.batch_size == task.num_train
+        # by hand: shares of edges between training nodes that join one class, and by chance
+        labels = dict(zip(task.splits.train.nodes.tolist(), task.splits.train.labels.tolist(), strict=True))
+        ends = [(labels[i], labels[(i + 1) % 60]) for i in range(60) if i in labels and (i + 1) % 60 in labels]
+        share = [sum(end == k for pair in ends for end in pair) / (2 * len(ends)) for k in (0, 1)]
+        chance = sum(p * p for p in share)
+        expected = (sum(a == b for a, b in ends) / len(ends) - chance) / (1 - chance)
+        assert task.likeness == pytest.approx(expected, abs=1e-6)
+        assert (task.likeness > 0.5) == alike
+    assert (found[True].model.diffusion, found[False].model.diffusion) == (0.9, 0.0)
+    assert (found[True].model.dropout, found[True].inputs.feature_dropout) == (0.5, 0.5)
+    given = dataclasses.replace(NodeLearning.Config().model, diffusion=0.3)
+    config: Any = NodeLearning.Config(data=str(tmp_path / "False"), model=given).suited("base")[0]
+    assert (config.model.diffusion, config.model.depth, config.model.embed_dim) == (0.3, 4, 128)
+
+
+def test_few_edges_between_labelled_nodes_tell_nothing(tmp_path: Path) -> None:
+    assert NodeLearning.Config(data=nodes_of(tmp_path / "a", alike=False), train_per_class=3).build().likeness == 1.0
+
+
+def test_links_take_means_and_large_batches(tmp_path: Path) -> None:
+    config: Any
+    config, schedule, *_ = LinkLearning.Config(data=str(two_groups(tmp_path / "a"))).suited("small")
+    assert isinstance(kernel_of(config), ConstantConfig)
+    assert (config.inputs.adds_positions, config.model.depth, schedule.batch_size) == (True, 2, 8)
+    kernel = OnEdgesConfig(kernel=MLPConfig(width=4), long_range=None)
+    asked = dataclasses.replace(LinkLearning.Config().model, kernel=kernel)
+    config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=asked).suited("small")
+    assert config.model.kernel == kernel
+    assert isinstance(asked, ITNet.Config)
+
+
+def literal_walks(edges: Tensor, size: int, pairs: Tensor) -> Tensor:
+    """Walks between two nodes, one after the other."""
+    near = [set(edges[1, edges[0] == i].tolist()) for i in range(size)]
+    rows = []
+    for a, b in pairs.tolist():
+        common = near[a] & near[b]
+        rare = sum(1 / np.log(max(len(near[c]), 2)) for c in common)
+        longer = sum(b in near[d] for c in near[a] for d in near[c])
+        rows.append([len(common), rare, longer])
+    return torch.tensor(rows).log1p()
+
+
+def test_walks_between_two_nodes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    some = (torch.rand(9, 9) < 0.3).triu(1)
+    edges = (some | some.T).nonzero().T
+    pairs = torch.randint(9, (14, 2))
+    expected = literal_walks(edges, 9, pairs)
+    assert (expected > 0).any(0).all()
+    torch.testing.assert_close(walks_between(edges, 9, pairs), expected.float(), rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr("fredholm.tasks.link_learning.CELLS", 30)
+    torch.testing.assert_close(walks_between(edges, 9, pairs), expected.float(), rtol=1e-5, atol=1e-6)
+
+
+def bumps(path: Path, noise: float = 0.0) -> str:
+    drawn = np.random.default_rng(0)
+    pos, centre = drawn.uniform(-1, 1, (40, 30, 2)), 0.4 * drawn.standard_normal((40, 1, 2))
+    values = np.exp(-4 * ((pos - centre) ** 2).sum(-1)) + noise * drawn.standard_normal((40, 30))
+    np.savez(path, pos=pos, values=values)
+    return str(path)
+
+
+def test_half_of_a_field_is_shown_and_a_spline_goes_through_it(tmp_path: Path) -> None:
+    config: Any
+    config, schedule, *_ = FieldLearning.Config(data=bumps(tmp_path / "a.npz")).suited("small")
+    assert (config.shown, config.spline, config.width, config.model.embed_dim) == (15, 0.0, 32, 64)
+    assert config.omega_0 == pytest.approx(np.pi * 15**0.5 / 12**0.5, abs=0.05)
+    assert schedule.weight_decay == 1e-4
+    task = config.build()
+    model, batch = task.model(), task.held_out_batch("valid", torch.arange(2))
+    nothing = dataclasses.replace(config, model=dataclasses.replace(config.model, epsilon=1e-12)).build().model()
+    alone, begun = (float(task.loss(each, batch).detach()) for each in (nothing, model))
+    assert begun == pytest.approx(alone, rel=0.05)  # a run begins as the spline alone
+    seen = batch | {f"wanted_{name}": batch[name] for name in ("pos", "values", "mask")}
+    assert float(task.loss(model, seen).detach()) < 1e-8
+    noisy: Any = FieldLearning.Config(data=bumps(tmp_path / "b.npz", noise=0.3)).suited("small")[0]
+    assert noisy.spline > 1e-4
+    kept: Any = FieldLearning.Config(data=str(tmp_path / "a.npz"), shown=4, refine_steps=2, omega_0=7.0).suited("base")
+    assert (kept[0].shown, kept[0].spline, kept[0].omega_0, kept[0].width) == (4, None, 7.0, 64)
+
+
+def test_other_functions_get_no_spline(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", values=drawn.normal(size=(20, 4, 4)), wanted_values=drawn.normal(size=(20, 4, 4)))
+    config: Any = FieldLearning.Config(data=str(tmp_path / "a.npz")).suited("small")[0]
+    assert (config.shown, config.spline) == (None, None)
+    with pytest.raises(ValueError, match="spline fits fields to what is shown"):
+        dataclasses.replace(config, spline=0.0).build()
+
+
+def waves(path: Path, *, axes: int, walls: bool = False, ramp: bool = False) -> str:
+    drawn, x = np.random.default_rng(0), np.arange(12) / 12
+    phase = drawn.uniform(0, 6, (20, 1))
+    line = np.sin(np.pi * (x + 1 / 24)) * phase if walls else np.sin(2 * np.pi * x + phase) + (2 * x if ramp else 0)
+    values = line if axes == 1 else line[:, :, None] * line[:, None] if walls else line[:, :, None] + line[:, None]
+    places: dict[str, Any] = {"pos": x[:, None]} if axes == 1 else {}
+    np.savez(path, values=values, wanted_values=2 * values, **places)
+    return str(path)
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_functions_that_repeat_are_known_by_their_borders(axes: int, tmp_path: Path) -> None:
+    config: Any
+    config, schedule, *_ = OperatorLearning.Config(data=waves(tmp_path / "a.npz", axes=axes)).suited("small")
+    assert config.is_periodic
+    assert (config.model.kernel.num_waves_per_axis, config.model.embed_dim) == ((16, 64) if axes == 1 else (6, 32))
+    assert (schedule.learning_rate, schedule.weight_decay) == (4e-3, 1e-4)
+    config.build().model()
+    for name in ("walls", "ramp"):
+        data = waves(tmp_path / f"{name}.npz", axes=axes, **{name: True})
+        assert not OperatorLearning.Config(data=data).suited("small")[0].is_periodic  # pyright: ignore[reportAttributeAccessIssue]
+    asked: Any = OperatorLearning.Config(data=str(tmp_path / "a.npz"), position_sigma=2.0).suited("base")[0]
+    assert (asked.is_periodic, asked.position_sigma) == (False, 2.0)
+    assert asked.model.kernel.num_waves_per_axis == (24 if axes == 1 else 8)
+
+
+def test_scattered_functions_do_not_repeat(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0)
+    for name, places in (("own", (20, 30, 2)), ("shared", (30, 2))):
+        values = drawn.normal(size=(20, 30))
+        pos = drawn.random(places)
+        np.savez(tmp_path / f"{name}.npz", pos=pos, values=values, wanted_pos=pos, wanted_values=values)
+        assert not OperatorLearning.Config(data=str(tmp_path / f"{name}.npz")).build().repeats
