@@ -31,6 +31,7 @@ from fredholm.models import (
     KernelConfig,
     LowRankConfig,
     MLPConfig,
+    SentenceStackConfig,
 )
 from fredholm.tasks import MaskedLanguageModelling, SentenceLearning
 from fredholm.tasks.sentences import SentenceSet
@@ -171,7 +172,7 @@ def sentences(config: Config, data: str, kernel: KernelConfig, seed: int, start:
         objective="matthews" if data in CORRELATED else None,
         context=config.context,
         tokens=tokens,
-        model=stack(config, kernel),
+        model=SentenceStackConfig(stack=stack(config, kernel)),
     )
     init = str(start.run) if start is not None and start.weights else None
     return Run.Config(task=task, training=training(config, config.epochs, 64), seed=seed, init=init)

@@ -10,9 +10,9 @@ from fredholm.tasks.text import MarkedTokenizer
 from tests.command_line import call, check_refused
 
 TINY = [
-    *("--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
-    *("--task.model.kernel", "mlp"),
-    *("--task.model.kernel.width", "8", "--task.model.kernel.num-frequencies", "4", "--task.context", "32"),
+    *("--task.model", "sentence-stack", "--task.model.stack.embed-dim", "8", "--task.model.stack.depth", "1"),
+    *("--task.model.stack.num-heads", "2", "--task.model.stack.kernel", "mlp", "--task.model.stack.kernel.width", "8"),
+    *("--task.model.stack.kernel.num-frequencies", "4", "--task.context", "32"),
     *("--training.epochs", "2", "--training.batch-size", "16", "--training.no-tensorboard"),
 ]
 TRAIN = ["train", "sentences"]

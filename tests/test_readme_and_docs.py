@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -99,8 +100,13 @@ def test_quoted_make_targets_exist(page: Path) -> None:
     assert quoted <= targets
 
 
+KIND = re.compile(r"--task\.model(\.stack)?(\.kernel(\.\w+)?)?")
+"""An option that chooses the kind of a part of a model."""
+
+
 def quoted_options() -> list[object]:
-    """One case for every `fredholm` command quoted: its words up to a recipe's name, and all options quoted with it."""
+    """One case for every `fredholm` command quoted: its words up to a recipe's name and the kinds of its parts, which
+    decide what options there are, and all options quoted with these."""
     cases: dict[tuple[str, ...], set[str]] = {}
     for page in PAGES:
         for _, text in blocks(page, "console"):
@@ -108,7 +114,9 @@ def quoted_options() -> list[object]:
                 words = shlex.split(command, comments=True)
                 named = words[0] == "train" and ":" not in words[1]  # a reader's own file is not here
                 options = {word.partition("=")[0] for word in words if word.startswith("--")}
-                cases.setdefault(tuple(words[:2] if named else words[:1]), set()).update(options)
+                kinds = [pair for pair in itertools.pairwise(words) if KIND.fullmatch(pair[0])]
+                start = (*words[: 2 if named else 1], *itertools.chain(*kinds))
+                cases.setdefault(start, set()).update(options)
     return [pytest.param(words, options, id=" ".join(words)) for words, options in sorted(cases.items())]
 
 

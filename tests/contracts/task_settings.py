@@ -19,7 +19,9 @@ from fredholm.models import (
     ITNet,
     ITNetMaskedModel,
     MLPConfig,
+    NGramBank,
     OnEdgesConfig,
+    SentenceStackConfig,
     SpectralConfig,
     SummaryBank,
     TwoStream,
@@ -326,7 +328,8 @@ def _sentences(folder: Path) -> Subject:
     own.mkdir()
     for split in ("train", "valid", "test"):
         (own / f"{split}.csv").write_text("\n".join(["text,other,label,score", *rows[len(split) :]]))
-    model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0))
+    stack = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0))
+    model = SentenceStackConfig(stack=stack, position_frequencies=2)
     tokens = Tokens(vocab_size=50)
 
     def task(built: SentenceLearning) -> Iterator[object]:
@@ -335,8 +338,7 @@ def _sentences(folder: Path) -> Subject:
 
     return Subject(
         SentenceLearning.Config,
-        {"data": str(folder / "one.csv"), "context": 12, "position_frequencies": 2, "position_sigma": 1.0}
-        | {"tokens": tokens, "model": model},
+        {"data": str(folder / "one.csv"), "context": 12} | {"tokens": tokens, "model": model},
         {"data": (str(folder / "two.csv"),), "text_column": ("other",), "second_column": ("other",)}
         | {"label_columns": (("score",),), "columns": (("label", "text", "other", "score"),), "target": ("number",)}
         | {
@@ -347,14 +349,13 @@ def _sentences(folder: Path) -> Subject:
             "split_seed": (1,),
             "split_by": ("time",),
         }
-        | {"tokens": (Tokens(kind="bytes"),), "context": (6,), "position_frequencies": (3,)}
-        | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),)},
+        | {"tokens": (Tokens(kind="bytes"),), "context": (6,)}
+        | {"model": (dataclasses.replace(model, position_frequencies=3), NGramBank.Config(num_grams=100))},
         task,
         make=lambda **settings: SentenceLearning.Config(**settings).build(),
         modes={
             "numbers": {"target": "number", "label_columns": ("score",)},
             "no header": {"data": str(folder / "bare.csv"), "columns": ("text", "other", "label", "score")},
-            "no positions": {"position_frequencies": 0, "position_sigma": 10.0},
             "splits of its own": {"data": str(own)},
         },
     )

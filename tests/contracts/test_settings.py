@@ -287,6 +287,25 @@ def summary_bank(built: models.SummaryBank) -> Iterator[object]:
     yield built(batch)
 
 
+ROWS = torch.tensor([[1, 3 + i % 5, 4, 3 + i % 3, 2, 5 + i % 2, 2][: 5 + i % 3] + [0] * (2 - i % 3) for i in range(9)])
+"""Of tokens, sentences and pairs."""
+
+
+def n_gram_bank(built: models.NGramBank) -> Iterator[object]:
+    torch.manual_seed(0)
+    built.fit([(ROWS, torch.arange(9) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built(ROWS)
+
+
+def sentence_stack(built: models.SignalModel) -> Iterator[object]:
+    yield built(ROWS)
+
+
+def of_sentences(built: tuple[models.NGramBank, models.SignalModel]) -> Iterator[object]:
+    yield from n_gram_bank(built[0])
+    yield from sentence_stack(built[1])
+
+
 def banks(built: tuple[models.FilterBank, models.SummaryBank]) -> Iterator[object]:
     yield from filter_bank(built[0])
     yield from summary_bank(built[1])
@@ -1041,6 +1060,7 @@ OTHER_TOKEN_STACK: dict[str, tuple[Any, ...]] = {
     "position_frequencies": (3,),
     "position_sigma": (2.0,),
 }
+TOKEN_READING = models.TokenReading(vocab_size=9, context=8, pad=0, separator=2)
 SERIES = models.SeriesSampling(channels=2, spacing=0.01, extent=0.05)
 SOME_ITNET = models.ITNet.Config(embed_dim=4, depth=1, num_heads=2, kernel=models.AttentionConfig(), pool="mean")
 SOME_STACK = models.ContinuousStack.Config(embed_dim=3, depth=1, kernel_width=3, pool="none")
@@ -1181,6 +1201,35 @@ MODELS = [
         make=lambda **settings: models.ITNetSeriesConfig(**settings).build(SERIES, 3),
     ),
     Subject(
+        models.NGramBank.Config,
+        {},
+        {"order": (1, 3), "num_grams": (4,)},
+        n_gram_bank,
+        make=lambda **settings: models.NGramBank.Config(**settings).build(TOKEN_READING, 3),
+    ),
+    Subject(
+        models.SentenceStackConfig,
+        {"stack": SOME_ITNET, "position_frequencies": 2},
+        {
+            "stack": (dataclasses.replace(SOME_ITNET, depth=2),),
+            "position_frequencies": (0, 3),
+            "position_sigma": (2.0,),
+        },
+        sentence_stack,
+        make=lambda **settings: models.SentenceStackConfig(**settings).build(TOKEN_READING, 3),
+        modes={"no positions": {"position_frequencies": 0}},
+    ),
+    Subject(
+        models.TokenReading,
+        {"vocab_size": 9, "context": 8, "pad": 0, "separator": 2},
+        {"vocab_size": (11,), "context": (16,), "pad": (7,), "separator": (8,)},
+        of_sentences,
+        make=lambda **settings: (
+            models.NGramBank.Config().build(models.TokenReading(**settings), 3),
+            models.SentenceStackConfig(stack=SOME_ITNET).build(models.TokenReading(**settings), 3),
+        ),
+    ),
+    Subject(
         models.SummaryBank.Config,
         {},
         {"degree": (1, 3)},
@@ -1286,6 +1335,7 @@ NO_SETTINGS = {
     "models.ITNetMaskedModel": "takes the size of a text and its Config",
     "models.InfViT": "takes an encoder and its Config",
     "models.MessagePassing": "takes an encoder and its Config",
+    "models.NGramBank": "takes a reading, the number of outputs and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
     "models.SummaryBank": "takes a sampling, the number of outputs and its Config",

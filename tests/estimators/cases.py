@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from fredholm.estimators import Classifier, ImageClassifier, PointClassifier, SeriesClassifier, TextClassifier
-from fredholm.models import CKCNN, ITNet, MLPConfig, PointPooling
+from fredholm.models import CKCNN, ITNet, MLPConfig, PointPooling, SentenceStackConfig
 from fredholm.tasks.text import Tokens
 
 NUM = 42
@@ -62,9 +62,10 @@ def _series() -> Case:
 
 def _texts() -> Case:
     texts = [f"{word} number {i}" for i in range(NUM // 2) for word in ("apples", "zebras")]
-    task = {"tokens": Tokens(kind="bytes"), "context": 24, "position_frequencies": 2}
-    settings = {"model": _itnet(), "task": task, "training": _training(epochs=20)}
-    return Case(TextClassifier, settings, texts, _itnet(depth=2), CKCNN.Config())
+    task = {"tokens": Tokens(kind="bytes"), "context": 24}
+    small, deeper = (SentenceStackConfig(stack=_itnet(depth), position_frequencies=2) for depth in (1, 2))
+    settings = {"model": small, "task": task, "training": _training(epochs=20)}
+    return Case(TextClassifier, settings, texts, deeper, CKCNN.Config())
 
 
 def _points() -> Case:

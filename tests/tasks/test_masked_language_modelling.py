@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models import AttentionConfig, ITNet, ITNetMaskedModel
+from fredholm.models import AttentionConfig, ITNet, ITNetMaskedModel, SentenceStackConfig
 from fredholm.tasks import MaskedLanguageModelling, SentenceLearning, Task
 from fredholm.tasks.masked_language_modelling import MASKED, RANDOM
 from fredholm.tasks.text import IGNORED, Tokens
@@ -195,8 +195,9 @@ def test_sentences_start_from_it_with_its_tokens_and_context_alone(tmp_path: Pat
 
     def run(**settings: Any) -> Run.Config:
         tokens = Tokens(file=str(start / "tokenizer.json"))
-        given: dict[str, Any] = {"data": str(tmp_path / "cats.csv"), "tokens": tokens, "context": 24, "model": STACK}
-        task = SentenceLearning.Config(**{**given, "position_frequencies": 4, **settings})
+        given: dict[str, Any] = {"data": str(tmp_path / "cats.csv"), "tokens": tokens, "context": 24}
+        given["model"] = SentenceStackConfig(stack=STACK, position_frequencies=4)
+        task = SentenceLearning.Config(**{**given, **settings})
         return Run.Config(task=task, training=training, init=str(start))
 
     with refused(ValueError, "the tokenizer of", "is not this run's", "pass --task.tokens.file"):

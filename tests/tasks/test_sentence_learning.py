@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm.models import NGramBank, SentenceStackConfig
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import MLPConfig
 from fredholm.tasks import SentenceLearning
@@ -19,14 +20,17 @@ from fredholm.training.config_json import from_json, to_json
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
-SMALL = ITNet.Config(
-    embed_dim=8,
-    depth=1,
-    num_heads=2,
-    kernel=MLPConfig(width=8, num_frequencies=4),
-    dropout=0.0,
-    drop_path=0.0,
+SMALL = SentenceStackConfig(
+    stack=ITNet.Config(
+        embed_dim=8,
+        depth=1,
+        num_heads=2,
+        kernel=MLPConfig(width=8, num_frequencies=4),
+        dropout=0.0,
+        drop_path=0.0,
+    )
 )
+BANK = NGramBank.Config(num_grams=300)
 CPU = torch.device("cpu")
 NONE = torch.Generator()
 WORDS = "a the film plot actor and it was so very"
@@ -263,9 +267,9 @@ def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
         ({"objective": "pearson"}, "objective is 'pearson'; expected one of accuracy"),
         ({"class_weights": "balanced", "quantiles": (0.5,)}, "quantiles=(0.5,) has no effect with classes"),
         ({"split_by": "time"}, "the data say nothing of times"),
-        ({"position_frequencies": 0, "position_sigma": 2.0}, "position_sigma=2.0 has no effect"),
+        ({"model": BANK, "valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=NGramBank"),
         ({"data": ""}, "no sentences are given"),
-        ({"model": ITNet.Config(pool="none")}, "since a sentence has one answer"),
+        ({"model": SentenceStackConfig(stack=ITNet.Config(pool="none"))}, "since a sentence has one answer"),
         ({"context": 4}, "context is 4; expected at least 5"),
         ({"label_columns": ("text",)}, "column 'text' would be read as two things"),
         ({"target": "number"}, "column 'label': 'neg' is no finite number"),
@@ -330,3 +334,41 @@ def test_sentences_of_a_group_stay_together(tmp_path: Path) -> None:
     splits = config(tmp_path, data=str(path)).build().splits
     own = [set(part.keys.groups or ()) for part in (splits.train, splits.held_out("valid"), splits.held_out("test"))]
     assert sum(map(len, own)) == len(set().union(*own)) == 12
+
+
+def test_a_bank_is_fitted_to_all_that_is_not_tested_and_read_again(tmp_path: Path) -> None:
+    training = TrainingConfig(epochs=0, batch_size=8, tensorboard=False, device="cpu")
+    task = config(tmp_path, model=BANK)
+    built = task.build()
+    assert (built.num_train, built.num_held_out("valid"), built.num_held_out("test")) == (48, 0, 12)
+    assert not built.learns_by_steps
+    result = train(Run.Config(task=task, training=training), tmp_path / "run")
+    assert result.metrics["accuracy"] > 0.9
+    run = Run(tmp_path / "run", device="cpu")
+    assert run.evaluate() == result.metrics
+    own = tmp_path / "own"
+    own.mkdir()
+    write_csv(own, "train.csv")
+    write_csv(own, "valid.csv", count=8)
+    assert config(tmp_path, data=str(own), model=BANK).build().num_held_out("valid") == 8
+
+
+def test_a_bank_leaves_groups_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor | None] = []
+    fit = NGramBank.fit
+
+    def watched(model: NGramBank, *given: Any, groups: Tensor | None = None) -> None:
+        seen.append(groups)
+        fit(model, *given, groups=groups)
+
+    monkeypatch.setattr(NGramBank, "fit", watched)
+    lines = [f"word {i},{i % 2},p{i // 5}\n" for i in range(60)]
+    for header, cut in (("text,label,group\n", 0), ("text,label\n", 1)):
+        path = tmp_path / "t.csv"
+        path.write_text(header + "".join(line.rsplit(",", cut)[0] + "\n" * cut for line in lines))
+        task = config(tmp_path, data=str(path), model=BANK).build()
+        task.initialise(task.model(), CPU)
+    grouped, alone = seen
+    assert alone is None
+    assert grouped is not None
+    assert grouped.bincount().tolist() == [5] * 10  # the groups that are not tested

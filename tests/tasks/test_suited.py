@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models import ITNet, PointPooling
+from fredholm.models import ITNet, NGramBank, PointPooling, SentenceStackConfig
 from fredholm.models.itnet_text import ITNetMaskedModel
 from fredholm.tasks import ImageTextLearning, MaskedLanguageModelling, PointLearning, Segmentation, SentenceLearning
 from fredholm.tasks.points.augmentation import CloudAugmentation
@@ -29,12 +29,31 @@ def sentences(folder: Path, length: int = 5) -> str:
 
 @pytest.mark.parametrize(("length", "small", "base"), [(5, 16, 16), (20, 32, 32), (400, 256, 512)])
 def test_the_context_holds_every_sentence(tmp_path: Path, length: int, small: int, base: int) -> None:
-    config = SentenceLearning.Config(data=sentences(tmp_path, length))
+    config = SentenceLearning.Config(data=sentences(tmp_path, length), model=SentenceStackConfig())
     found: Any = {preset: config.suited(preset) for preset in ("small", "base")}
     assert {name: each.config.context for name, each in found.items()} == {"small": small, "base": base}
-    assert [found[name].config.model.embed_dim for name in found] == [64, 128]
-    assert [found[name].config.model.depth for name in found] == [1, 4]
+    assert [found[name].config.model.stack.embed_dim for name in found] == [64, 128]
+    assert [found[name].config.model.stack.depth for name in found] == [1, 4]
     assert found["small"].schedule.batch_size == 32
+
+
+@pytest.mark.parametrize(("length", "context"), [(5, 16), (400, 1024), (3000, 8192)])
+def test_a_bank_of_sentences_reads_all_of_them_and_has_all_their_n_grams(
+    tmp_path: Path, length: int, context: int
+) -> None:
+    config, schedule, _ = SentenceLearning.Config(data=sentences(tmp_path, length)).suited("small")
+    assert isinstance(config, SentenceLearning.Config)
+    assert isinstance(config.model, NGramBank.Config)
+    assert config.context == context
+    assert (schedule.epochs, schedule.patience) == (0, None)
+    train = config.build()
+    rows = [tuple(row[row != train.token_reading.pad].tolist()) for rows in train.train_rows() for row in rows]
+    grams = {row[i : i + k] for row in rows for k in (1, 2) for i in range(len(row) - k + 1)}
+    assert config.model.num_grams == len(grams)
+    given = SentenceLearning.Config(data=sentences(tmp_path, length), model=NGramBank.Config(num_grams=7), context=9000)
+    found = given.suited("small").config
+    assert isinstance(found, SentenceLearning.Config)
+    assert (found.model, found.context) == (given.model, 9000)
 
 
 def test_pairs_count_whole() -> None:
@@ -45,13 +64,15 @@ def test_pairs_count_whole() -> None:
 
 
 def test_what_was_set_of_sentences_stays(tmp_path: Path) -> None:
-    model = ITNet.Config(embed_dim=18, depth=3)
+    model = SentenceStackConfig(stack=ITNet.Config(embed_dim=18, depth=3))
     asked = SentenceLearning.Config(
         data=sentences(tmp_path), context=40, tokens=Tokens(vocab_size=90), model=model, valid_fraction=0
     )
     config, schedule, _ = asked.suited("small")
     assert isinstance(config, SentenceLearning.Config)
-    assert (config.context, config.tokens, config.model.embed_dim) == (40, asked.tokens, 18)
+    assert isinstance(config.model, SentenceStackConfig)
+    stack: Any = config.model.stack
+    assert (config.context, config.tokens, stack.embed_dim, stack.depth) == (40, asked.tokens, 18, 3)
     assert schedule.patience is None
 
 

@@ -18,8 +18,9 @@ from .trained_model import TrainedModel
 class TextClassifier(Classifier[list[str]]):
     """Tells which class a short text belongs to, by the task `sentences` (`fredholm.tasks.SentenceLearning`).
 
-    X is a list or a one-dimensional array of n texts, none of them empty. Of a text the model sees the first
-    `task={"context": 128}` tokens; `fit` warns where that cuts some.
+    X is a list or a one-dimensional array of n texts, none of them empty. Of a text the model sees as many tokens as
+    the longest one in training has, unless that is very long; `task={"context": 128}` sets another number. `fit` warns
+    where texts are cut.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.

@@ -6,6 +6,7 @@ from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.each_image import EachImage
 from fredholm.models.field_model import FieldModel
 from fredholm.models.filter_bank import FilterBank
+from fredholm.models.fitted_model import FittedModel
 from fredholm.models.generation import Sampling, generate
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.in_context_regressor import InContextRegressor
@@ -34,11 +35,13 @@ from fredholm.models.kernel_configs import (
 )
 from fredholm.models.language_model import LanguageModel, LanguageState, MaskedModel
 from fredholm.models.message_passing import MessagePassing
+from fredholm.models.n_gram_bank import NGramBank
 from fredholm.models.neural_field import FieldOperator
 from fredholm.models.neural_operator import NeuralOperator
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.ridge_head import Readout, Regressand, RidgeHead
-from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
+from fredholm.models.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
+from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.summary_bank import SummaryBank
 from fredholm.models.two_stream import TwoStream
@@ -76,6 +79,7 @@ __all__ = [
     "MLPConfig",
     "MaskedModel",
     "MessagePassing",
+    "NGramBank",
     "NeuralOperator",
     "OnEdgesConfig",
     "PointPooling",
@@ -84,6 +88,8 @@ __all__ = [
     "Regressand",
     "RidgeHead",
     "Sampling",
+    "SentenceModelConfig",
+    "SentenceStackConfig",
     "SeparableConfig",
     "SeriesModelConfig",
     "SeriesSampling",
@@ -91,6 +97,7 @@ __all__ = [
     "SpectralConfig",
     "SumConfig",
     "SummaryBank",
+    "TokenReading",
     "TwoStream",
     "YatConfig",
     "generate",

@@ -36,8 +36,9 @@ from torch import Tensor
 
 from fredholm._settings import check_count
 from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.models.fitted_model import FittedModel
 from fredholm.models.ridge_head import Regressand, RidgeHead
-from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
+from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 
 TAPS = 9
 REACH = TAPS // 2
@@ -54,7 +55,7 @@ _SAME = 1e-6
 
 
 @final
-class FilterBank(FittedModel):
+class FilterBank(FittedModel[SeriesBatch]):
     """Features of a series from many dilated filters, and a ridge regression on them.
 
     A series at another rate than that of training, at irregular times, or with samples that do not exist between others

@@ -1,16 +1,12 @@
-"""What the models of series have in common: how they are built, and how some are computed from data."""
+"""What the models of series have in common: how they are built."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
 from typing import ClassVar, final
 
-from torch import Tensor, nn
-
-from fredholm.encoders.series import SeriesBatch
-from fredholm.models.ridge_head import Regressand
+from torch import nn
 
 
 @final
@@ -67,28 +63,4 @@ class SeriesModelConfig(abc.ABC):
         Args:
             sampling: of the training series.
             num_outputs: such as one logit a class.
-        """
-
-
-class FittedModel(nn.Module, abc.ABC):
-    """A model that is computed from its training data in closed form, not learned by steps."""
-
-    @abc.abstractmethod
-    def fit(
-        self,
-        batches: Sequence[tuple[SeriesBatch, Tensor]],
-        regressand: Regressand,
-        *,
-        groups: Tensor | None = None,
-    ) -> None:
-        """Sets the model from all its training data; what is drawn comes from the global torch seed.
-
-        Args:
-            batches: series and their targets `(B, ...)`, as the regressand takes them.
-            regressand: what the targets are; it has `num_outputs` outputs.
-            groups: int64, one a series: what is chosen is chosen by leaving out all of a group at once; None: each
-                series by itself.
-
-        Raises:
-            ValueError: there is no series, or what the regressand refuses.
         """

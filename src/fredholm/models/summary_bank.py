@@ -25,8 +25,9 @@ from torch import Tensor
 
 from fredholm._settings import check_count
 from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.models.fitted_model import FittedModel
 from fredholm.models.ridge_head import Regressand, RidgeHead
-from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
+from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 
 NUM_SUMMARIES = 9
 NUM_QUANTILES = 127
@@ -34,7 +35,7 @@ NUM_QUANTILES = 127
 
 
 @final
-class SummaryBank(FittedModel):
+class SummaryBank(FittedModel[SeriesBatch]):
     """Nine summaries of each channel, of the samples at which it was observed, and a ridge regression on their ranks.
 
     For series in which each channel is measured at times of its own, so that most values are missing. A value that was

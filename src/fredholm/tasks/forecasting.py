@@ -26,10 +26,11 @@ from fredholm._settings import refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.filter_bank import FilterBank
+from fredholm.models.fitted_model import FittedModel
 from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.kernel_configs import KERNELS
-from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
+from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long, season_of
 from fredholm.tasks.forecasts.long_series import observed_before
 from fredholm.tasks.forecasts.windows import Ranges

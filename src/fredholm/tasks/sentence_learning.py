@@ -1,7 +1,7 @@
 """Telling the class, the labels or numbers of a sentence or a pair of sentences."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
-from fredholm.encoders.text import Text
+from fredholm.models.fitted_model import FittedModel
 from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
-from fredholm.models.signal_model import SignalModel
+from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.n_gram_bank import NGramBank
+from fredholm.models.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
@@ -38,13 +39,9 @@ from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings
 from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for
 
 CHUNK = 64
-"""Sentences of a file that are predicted at a time."""
-
-
-def _small() -> SignalModel.Config:
-    """Words with their neighbours, and attention; the mean keeps something of each word, as a bag of them does."""
-    kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
-    return ITNet.Config(embed_dim=64, depth=1, num_heads=4, kernel=kernel, pool="mean", dropout=0.3)
+"""Sentences that are fitted or predicted at a time."""
+LONGEST = 65_536
+"""Tokens of a document that a bank of n-grams reads, at most, where nobody says how many."""
 
 
 @final
@@ -67,7 +64,14 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     command: ClassVar[str] = "sentences"
     predicts = Kinds(suffixes=TABLE_SUFFIXES)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, *KERNELS, *TARGETS)
+    parts: ClassVar[tuple[type, ...]] = (
+        NGramBank.Config,
+        SentenceStackConfig,
+        ITNet.Config,
+        InfViT.Config,
+        *KERNELS,
+        *TARGETS,
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -101,10 +105,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 else numbers.
             tokens: what sentences are made of.
             context: tokens that the model sees, marks included.
-            position_frequencies: Fourier frequencies of the positions that enter the signal (kernels have theirs); 0
-                keeps positions out of it.
-            position_sigma: standard deviation of these frequencies, in cycles a context; refused where there are none.
-            model: the model on the tokens; a recipe chooses its kind.
+            model: a bank of n-grams, which is computed from the training sentences, or a network that learns by steps.
         """
 
         data: str = ""
@@ -115,17 +116,18 @@ class SentenceLearning(TargetTask[SentenceSet]):
         target: Kind | None = None
         tokens: Tokens = field(default_factory=Tokens)
         context: int = 128
-        position_frequencies: int = 16
-        position_sigma: float = 10.0
-        model: SignalModel.Config = field(default_factory=_small)
+        model: SentenceModelConfig = field(default_factory=NGramBank.Config)
 
-        shaping: ClassVar[tuple[str, ...]] = ("tokens", "context", "position_frequencies", "position_sigma", "model")
+        shaping: ClassVar[tuple[str, ...]] = ("tokens", "context", "model")
 
         def __post_init__(self) -> None:
-            self.model.check_pools("a sentence")
-            if self.position_frequencies == 0:
-                none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
-                refuse_idle("", type(self), none, "give position_frequencies", **given)
+            self.model.check()
+            if not self.model.learns_by_steps and self.valid_fraction != 0:
+                kind = type(self.model).__qualname__.removesuffix(".Config")
+                because = f"model={kind}, whose settings are chosen by leaving training sentences out"
+                refuse_idle(
+                    "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
+                )
 
         def in_folder(self, folder: Path) -> Self:
             """See `Task.Config.in_folder`: the tokens are those of the folder."""
@@ -134,17 +136,23 @@ class SentenceLearning(TargetTask[SentenceSet]):
         def _suited(self, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context that holds all of them, and the size of the model."""
             default, task = SentenceLearning.Config(), self.build()
-            train = task.splits.train
+            train, model = task.splits.train, self.model
             pairs = [(each.first, each.second) for each in train.sentences]
             tokens = self.tokens.suited(text for pair in pairs for text in pair if text is not None)
-            context = context_for(tokens, pairs, 256 if preset == "small" else 512)
+            # what is computed at once reads all of a document
+            most = 256 if preset == "small" else 512
+            context = context_for(tokens, pairs, most if model.learns_by_steps else LONGEST)
             config = filled(replace(self, tokens=tokens), [default], context=context)
             width = width_for(len(train), preset, least=64, up_to=1000)
-            model = config.model.resized(width, 1 if preset == "small" else 4, default.model)
+            whole = config.build()
+            sized = model.suited(whole.train_rows(), whole.token_reading, width, 1 if preset == "small" else 4)
+            if not model.learns_by_steps:
+                schedule = schedule_for(len(train), preset, has_valid=False)
+                return Suited(replace(config, model=sized), replace(schedule, epochs=0, evaluate_every=1))
             has_valid = task.num_held_out("valid") > 0
             # words are learnt by heart soon
             schedule = schedule_for(len(train), preset, has_valid=has_valid, length=0.2, batch_size=32)
-            return Suited(replace(config, model=model), schedule)
+            return Suited(replace(config, model=sized), schedule)
 
         def build(self, facts: Task.Facts | None = None) -> "SentenceLearning":
             """The task; see `SentenceLearning`."""
@@ -170,6 +178,11 @@ class SentenceLearning(TargetTask[SentenceSet]):
         """The tokenizer and the context."""
         return {"tokenizer": self._facts.tokenizer, "context": self._facts.context}
 
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
+
     @cached_property
     def _read(self) -> OpenedSentences:
         """The data as they are."""
@@ -186,7 +199,9 @@ class SentenceLearning(TargetTask[SentenceSet]):
         )
 
     def _open(self) -> Splits[SentenceSet]:
-        return divided(self._read.splits, self.config)
+        found = self._read.splits
+        needs_none = not self.learns_by_steps and found.valid is None
+        return divided(found, replace(self.config, valid_fraction=0.0) if needs_none else self.config)
 
     def _measure(self) -> Facts:
         """The facts of the training split."""
@@ -244,19 +259,36 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return torch.tensor([len(tokens) for tokens in self._train_tokens])
 
     def model(self) -> nn.Module:
-        """The model on a text encoder, with the outputs of the target."""
-        config, facts, marks = self.config, self._facts, self.tokenizer.marks
-        encoder = Text(
-            self.tokenizer.vocab_size,
-            config.model.embed_dim,
-            context=facts.context,
-            num_frequencies=config.position_frequencies,
-            sigma=config.position_sigma,
+        """The model, with the outputs of the target."""
+        return self.config.model.build(self.token_reading, self.target.num_outputs)
+
+    @property
+    def token_reading(self) -> TokenReading:
+        """How sentences reach the model."""
+        marks = self.tokenizer.marks
+        return TokenReading(
+            vocab_size=self.tokenizer.vocab_size,
+            context=self._facts.context,
             pad=marks.pad,
             separator=marks.separator,
-            has_class_token=True,
         )
-        return config.model.build(encoder, self.target.num_outputs)
+
+    def train_rows(self) -> Iterator[Tensor]:
+        """The training sentences in their order, CHUNK at a time."""
+        tokens = self._train_tokens
+        for start in range(0, len(tokens), CHUNK):
+            yield self._padded(tokens[start : start + CHUNK])
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a model that is computed from all training sentences."""
+        if not isinstance(model, FittedModel):
+            return
+        train = self.splits.train
+        targets = self.target.targets(train.answers.values).to(device)
+        rows = (tokens.to(device) for tokens in self.train_rows())
+        groups = train.marks.group_numbers
+        batches = list(zip(rows, targets.split(CHUNK), strict=True))
+        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows."""

@@ -13,10 +13,11 @@ from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.ckcnn import CKCNN
 from fredholm.models.filter_bank import FilterBank
+from fredholm.models.fitted_model import FittedModel
 from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.kernel_configs import KERNELS
-from fredholm.models.series_model import FittedModel, SeriesModelConfig, SeriesSampling
+from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.summary_bank import SummaryBank
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -266,13 +267,11 @@ class SeriesLearning(TargetTask[SeriesSet]):
         if not isinstance(model, FittedModel):
             return
         batches: list[tuple[SeriesBatch, Tensor]] = []
-        groups = self.splits.train.marks.groups
-        numbers = {name: number for number, name in enumerate(groups or ())}
         for indices in torch.arange(self.num_train).split(CHUNK):
             batch = {name: each.to(device) for name, each in self._batch(self.splits.train, indices).items()}
             batches.append((series_of(batch), batch["targets"]))
-        together = None if len(numbers) < 2 else torch.tensor([numbers[name] for name in groups or ()], device=device)
-        model.fit(batches, self.target, groups=together)
+        groups = self.splits.train.marks.group_numbers
+        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, channels), `targets` (B, ...), and what `batch_of` gives; nothing is drawn."""
