@@ -1034,8 +1034,8 @@ class Wrong(NamedTuple):
         return f"{self.cell} · {self.route}: {self.what}"
 
 
-def disagreements(cell: Cell, exercised: Counter[str] | None = None) -> list[Wrong]:
-    """Everything that any route, or the operator, gets wrong in a cell."""
+def disagreements(cell: Cell, exercised: Counter[str] | None = None, only: str | None = None) -> list[Wrong]:
+    """Everything that any route, or the operator, gets wrong in a cell; or only one of them."""
     case = case_of(cell)
     try:
         right = Expected(case, PRECISIONS[cell.precision].scale)
@@ -1045,6 +1045,8 @@ def disagreements(cell: Cell, exercised: Counter[str] | None = None) -> list[Wro
         Wrong(cell, "matrix", f"{name} is not finite") for name, v in right.values.items() if not v.isfinite().all()
     ]
     for name, compute in accepted(case):
+        if only not in (None, name):
+            continue
         if exercised is not None:
             exercised[name] += 1
         told = right.missed_by(compute)
