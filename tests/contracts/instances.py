@@ -780,8 +780,8 @@ class Case:
         u = present(self.u, domain)
         query_domain = self.query_domain(domain)
         query = u if self.signal == "u" else self.query
-        if query_domain is None and self.answers_at(domain) is not domain:
-            query_domain = self.answers_at(domain)
+        if query_domain is None and (natural := self.answers_at(domain)) is not domain:
+            query_domain = natural
         if query is not None:
             query = present(query, domain if query_domain is None else query_domain)
         return Asked(self.kernel, u, domain, query, query_domain)
@@ -798,7 +798,9 @@ class Case:
         """Where the queries lie, as a caller says it."""
         if isinstance(self.at, Place):
             return self.at.domain()
-        return {None: None, "same": domain, "equal": self.place.domain()}[self.at]
+        if self.at == "equal":
+            return self.place.domain()
+        return {None: None, "same": domain}[self.at]
 
     def leaves(self) -> dict[str, Tensor]:
         """What a gradient is asked for."""
