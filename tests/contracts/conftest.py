@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def small_chunks() -> Iterator[None]:
     """The few points of these tables go through in chunks, as many do, where pairs are listed."""
     with pytest.MonkeyPatch.context() as patch:

@@ -780,8 +780,8 @@ class Case:
         u = present(self.u, domain)
         query_domain = self.query_domain(domain)
         query = u if self.signal == "u" else self.query
-        if query_domain is None and self.answers_at(domain) is not domain:
-            query_domain = self.answers_at(domain)
+        if query_domain is None and (natural := self.answers_at(domain)) is not domain:
+            query_domain = natural
         if query is not None:
             query = present(query, domain if query_domain is None else query_domain)
         return Asked(self.kernel, u, domain, query, query_domain)
@@ -798,7 +798,9 @@ class Case:
         """Where the queries lie, as a caller says it."""
         if isinstance(self.at, Place):
             return self.at.domain()
-        return {None: None, "same": domain, "equal": self.place.domain()}[self.at]
+        if self.at == "equal":
+            return self.place.domain()
+        return {None: None, "same": domain}[self.at]
 
     def leaves(self) -> dict[str, Tensor]:
         """What a gradient is asked for."""
@@ -1034,8 +1036,8 @@ class Wrong(NamedTuple):
         return f"{self.cell} · {self.route}: {self.what}"
 
 
-def disagreements(cell: Cell, exercised: Counter[str] | None = None) -> list[Wrong]:
-    """Everything that any route, or the operator, gets wrong in a cell."""
+def disagreements(cell: Cell, exercised: Counter[str] | None = None, only: str | None = None) -> list[Wrong]:
+    """Everything that any route, or the operator, gets wrong in a cell; or only one of them."""
     case = case_of(cell)
     try:
         right = Expected(case, PRECISIONS[cell.precision].scale)
@@ -1045,6 +1047,8 @@ def disagreements(cell: Cell, exercised: Counter[str] | None = None) -> list[Wro
         Wrong(cell, "matrix", f"{name} is not finite") for name, v in right.values.items() if not v.isfinite().all()
     ]
     for name, compute in accepted(case):
+        if only not in (None, name):
+            continue
         if exercised is not None:
             exercised[name] += 1
         told = right.missed_by(compute)

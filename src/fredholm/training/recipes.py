@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import functools
 import importlib.util
 import inspect
 import re
@@ -156,8 +157,13 @@ def _load(file: Path) -> ModuleType:
 
 
 def _recipes_in(file: Path) -> dict[str, Listing]:
+    return _parsed(file, file.read_bytes())
+
+
+@functools.cache
+def _parsed(file: Path, source: bytes) -> dict[str, Listing]:
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse(source)
     except SyntaxError:
         return {}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
