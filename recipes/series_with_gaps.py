@@ -44,8 +44,6 @@ class Config:
     """Parts of the training split in cross-validation; 0: the test split is read."""
     degrees: tuple[int, ...] = (SummaryBank.Config().degree,)
     """Of the summary bank's polynomials."""
-    shares: tuple[float, ...] = SummaryBank.Config().shares
-    """Of each series, counted from its end, that the bank summarises."""
     out: Path | None = None
     """A file for the results."""
 
@@ -69,7 +67,7 @@ def aggregates(series: SeriesSet) -> np.ndarray:
     return np.array(rows)
 
 
-def bank_scores(train: SeriesSet, test: SeriesSet, degree: int, shares: tuple[float, ...]) -> np.ndarray:
+def bank_scores(train: SeriesSet, test: SeriesSet, degree: int) -> np.ndarray:
     """The probability of each class by a summary bank, `(n, classes)`."""
     facts = measure(train, Wish(), "the training part")
     sampling = SeriesSampling(
@@ -78,7 +76,7 @@ def bank_scores(train: SeriesSet, test: SeriesSet, degree: int, shares: tuple[fl
         extent=facts.extent,
         observation=facts.preparation.observation,
     )
-    model = SummaryBank.Config(degree=degree, shares=shares).build(sampling, facts.target.num_outputs)
+    model = SummaryBank.Config(degree=degree).build(sampling, facts.target.num_outputs)
     assert train.answers is not None
     model.fit([(series_of(batch_of(train, facts.preparation)), train.answers.values)], facts.target)
     with torch.no_grad():
@@ -125,7 +123,7 @@ def main(config: Config) -> None:
         found = {
             "gradient boosting": boosted_scores(aggregates(learned), learned.answers.values.numpy(), aggregates(asked))
         }
-        found |= {f"summary bank, degree {d}": bank_scores(learned, asked, d, config.shares) for d in config.degrees}
+        found |= {f"summary bank, degree {d}": bank_scores(learned, asked, d) for d in config.degrees}
         for side, scores in found.items():
             results.append({"part": number, "side": side, **measures(scores, asked.answers.values.numpy())})
             print_line(json.dumps(results[-1]))

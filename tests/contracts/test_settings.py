@@ -1232,7 +1232,7 @@ MODELS = [
     Subject(
         models.SummaryBank.Config,
         {},
-        {"degree": (1, 3), "shares": ((1.0,), (1.0, 0.3))},
+        {"degree": (1, 3)},
         summary_bank,
         make=lambda **settings: models.SummaryBank.Config(**settings).build(SERIES, 3),
     ),

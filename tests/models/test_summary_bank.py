@@ -15,10 +15,8 @@ CLASSES = ClassTarget(names=("a", "b"))
 WATCHED = SeriesSampling(channels=5, spacing=1.0, extent=9.0, observation=(0, 2))
 
 
-def bank(
-    sampling: SeriesSampling = WATCHED, degree: int = 2, num_outputs: int = 2, shares: tuple[float, ...] = (1.0,)
-) -> SummaryBank:
-    return SummaryBank.Config(degree=degree, shares=shares).build(sampling, num_outputs)
+def bank(sampling: SeriesSampling = WATCHED, degree: int = 2, num_outputs: int = 2) -> SummaryBank:
+    return SummaryBank.Config(degree=degree).build(sampling, num_outputs)
 
 
 def batch(size: int = 6, samples: int = 7, share: float = 0.5) -> SeriesBatch:
@@ -41,17 +39,15 @@ def nine(u: list[float], t: list[float], end: float) -> list[float]:
     return [m, deviation, min(u), max(u), u[0], u[-1], n, slope, end - t[-1]]
 
 
-def by_loop(series: SeriesBatch, told_by: dict[int, int], channels: int, share: float = 1.0) -> Tensor:
+def by_loop(series: SeriesBatch, told_by: dict[int, int], channels: int) -> Tensor:
     assert series.mask is not None
     assert series.times is not None
     rows = []
     for values, mask, times in zip(series.values, series.mask, series.times, strict=True):
         row: list[float] = []
         for c in range(channels):
-            there = [float(times[j]) for j in range(len(mask)) if mask[j]]
-            start, end = min(there), max(there)
             seen = [j for j in range(len(mask)) if mask[j] and (c not in told_by or values[j, told_by[c]] == 1)]
-            seen = [j for j in seen if float(times[j]) >= start + (1 - share) * (end - start)]
+            end = max(float(times[j]) for j in range(len(mask)) if mask[j])
             row += nine([float(values[j, c]) for j in seen], [float(times[j]) for j in seen], end)
         rows.append(row)
     return torch.tensor(rows)
@@ -62,17 +58,6 @@ def test_summaries_are_those_of_what_was_observed() -> None:
     expected = by_loop(series, {0: 3, 2: 4}, 3)
     assert expected.isnan().any()
     torch.testing.assert_close(bank().summaries(series), expected, equal_nan=True)
-
-
-def test_shares_are_counted_from_the_end_of_each_series() -> None:
-    series, shares = batch(20, 15), (1.0, 0.5, 0.2)
-    expected = torch.cat([by_loop(series, {0: 3, 2: 4}, 3, share) for share in shares], 1)
-    found = bank(shares=shares).summaries(series)
-    torch.testing.assert_close(found, expected, equal_nan=True)
-    assert not torch.equal(found[:, :27].nan_to_num(), found[:, 27:54].nan_to_num())
-    for wrong in ((), (0.0,), (1.0, 1.5)):
-        with refused(ValueError, "models.SummaryBank", "shares are", "at most 1"):
-            SummaryBank.Config(shares=wrong)
 
 
 def test_a_single_channel_of_observation_speaks_for_all() -> None:

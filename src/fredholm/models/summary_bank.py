@@ -2,15 +2,13 @@
 
 Legend
     S       samples of a series at which a channel was observed; n their number, t_j and u_j their times and values
-    T       time of the series' last sample, and T_0 that of its first
-    s       a share of the series, its last one: samples with t >= T_0 + (1 - s)(T - T_0)
+    T       time of the series' last sample
     F       the distribution of a summary over the training series, F(a) = (P[A < a] + P[A <= a]) / 2, of its quantiles
     P_k     the Legendre polynomial of degree k, with P_k(1) = 1
 
     mean, deviation     m = Σ_S u_j / n and √(Σ_S (u_j - m)² / n)        least, largest    min_S u_j, max_S u_j
     first, last         of u_j in the order of time                      count             n
     slope               Σ_S (t_j - t̄)(u_j - m) / Σ_S (t_j - t̄)²          since             T - max_S t_j
-    all of these of the samples in each share
     features of each, a:   P_k(2 F(a) - 1) for k = 1 ... degree, and 1[a is not defined];   logits from `RidgeHead`
 
 Scores are a sum of smooth functions of the summaries' ranks (Hastie and Tibshirani, Generalized additive models, 1986):
@@ -38,8 +36,7 @@ NUM_QUANTILES = 127
 
 @final
 class SummaryBank(FittedModel[SeriesBatch]):
-    """Nine summaries of each channel, of the samples at which it was observed, in all of a series and towards its end,
-    and a ridge regression on their ranks.
+    """Nine summaries of each channel, of the samples at which it was observed, and a ridge regression on their ranks.
 
     For series in which each channel is measured at times of its own, so that most values are missing. A value that was
     filled in is never read. Where one channel alone says what was observed, it speaks for all.
@@ -61,15 +58,9 @@ class SummaryBank(FittedModel[SeriesBatch]):
 
         degree: int = 2
         """Of the polynomials of a rank, at least 1."""
-        shares: tuple[float, ...] = (1.0, 0.5, 0.25)
-        """Of each series, counted from its end: samples in each of them are summarised."""
 
         def __post_init__(self) -> None:
             check_count("models.SummaryBank", "degree", self.degree)
-            if not self.shares or not all(0 < share <= 1 for share in self.shares):
-                raise ValueError(
-                    f"models.SummaryBank: shares are {self.shares}; expected at least one, each above 0 and at most 1"
-                )
 
         def check(self) -> None:
             """See `SeriesModelConfig.check`: it gives one answer in any case."""
@@ -82,7 +73,7 @@ class SummaryBank(FittedModel[SeriesBatch]):
         super().__init__()
         self.config, self.sampling = config, sampling
         self.encoder = Series(sampling.channels, spacing=sampling.spacing)
-        count = NUM_SUMMARIES * len(config.shares) * (sampling.channels - len(sampling.observation))
+        count = NUM_SUMMARIES * (sampling.channels - len(sampling.observation))
         self.register_buffer("quantiles", torch.zeros(count, NUM_QUANTILES))
         self.head = RidgeHead(count * (config.degree + 1), num_outputs)
 
@@ -123,9 +114,9 @@ class SummaryBank(FittedModel[SeriesBatch]):
 
     @torch.no_grad()
     def summaries(self, inputs: Tensor | SeriesBatch) -> Tensor:
-        """The nine of each channel, in the order of the legend, channel by channel, share by share, `(B, S)`.
+        """The nine of each channel, in the order of the legend, channel by channel, `(B, S)`.
 
-        NaN where a channel was not observed in a share, but for the count; and for the slope where it was once.
+        NaN where a channel was never observed, but for the count; and for the slope where it was observed once.
         """
         given = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
         values, domain = self.encoder(given)
@@ -138,11 +129,7 @@ class SummaryBank(FittedModel[SeriesBatch]):
             observed &= told
         else:
             observed[..., list(watched)] &= told
-        times = domain.pos[..., 0].double().expand(exists.shape)
-        start = torch.where(exists, times, torch.inf).amin(1, keepdim=True)
-        end = torch.where(exists, times, -torch.inf).amax(1, keepdim=True)
-        parts = ((times >= start + (1 - share) * (end - start))[..., None] for share in self.config.shares)
-        return torch.cat([summarise(values, observed & part, times, exists) for part in parts], 1)
+        return summarise(values, observed, domain.pos[..., 0].expand(exists.shape), exists)
 
 
 def summarise(values: Tensor, observed: Tensor, times: Tensor, exists: Tensor) -> Tensor:
