@@ -583,7 +583,7 @@ def _graphs(folder: Path) -> list[Subject]:
             {"data": nodes, "inputs": inputs, "model": at_nodes, "code_dim": 3},
             more
             | {"data": (str(two_groups(folder / "fewer links", size=12)),), "code_dim": (4,), "num_negatives": (2,)}
-            | {"model": (dataclasses.replace(at_nodes, depth=2),), "walks": SWITCH},
+            | {"model": (dataclasses.replace(at_nodes, depth=2),), "pair_features": SWITCH},
             pairs,
             make=lambda **settings: LinkLearning.Config(**settings).build(),
         ),

@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
+from fredholm.models import ITNet, MLPConfig, OnEdgesConfig, RidgeHead
 from fredholm.tasks import LinkLearning
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
-from fredholm.tasks.link_learning import walks_between
+from fredholm.tasks.link_learning import PairNetwork, num_told, told_of_pairs, walks_between
+from fredholm.tasks.targets import ClassTarget
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.config_json import from_json, to_json
 from tests.refusals import refused
@@ -33,7 +35,8 @@ SMALL = ITNet.Config(
 
 
 def task(folder: Path, **settings: Any) -> LinkLearning:
-    given = {"data": str(two_groups(folder)), "model": SMALL, "code_dim": 4, "walks": False, **settings}
+    given = {"data": str(two_groups(folder)), "model": SMALL, "code_dim": 4, "pair_features": False, "num_negatives": 1}
+    given |= settings
     return LinkLearning.Config(**given).build()
 
 
@@ -140,23 +143,74 @@ def test_the_score_of_a_pair(tmp_path: Path) -> None:
     assert set(metrics) == {"auroc", "average_precision", "loss"}
 
 
-def test_walks_between_both_nodes_count_as_the_network_says(tmp_path: Path) -> None:
-    for directed in (False, True):
-        built = task(tmp_path / str(directed), walks=True, directed=directed)
-        outputs, batch = (
-            torch.randn(30, 16 if directed else 8),
-            built.train_batch(torch.tensor([3, 7]), torch.Generator()),
-        )
-        a, b = batch["pairs"].unbind(-1)
-        hidden = {tuple(pair) for pair in batch["pairs"][:, 0].tolist()}
-        left = [pair for pair in built.splits.train.pairs.tolist() if tuple(pair) not in hidden]
-        edges = torch.tensor([*left, *(pair[::-1] for pair in left)]).unique(dim=0).T
-        between = walks_between(edges, 30, batch["pairs"].flatten(0, 1)).view(2, 2, 3)
-        assert (between > 0).any()
-        source, target = outputs[a], outputs[b, 8:] if directed else outputs[b]
-        logits = score(source, target) + (between * (source[..., 5:8] + target[..., 5:8])).sum(-1)
-        expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
-        torch.testing.assert_close(built.loss(Codes(outputs), batch), expected)
+def seen_without(built: LinkLearning, batch: dict[str, Tensor]) -> Tensor:
+    """The training edges but for those of a batch, in both directions."""
+    hidden = {tuple(pair) for pair in batch["pairs"][:, 0].tolist()}
+    left = [pair for pair in built.splits.train.pairs.tolist() if tuple(pair) not in hidden]
+    return torch.tensor([*left, *(pair[::-1] for pair in left)]).unique(dim=0).T
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_what_is_told_of_a_pair_counts_linearly_and_walks_as_the_network_says(tmp_path: Path, directed: bool) -> None:
+    built = task(tmp_path / "a", pair_features=True, directed=directed)
+    outputs, batch = (
+        torch.randn(30, 16 if directed else 8),
+        built.train_batch(torch.tensor([3, 7]), torch.Generator()),
+    )
+    size = built.facts.preparation.num_inputs
+    model = PairNetwork(Codes(outputs), num_told(size))
+    assert model.direct is not None
+    for parameter in model.direct.parameters():
+        torch.nn.init.normal_(parameter)
+    a, b = batch["pairs"].unbind(-1)
+    edges, prepared = seen_without(built, batch), _given(built).features[0]
+    told = told_of_pairs(edges, prepared, batch["pairs"].flatten(0, 1)).view(2, 2, -1)
+    between = walks_between(edges, 30, batch["pairs"].flatten(0, 1)).view(2, 2, 3)
+    assert (between > 0).any()
+    source, target = outputs[a], outputs[b, 8:] if directed else outputs[b]
+    logits = score(source, target) + (between * (source[..., 5:8] + target[..., 5:8])).sum(-1)
+    logits = logits + model.direct(told)[..., 1] - model.direct(told)[..., 0]
+    expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
+    torch.testing.assert_close(built.loss(model, batch), expected)
+
+
+@pytest.mark.parametrize("count", [2, 70])
+def test_what_is_told_of_a_pair(count: int) -> None:
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 0, 2], [1, 0, 2, 1, 3, 2, 2, 0]])
+    features = torch.randn(5, count)
+    features[4] = 0
+    pairs = torch.tensor([[0, 3], [2, 1], [4, 0]])
+    degrees, rows = [2, 2, 3, 1, 0], []
+    for walks, (a, b) in zip(walks_between(edges, 5, pairs).tolist(), pairs.tolist(), strict=True):
+        shown = [math.log1p(degrees[a]), math.log1p(degrees[b])]
+        x, y = features[a].tolist(), features[b].tolist()
+        sizes = math.hypot(*x) * math.hypot(*y)
+        row = [*walks, sum(shown), min(shown), sum(p * q for p, q in zip(x, y, strict=True)) / sizes if sizes else 0.0]
+        if count <= 64:
+            row += [p * q for p, q in zip(x, y, strict=True)] + [abs(p - q) for p, q in zip(x, y, strict=True)]
+        rows.append(row)
+    torch.testing.assert_close(told_of_pairs(edges, features, pairs), torch.tensor(rows))
+    assert len(rows[0]) == num_told(count)
+
+
+def test_the_linear_function_is_fitted_to_edges_that_are_hidden(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", pair_features=True, num_negatives=2)
+    model = built.model()
+    built.initialise(model, CPU)
+    assert isinstance(model, PairNetwork)
+    assert model.direct is not None
+    generator, prepared = torch.Generator().manual_seed(0), _given(built).features[0]
+    told, labels = [], []
+    for indices in torch.randperm(63, generator=generator).chunk(8):
+        batch = built.train_batch(indices, generator)
+        for pairs in batch["pairs"]:
+            told.append(told_of_pairs(seen_without(built, batch), prepared, pairs))
+            labels += [1, 0, 0]
+    head = RidgeHead(model.direct.weight.shape[1], 2)
+    head.fit(torch.cat(told), torch.tensor(labels), ClassTarget(names=("apart", "joined")))
+    torch.testing.assert_close(model.direct.weight, head.weight)
+    assert bool(head.weight.any())
+    assert task(tmp_path / "a").model().get_parameter("network.head.weight").shape[0] == 5
 
 
 def test_a_direction_changes_the_score(tmp_path: Path) -> None:
@@ -175,9 +229,10 @@ def _given(built: LinkLearning) -> Any:
     class Catching(torch.nn.Module):
         def forward(self, given: Any) -> Tensor:
             caught.append(given)
-            return torch.zeros(1, 30, 10)
+            return torch.zeros(1, 30, built._outputs_of_end * (2 if built.config.directed else 1))
 
-    built.loss(Catching(), built.held_out_batch("valid", torch.arange(2)))
+    model = PairNetwork(Catching(), num_told(built.facts.preparation.num_inputs))
+    built.loss(model, built.held_out_batch("valid", torch.arange(2)))
     return caught[0]
 
 
@@ -193,7 +248,7 @@ def test_a_run_tells_pairs(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("source,target\nn3,n20\n")
     rows = run.predict([tmp_path / "asked.csv", tmp_path / "one.csv"])
     assert [(row["source"], row["target"]) for row in rows] == [("n0", "n1"), ("n3", "n20"), ("n3", "n20")]
-    assert rows[1]["probability"] == rows[2]["probability"]
+    assert rows[1]["probability"] == pytest.approx(rows[2]["probability"], rel=1e-5)
     assert list(rows[0]) == ["file", "source", "target", "probability"]
     (tmp_path / "bad.csv").write_text("source,target\nn0,n1\nn0,m7\n")
     with refused(ValueError, "bad.csv, line 3: there is no node 'm7' in the graph of the run"):

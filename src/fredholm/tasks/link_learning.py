@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, filled
 from fredholm.domains import undirected
+from fredholm.encoders.graph import GraphBatch
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
+from fredholm.models.ridge_head import RidgeHead
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.graphs.network import build_network, warn_of_notes
 from fredholm.tasks.graphs.one_graph import OneGraphTask
@@ -25,6 +27,7 @@ from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
 from fredholm.tasks.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splitting import Parts
 from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.targets import ClassTarget
 from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
 
 if TYPE_CHECKING:
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
 
 NUM_WALKS = 3
 """What `walks_between` tells of a pair."""
+MOST_FEATURES = 64
+"""Of nodes, whose products and differences are told of a pair."""
+FITS = 8
+"""Parts of the training edges, each of which is hidden while what is told of its pairs is computed."""
 CELLS = 2**22
 """Numbers of walks that are held at a time."""
 ROUNDS = 100
@@ -60,8 +67,9 @@ class LinkLearning(OneGraphTask[PairSet]):
     The edges are split; the network, and what is computed of the graph, see those of the training split alone, and a
     training step does not see the edges of its own batch. What the network gives of both nodes makes the score of a
     pair: the product of one half of their codes less the squared distance of the other (Hoff, Raftery and Handcock,
-    2002), a bias of each, and the walks between them, which count as much as the network says at both. Of directed
-    edges the source has other outputs than the target.
+    2002), a bias of each, the walks between them, which count as much as the network says at both, and a linear
+    function of what `told_of_pairs` says, which is fitted in closed form before the first step. Of directed edges the
+    source has other outputs than the target.
 
     Args:
         config: the settings.
@@ -87,14 +95,15 @@ class LinkLearning(OneGraphTask[PairSet]):
         Args:
             num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
             code_dim: numbers that the network gives a node, as source and as target where edges are directed.
-            walks: whether scores read the walks between both nodes too; see `walks_between`.
+            pair_features: whether scores read what is told of a pair itself too: the walks between both nodes, their
+                degrees, and what their features say; see `told_of_pairs`.
         """
 
-        num_negatives: int = 1
+        num_negatives: int = 5
         code_dim: int = 32
-        walks: bool = True
+        pair_features: bool = True
 
-        shaping: ClassVar[tuple[str, ...]] = ("inputs", "model", "code_dim", "walks")
+        shaping: ClassVar[tuple[str, ...]] = ("inputs", "model", "code_dim", "pair_features")
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -114,14 +123,14 @@ class LinkLearning(OneGraphTask[PairSet]):
             reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
             if isinstance(model, ITNet.Config) and not reads:
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="mean")
-                model = filled(model, [default.model], kernel=kernel, dropout=0.1)
+                model = filled(model, [default.model], kernel=kernel, dropout=0.5)
                 inputs = dataclasses.replace(inputs, adds_positions=True)
             schedule = schedule_for(
                 task.num_train,
                 preset,
                 has_valid=task.num_held_out("valid") > 0,
                 batch_size=int(2 ** round(math.log2(min(max(task.num_train / 8, 8), 4096)))),
-                learning_rate=5e-3,
+                learning_rate=1e-3,
                 length=0.2,
             )
             return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
@@ -193,8 +202,23 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     def model(self) -> nn.Module:
         """The network, with a code, a bias and weights of walks at every node, twice of directed edges."""
-        outputs = self._outputs_of_end * (2 if self.config.directed else 1)
-        return build_network(self.config.network, self._facts.preparation, outputs, self.config.inputs)
+        outputs, preparation = self._outputs_of_end * (2 if self.config.directed else 1), self._facts.preparation
+        network = build_network(self.config.network, preparation, outputs, self.config.inputs)
+        return PairNetwork(network, num_told(preparation.num_inputs) if self.config.pair_features else 0)
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits the linear function of what is told of pairs, to each edge while it is hidden."""
+        assert isinstance(model, PairNetwork)
+        if model.direct is None:
+            return
+        generator = torch.Generator().manual_seed(self.config.split_seed)
+        told, are_edges = list[Tensor](), list[Tensor]()
+        for indices in torch.randperm(self.num_train, generator=generator).chunk(FITS):
+            batch = {name: each.to(device) for name, each in self.train_batch(indices, generator).items()}
+            whole = self._without_hidden(batch)
+            told.append(self._told(whole, batch["pairs"].flatten(0, -2)))
+            are_edges.append(torch.arange(batch["pairs"].shape[1], device=device).eq(0).repeat(len(indices)).long())
+        model.direct.fit(torch.cat(told), torch.cat(are_edges), JOINED)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`pairs` (B, 1 + negatives, 2), an edge before pairs without one; `hidden` (B, B), the codes of all edges of
@@ -223,22 +247,33 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     def _logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits of the batch's pairs, and 1 where they are edges."""
+        whole = self._without_hidden(batch)
+        logits = self._scores(model, self._outputs(model, whole, batch), whole, batch["pairs"])
+        targets = torch.zeros_like(logits)
+        targets[:, 0] = 1.0
+        return logits, targets
+
+    def _without_hidden(self, batch: Batch) -> Batch:
+        """The graph as the network sees it for a batch."""
         whole = self._graph_on(batch["pairs"].device)
         if "hidden" in batch:
             kept = ~torch.isin(self._codes(whole["edge_index"][0].T), batch["hidden"][0])
             whole["edge_index"] = whole["edge_index"][:, :, kept]
             whole |= {name: whole[name][:, kept] for name in ("edge_weights", "edge_features") if name in whole}
-        logits = self._scores(self._outputs(model, whole, batch), whole, batch["pairs"])
-        targets = torch.zeros_like(logits)
-        targets[:, 0] = 1.0
-        return logits, targets
+        return whole
 
     @property
     def _outputs_of_end(self) -> int:
         """Numbers that the network gives a node as one end of a pair."""
-        return self.config.code_dim + 1 + (NUM_WALKS if self.config.walks else 0)
+        return self.config.code_dim + 1 + (NUM_WALKS if self.config.pair_features else 0)
 
-    def _scores(self, outputs: Tensor, whole: Batch, pairs: Tensor) -> Tensor:
+    def _told(self, whole: Batch, pairs: Tensor) -> Tensor:
+        """See `told_of_pairs`, of the edges that the network saw, in both directions."""
+        edges = whole["edge_index"][0]
+        edges = undirected(edges) if self.config.directed else edges
+        return told_of_pairs(edges, whole["features"][0], pairs)
+
+    def _scores(self, model: nn.Module, outputs: Tensor, whole: Batch, pairs: Tensor) -> Tensor:
         """Logits of pairs `(..., 2)` from what the network gives each node, and from the edges that it saw."""
         size, width = self.config.code_dim, self._outputs_of_end
         source, target = outputs[pairs[..., 0]], outputs[pairs[..., 1]]
@@ -248,12 +283,13 @@ class LinkLearning(OneGraphTask[PairSet]):
         product = (source[..., half:size] * target[..., half:size]).sum(-1)
         apart = (source[..., :half] - target[..., :half]).square().sum(-1)
         scores = (product - apart) / size**0.5 + source[..., size] + target[..., size]
-        if not self.config.walks:
+        if not self.config.pair_features:
             return scores
-        edges = whole["edge_index"][0]
-        edges = undirected(edges) if self.config.directed else edges
-        between = walks_between(edges, len(outputs), pairs.flatten(0, -2)).view(*pairs.shape[:-1], NUM_WALKS)
-        return scores + (between * (source[..., size + 1 :] + target[..., size + 1 :])).sum(-1)
+        assert isinstance(model, PairNetwork)
+        told = self._told(whole, pairs.flatten(0, -2))
+        between = told[:, :NUM_WALKS].view(*pairs.shape[:-1], NUM_WALKS)
+        scores = scores + (between * (source[..., size + 1 :] + target[..., size + 1 :])).sum(-1)
+        return scores + model.of_pairs(told).view(scores.shape)
 
     def metrics(self) -> "dict[str, Metric]":
         """`auroc`, the chance that an edge scores above a pair without one; `average_precision`; the mean `loss`.
@@ -282,13 +318,69 @@ class LinkLearning(OneGraphTask[PairSet]):
         """
         names, rows = self._graph.node_names, list[Prediction]()
         asked = list(inputs.read(lambda file: _read_pairs(file, names)))
-        outputs, whole = self._outputs_on(model, self._graph, device), {"edge_index": self._graph.edge_index[None]}
+        outputs, whole = self._outputs_on(model, self._graph, device), self._prepared(self._graph)
         for file, pairs in asked:
-            chances = self._scores(outputs, whole, pairs).sigmoid().tolist()
+            chances = self._scores(model, outputs, whole, pairs).sigmoid().tolist()
             for (source, target), chance in zip(pairs.tolist(), chances, strict=True):
                 told = {"source": names[source], "target": names[target], "probability": chance}
                 rows.append(Prediction(file, told))
         return rows
+
+
+@final
+class PairNetwork(nn.Module):
+    """A network on the nodes of a graph, and a linear function of what is told of a pair of them.
+
+    Args:
+        network: from `GraphBatch` to what is told of every node.
+        num_told: numbers that are told of a pair; 0: there is no such function.
+    """
+
+    def __init__(self, network: nn.Module, num_told: int) -> None:
+        super().__init__()
+        self.network = network
+        self.direct = RidgeHead(num_told, len(JOINED.names)) if num_told else None
+
+    def forward(self, graphs: GraphBatch) -> Tensor:
+        """Of every node."""
+        return self.network(graphs)
+
+    def of_pairs(self, told: Tensor) -> Tensor:
+        """The logit of an edge, of `(P, num_told)`, `(P,)`."""
+        assert self.direct is not None
+        return self.direct(told.to(self.direct.weight.device)).diff(dim=-1)[:, 0].to(told.device)
+
+
+JOINED = ClassTarget(names=("apart", "joined"))
+"""What is told of a pair."""
+
+
+def num_told(num_features: int) -> int:
+    """Numbers that `told_of_pairs` gives of nodes with so many features."""
+    return NUM_WALKS + 3 + (2 * num_features if num_features <= MOST_FEATURES else 0)
+
+
+@torch.no_grad()
+def told_of_pairs(edges: Tensor, features: Tensor, pairs: Tensor) -> Tensor:
+    """What is told of pairs of nodes, float32 `(P, num_told(F))`.
+
+    The walks between both (`walks_between`); log(1 + d) of the degrees d of both, summed, and of the smaller; the
+    cosine of their features, 0 where those of one are; and of at most MOST_FEATURES features their products and
+    absolute differences.
+
+    Args:
+        edges: sources over targets `(2, E)`, each in both directions.
+        features: of the nodes, `(N, F)`.
+        pairs: `(P, 2)`.
+    """
+    walks = walks_between(edges, len(features), pairs)
+    degrees = torch.log1p(torch.bincount(edges[0], minlength=len(features)).float())[pairs]
+    source, target = features[pairs].float().unbind(1)
+    found = [walks, degrees.sum(1, keepdim=True), degrees.amin(1, keepdim=True)]
+    found.append(F.cosine_similarity(source, target)[:, None])
+    if features.shape[1] <= MOST_FEATURES:
+        found += [source * target, (source - target).abs()]
+    return torch.cat(found, 1)
 
 
 def walks_between(edges: Tensor, num_nodes: int, pairs: Tensor) -> Tensor:

@@ -127,7 +127,12 @@ class OneGraphTask(DividedTask[Part]):
     @cached_property
     def _whole(self) -> Batch:
         """The seen graph as a network takes it, a batch of one."""
-        return batch_of(self._of_graph.inputs.prepare(self._seen, self.facts.preparation))
+        return self._prepared(self._seen)
+
+    @final
+    def _prepared(self, graph: GraphSet) -> Batch:
+        """A graph with the same features as a network takes it."""
+        return batch_of(self._of_graph.inputs.prepare(graph, self.facts.preparation))
 
     @final
     def _graph_on(self, device: torch.device) -> Batch:
@@ -146,5 +151,5 @@ class OneGraphTask(DividedTask[Part]):
     @final
     def _outputs_on(self, model: nn.Module, graph: GraphSet, device: torch.device) -> Tensor:
         """Likewise of a graph with the same features, on the CPU."""
-        whole = batch_of(self._of_graph.inputs.prepare(graph, self.facts.preparation))
+        whole = self._prepared(graph)
         return model(graphs_in({name: tensor.to(device) for name, tensor in whole.items()}))[0].float().cpu()
