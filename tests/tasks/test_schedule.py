@@ -32,6 +32,12 @@ def test_a_task_may_take_a_share_of_the_steps() -> None:
     assert (whole.epochs, fifth.epochs) == (24, 5)
 
 
+def test_a_task_may_ask_for_some_steps_at_least() -> None:
+    few, many = (schedule_for(n, "small", has_valid=True, batch_size=10, least_steps=3000) for n in (100, 20_000))
+    assert few.epochs == 300
+    assert many.epochs == schedule_for(20_000, "small", has_valid=True, batch_size=10).epochs
+
+
 def test_models_grow_by_half_with_each_factor_of_ten() -> None:
     found = [width_for(n, "small", least=64, up_to=1000) for n in (1, 1000, 10_000, 100_000)]
     assert found == [64, 64, 96, 144]

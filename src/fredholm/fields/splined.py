@@ -29,7 +29,7 @@ TINY = 1e-11
 
 @final
 class SplinedField(Field):
-    """f_θ(x) + Σ_i a_i |x - z_i|³ + c·x + b; its parameters are θ, z, a, c and b, one after the other.
+    """f_θ(x) + Σ_i a_i ‖x - z_i‖³ + c·x + b; its parameters are θ, z, a, c and b, one after the other.
 
     Args:
         field: f_θ.

@@ -33,6 +33,8 @@ from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
 
 CHUNK = 64
+LEAST_STEPS = 5000
+"""Of a run by default: on few images, too, a network learns nothing for some hundreds of steps."""
 
 
 PHOTOGRAPHS = Augmentation.Config(horizontal_flip=0.5, shift=0.1, scale=(0.9, 1.1), label_smoothing=0.1)
@@ -134,7 +136,8 @@ class ImageLearning(TargetTask[ImageDataset]):
         def _suited(self, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the size and patches of images, the model, and how to augment."""
             task, default = self.build(), ImageLearning.Config()
-            schedule = schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0)
+            has_valid = task.num_held_out("valid") > 0
+            schedule = schedule_for(task.num_train, preset, has_valid=has_valid, least_steps=LEAST_STEPS)
             size, augmentation = task.facts.image_size, _augmentation(task.facts)
             if start is not None:
                 assert isinstance(start.facts, ImageLearning.Facts)

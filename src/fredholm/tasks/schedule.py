@@ -51,6 +51,7 @@ def schedule_for(
     learning_rate: float = 2e-3,
     weight_decay: float = 0.05,
     batch_size: int | None = None,
+    least_steps: int = 1,
 ) -> Schedule:
     """A schedule for so many examples.
 
@@ -66,10 +67,12 @@ def schedule_for(
         length: share of these steps that the task takes.
         learning_rate, weight_decay: of the task's default models.
         batch_size: another one.
+        least_steps: steps that a run has at least, however few the examples.
     """
     size = batch_size or int(2 ** round(math.log2(min(max(num_train / 20, 8), 128))))
     steps_per_epoch = math.ceil(num_train / size)
-    epochs = max(1, round(length * STEPS[preset] * num_train**0.4 / steps_per_epoch))
+    steps = max(length * STEPS[preset] * num_train**0.4, least_steps)
+    epochs = max(1, round(steps / steps_per_epoch))
     evaluate_every = math.ceil(epochs / EVALUATIONS)
     return Schedule(
         epochs=epochs,
