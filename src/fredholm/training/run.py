@@ -47,8 +47,9 @@ class Run:
             task: data, model, loss.
             training: optimisation and evaluation.
             seed: of the weights, the data order, augmentation and dropout.
-            init: the folder of another run, from whose averaged weights this one starts where names and shapes fit;
-                what does not fit is named. None: from new weights.
+            init: the folder of another run, from whose averaged weights this one starts: rows of equal meaning, such as
+                classes, channels or tokens of one name, and else what has the same name and shape. What does not fit is
+                named. None: from new weights.
         """
 
         task: Task.Config
@@ -187,7 +188,10 @@ def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[
     if config.init is not None:
         other = Run(Path(config.init).expanduser(), tasks=tasks, device="cpu")
         if not task.learns_by_steps:
-            raise ValueError(f"init={config.init!r} has no effect: this model is computed at once; leave it out")
+            raise ValueError(
+                f"init={config.init!r} has no effect: this model is computed at once; leave it out, or take one that "
+                "learns by steps"
+            )
         _check_reading(task, other.task, task.reading, config.init)
         trained = other.model()
         scaled = _resampled(trained, model)
