@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fredholm.models import SentenceStackConfig
 from fredholm.tasks import SentenceLearning
 from fredholm.tasks.sentences import Columns, SentenceSet, open_sentences
 from fredholm.tasks.splits import Splits
@@ -22,7 +23,8 @@ def write(path: Path, count: int, *, start: int = 0) -> Path:
 def opened(data: str | Path, **settings: Any) -> Splits[SentenceSet]:
     """The splits as a task makes them."""
     reading = {name: settings.pop(name) for name in ("text_column", "kind", "columns") if name in settings}
-    return divided(open_sentences(data, **reading).splits, SentenceLearning.Config(data=str(data), **settings))
+    config = SentenceLearning.Config(data=str(data), model=SentenceStackConfig(), **settings)
+    return divided(open_sentences(data, **reading).splits, config)
 
 
 def texts(part: SentenceSet | None) -> list[str]:
