@@ -191,6 +191,8 @@ def test_bad_input_is_told() -> None:
         fitted(bank(num_outputs=2), rows(), torch.arange(30) % 3, CLASSES)
     with refused(ValueError, "too many n-grams of 100000 tokens"):
         NGramBank.Config(order=4).build(TokenReading(vocab_size=100_000, context=8, pad=0, separator=1), 2)
+    with refused(ValueError, "order is 30", "too many n-grams of 13 tokens"):
+        NGramBank.Config(order=30).suited([rows()], READING, 0, 0)
     for settings in ({"order": 0}, {"num_grams": 0}):
         with refused(ValueError, "must be at least 1"):
             NGramBank.Config(**settings)

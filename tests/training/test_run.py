@@ -642,6 +642,8 @@ def test_a_start_that_is_resumed_before_its_first_checkpoint_is_the_same(tmp_pat
 def test_a_model_that_is_computed_starts_from_no_other(tmp_path: Path) -> None:
     run(tmp_path / "one")
     fitted = dataclasses.replace(altered(toy_run(epochs=0), learns_by_steps=False), init=str(tmp_path / "one"))
+    with pytest.raises(ValueError, match=r"patience=3 has no effect: this model is computed at once; leave it out"):
+        run(tmp_path / "patient", altered(altered(toy_run(epochs=0), learns_by_steps=False), training={"patience": 3}))
     with pytest.raises(ValueError, match=r"init=.* has no effect: this model is computed at once"):
         run(tmp_path / "two", fitted)
 

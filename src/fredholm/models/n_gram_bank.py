@@ -109,11 +109,7 @@ class NGramBank(FittedModel[Tensor]):
     def __init__(self, reading: TokenReading, num_outputs: int, config: Config) -> None:
         super().__init__()
         check_count("models.NGramBank", "num_outputs", num_outputs)
-        if _numbers(reading.vocab_size, config.order) >= _NONE:
-            raise ValueError(
-                f"models.NGramBank: order is {config.order}, and there are too many n-grams of {reading.vocab_size} "
-                "tokens to number; lower one of them"
-            )
+        _check_numbers(reading.vocab_size, config.order)
         self.reading, self.config = reading, config
         self.weight = nn.Parameter(torch.zeros(config.num_grams, num_outputs))
         self.bias = nn.Parameter(torch.zeros(num_outputs))
@@ -193,8 +189,9 @@ def occurrences(tokens: Tensor, reading: TokenReading, order: int) -> tuple[Tens
         order: most tokens of an n-gram.
 
     Raises:
-        ValueError: tokens out of range.
+        ValueError: tokens out of range, or more n-grams than 64 bits can number.
     """
+    _check_numbers(reading.vocab_size, order)
     size, exists = reading.vocab_size, tokens != reading.pad
     if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < size:
         raise ValueError(f"models.NGramBank: tokens must be 0 to {size - 1}; got others")
@@ -215,6 +212,14 @@ def occurrences(tokens: Tensor, reading: TokenReading, order: int) -> tuple[Tens
 def _numbers(vocab_size: int, order: int) -> int:
     """How many n-grams there can be, in both sentences of a pair."""
     return 2 * sum(vocab_size**k for k in range(1, order + 1))
+
+
+def _check_numbers(vocab_size: int, order: int) -> None:
+    if _numbers(vocab_size, order) >= _NONE:
+        raise ValueError(
+            f"models.NGramBank: order is {order}, and there are too many n-grams of {vocab_size} tokens to number; "
+            "lower one of them"
+        )
 
 
 class _Ridge(NamedTuple):

@@ -344,6 +344,8 @@ def check_examples(task: Task, config: TrainingConfig) -> None:
         raise ValueError("epochs is 0, and nothing would be learnt; expected at least 1")
     if not task.learns_by_steps and config.epochs:
         raise ValueError(f"epochs={config.epochs} has no effect: this model is computed at once; pass epochs 0")
+    if not task.learns_by_steps and config.patience is not None:
+        raise ValueError(f"patience={config.patience} has no effect: this model is computed at once; leave it out")
     if task.num_held_out("valid") == 0 and config.patience is not None:
         raise ValueError(f"patience={config.patience} has no effect without a validation split; pass a valid_fraction")
 
