@@ -24,7 +24,6 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.stratified_split import SplitKeys
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
@@ -153,8 +152,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         config, graphs = self.config, self._graphs
         assert graphs.answers is not None
         return self._divided(
-            SplitKeys(names=graphs.names, strata=graphs.answers.strata.tolist()),
-            graphs.split,
+            graphs.marks.keys(graphs.names, graphs.answers.strata.tolist()),
+            graphs.marks.given,
             num_folds=config.num_folds,
             fold=config.fold,
             without_split=("num_folds",),
@@ -212,7 +211,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         return {"targets": self.target.targets(part.answers.values), **batch_of(part)}
 
     @property
-    def _train_answers(self) -> Answers:
+    def _learnt_from(self) -> Answers:
         answers = self.splits.train.answers
         assert answers is not None
         return answers

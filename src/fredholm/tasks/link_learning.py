@@ -248,7 +248,7 @@ class LinkLearning(OneGraphTask[PairSet]):
     def _logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits of the batch's pairs, and 1 where they are edges."""
         whole = self._without_hidden(batch)
-        logits = self._scores(model, self._outputs(model, whole, batch), whole, batch["pairs"])
+        logits = self._scores(model, self._at_nodes(model, whole, batch), whole, batch["pairs"])
         targets = torch.zeros_like(logits)
         targets[:, 0] = 1.0
         return logits, targets
@@ -318,7 +318,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         """
         names, rows = self._graph.node_names, list[Prediction]()
         asked = list(inputs.read(lambda file: _read_pairs(file, names)))
-        outputs, whole = self._outputs_on(model, self._graph, device), self._prepared(self._graph)
+        outputs, whole = self._at_nodes_on(model, self._graph, device), self._prepared(self._graph)
         for file, pairs in asked:
             chances = self._scores(model, outputs, whole, pairs).sigmoid().tolist()
             for (source, target), chance in zip(pairs.tolist(), chances, strict=True):

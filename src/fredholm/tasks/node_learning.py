@@ -4,17 +4,15 @@ import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm._settings import filled
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
-from fredholm.tasks.class_metrics import class_metrics, score_classes
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import build_network, warn_of_notes
@@ -25,12 +23,10 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splitting import Parts
-from fredholm.tasks.stratified_split import SplitKeys, some_of_each
-from fredholm.tasks.task import Batch, Meanings, Objective, Suited, Task, Trained, meanings_of_head
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
-
+from fredholm.tasks.stratified_split import some_of_each
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, ClassAnswers, Target
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
 
 FEW = 100
 """Labelled nodes of a class, below which a network memorises them and is held back more."""
@@ -60,13 +56,12 @@ def _small() -> ITNet.Config:
 @final
 @dataclass(frozen=True)
 class NodeSet(Examples):
-    """Some nodes of a graph: their numbers and labels, int64 `(n,)`, and the names of the classes."""
+    """Some nodes of a graph: their numbers int64 `(n,)`, and the class of each."""
 
-    shared: ClassVar[tuple[str, ...]] = ("classes",)
+    shared: ClassVar[tuple[str, ...]] = ()
 
     nodes: Tensor
-    labels: Tensor
-    classes: tuple[str, ...]
+    answers: ClassAnswers
 
     def __len__(self) -> int:
         """The number of nodes."""
@@ -74,8 +69,8 @@ class NodeSet(Examples):
 
 
 @final
-class NodeLearning(OneGraphTask[NodeSet]):
-    """A network on one graph that predicts the class of each node, trained by cross-entropy on some (ITNet, J.1).
+class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
+    """A network on one graph that tells the class of each node, trained on some (ITNet, J.1).
 
     Every step runs the whole graph, nodes of the validation and test splits included, and counts the loss at its
     batch's nodes. Warns once of what became of edges.
@@ -90,16 +85,16 @@ class NodeLearning(OneGraphTask[NodeSet]):
 
     command: ClassVar[str] = "nodes"
     predicts = Kinds(suffixes=(".npz",), is_one=is_graph_folder)
-    objective = Objective(metric="accuracy", percent=True)
+    parts: ClassVar[tuple[type, ...]] = (*OneGraphTask.parts, *TARGETS)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(OneGraphTask.Facts):
-        """Of the graph, whose features are known at all nodes."""
+        """Of the graph, whose features are known at all nodes, and of the classes of the training nodes."""
 
-        classes: tuple[str, ...]
+        target: Target
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(OneGraphTask.Config):
+    class Config(TargetTask.Config, OneGraphTask.Config):
         """A graph, which of its nodes are trained on, what is computed of it, and the model.
 
         Args:
@@ -126,7 +121,7 @@ class NodeLearning(OneGraphTask[NodeSet]):
             model = self.model.resized(
                 width_for(task.num_train, preset, least=64, up_to=1000), DEPTH[preset] // 2, default.model
             )
-            spreads, rate = task.likeness > 0.5, 0.5 if task.num_train < FEW * len(task.facts.classes) else 0.2
+            spreads, rate = task.likeness > 0.5, 0.5 if task.num_train < FEW * len(task.target.names) else 0.2
             if isinstance(model, ITNet.Config):
                 model = filled(model, [default.model], diffusion=0.9 if spreads else 0.0, dropout=rate)
             inputs = filled(self.inputs, [default.inputs], feature_dropout=rate)
@@ -150,6 +145,7 @@ class NodeLearning(OneGraphTask[NodeSet]):
         super().__init__(config, is_measured=facts is None)
         self.config = config
         self._facts = facts or self._measure()
+        self._tell(self._facts.target, config.wish)
 
     @property
     def facts(self) -> Facts:
@@ -165,7 +161,7 @@ class NodeLearning(OneGraphTask[NodeSet]):
         """
         train, edges = self.splits.train, self._graph.edge_index
         labels = torch.full((len(self._graph.features),), -1)
-        labels[train.nodes] = train.labels
+        labels[train.nodes] = train.answers.values
         ends = labels[edges][:, (labels[edges] >= 0).all(0)]
         if ends.shape[1] < TOLD:
             return 1.0
@@ -178,8 +174,6 @@ class NodeLearning(OneGraphTask[NodeSet]):
             is_of_graphs = graph.labels is not None or graph.targets is not None
             hint = "; fredholm train graphs predicts those of graphs" if is_of_graphs else ""
             raise ValueError(f"{data} has no labels of nodes{hint}; give some nodes one")
-        if len(graph.classes) < 2:
-            raise ValueError(f"{data} has the classes {list(graph.classes)}; expected at least 2")
 
     @cached_property
     def _seen(self) -> GraphSet:
@@ -192,8 +186,8 @@ class NodeLearning(OneGraphTask[NodeSet]):
         assert graph.node_labels is not None
         nodes = (graph.node_labels >= 0).nonzero()[:, 0]
         names, labels = [graph.node_names[i] for i in nodes.tolist()], graph.node_labels[nodes].tolist()
-        given = None if graph.split is None else graph.split[nodes]
-        found = self._divided(SplitKeys(names=names, strata=labels), given, without_split=("train_per_class",))
+        marks = graph.marks.select(nodes)
+        found = self._divided(marks.keys(names, labels), marks.given, without_split=("train_per_class",))
         train = found.train
         if config.train_per_class is not None:
             rest = train.tolist()
@@ -207,65 +201,51 @@ class NodeLearning(OneGraphTask[NodeSet]):
 
     def _part(self, numbers: Tensor) -> NodeSet:
         assert self._graph.node_labels is not None
-        return NodeSet(numbers, self._graph.node_labels[numbers], self._graph.classes)
+        return NodeSet(numbers, ClassAnswers(names=self._graph.classes, values=self._graph.node_labels[numbers]))
 
     def _measure(self) -> Facts:
-        return NodeLearning.Facts(preparation=self.config.inputs.learn(self._graph), classes=self._graph.classes)
+        config = self.config
+        return NodeLearning.Facts(
+            preparation=config.inputs.learn(self._graph),
+            target=self._part(self._split.train).answers.learn(config.wish, config.data),
+        )
 
     def model(self) -> nn.Module:
-        """The network, with one logit a class at every node."""
-        return build_network(self.config.network, self._facts.preparation, len(self._facts.classes), self.config.inputs)
+        """The network, with the outputs of the target at every node."""
+        return build_network(self.config.network, self._facts.preparation, self.target.num_outputs, self.config.inputs)
 
     def meanings(self, model: nn.Module) -> Meanings:
         """Likewise of the head's rows, the classes."""
-        return super().meanings(model) | meanings_of_head(model, self._facts.classes)
+        return super().meanings(model) | meanings_of_head(model, self.target.output_names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`nodes` and `labels` (B,), and `signs` (B, s) of positions, the same in every row, where they are turned."""
+        """`nodes` and `targets` (B,), and `signs` (B, s) of positions, the same in every row, where they are turned."""
         return self._batch(self.splits.train, indices) | self._signs(len(indices), generator)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """`nodes` and `labels` (B,) of the validation or the test split."""
+        """`nodes` and `targets` (B,) of the validation or the test split."""
         return self._batch(self.held_out(split), indices)
 
     def _batch(self, nodes: NodeSet, indices: Tensor) -> Batch:
-        return {"nodes": nodes.nodes[indices], "labels": nodes.labels[indices]}
+        return {"nodes": nodes.nodes[indices], "targets": self.target.targets(nodes.answers.values[indices])}
 
-    def num_targets(self, batch: Batch) -> int:
-        """One a node of the batch."""
-        return len(batch["nodes"])
+    @property
+    def _learnt_from(self) -> Answers:
+        return self.splits.train.answers
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats, summed over the nodes of the batch."""
-        return F.cross_entropy(self._logits(model, batch), batch["labels"], reduction="sum")
-
-    def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        whole = self._graph_on(batch["nodes"].device)
-        return self._outputs(model, whole, batch)[batch["nodes"]]
-
-    def metrics(self) -> "dict[str, Metric]":
-        """`accuracy`, `class_accuracy`, the mean of each class's, the mean `loss`, and with two classes `auroc`.
-
-        Raises:
-            ImportError: torchmetrics is not installed.
-        """
-        return class_metrics(len(self._facts.classes))
-
-    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics."""
-        logits, labels = self._logits(model, batch), batch["labels"]
-        score_classes(logits, labels, F.cross_entropy(logits, labels, reduction="none"), metrics)
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return self._at_nodes(model, self._graph_on(batch["nodes"].device), batch)[batch["nodes"]]
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each node: `file`, `node`, and `class` and its `probability`.
+        """A row for each node: `file`, `node`, and what the target says.
 
         A file is one graph, that of training or another; labels and splits may be absent, and are not read.
         """
-        classes, rows = self._facts.classes, list[Prediction]()
+        rows: list[Prediction] = []
         for file, found in inputs.read(self._read):
-            outputs = self._outputs_on(model, found, device).softmax(-1)
-            for node, probabilities in zip(found.node_names, outputs.tolist(), strict=True):
-                rows.append(Prediction(file, {"node": node}, dict(zip(classes, probabilities, strict=True))))
+            outputs = self._at_nodes_on(model, found, device)
+            for node, (cells, probabilities) in zip(found.node_names, map(self.target.answer, outputs), strict=True):
+                rows.append(Prediction(file, {"node": node, **cells}, probabilities))
         return rows
 
     def _read(self, file: Path) -> GraphSet:

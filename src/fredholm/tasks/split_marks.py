@@ -35,6 +35,12 @@ class SplitMarks:
     groups: tuple[str, ...] | None = None
     times: Tensor | None = None
 
+    def check(self, n: int) -> None:
+        """Raises ValueError unless they are of n examples."""
+        for what, marks in (("splits", self.given), ("groups", self.groups), ("times", self.times)):
+            if marks is not None and len(marks) != n:
+                raise ValueError(f"there are {len(marks)} {what} of {n} examples; expected one each")
+
     def keys(self, names: Sequence[str], strata: Sequence[int]) -> SplitKeys:
         """What the examples are split by."""
         return SplitKeys(names=names, strata=strata, groups=self.groups, times=self.times)

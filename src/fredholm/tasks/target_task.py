@@ -1,13 +1,14 @@
-"""A task that tells one answer of each example: a class, labels or numbers."""
+"""A task that tells of each example a class, labels or numbers, or a class of each of its elements."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from torch import Tensor, nn
 
 from fredholm.tasks.splits import Part
-from fredholm.tasks.targets import Answers, ClassWeights, Target, Wish
+from fredholm.tasks.targets import ClassWeights, Known, Target, Wish
 from fredholm.tasks.task import Batch, SplitTask
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class TargetTask(SplitTask[Part]):
     """A task whose loss and metrics are those of its target.
 
-    A batch holds `targets` (B, ...), as `Target.targets` gives them.
+    A batch holds `targets` (B, ...), as `Target.targets` gives them, or (B, N) of elements.
     """
 
     target: Target
@@ -29,9 +30,10 @@ class TargetTask(SplitTask[Part]):
 
         Args:
             objective: the metric by which runs are compared: accuracy, balanced_accuracy, macro_f1, matthews or auroc
-                of classes; average_precision, auroc, micro_f1, macro_f1 or exact_match of labels; mean_absolute_error,
-                root_mean_squared_error, r2, pearson or spearman of numbers; or the loss. None: the first of these, and
-                with balanced classes balanced_accuracy.
+                of classes; mean_iou, accuracy, balanced_accuracy or macro_f1 of points or pixels; average_precision,
+                auroc, micro_f1, macro_f1 or exact_match of labels; mean_absolute_error, root_mean_squared_error, r2,
+                pearson or spearman of numbers; or the loss. None: the first of these, and with balanced classes of
+                examples balanced_accuracy.
             class_weights: balanced makes rare classes or labels count as much as frequent ones in the loss.
             quantiles: of numbers, such as 0.1 0.5 0.9, which are told in place of the mean.
         """
@@ -54,26 +56,40 @@ class TargetTask(SplitTask[Part]):
     @property
     def advice(self) -> tuple[str, ...]:
         """Class weights, where some classes are rare and none were asked for."""
-        return () if self._wish.class_weights == "balanced" else self._train_answers.advice
+        return () if self._wish.class_weights == "balanced" else self._learnt_from.advice
 
     @property
     @abstractmethod
-    def _train_answers(self) -> Answers:
-        """Of the training split."""
+    def _learnt_from(self) -> Known:
+        """What is known of the training split."""
+
+    @property
+    def _smoothing(self) -> float:
+        """Share of each target that is spread over all classes in training, where batches are not soft already."""
+        return 0.0
 
     @abstractmethod
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The model's of every example, float32 `(B, num_outputs)`."""
+        """The model's, float32 `(B, num_outputs)` of examples, or `(B, N, num_outputs)` of their elements."""
+
+    def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs `(n, num_outputs)` and targets `(n, ...)`, all known, of a batch of `held_out_batch`, in parts."""
+        yield self._outputs(model, batch), batch["targets"]
 
     @final
     def num_targets(self, batch: Batch) -> int:
-        """One an example."""
-        return len(batch["targets"])
+        """One an example or, of elements, one of each whose class is known."""
+        return self.target.count(batch["targets"])
 
     @final
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What the target is learnt by, summed over the examples."""
-        return self.target.losses(self._outputs(model, batch), batch["targets"]).sum()
+        """What the target is learnt by, summed over the examples or elements."""
+        outputs, targets = self._outputs(model, batch), batch["targets"]
+        elements = outputs.ndim - 2
+        outputs, targets = outputs.flatten(0, elements), targets.flatten(0, elements)
+        if self._smoothing > 0:
+            targets = self.target.soft(targets, self._smoothing)
+        return self.target.losses(outputs, targets).sum()
 
     @final
     def metrics(self) -> "dict[str, Metric]":
@@ -91,6 +107,7 @@ class TargetTask(SplitTask[Part]):
     @final
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
-        outputs, targets = self._outputs(model, batch), batch["targets"]
-        metrics["loss"].update(self.target.losses(outputs, targets))
-        self.target.score(outputs, targets, {name: metric for name, metric in metrics.items() if name != "loss"})
+        of_target = {name: metric for name, metric in metrics.items() if name != "loss"}
+        for outputs, targets in self._measured(model, batch):
+            metrics["loss"].update(self.target.losses(outputs, targets))
+            self.target.score(outputs, targets, of_target)

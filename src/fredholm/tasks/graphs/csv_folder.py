@@ -11,14 +11,15 @@ import numpy as np
 from fredholm.tasks.cells import parse_value
 from fredholm.tasks.class_names import ClassNames
 from fredholm.tasks.sentences.table import Row, Table, read_table
-from fredholm.tasks.split_files import SPLIT_WORDS
+from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
 
-from .graph_set import SPLIT_NAMES, GraphSet
+from .graph_set import GraphSet
 from .listed import Listed
 
 EDGES, NODES, GRAPHS = "edges.csv", "nodes.csv", "graphs.csv"
 _OF_EDGES = ("source", "target", "weight", "graph")
 _OF_NODES = ("id", "graph", "label", "split", "weight")
+_OF_GRAPHS = ("graph", "label", *MARKS)
 
 
 def is_csv_folder(folder: Path) -> bool:
@@ -38,10 +39,10 @@ def read_csv_folder(
     - `edges.csv`: `source` and `target`, names of nodes; `weight`; all other columns are features of edges, numbers.
     - `nodes.csv`: `id`; `weight`, what the node counts; all other columns are features, numbers. Without this file,
       nodes are those that edges join.
-    - One graph: `label` of a node is its class, or empty; `split` is train, valid (val, dev) or test, or empty.
+    - One graph: `label` of a node is its class, or empty; `split`, `group` and `time` beside it: see `marks_of_cells`.
     - Several graphs: a column `graph` in `nodes.csv` says whose a node is, and one in `edges.csv` whose an edge is;
       without the latter, no name is of two nodes. `graphs.csv` has `graph`, the class `label` or the numbers `target`,
-      `target_...`, and `split`.
+      `target_...`, and `split`, `group` and `time` likewise.
 
     Args:
         folder: with `edges.csv`, or `edges.csv.gz`; likewise the others.
@@ -57,8 +58,8 @@ def read_csv_folder(
     assert edges_file is not None
     edges = _Cells(read_table(edges_file), _OF_EDGES)
     nodes_file, graphs_file = _find(folder, NODES), _find(folder, GRAPHS)
-    nodes = None if nodes_file is None else _Cells(read_table(nodes_file), _OF_NODES)
-    graphs = None if graphs_file is None else _Cells(read_table(graphs_file), ("graph", "label", "split"))
+    nodes = None if nodes_file is None else _nodes(read_table(nodes_file))
+    graphs = None if graphs_file is None else _Cells(read_table(graphs_file), _OF_GRAPHS)
     return _Tables(edges, nodes, graphs).graphs(is_directed, features, edge_features)
 
 
@@ -140,16 +141,12 @@ class _Cells:
         """The column `weight`, if there is one."""
         return self.numbers([self.columns["weight"]])[:, 0] if "weight" in self.columns else None
 
-    def split(self) -> np.ndarray | None:
-        """The column `split` as numbers, if there is one."""
-        if "split" not in self.columns:
-            return None
-        found = []
-        for i, text in enumerate(self.texts("split")):
-            if text and text.lower() not in SPLIT_WORDS:
-                raise ValueError(f"{self.place(i)}: split {text!r}; expected train, valid or test, or an empty cell")
-            found.append(SPLIT_NAMES.index(SPLIT_WORDS[text.lower()]) if text else -1)
-        return np.array(found, np.int64)
+    def marks(self) -> SplitMarks:
+        """What the columns of `MARKS` say."""
+        return marks_of_cells(
+            {word: self.texts(word) for word in MARKS if word in self.columns},
+            lambda i, word: f"{self.place(i)}: column {self.columns[word]!r}",
+        )
 
     def labels(self) -> tuple[np.ndarray | None, tuple[str, ...]]:
         """The column `label` as numbers, -1 where empty, and the classes; None where there is no such column."""
@@ -160,6 +157,13 @@ class _Cells:
         labels = np.full(len(words), -1, np.int64)
         labels[[i for i, word in enumerate(words) if word]] = numbers
         return labels, classes
+
+
+def _nodes(table: Table) -> _Cells:
+    """A table of nodes; where these have classes, it may say how they are split."""
+    found = _Cells(table, _OF_NODES)
+    has_classes = "label" in found.columns and "graph" not in found.columns
+    return _Cells(table, (*_OF_NODES, *MARKS)) if has_classes else found
 
 
 @final
@@ -270,14 +274,14 @@ class _Tables:
         )
 
     def _of_nodes(self) -> dict[str, Any]:
-        """Labels and split of one graph's nodes, or nothing."""
+        """Labels and marks of one graph's nodes, or nothing."""
         if self.nodes is None or "graph" in self.nodes.columns:
             return {}
         labels, classes = self.nodes.labels()
-        return {} if labels is None else {"node_labels": labels, "classes": classes, "split": self.nodes.split()}
+        return {} if labels is None else {"node_labels": labels, "classes": classes, "marks": self.nodes.marks()}
 
     def _of_graphs(self, graphs: _Cells) -> dict[str, Any]:
-        """Labels or targets, and the split, of the graphs."""
+        """Labels or targets, and the marks, of the graphs."""
         if self.nodes is not None and "label" in self.nodes.columns:
             raise ValueError(
                 f"{self.nodes.table.path}, line 1: has a column 'label' beside {GRAPHS}; nodes have no classes where "
@@ -289,7 +293,7 @@ class _Tables:
             raise ValueError(f"{graphs.table.path}, line 1: has the columns 'label' and {targets[0]!r}; keep one")
         for i in [] if labels is None else np.flatnonzero(labels < 0)[:1].tolist():
             raise ValueError(f"{graphs.place(i)}: column {graphs.columns['label']!r}: is empty; expected a class")
-        found = {"split": graphs.split(), "labels": labels, "classes": classes}
+        found = {"marks": graphs.marks(), "labels": labels, "classes": classes}
         return found | ({"targets": graphs.numbers(targets), "target_names": targets} if targets else {})
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Examples
 from fredholm.tasks.targets import Answers, ClassAnswers, NumberAnswers
 
@@ -32,7 +33,7 @@ class GraphSet(Examples):
         labels: int64 `(n,)`, classes of graphs.
         targets: float64 `(n, T)`, numbers to tell of graphs.
         node_labels: int64 `(nodes,)`, classes of nodes; -1 where there is none.
-        split: int64, one a graph, or one a node where these have labels: 0 train, 1 valid, 2 test, -1 none.
+        marks: what the data say of splits, of each graph, or of each node where these have labels.
         classes: the names of the classes, of graphs or nodes.
         feature_names, edge_feature_names, target_names: one a column.
         names: one a graph.
@@ -57,7 +58,7 @@ class GraphSet(Examples):
     labels: Tensor | None = None
     targets: Tensor | None = None
     node_labels: Tensor | None = None
-    split: Tensor | None = None
+    marks: SplitMarks = NO_MARKS
     classes: tuple[str, ...] = ()
     feature_names: tuple[str, ...]
     edge_feature_names: tuple[str, ...] = ()
@@ -69,7 +70,6 @@ class GraphSet(Examples):
 
     def __post_init__(self) -> None:
         n, nodes, edges = len(self), len(self.features), self.edge_index.shape[1]
-        examples = n if self.node_labels is None else nodes
         shapes = {
             "features": (nodes, len(self.feature_names)),
             "node_offsets": (n + 1,),
@@ -81,12 +81,12 @@ class GraphSet(Examples):
             "labels": (n,),
             "targets": (n, len(self.target_names)),
             "node_labels": (nodes,),
-            "split": (examples,),
         }
         for name, shape in shapes.items():
             value = getattr(self, name)
             if value is not None and value.shape != shape:
                 raise ValueError(f"{name} has shape {tuple(value.shape)}; expected {shape}")
+        self.marks.check(n if self.node_labels is None else nodes)
         if self.labels is not None and (self.targets is not None or self.node_labels is not None):
             raise ValueError("graphs have labels and targets, or labels and labels of nodes; give one of them")
         if n == 1 and self.node_names and len(self.node_names) != nodes:
@@ -123,7 +123,6 @@ class GraphSet(Examples):
             (nodes, ("features", "pos", "weights", "node_labels")),
             (edges, ("edge_weights", "edge_features")),
             (indices, ("labels", "targets")),
-            (indices if self.node_labels is None else nodes, ("split",)),
         ):
             for name in names:
                 value = getattr(self, name)
@@ -131,6 +130,7 @@ class GraphSet(Examples):
         return replace(
             self,
             **picked,  # pyright: ignore[reportArgumentType]
+            marks=self.marks.select(indices if self.node_labels is None else nodes),
             node_offsets=node_offsets,
             edge_offsets=edge_offsets,
             edge_index=self.edge_index[:, edges],
@@ -154,7 +154,7 @@ class GraphSet(Examples):
         """Writes the graphs as an .npz file in the layout that `read_npz` describes."""
         graph = np.repeat(np.arange(len(self)), self.num_nodes.numpy())
         first = self.node_offsets[:-1].repeat_interleave(self.edge_offsets.diff())
-        words = np.array([*SPLIT_NAMES, ""])
+        words, marks = np.array([*SPLIT_NAMES, ""]), self.marks
         arrays: dict[str, Tensor | np.ndarray | None] = {
             "features": self.features,
             "edge_index": self.edge_index + first,
@@ -164,7 +164,9 @@ class GraphSet(Examples):
             "weights": self.weights,
             "labels": self.node_labels if self.labels is None else self.labels,
             "targets": self.targets,
-            "split": None if self.split is None else words[self.split.numpy()],
+            "split": None if marks.given is None else words[marks.given.numpy()],
+            "groups": None if marks.groups is None else np.array(marks.groups),
+            "example_times": marks.times,
             "graph": None if self.node_labels is not None and len(self) == 1 else graph,
             "names": np.array(self.names),
             "node_names": np.array(self.node_names) if self.node_names else None,

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
+
 from .edges import tidy_edges
 from .graph_set import GraphSet
 
@@ -26,7 +28,7 @@ class Listed:
         pos, weights, node_labels, node_names: of each node, as in `GraphSet`.
         edge_weights, edge_features: of each edge.
         labels, targets: of each graph.
-        split: one a graph, or one a node where these have labels.
+        marks: of each graph, or of each node where these have labels.
         node_name: what the node of a number is called in messages.
         feature_names, edge_feature_names, target_names, classes, is_directed: as in `GraphSet`.
     """
@@ -45,7 +47,7 @@ class Listed:
     edge_features: np.ndarray | None = None
     labels: np.ndarray | None = None
     targets: np.ndarray | None = None
-    split: np.ndarray | None = None
+    marks: SplitMarks = NO_MARKS
     node_name: Callable[[int], str] = str
     feature_names: Sequence[str]
     edge_feature_names: Sequence[str] = ()
@@ -77,7 +79,7 @@ class Listed:
         along = np.lexsort((ends[1], ends[0]))
         ends, offsets = ends[:, along], _offsets(self.graph, len(self.names))
         of_edge = self.graph[order][ends[0]]
-        split = self.split[order] if self.node_labels is not None and self.split is not None else self.split
+        marks = self.marks if self.node_labels is None else self.marks.select(torch.from_numpy(order))
         features = _taken(self.features, order, np.float32)
         assert features is not None
         return GraphSet(
@@ -92,7 +94,7 @@ class Listed:
             labels=_taken(self.labels, slice(None), np.int64),
             targets=_taken(self.targets, slice(None), np.float64),
             node_labels=_taken(self.node_labels, order, np.int64),
-            split=_taken(split, slice(None), np.int64),
+            marks=marks,
             classes=tuple(self.classes),
             feature_names=tuple(self.feature_names),
             edge_feature_names=tuple(self.edge_feature_names),

@@ -1,14 +1,17 @@
 """Graphs in an .npz file of numpy arrays."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fredholm.tasks.class_names import ClassNames
-from fredholm.tasks.npz_arrays import load_arrays, split_of_rows, split_words
+from fredholm.tasks.npz_arrays import load_arrays, split_words
 from fredholm.tasks.split_files import SPLITS
+from fredholm.tasks.split_marks import SplitMarks, marks_of_arrays
 
 from .graph_set import GraphSet
 from .listed import Listed
@@ -34,7 +37,8 @@ def read_npz(
     - `graph` `(nodes,)`: the graph of each node, from 0 on; without it there is one graph;
     - `labels` (or `y`), numbers of `classes` or names, of graphs, or without `graph` of nodes, where -1 or "" is none;
       or `targets` `(n,)` or `(n, T)`, numbers to tell of graphs;
-    - `split` of the same (see `split_of_rows`); or `train_idx`, `valid_idx` (or `val_idx`) and `test_idx`, numbers;
+    - `split`, `groups` and `example_times` of the same (see `marks_of_arrays`); or, in place of `split`, `train_idx`,
+      `valid_idx` (or `val_idx`) and `test_idx`, numbers;
     - `weights` and `pos` of nodes; `edge_weights` `(E,)` and `edge_features` `(E, c)` of edges;
     - `feature_names`, `edge_feature_names`, `target_names`, `names` of graphs, `node_names`, and `directed`.
 
@@ -175,7 +179,7 @@ def _answers(arrays: _Arrays, num_graphs: int, examples: int, *, of_nodes: bool)
             raise ValueError(f"targets[{i}, {c}] is {targets[i, c]:g}; expected a finite number")
         names = _texts("target_names", arrays, targets.shape[1]) or names_of_targets(targets.shape[1])
         found = {"targets": targets, "target_names": names}
-    return found | ({"split": _split(arrays, examples)} if found else {})
+    return found | ({"marks": _marks(arrays, examples)} if found else {})
 
 
 def _labels(named: str, arrays: _Arrays, n: int, *, may_miss: bool) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -193,9 +197,10 @@ def _labels(named: str, arrays: _Arrays, n: int, *, may_miss: bool) -> tuple[np.
     return found, classes
 
 
-def _split(arrays: _Arrays, n: int) -> np.ndarray | None:
-    if (split := split_of_rows(arrays, n)) is not None:
-        return split.numpy()
+def _marks(arrays: _Arrays, n: int) -> SplitMarks:
+    marks = marks_of_arrays(arrays, n)
+    if marks.given is not None:
+        return marks
     found = np.full(n, -1, np.int64)
     words = split_words(lambda word: f"{word}_idx" in arrays)
     for split, word in words.items():
@@ -205,7 +210,7 @@ def _split(arrays: _Arrays, n: int) -> np.ndarray | None:
         for i in np.flatnonzero(found[members] >= 0)[:1].tolist():
             raise ValueError(f"{name}[{i}] is {members[i]}, which is in another split too")
         found[members] = SPLITS.index(split)
-    return found if words else None
+    return replace(marks, given=torch.from_numpy(found)) if words else marks
 
 
 def _floats(arrays: _Arrays, names: tuple[str, ...], ndim: int, rows: int | None = None) -> np.ndarray | None:

@@ -142,14 +142,14 @@ class OneGraphTask(DividedTask[Part]):
         return dict(self._moved[device])
 
     @final
-    def _outputs(self, model: nn.Module, whole: Batch, batch: Batch) -> Tensor:
+    def _at_nodes(self, model: nn.Module, whole: Batch, batch: Batch) -> Tensor:
         """What the network tells of every node, float32 `(N, outputs)`, with the signs of the batch."""
         if "signs" in batch:
             whole = whole | {"pos": whole["pos"] * batch["signs"][:1, None]}
         return model(graphs_in(whole))[0].float()
 
     @final
-    def _outputs_on(self, model: nn.Module, graph: GraphSet, device: torch.device) -> Tensor:
+    def _at_nodes_on(self, model: nn.Module, graph: GraphSet, device: torch.device) -> Tensor:
         """Likewise of a graph with the same features, on the CPU."""
         whole = self._prepared(graph)
         return model(graphs_in({name: tensor.to(device) for name, tensor in whole.items()}))[0].float().cpu()

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
+
 from .graph_set import SPLIT_NAMES, GraphSet
 from .listed import Listed
 from .tu_folder import names_of_targets
@@ -113,7 +115,8 @@ def _of_nodes(graph: "Data") -> dict[str, Any]:
                 raise ValueError(f"from_pyg: {name} has shape {tuple(graph[name].shape)}; expected ({n},), one split")
             split[graph[name]] = i
     classes = tuple(str(label) for label in range(int(y.max()) + 1))
-    return {"node_labels": _array(y), "classes": classes, "split": _array(split) if bool((split >= 0).any()) else None}
+    marks = SplitMarks(given=split) if bool((split >= 0).any()) else NO_MARKS
+    return {"node_labels": _array(y), "classes": classes, "marks": marks}
 
 
 def _of_graphs(given: "Sequence[Data]", split: Sequence[str] | None) -> dict[str, Any]:
@@ -124,7 +127,8 @@ def _of_graphs(given: "Sequence[Data]", split: Sequence[str] | None) -> dict[str
     for i, word in enumerate(split or ()):
         if word not in SPLIT_NAMES:
             raise ValueError(f"from_pyg: split[{i}] is {word!r}; expected train, valid or test")
-    found: dict[str, Any] = {"split": None if split is None else np.array([SPLIT_NAMES.index(word) for word in split])}
+    given_split = None if split is None else torch.tensor([SPLIT_NAMES.index(word) for word in split])
+    found: dict[str, Any] = {"marks": SplitMarks(given=given_split)}
     values = torch.stack([torch.as_tensor(y).reshape(-1) for y in answers])
     if values.shape[1] == 1 and not values.dtype.is_floating_point:
         classes = tuple(str(label) for label in range(int(values.max()) + 1))

@@ -27,7 +27,7 @@ from fredholm.models.ridge_head import Readout
 from fredholm.tasks.objective import Objective
 
 from .calibration import best_factor
-from .target import Answer, Answers, Kind, Target, Wish
+from .target import Answer, Answers, Kind, Known, Target, Wish
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -88,25 +88,32 @@ class ClassAnswers(Answers):
 
     def learn(self, wish: Wish, data: str) -> "ClassTarget":
         """See `Answers.learn`."""
-        if len(self.names) < 2:
-            raise ValueError(f"{data} has the classes {list(self.names)}; expected at least 2")
-        wish.refuse("classes", "take a target of numbers", "quantiles")
-        if wish.class_weights == "none":
-            return ClassTarget(names=self.names)
-        counts = self.values.bincount(minlength=len(self.names)).double()
-        if (absent := (counts == 0).nonzero()[:1, 0].tolist()) != []:
-            raise ValueError(
-                f"{data} has no training example of the class {self.names[absent[0]]!r}, which cannot be weighed; "
-                "leave class_weights out"
-            )
-        weights = len(self) / (len(self.names) * counts)
-        return ClassTarget(names=self.names, weights=tuple(weights.tolist()))
+        counts = self.values.bincount(minlength=len(self.names))
+        return ClassTarget(names=self.names, weights=weights_of(self.names, counts, wish, data))
 
 
-@final
+def weights_of(names: tuple[str, ...], counts: Tensor, wish: Wish, data: str) -> tuple[float, ...]:
+    """w_k of the classes, of which there are `counts` int64 `(K,)` in training; () where all are 1.
+
+    Raises:
+        ValueError: there are fewer than two classes, one that is to be weighed does not occur, or a wish has no effect.
+    """
+    if len(names) < 2:
+        raise ValueError(f"{data} has the classes {list(names)}; expected at least 2")
+    wish.refuse("classes", "take a target of numbers", "quantiles")
+    if wish.class_weights == "none":
+        return ()
+    for k in (counts == 0).nonzero()[:1, 0].tolist():
+        raise ValueError(
+            f"{data} has no training example of the class {names[k]!r}, which cannot be weighed; leave class_weights "
+            "out"
+        )
+    return tuple((counts.sum() / (len(names) * counts.double())).tolist())
+
+
 @dataclass(frozen=True, kw_only=True)
-class ClassTarget(Target):
-    """The class of an example, by cross-entropy in nats; outputs are a logit a class.
+class LogitsOfClasses(Target):
+    """One of several classes, by cross-entropy in nats; outputs are a logit a class.
 
     Args:
         names: see `Target`.
@@ -118,18 +125,6 @@ class ClassTarget(Target):
     kind: ClassVar[Kind] = "class"
     has_shares: ClassVar[bool] = True
 
-    @property
-    def objectives(self) -> dict[str, Objective]:
-        """Those of `metrics`, and the loss; with balanced weights the first is `balanced_accuracy`."""
-        known = {name: each for name, each in OBJECTIVES.items() if name != "auroc" or _has_curves(self.names)}
-        return {"balanced_accuracy": known["balanced_accuracy"], **known} if self.weights else known
-
-    @property
-    def shown(self) -> tuple[Objective, ...]:
-        """The accuracy, the balanced accuracy and, where it is measured, the area under the ROC curve."""
-        known = self.objectives
-        return tuple(known[name] for name in ("accuracy", "balanced_accuracy", "auroc") if name in known)
-
     def _check_wish(self, wish: Wish) -> None:
         wish.refuse_other(class_weights="balanced" if self.weights else "none", quantiles=())
 
@@ -137,14 +132,6 @@ class ClassTarget(Target):
     def output_names(self) -> tuple[str, ...]:
         """The classes."""
         return self.names
-
-    def check(self, answers: Answers, data: str) -> None:
-        """See `Target.check`."""
-        if not isinstance(answers, ClassAnswers) or answers.names != self.names:
-            raise ValueError(
-                f"what is known of {data} is {', '.join(answers.names)}; the run was made with the classes "
-                f"{', '.join(self.names)}"
-            )
 
     def targets(self, values: Tensor) -> Tensor:
         """The classes as they are."""
@@ -169,6 +156,34 @@ class ClassTarget(Target):
         weight = outputs.new_tensor(self.weights) if self.weights else None
         return F.cross_entropy(outputs, targets, weight=weight, reduction="none")
 
+    def told(self, outputs: Tensor) -> Tensor:
+        """The probability of every class."""
+        return outputs.softmax(-1)
+
+    def answer(self, outputs: Tensor) -> Answer:
+        """The probability of every class."""
+        return Answer({}, dict(zip(self.names, self.told(outputs).tolist(), strict=True)))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClassTarget(LogitsOfClasses):
+    """The class of an example; see `LogitsOfClasses`."""
+
+    follows: ClassVar[type[Known]] = ClassAnswers
+
+    @property
+    def objectives(self) -> dict[str, Objective]:
+        """Those of `metrics`, and the loss; with balanced weights the first is `balanced_accuracy`."""
+        known = {name: each for name, each in OBJECTIVES.items() if name != "auroc" or _has_curves(self.names)}
+        return {"balanced_accuracy": known["balanced_accuracy"], **known} if self.weights else known
+
+    @property
+    def shown(self) -> tuple[Objective, ...]:
+        """The accuracy, the balanced accuracy and, where it is measured, the area under the ROC curve."""
+        known = self.objectives
+        return tuple(known[name] for name in ("accuracy", "balanced_accuracy", "auroc") if name in known)
+
     def metrics(self) -> "dict[str, Metric]":
         """`accuracy`, `balanced_accuracy`, `macro_f1`, `matthews`, and with at most 100 classes `auroc`.
 
@@ -189,7 +204,7 @@ class ClassTarget(Target):
         num_classes = len(self.names)
         found: dict[str, Metric] = {
             "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "balanced_accuracy": CompositionalMetric(_mean_recall, MulticlassConfusionMatrix(num_classes), None),
+            "balanced_accuracy": CompositionalMetric(mean_recall, MulticlassConfusionMatrix(num_classes), None),
             "macro_f1": MulticlassF1Score(num_classes, average="macro"),
             "matthews": MulticlassMatthewsCorrCoef(num_classes),
         }
@@ -206,21 +221,13 @@ class ClassTarget(Target):
             else:
                 metric.update(probabilities, F.one_hot(targets, len(self.names)).bool())
 
-    def told(self, outputs: Tensor) -> Tensor:
-        """The probability of every class."""
-        return outputs.softmax(-1)
-
-    def answer(self, outputs: Tensor) -> Answer:
-        """The probability of every class."""
-        return Answer({}, dict(zip(self.names, self.told(outputs).tolist(), strict=True)))
-
 
 def _has_curves(names: tuple[str, ...]) -> bool:
     return len(names) <= MOST_CURVES
 
 
-def _mean_recall(confusion: Tensor) -> Tensor:
-    """The mean over classes that occur, the rows that are not 0."""
+def mean_recall(confusion: Tensor) -> Tensor:
+    """The mean over classes that occur, the rows of a confusion matrix `(K, K)` that are not 0, of what is right."""
     occurs = confusion.sum(1) > 0
     return (confusion.diagonal()[occurs] / confusion.sum(1)[occurs]).mean()
 

@@ -24,7 +24,7 @@ from fredholm.models.ridge_head import Readout
 from fredholm.tasks.objective import Objective
 
 from .calibration import best_factor
-from .target import Answer, Answers, Kind, Target, Wish
+from .target import Answer, Answers, Kind, Known, Target, Wish
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -102,6 +102,7 @@ class LabelTarget(Target):
     absent: tuple[float, ...] = ()
 
     kind: ClassVar[Kind] = "labels"
+    follows: ClassVar[type[Known]] = LabelAnswers
     has_shares: ClassVar[bool] = True
 
     @property
@@ -121,14 +122,6 @@ class LabelTarget(Target):
     def output_names(self) -> tuple[str, ...]:
         """The labels."""
         return self.names
-
-    def check(self, answers: Answers, data: str) -> None:
-        """See `Target.check`."""
-        if not isinstance(answers, LabelAnswers) or answers.names != self.names:
-            raise ValueError(
-                f"what is known of {data} is {', '.join(answers.names)}; the run was made with the labels "
-                f"{', '.join(self.names)}"
-            )
 
     def targets(self, values: Tensor) -> Tensor:
         """1 where an example has a label, else 0; float32."""

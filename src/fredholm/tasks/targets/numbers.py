@@ -24,7 +24,7 @@ from torch import Tensor
 from fredholm.models.ridge_head import Readout
 from fredholm.tasks.objective import Objective
 
-from .target import Answer, Answers, Kind, Target, Wish
+from .target import Answer, Answers, Kind, Known, Target, Wish
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -106,6 +106,7 @@ class NumberTarget(Target):
     quantiles: tuple[float, ...] = ()
 
     kind: ClassVar[Kind] = "number"
+    follows: ClassVar[type[Known]] = NumberAnswers
     has_shares: ClassVar[bool] = False
 
     @property
@@ -128,14 +129,6 @@ class NumberTarget(Target):
     def output_names(self) -> tuple[str, ...]:
         """The numbers, or their quantiles, such as `height at 0.1`."""
         return tuple(f"{name} at {level:g}" for name in self.names for level in self.quantiles) or self.names
-
-    def check(self, answers: Answers, data: str) -> None:
-        """See `Target.check`."""
-        if not isinstance(answers, NumberAnswers) or answers.names != self.names:
-            raise ValueError(
-                f"what is known of {data} is {', '.join(answers.names)}; the run was made with the numbers "
-                f"{', '.join(self.names)}"
-            )
 
     def targets(self, values: Tensor) -> Tensor:
         """z, float32 `(B, T)`."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["class", "labels", "number"]
 """One of several classes, any of several labels, or numbers."""
+PLURALS: dict[Kind, str] = {"class": "classes", "labels": "labels", "number": "numbers"}
 ClassWeights = Literal["none", "balanced"]
 
 
@@ -56,16 +57,43 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers(ABC):
-    """The known answers of n examples.
+class Known(ABC):
+    """What is known of training data, from which it follows what a model is to tell.
 
     Args:
         names: of the classes, the labels or the numbers.
+    """
+
+    names: tuple[str, ...]
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to try with such answers, one sentence each."""
+        return ()
+
+    @abstractmethod
+    def learn(self, wish: Wish, data: str) -> Target:
+        """What a model is to tell, by what is known of the training split.
+
+        Args:
+            wish: what is asked for.
+            data: what the answers belong to, for messages.
+
+        Raises:
+            ValueError: there is nothing to tell apart, or a wish has no effect.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers(Known):
+    """The known answers of n examples.
+
+    Args:
+        names: see `Known`.
         values: one row an example, as the kind says.
     """
 
     kind: ClassVar[Kind]
-    names: tuple[str, ...]
     values: Tensor
 
     @final
@@ -83,26 +111,9 @@ class Answers(ABC):
         return ()
 
     @property
-    def advice(self) -> tuple[str, ...]:
-        """What to try with such answers, one sentence each."""
-        return ()
-
-    @property
     @abstractmethod
     def strata(self) -> Tensor:
         """A number an example, int64 `(n,)`: a split takes the same share of all that have the same."""
-
-    @abstractmethod
-    def learn(self, wish: Wish, data: str) -> Target:
-        """What a model is to tell, by the answers of the training split.
-
-        Args:
-            wish: what is asked for.
-            data: what the answers belong to, for messages.
-
-        Raises:
-            ValueError: there is nothing to tell apart, or a wish has no effect.
-        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +127,8 @@ class Target(Regressand):
     names: tuple[str, ...]
 
     kind: ClassVar[Kind]
+    follows: ClassVar[type[Known]]
+    """What it is learnt from."""
     has_shares: ClassVar[bool]
     """Whether targets are shares from 0 to 1, which can be smoothed."""
 
@@ -158,9 +171,18 @@ class Target(Regressand):
         """Numbers that a model gives for each example."""
         return len(self.output_names)
 
-    @abstractmethod
-    def check(self, answers: Answers, data: str) -> None:
-        """Raises ValueError unless answers are of this kind and of these names."""
+    @final
+    def check(self, known: Known, data: str) -> None:
+        """Raises ValueError unless what is known is of this kind and of these names."""
+        if not isinstance(known, self.follows) or known.names != self.names:
+            raise ValueError(
+                f"what is known of {data} is {', '.join(known.names)}; the run was made with the {PLURALS[self.kind]} "
+                f"{', '.join(self.names)}"
+            )
+
+    def count(self, targets: Tensor) -> int:
+        """How many of `targets` are learnt from."""
+        return len(targets)
 
     @abstractmethod
     def targets(self, values: Tensor) -> Tensor:

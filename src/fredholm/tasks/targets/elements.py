@@ -1,0 +1,100 @@
+"""The class of each element of an example, such as a point of a cloud or a pixel of an image.
+
+The intersection over union of a class is the number of elements that truly are of it and are told so, over that of
+those which are or are told so; elements of all examples are counted together, and the mean is over the classes that
+occur among either. Areas under curves are not measured, for which the probabilities of all elements would be kept.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fredholm.tasks.objective import Objective
+
+from .classes import LogitsOfClasses, mean_recall, weights_of
+from .target import Known, Wish
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+UNKNOWN = -100
+"""In place of the class of an element that is not known; what PyTorch's cross-entropy leaves out."""
+OBJECTIVES = {
+    "mean_iou": Objective(metric="mean_iou", percent=True),
+    "accuracy": Objective(metric="accuracy", percent=True),
+    "balanced_accuracy": Objective(metric="balanced_accuracy", percent=True),
+    "macro_f1": Objective(metric="macro_f1", percent=True),
+    "loss": Objective(metric="loss", maximise=False),
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ElementCounts(Known):
+    """How many elements of each class the training examples have.
+
+    Args:
+        names: of the classes.
+        counts: int64 `(K,)`.
+    """
+
+    counts: Tensor
+
+    def learn(self, wish: Wish, data: str) -> "ElementTarget":
+        """See `Known.learn`."""
+        return ElementTarget(names=self.names, weights=weights_of(self.names, self.counts, wish, data))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ElementTarget(LogitsOfClasses):
+    """The class of each element, int64 `(B, N)`, `UNKNOWN` where it is not known; see `LogitsOfClasses`."""
+
+    follows: ClassVar[type[Known]] = ElementCounts
+
+    @property
+    def objectives(self) -> dict[str, Objective]:
+        """Those of `metrics`, and the loss; `mean_iou` first."""
+        return OBJECTIVES
+
+    @property
+    def shown(self) -> tuple[Objective, ...]:
+        """The mean intersection over union, the accuracy and the balanced accuracy."""
+        return tuple(OBJECTIVES[name] for name in ("mean_iou", "accuracy", "balanced_accuracy"))
+
+    def count(self, targets: Tensor) -> int:
+        """How many are known, or 1 where none is: the loss of none is 0."""
+        return max(1, int((targets != UNKNOWN).sum()))
+
+    def soft(self, targets: Tensor, smoothing: float) -> Tensor:
+        """Shares of the classes `(..., K)`, as for a class of examples; all are 0 where the class is not known."""
+        known = targets != UNKNOWN
+        return super().soft(torch.where(known, targets, 0), smoothing) * known[..., None]
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`mean_iou`, `accuracy`, `balanced_accuracy` and `macro_f1`, all elements counted together."""
+        try:
+            from torchmetrics.classification import (
+                MulticlassAccuracy,
+                MulticlassConfusionMatrix,
+                MulticlassF1Score,
+                MulticlassJaccardIndex,
+            )
+            from torchmetrics.metric import CompositionalMetric
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        num_classes = len(self.names)
+        return {
+            "mean_iou": MulticlassJaccardIndex(num_classes),
+            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
+            "balanced_accuracy": CompositionalMetric(mean_recall, MulticlassConfusionMatrix(num_classes), None),
+            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
+        }
+
+    def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
+        """Adds outputs `(n, K)` of known classes `(n,)`."""
+        told = outputs.argmax(-1)
+        for metric in metrics.values():
+            metric.update(told, targets)
