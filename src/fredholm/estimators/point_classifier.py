@@ -50,7 +50,7 @@ class PointClassifier(Classifier[list[np.ndarray]]):
     def _known(self, trained: TrainedModel) -> tuple[str, ...]:
         task = trained.task
         assert isinstance(task, PointLearning)
-        return task.facts.classes
+        return task.facts.target.names
 
     def _write(self, examples: list[np.ndarray], codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
         path = folder / "points.npz"

@@ -1,11 +1,11 @@
 """Telling the class of a cloud of points, or of each of its points."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+from typing import ClassVar, Literal, final, get_args
 
 import torch
 import torch.nn.functional as F
@@ -29,12 +29,11 @@ from fredholm.tasks.schedule import Preset, schedule_for, width_for
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, UNKNOWN, ClassAnswers, ElementCounts, ElementTarget, Known, Target
 from fredholm.tasks.task import (
     Batch,
     Meanings,
-    Objective,
-    SplitTask,
     Suited,
     Task,
     Trained,
@@ -42,17 +41,10 @@ from fredholm.tasks.task import (
     meanings_of_inputs,
 )
 
-if TYPE_CHECKING:
-    from torchmetrics import Metric
-
-Target = Literal["cloud", "points"]
+Told = Literal["cloud", "points"]
+"""What has a class."""
 CHUNK = 32
 """Clouds of a file that are predicted at a time."""
-OBJECTIVES = {
-    "cloud": Objective(metric="accuracy", percent=True),
-    "points": Objective(metric="mean_iou", percent=True),
-}
-_NO_LABEL = -100
 
 
 def _small() -> SignalModel.Config:
@@ -61,8 +53,8 @@ def _small() -> SignalModel.Config:
 
 
 @final
-class PointLearning(DividedTask[PointSet]):
-    """A model on point clouds, trained by cross-entropy on the class of each cloud or of each point; ITNet K.3.
+class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
+    """A model on point clouds that tells the class of each cloud or of each point; ITNet K.3.
 
     Features are standardised by the training split's mean and deviation, but for normals. Clouds of other sizes are
     padded to the largest of their batch.
@@ -80,6 +72,7 @@ class PointLearning(DividedTask[PointSet]):
     parts: ClassVar[tuple[type, ...]] = (
         *(ITNet.Config, InfViT.Config, PointPooling.Config, EdgeConvolution.Config),
         *KERNELS,
+        *TARGETS,
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -87,13 +80,12 @@ class PointLearning(DividedTask[PointSet]):
         """Of the training split; means and deviations are of features, one each, 0 and 1 for those of a normal."""
 
         target: Target
-        classes: tuple[str, ...]
         channels: tuple[str, ...]
         mean: tuple[float, ...]
         deviation: tuple[float, ...]
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(SplitTask.Config):
+    class Config(TargetTask.Config):
         """Clouds, what is taken of them, and the model.
 
         Args:
@@ -126,7 +118,7 @@ class PointLearning(DividedTask[PointSet]):
 
         data: str = ""
         channels: tuple[str, ...] = ()
-        target: Target | None = None
+        target: Told | None = None
         num_samples: int = NUM_SAMPLES
         normals: bool = False
         num_points: int | None = 1024
@@ -151,8 +143,8 @@ class PointLearning(DividedTask[PointSet]):
         )
 
         def __post_init__(self) -> None:
-            if self.target not in (None, *get_args(Target)):
-                raise ValueError(f"target is {self.target!r}; expected one of {', '.join(get_args(Target))}")
+            if self.target not in (None, *get_args(Told)):
+                raise ValueError(f"target is {self.target!r}; expected one of {', '.join(get_args(Told))}")
             for name, least in (("num_samples", 1), ("num_neighbours", 0), ("position_frequencies", 0), ("votes", 1)):
                 check_count("points", name, getattr(self, name), least)
             check_rate("points", "label_smoothing", self.label_smoothing)
@@ -176,7 +168,7 @@ class PointLearning(DividedTask[PointSet]):
         def _suited(self, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model."""
             default, task = PointLearning.Config(), self.build()
-            train, is_small, tells_points = task.splits.train, preset == "small", task.facts.target == "points"
+            train, is_small = task.splits.train, preset == "small"
             lie = turned(train)
             config = filled(
                 self,
@@ -190,7 +182,7 @@ class PointLearning(DividedTask[PointSet]):
             )
             width = width_for(len(train), preset, least=64, up_to=1000)
             model = config.model.resized(width, 3 if is_small else 6, default.model)
-            if not tells_points:
+            if not task.tells_points:
                 most = 64 if is_small else 256
                 largest = int(train.sizes.max())
                 seen = largest if config.num_points is None else min(largest, config.num_points)
@@ -209,15 +201,12 @@ class PointLearning(DividedTask[PointSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or measure(self._opened.train, config.target, config.data)
+        self._facts = facts or measure(self._opened.train, config)
         facts = self._facts
-        if config.target not in (None, facts.target):
-            raise ValueError(f"target is {config.target!r}; the run was made with {facts.target!r}")
-        self.objective = OBJECTIVES[facts.target]
-        self._tells_points = facts.target == "points"
-        self._model_config = _model_for(config, self._tells_points)
-        if len(facts.classes) < 2:
-            raise ValueError(f"{config.data} has the classes {list(facts.classes)}; expected at least 2")
+        if config.target not in (None, told := "points" if self.tells_points else "cloud"):
+            raise ValueError(f"target is {config.target!r}; the run was made with {told!r}")
+        self._tell(facts.target, config.wish)
+        self._model_config = _model_for(config, self.tells_points)
         x, y, z = (facts.channels.index(name) if name in facts.channels else -1 for name in NORMAL)
         self._normal = (x, y, z) if min(x, y, z) >= 0 else None
         self._augment = CloudAugmentation(config.augmentation, self._normal)
@@ -227,6 +216,11 @@ class PointLearning(DividedTask[PointSet]):
     def facts(self) -> Facts:
         """Of the training split."""
         return self._facts
+
+    @property
+    def tells_points(self) -> bool:
+        """Whether each point has a class, and not each cloud."""
+        return isinstance(self._facts.target, ElementTarget)
 
     @cached_property
     def _clouds(self) -> PointSet:
@@ -246,19 +240,15 @@ class PointLearning(DividedTask[PointSet]):
         clouds, root = self._clouds, str(Path(self.config.data).expanduser())
         names = [name.removeprefix(root) for name in clouds.names]  # wherever the data lie
         labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
-        return self._divided(SplitKeys(names=names, strata=labels), clouds.split)
+        return self._divided(clouds.marks.keys(names, labels), clouds.marks.given)
 
     def _part(self, numbers: Tensor) -> PointSet:
         return self._clouds.select(numbers)
 
     def _check(self, splits: Splits[PointSet]) -> None:
-        facts, data = self._facts, self.config.data
-        for what, came, expected in (
-            ("classes", classes_of(splits.train, facts.target, data), facts.classes),
-            ("features", splits.train.channels, facts.channels),
-        ):
-            if came != expected:
-                raise ValueError(f"the {what} of {data} are {came}; the run was made with {expected}")
+        data = self.config.data
+        self.target.check(known_of(splits.train, "points" if self.tells_points else "cloud", data), data)
+        splits.check_facts(self._facts, data, apart_from=("classes", "point_classes"))
 
     @property
     def train_lengths(self) -> Tensor | None:
@@ -268,7 +258,7 @@ class PointLearning(DividedTask[PointSet]):
         return None if bool((sizes == sizes[0]).all()) else sizes
 
     def model(self) -> nn.Module:
-        """The model on an encoder of points, with one logit a class."""
+        """The model on an encoder of points, with the outputs of the target."""
         config, facts = self.config, self._facts
         clouds = PointCloud.Config(
             num_features=len(facts.channels),
@@ -278,16 +268,16 @@ class PointLearning(DividedTask[PointSet]):
             num_neighbours=config.num_neighbours,
             num_centres=config.num_centres,
         )
-        return self._model_config.build(PointCloud(clouds, config.model.embed_dim), len(facts.classes))
+        return self._model_config.build(PointCloud(clouds, config.model.embed_dim), self.target.num_outputs)
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows, the classes, and of the encoder's columns the features."""
-        return meanings_of_head(model, self._facts.classes) | meanings_of_inputs(model, self._facts.channels)
+        return meanings_of_head(model, self.target.output_names) | meanings_of_inputs(model, self._facts.channels)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """Augmented clouds, `pos` (B, N, 3), `mask` (B, N) and, where the data have some, `features` and `weights`.
 
-        `labels` are (B,) or, of points, (B, N), -100 where there is none.
+        `targets` are (B,) or, of points, (B, N), `UNKNOWN` where there is no point.
         """
         part = self.splits.train.select(indices)
         rows = [(i, self._drawn(size, generator)) for i, size in enumerate(part.sizes.tolist())]
@@ -313,7 +303,7 @@ class PointLearning(DividedTask[PointSet]):
         for vote in range(self.config.votes):
             for i, (size, seed) in enumerate(zip(part.sizes.tolist(), seeds, strict=True)):
                 generator = torch.Generator().manual_seed(1_000_003 * vote + seed)
-                if self._tells_points and self.config.num_points is not None and size > self.config.num_points:
+                if self.tells_points and self.config.num_points is not None and size > self.config.num_points:
                     order = torch.randperm(size, generator=generator)
                     shown = order.tensor_split(-(-size // self.config.num_points))
                 else:
@@ -333,10 +323,10 @@ class PointLearning(DividedTask[PointSet]):
             batch["features"] = torch.where(mask[..., None], features, 0.0)
         if clouds.weights is not None:
             batch["weights"] = torch.where(mask, clouds.weights[index], 0.0)
-        if self._tells_points and clouds.point_labels is not None:
-            batch["labels"] = torch.where(mask, clouds.point_labels[index], _NO_LABEL)
-        elif not self._tells_points and clouds.labels is not None:
-            batch["labels"] = clouds.labels[own]
+        if self.tells_points and clouds.point_labels is not None:
+            batch["targets"] = torch.where(mask, clouds.point_labels[index], UNKNOWN)
+        elif not self.tells_points and clouds.labels is not None:
+            batch["targets"] = clouds.labels[own]
         return batch | {"cloud": own, "point": index - clouds.offsets[own][:, None] * mask}
 
     def _changed(self, batch: Batch, generator: torch.Generator) -> Batch:
@@ -346,8 +336,8 @@ class PointLearning(DividedTask[PointSet]):
         changed = batch | {"pos": pos, "mask": mask}
         if "features" in batch:
             changed["features"] = features
-        if self._tells_points and "labels" in batch:
-            changed["labels"] = torch.where(mask, batch["labels"], _NO_LABEL)
+        if self.tells_points and "targets" in batch:
+            changed["targets"] = torch.where(mask, batch["targets"], UNKNOWN)
         return changed
 
     def _aligned(self, batch: Batch) -> Batch:
@@ -362,23 +352,15 @@ class PointLearning(DividedTask[PointSet]):
             changed["features"] = features
         return changed
 
-    def num_targets(self, batch: Batch) -> int:
-        """One per cloud, or per point that is there."""
-        return int((batch["labels"] != _NO_LABEL).sum())
+    @property
+    def _learnt_from(self) -> Known:
+        return known_of(self.splits.train, "points" if self.tells_points else "cloud", self.config.data)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy summed over the clouds or points."""
-        logits, labels = self._logits(model, batch), batch["labels"]
-        return F.cross_entropy(
-            logits.flatten(0, -2),
-            labels.flatten(),
-            reduction="sum",
-            ignore_index=_NO_LABEL,
-            label_smoothing=self.config.label_smoothing,
-        )
+    @property
+    def _smoothing(self) -> float:
+        return self.config.label_smoothing
 
-    @staticmethod
-    def _logits(model: nn.Module, batch: Batch) -> Tensor:
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         mask = None if bool(batch["mask"].all()) else batch["mask"]
         return model(PointBatch(batch["pos"], batch.get("features"), mask, batch.get("weights"))).float()
 
@@ -387,8 +369,8 @@ class PointLearning(DividedTask[PointSet]):
         cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
         rows = range(0, len(cloud), num_clouds)
         parts = [{name: tensor[start : start + num_clouds] for name, tensor in batch.items()} for start in rows]
-        told = torch.cat([self._logits(model, part).softmax(-1) for part in parts])
-        if self._tells_points:
+        told = torch.cat([self._outputs(model, part).softmax(-1) for part in parts])
+        if self.tells_points:
             place, there = self._places(batch), batch["mask"]
             summed = told.new_zeros(num_clouds, self._longest(batch), told.shape[-1])
             summed.view(-1, told.shape[-1]).index_add_(0, place[there], told[there])
@@ -404,43 +386,17 @@ class PointLearning(DividedTask[PointSet]):
         """Where the points of rows lie among those of all clouds, padded to the longest."""
         return batch["cloud"][:, None] * self._longest(batch) + batch["point"]
 
-    def metrics(self) -> "dict[str, Metric]":
-        """`accuracy`, the share of clouds or points whose likeliest class is right; `loss`; and a mean over classes.
-
-        Of clouds that is `class_accuracy`, the share of each class that is right; of points `mean_iou`, the points that
-        truly are of a class over those that are or are said to be. `loss` is the mean cross-entropy.
-
-        Raises:
-            ImportError: torchmetrics is not installed.
-        """
-        try:
-            from torchmetrics import MeanMetric
-            from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardIndex
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        num_classes = len(self._facts.classes)
-        found: dict[str, Metric] = {"accuracy": MulticlassAccuracy(num_classes, average="micro")}
-        if self._tells_points:
-            found["mean_iou"] = MulticlassJaccardIndex(num_classes)
-        else:
-            found["class_accuracy"] = MulticlassAccuracy(num_classes, average="macro")
-        return found | {"loss": MeanMetric()}
-
-    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics."""
+    def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """The logarithms of `_probabilities`, of each cloud or point."""
         told = self._probabilities(model, batch)
-        if self._tells_points:
-            labels = torch.full_like(told[..., 0], _NO_LABEL, dtype=torch.int64)
+        if self.tells_points:
+            targets = torch.full_like(told[..., 0], UNKNOWN, dtype=torch.int64)
             there = batch["mask"]
-            labels.view(-1)[self._places(batch)[there]] = batch["labels"][there]
-            told, labels = told[labels != _NO_LABEL], labels[labels != _NO_LABEL]
+            targets.view(-1)[self._places(batch)[there]] = batch["targets"][there]
+            told, targets = told[targets != UNKNOWN], targets[targets != UNKNOWN]
         else:
-            labels = batch["labels"].new_zeros(len(told)).scatter(0, batch["cloud"], batch["labels"])
-        for name, metric in metrics.items():
-            if name == "loss":
-                metric.update(F.nll_loss(told.clamp(min=1e-12).log(), labels, reduction="none"))
-            else:
-                metric.update(told, labels)
+            targets = batch["targets"].new_zeros(len(told)).scatter(0, batch["cloud"], batch["targets"])
+        yield told.clamp(min=1e-12).log(), targets
 
     @torch.no_grad()
     def probabilities(self, model: nn.Module, clouds: PointSet, device: torch.device) -> list[Tensor]:
@@ -449,9 +405,9 @@ class PointLearning(DividedTask[PointSet]):
         for indices in torch.arange(len(clouds)).split(CHUNK):
             part = clouds.select(indices)
             batch = self._rows(part, indices.tolist())
-            moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "labels"}
+            moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "targets"}
             found = self._probabilities(model, moved).cpu()
-            told += [own[:size] if self._tells_points else own for own, size in zip(found, part.sizes, strict=True)]
+            told += [own[:size] if self.tells_points else own for own, size in zip(found, part.sizes, strict=True)]
         return told
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
@@ -476,8 +432,8 @@ class PointLearning(DividedTask[PointSet]):
 
     def _answer(self, file: Path, name: str, cloud: PointSet, told: Tensor) -> list[Prediction]:
         """What is said of one cloud."""
-        classes, head = self._facts.classes, {"cloud": name}
-        if not self._tells_points:
+        classes, head = self.target.names, {"cloud": name}
+        if not self.tells_points:
             return [Prediction(file, head, dict(zip(classes, told.tolist(), strict=True)))]
         pos = cloud.pos.tolist()
         if self.config.save is not None:
@@ -497,36 +453,40 @@ def _joined(batches: Sequence[Batch]) -> Batch:
     def padded(name: str, tensor: Tensor) -> Tensor:
         if tensor.ndim == 1:
             return tensor
-        filler = _NO_LABEL if name == "labels" else 0
+        filler = UNKNOWN if name == "targets" else 0
         return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, longest - tensor.shape[1]), value=filler)
 
     return {name: torch.cat([padded(name, batch[name]) for batch in batches]) for name in batches[0]}
 
 
-def classes_of(clouds: PointSet, target: Target, data: str) -> tuple[str, ...]:
-    """The classes of what is told.
+def known_of(clouds: PointSet, told: Told, data: str) -> Known:
+    """What is known of clouds, or of their points.
 
     Raises:
-        ValueError: there are none.
+        ValueError: nothing.
     """
-    if target == "cloud" and clouds.labels is None:
-        raise ValueError(f"target is 'cloud', but the clouds of {data} have no classes; put them into a folder a class")
-    if target == "points" and clouds.point_labels is None:
+    if told == "cloud":
+        if clouds.labels is None:
+            raise ValueError(
+                f"target is 'cloud', but the clouds of {data} have no classes; put them into a folder a class"
+            )
+        return ClassAnswers(names=clouds.classes, values=clouds.labels)
+    if clouds.point_labels is None:
         raise ValueError(f"target is 'points', but the points of {data} have no labels; leave target out, or add some")
-    return clouds.classes if target == "cloud" else clouds.point_classes
+    counts = clouds.point_labels.bincount(minlength=len(clouds.point_classes))
+    return ElementCounts(names=clouds.point_classes, counts=counts)
 
 
-def measure(train: PointSet, target: Target | None, data: str) -> PointLearning.Facts:
+def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Facts:
     """The facts of a training split; a constant feature has deviation 1, so that it becomes 0."""
-    told: Target = target or ("cloud" if train.point_labels is None else "points")
+    told: Told = config.target or ("cloud" if train.point_labels is None else "points")
     features = train.features.double()
     mean = features.mean(0)
     deviation = (features - mean).square().mean(0).sqrt()
     is_normal = torch.tensor([set(NORMAL) <= set(train.channels) and name in NORMAL for name in train.channels])
     is_normal = is_normal.bool()
     return PointLearning.Facts(
-        target=told,
-        classes=classes_of(train, told, data),
+        target=known_of(train, told, config.data).learn(config.wish, config.data),
         channels=train.channels,
         mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
         deviation=tuple(torch.where(is_normal | (deviation <= 1e-6 * mean.abs()), 1.0, deviation).tolist()),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fredholm.tasks.cells import is_date, parse_time
 from fredholm.tasks.npz_arrays import split_of_rows
-from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS
+from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
 from fredholm.tasks.splits import Splits, Whole
 from fredholm.tasks.stratified_split import SplitKeys
 
@@ -40,6 +40,30 @@ class SplitMarks:
         for what, marks in (("splits", self.given), ("groups", self.groups), ("times", self.times)):
             if marks is not None and len(marks) != n:
                 raise ValueError(f"there are {len(marks)} {what} of {n} examples; expected one each")
+
+    @staticmethod
+    def joined(parts: "Mapping[Split, tuple[int, SplitMarks]]") -> "SplitMarks":
+        """Those of the examples of all splits, one split after the other.
+
+        Args:
+            parts: how many examples each has, and what is said of them; their own splits are not read.
+
+        Raises:
+            ValueError: some splits alone have groups, or times.
+        """
+        found: dict[str, list[SplitMarks]] = {}
+        for what in ("groups", "times"):
+            found[what] = [marks for _, marks in parts.values() if getattr(marks, what) is not None]
+            if found[what] and len(found[what]) < len(parts):
+                bare = next(split for split, (_, marks) in parts.items() if getattr(marks, what) is None)
+                raise ValueError(f"the {bare} split has no {what}, but another has; give them to all, or to none")
+        return SplitMarks(
+            given=torch.cat([torch.full((count,), SPLITS.index(split)) for split, (count, _) in parts.items()]),
+            groups=tuple(group for marks in found["groups"] for group in marks.groups or ()) or None,
+            times=torch.cat([marks.times for marks in found["times"] if marks.times is not None])
+            if found["times"]
+            else None,
+        )
 
     def keys(self, names: Sequence[str], strata: Sequence[int]) -> SplitKeys:
         """What the examples are split by."""

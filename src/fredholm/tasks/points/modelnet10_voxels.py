@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from fredholm.tasks.npz_arrays import array_names, load_arrays
 from fredholm.tasks.split_files import SPLITS
+from fredholm.tasks.split_marks import SplitMarks
 
 from .point_set import Cloud, PointSet
 
@@ -47,7 +49,7 @@ def modelnet10_voxels(path: Path) -> PointSet:
                 clouds.append(Cloud(pos=pos, features=np.empty((len(pos), 0)), name=f"{path}:X_{part}[{i}]"))
                 words.append(classes[labels[i]])
                 split.append(SPLITS.index(part))
-    return PointSet.pack(clouds, labels=words, classes=classes, split=split)
+    return PointSet.pack(clouds, labels=words, classes=classes, marks=SplitMarks(given=torch.tensor(split)))
 
 
 def surface(filled: np.ndarray) -> np.ndarray:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from fredholm.tasks.npz_arrays import load_arrays, split_words
-from fredholm.tasks.split_files import SPLITS, Split
+from fredholm.tasks.split_files import Split
+from fredholm.tasks.split_marks import SplitMarks, marks_of_arrays
 
 from .point_set import Cloud, PointSet
 
@@ -29,8 +30,9 @@ def read_npz(
     of points, and `weights` have the shape of `x` without its last axis; labels are numbers of `point_classes`, or
     names. `channels` are the names of the features.
 
-    A split is `_train`, `_valid` (or `_val`) and `_test` after the names of the arrays, of which the training split
-    alone must be there; `classes`, `point_classes` and `channels` are shared.
+    `split`, `groups` and `example_times`, one a cloud: see `marks_of_arrays`. Or a split is `_train`, `_valid` (or
+    `_val`) and `_test` after the names of the arrays, of which the training split alone must be there; `classes`,
+    `point_classes` and `channels` are shared.
 
     An .npy file is read as `x` alone.
 
@@ -67,12 +69,12 @@ def _read(
 ) -> PointSet:
     clouds: list[Cloud] = []
     labels: list[str] = []
-    split: list[int] = []
+    marks: dict[Split, tuple[int, SplitMarks]] = {}
     endings = _endings(arrays)
     for part, ending in endings.items():
         found = _clouds(path, arrays, ending, channels)
         clouds += found
-        split += [SPLITS.index(part)] * len(found)
+        marks[part] = len(found), marks_of_arrays(arrays, len(found), end=ending)
         labels += _classes(arrays, ending, len(found))
     if labels and len(labels) < len(clouds):
         told = ", ".join(f"y{ending}" for ending in endings.values())
@@ -86,7 +88,7 @@ def _read(
         labels=labels or None,
         classes=classes,
         point_classes=point_classes,
-        split=split if endings["train"] else None,
+        marks=SplitMarks.joined(marks) if endings["train"] else marks["train"][1],
     )
 
 

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, final
 
+import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from fredholm._settings import check_count, refuse_idle
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.parts import refuse_part, rows_of_part
 from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
+from fredholm.tasks.split_marks import SplitMarks
 
 from .cloud_file import NUM_SAMPLES, SURFACES, TABLES, read_cloud
 from .modelnet10_voxels import is_modelnet10_voxels, modelnet10_voxels
@@ -27,7 +30,7 @@ class _Files(NamedTuple):
 
     paths: list[Path]
     labels: list[str] | None = None
-    split: list[int] | None = None
+    split: Tensor | None = None
 
 
 def open_points(
@@ -68,7 +71,7 @@ def open_points(
             _refuse(path, num_samples=num_samples)
         if not any(file.suffix.lower() in _UNNAMED for file in files.paths):
             _refuse(path, channels=channels)
-        found = PointSet.pack(clouds, labels=files.labels, split=files.split)
+        found = PointSet.pack(clouds, labels=files.labels, marks=SplitMarks(given=files.split))
     if found.labels is None and found.point_labels is None:
         raise ValueError(f"{path}: neither clouds nor their points have labels; put clouds into a folder a class, say")
     return found
@@ -97,7 +100,7 @@ def read_points(
         refuse_part(path, part)
         return PointSet.pack([read_cloud(path, num_samples=num_samples, normals=normals, channels=channels)])
     found = read_npz(path, channels=channels)
-    rows = rows_of_part(path, found.split, part)
+    rows = rows_of_part(path, found.marks.given, part)
     return found if rows is None else found.select(rows)
 
 
@@ -140,7 +143,7 @@ def _of_splits(root: Path, parts: dict[Split, _Files]) -> _Files:
     return _Files(
         [path for part in parts.values() for path in part.paths],
         [label for part in parts.values() for label in part.labels or ()] if named else None,
-        [SPLITS.index(split) for split, part in parts.items() for _ in part.paths],
+        torch.tensor([SPLITS.index(split) for split, part in parts.items() for _ in part.paths]),
     )
 
 

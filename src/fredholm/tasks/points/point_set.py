@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.class_names import ClassNames
-from fredholm.tasks.split_files import SPLITS
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Examples
 
 AXES = ("x", "y", "z")
@@ -57,7 +57,7 @@ class PointSet(Examples):
         point_labels: int64 `(total,)`, each in `0 .. len(point_classes) - 1`; None: points have none.
         point_classes: the class names of points.
         channels: the features' names.
-        split: int64 `(n,)`, 0 train, 1 valid, 2 test; None: clouds have none.
+        marks: what the data say of splits.
         names: where each cloud came from, for messages.
 
     Raises:
@@ -76,7 +76,7 @@ class PointSet(Examples):
     point_labels: Tensor | None = None
     point_classes: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
-    split: Tensor | None = None
+    marks: SplitMarks = NO_MARKS
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class PointSet(Examples):
         self._check_weights()
         self._check_labels("labels", self.labels, len(self), self.classes)
         self._check_labels("point labels", self.point_labels, total, self.point_classes)
-        self._check_labels("split", self.split, len(self), SPLITS)
+        self.marks.check(len(self))
 
     def _check_weights(self) -> None:
         if self.weights is None:
@@ -158,7 +158,7 @@ class PointSet(Examples):
             weights=None if self.weights is None else self.weights[points],
             labels=None if self.labels is None else self.labels[indices],
             point_labels=None if self.point_labels is None else self.point_labels[points],
-            split=None if self.split is None else self.split[indices],
+            marks=self.marks.select(indices),
             names=tuple(self.names[i] for i in indices.tolist()),
         )
 
@@ -169,7 +169,7 @@ class PointSet(Examples):
         labels: Sequence[str] | None = None,
         classes: tuple[str, ...] | None = None,
         point_classes: tuple[str, ...] | None = None,
-        split: Sequence[int] | None = None,
+        marks: SplitMarks = NO_MARKS,
     ) -> "PointSet":
         """Clouds as one set.
 
@@ -178,7 +178,7 @@ class PointSet(Examples):
             labels: the class of each cloud; None: not known.
             classes: the known ones of clouds, in their order; None: those of the training clouds, sorted.
             point_classes: likewise of points.
-            split: 0 train, 1 valid or 2 test of each cloud; None: they have none, and all are training clouds.
+            marks: what the data say of splits; where they have none, all are training clouds.
 
         Raises:
             ValueError: clouds differ in their features, some alone have weights or labels of points, or a class is
@@ -194,7 +194,7 @@ class PointSet(Examples):
                     one, other = (first, cloud) if getattr(cloud, what) is None else (cloud, first)
                     told = what.replace("_labels", " labels").replace("point labels", "labels of points")
                     raise ValueError(f"{other.name}: has no {told}, but {one.name} has some; give all or none")
-        learnt = [part == 0 for part in split or [0] * len(clouds)]
+        learnt = [True] * len(clouds) if marks.given is None else (marks.given == 0).tolist()
         if labels is not None and classes is None:
             _, classes = ClassNames(None).number([*itertools.compress(labels, learnt)])
         names = ClassNames(classes)
@@ -219,7 +219,7 @@ class PointSet(Examples):
             point_labels=point_labels,
             point_classes=point_classes or (),
             channels=first.channels,
-            split=None if split is None else torch.tensor(split, dtype=torch.int64),
+            marks=marks,
             names=tuple(cloud.name for cloud in clouds),
         )
 
