@@ -221,8 +221,8 @@ def draw_figure(report: dict[str, dict[str, Any]], config: Config) -> None:
         model, batch = run.model("best"), task.held_out_batch("test", chosen)
         if not columns:
             columns["image"] = list(task.held_out("test").images(chosen).permute(0, 2, 3, 1).numpy())
-            columns["known"] = [colours[mask.numpy()] for mask in batch["labels"]]
-        size = (batch["labels"].shape[1], batch["labels"].shape[2])
+            columns["known"] = [colours[mask.numpy()] for mask in batch["targets"]]
+        size = (batch["targets"].shape[1], batch["targets"].shape[2])
         columns[name] = [
             colours[torch.cat([logits.argmax(-1) for _, logits in task.logits(model, image[None], size)]).numpy()]
             for image in batch["images"]

@@ -35,9 +35,9 @@ def test_evaluate_measures_on_both_held_out_splits(folder: Path, capsys: pytest.
         code, out, err = call(capsys, "evaluate", folder / "run", "--json", *more)
         found = json.loads(out)
         assert (code, err, found["examples"]) == (0, "", 12)
-        assert {"accuracy", "class_accuracy", "auroc", "loss"} <= found.keys()
+        assert {"accuracy", "balanced_accuracy", "auroc", "loss"} <= found.keys()
         code, out, _ = call(capsys, "evaluate", folder / "run", *more)
-        assert out.startswith(f"{name} accuracy: {100 * found['accuracy']:.2f} %\n{name} class_accuracy: ")
+        assert out.startswith(f"{name} accuracy: {100 * found['accuracy']:.2f} %\n{name} balanced_accuracy: ")
 
 
 def test_predict_tells_every_line_without_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

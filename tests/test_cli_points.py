@@ -48,7 +48,7 @@ def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytes
         code, out, err = call(capsys, "evaluate", folder / "run", "--json", *more)
         assert (code, err) == (0, "")
         found[name] = json.loads(out)
-    assert {"accuracy", "class_accuracy", "loss"} <= found["whole"].keys()
+    assert {"accuracy", "balanced_accuracy", "loss"} <= found["whole"].keys()
     assert found["whole"] == found["same"]
     assert len({found[name]["loss"] for name in ("whole", "votes", "points", "valid")}) == 4
     code, out, _ = call(capsys, "evaluate", folder / "told", "--json")

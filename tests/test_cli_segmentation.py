@@ -37,7 +37,7 @@ def test_train_of_a_file_at_several_scales_and_augmented(tmp_path: Path, capsys:
     assert out.splitlines()[-1].startswith("test mean_iou: ")
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["run"]["task"]["patch_sizes"] == [4, 8]
-    assert saved["facts"]["classes"] == ["ground", "red", "blue"]
+    assert saved["facts"]["target"]["names"] == ["ground", "red", "blue"]
 
 
 def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -212,9 +212,10 @@ def averaged(hops: int) -> Peer:
         for _ in range(hops):
             features.append(step @ features[-1])
         rows, parts = np.concatenate(features, 1), learnable(task, split)
-        nodes, labels = (np.concatenate([getattr(part, own).numpy() for part in parts]) for own in ("nodes", "labels"))
+        nodes = np.concatenate([part.nodes.numpy() for part in parts])
+        labels = np.concatenate([part.answers.values.numpy() for part in parts])
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(rows[nodes], labels)
-        return float((model.predict(rows[asked.nodes.numpy()]) == asked.labels.numpy()).mean())
+        return float((model.predict(rows[asked.nodes.numpy()]) == asked.answers.values.numpy()).mean())
 
     return peer
 
@@ -225,11 +226,11 @@ def spread(task: Any, split: HeldOut) -> float:
     matrix, degree = _walk(graph.edge_index.numpy(), len(graph.features))
     step, known = sp.diags(1 / np.maximum(degree, 1)) @ matrix, np.zeros((len(degree), len(graph.classes)))
     for part in learnable(task, split):
-        known[part.nodes.numpy(), part.labels.numpy()] = 1
+        known[part.nodes.numpy(), part.answers.values.numpy()] = 1
     told = known
     for _ in range(50):
         told = np.where(known.sum(1, keepdims=True) > 0, known, 0.9 * (step @ told))
-    return float((told[asked.nodes.numpy()].argmax(1) == asked.labels.numpy()).mean())
+    return float((told[asked.nodes.numpy()].argmax(1) == asked.answers.values.numpy()).mean())
 
 
 def between(score: Callable[[Any, np.ndarray], Any]) -> Peer:

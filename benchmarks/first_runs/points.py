@@ -166,7 +166,7 @@ def _mean_iou(model: Any) -> Peer:
 
     def peer(task: Any, split: Any) -> float:
         truth, told = torch.from_numpy(answers(task, split))
-        return float(multiclass_jaccard_index(told, truth, num_classes=len(task.facts.classes)))
+        return float(multiclass_jaccard_index(told, truth, num_classes=len(task.target.names)))
 
     return peer
 

@@ -104,7 +104,7 @@ def per_pixel(model: Any) -> Peer:
         model.fit(inputs[:, shown].reshape(-1, inputs.shape[-1]), targets[:, shown].ravel())
         asked, truth = filtered(task.held_out(split))
         told = torch.from_numpy(model.predict(asked.reshape(-1, asked.shape[-1])).astype(np.int64))
-        classes = len(task.facts.classes)
+        classes = len(task.target.names)
         return float(multiclass_jaccard_index(told, torch.from_numpy(truth.ravel()).long(), num_classes=classes))
 
     return peer

@@ -36,7 +36,7 @@ def config(data: Path, **settings: Any) -> ImageTextLearning.Config:
 def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     task = config(write_npz(tmp_path / "a.npz")).build()
     facts = task.facts
-    assert (facts.classes, facts.num_images, facts.channels, facts.image_size) == (("false", "true"), 2, 3, (8, 8))
+    assert (facts.target.names, facts.num_images, facts.channels, facts.image_size) == (("false", "true"), 2, 3, (8, 8))
     assert (task.num_train, task.num_held_out("valid"), task.objective.metric) == (16, 7, "accuracy")
     shown = task.splits.train.images(torch.arange(16)).double() / 255
     torch.testing.assert_close(torch.tensor(facts.mean).double(), shown.mean((0, 1, 3, 4)))
@@ -44,7 +44,7 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
         torch.tensor(facts.deviation).double(),
         shown.transpose(1, 2).flatten(2).transpose(0, 1).flatten(1).std(1, correction=0),
     )
-    assert from_json(to_json(facts), ImageTextLearning.Facts, ()) == facts
+    assert from_json(to_json(facts), ImageTextLearning.Facts, ImageTextLearning.parts) == facts
     assert task.config.build(facts).num_held_out("test") == 7
 
 
@@ -67,7 +67,7 @@ def test_batches_hold_standardised_images_and_padded_tokens(tmp_path: Path) -> N
         assert (row[len(laid) :] == marks.pad).all()
         assert (row[0], laid[-1]) == (marks.class_token, marks.separator)
     assert part.labels is not None
-    assert torch.equal(batch["labels"], part.labels[:3])
+    assert torch.equal(batch["targets"], part.labels[:3])
     assert task.num_targets(batch) == 3
 
 
@@ -115,7 +115,7 @@ def test_the_model_answers_for_each_text(tmp_path: Path, settings: dict[str, Any
     assert type(model) is kind
     logits = model(ImageTextBatch(batch["images"], batch["tokens"]))
     assert logits.shape == (4, 2)
-    expected = torch.nn.functional.cross_entropy(logits, batch["labels"], reduction="sum")
+    expected = torch.nn.functional.cross_entropy(logits, batch["targets"], reduction="sum")
     torch.testing.assert_close(task.loss(model, batch), expected)
 
 
@@ -123,11 +123,11 @@ def test_smoothing_enters_the_loss_in_training_alone(tmp_path: Path) -> None:
     task = config(write_npz(tmp_path / "a.npz"), label_smoothing=0.2).build()
     model, batch = task.model().eval(), task.held_out_batch("valid", torch.arange(7))
     logits = model(ImageTextBatch(batch["images"], batch["tokens"])).detach()
-    smooth = torch.nn.functional.cross_entropy(logits, batch["labels"], reduction="sum", label_smoothing=0.2)
+    smooth = torch.nn.functional.cross_entropy(logits, batch["targets"], reduction="sum", label_smoothing=0.2)
     torch.testing.assert_close(task.loss(model, batch), smooth)
     found = score_split(task, "valid", model, batch_size=3, device=CPU, dtype=torch.float32)
-    assert found["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, batch["labels"])))
-    assert found["accuracy"] == pytest.approx(float((logits.argmax(-1) == batch["labels"]).float().mean()))
+    assert found["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, batch["targets"])))
+    assert found["accuracy"] == pytest.approx(float((logits.argmax(-1) == batch["targets"]).float().mean()))
 
 
 @pytest.mark.parametrize("modalities", ["image", "text"])
@@ -155,7 +155,7 @@ def test_predictions_are_the_models_line_by_line(tmp_path: Path) -> None:
         everything, [task._lay_out(example.text)[0] for example in everything.examples], torch.arange(5)
     )
     probabilities = model(ImageTextBatch(batch["images"], batch["tokens"])).softmax(-1)
-    assert [row["class"] for row in rows[:5]] == [task.facts.classes[i] for i in probabilities.argmax(-1).tolist()]
+    assert [row["class"] for row in rows[:5]] == [task.facts.target.names[i] for i in probabilities.argmax(-1).tolist()]
     assert [row["probability"] for row in rows[:5]] == pytest.approx(probabilities.amax(-1).tolist(), abs=1e-6)
 
 

@@ -8,7 +8,6 @@ import torch
 
 from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
 from fredholm.tasks import NodeLearning
-from fredholm.tasks.class_metrics import class_metrics, score_classes
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.config_json import from_json, to_json
@@ -27,6 +26,7 @@ SMALL = ITNet.Config(
 )
 PLACED = GraphInputs(num_walks=0, degrees=False)
 """Features as they are, and positions by the graph's Laplacian."""
+WALKS = GraphInputs(num_walks=2, degrees=False, positions="none")
 
 
 def task(folder: Path, **settings: Any) -> NodeLearning:
@@ -37,11 +37,11 @@ def task(folder: Path, **settings: Any) -> NodeLearning:
 def test_batches_are_numbers_of_nodes(tmp_path: Path) -> None:
     built = task(tmp_path / "a")
     assert (built.num_train, built.num_held_out("valid")) == (21, 3)
-    assert built.facts.classes == ("left", "right")
+    assert built.target.names == ("left", "right")
     batch = built.train_batch(torch.tensor([2, 5]), torch.Generator().manual_seed(0))
     train = built.splits.train
     assert batch["nodes"].tolist() == train.nodes[[2, 5]].tolist()
-    assert torch.equal(batch["labels"], (batch["nodes"] >= 15).long())
+    assert torch.equal(batch["targets"], (batch["nodes"] >= 15).long())
     assert batch["signs"].shape == (2, 8)
     assert torch.equal(batch["signs"][0], batch["signs"][1])
     assert batch["signs"].abs().eq(1).all()
@@ -58,8 +58,8 @@ def test_the_whole_graph_runs_and_the_loss_is_at_the_batchs_nodes(tmp_path: Path
     assert [row["node"] for row in rows] == [f"n{i}" for i in range(30)]
     told = [(str(rows[node]["class"]), float(rows[node]["probability"])) for node in batch["nodes"].tolist()]
     chances = [
-        p if built.facts.classes[label] == name else 1 - p
-        for (name, p), label in zip(told, batch["labels"].tolist(), strict=True)
+        p if built.target.names[label] == name else 1 - p
+        for (name, p), label in zip(told, batch["targets"].tolist(), strict=True)
     ]
     assert float(built.loss(model, batch)) == pytest.approx(float(-torch.tensor(chances).log().sum()), rel=1e-4)
     parts = [built.loss(model, {name: tensor[i : i + 1] for name, tensor in batch.items()}) for i in range(6)]
@@ -81,7 +81,7 @@ def test_what_is_measured(tmp_path: Path) -> None:
         built.score(model, built.held_out_batch("valid", torch.tensor([i])), metrics)
     whole = built.held_out_batch("valid", torch.arange(3))
     torch.testing.assert_close(metrics["loss"].compute(), built.loss(model, whole) / 3)
-    assert set(metrics) == {"accuracy", "class_accuracy", "loss", "auroc"}
+    assert set(metrics) == {"accuracy", "balanced_accuracy", "macro_f1", "matthews", "auroc", "loss"}
 
 
 def test_splits(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_splits(tmp_path: Path) -> None:
     assert [sorted({int(i) % 15 % 3 for i in nodes}) for nodes in found] == [[0], [1]]
     assert {int(i) % 15 % 3 for i in built.held_out("test").nodes} == {2}
     few = task(tmp_path / "a", train_per_class=3)
-    assert few.splits.train.labels.bincount().tolist() == [3, 3]
+    assert few.splits.train.answers.values.bincount().tolist() == [3, 3]
     assert set(few.splits.train.nodes.tolist()) <= set(task(tmp_path / "a").splits.train.nodes.tolist())
     assert torch.equal(few.splits.held_out("valid").nodes, task(tmp_path / "a").splits.held_out("valid").nodes)
     more = task(tmp_path / "a", train_per_class=5)
@@ -106,16 +106,46 @@ def test_nodes_without_a_label_are_in_no_split(tmp_path: Path) -> None:
     built = NodeLearning.Config(data=str(folder), model=SMALL).build()
     train = built.splits.train
     assert int(train.nodes.min()) >= 4
-    assert torch.equal(train.labels, (train.nodes >= 15).long())
+    assert torch.equal(train.answers.values, (train.nodes >= 15).long())
     assert len(built.predict(built.model().eval(), [folder], torch.device("cpu"))) == 30
 
 
-def test_the_accuracy_of_classes_is_their_mean() -> None:
-    metrics, labels = class_metrics(3), torch.tensor([0, 0, 0, 1])
-    logits = torch.eye(3)[torch.zeros(4, dtype=torch.int64)]
-    score_classes(logits, labels, torch.ones(4), metrics)
-    found = {name: float(metric.compute()) for name, metric in metrics.items()}
-    assert found == {"accuracy": 0.75, "class_accuracy": 0.5, "loss": 1.0}
+def test_rare_classes_weigh_as_much_as_frequent_ones(tmp_path: Path) -> None:
+    folder = two_groups(tmp_path / "a")
+    header, *lines = (folder / "nodes.csv").read_text().splitlines()
+    lines[3:15] = [line.replace("left", "right") for line in lines[3:15]]
+    (folder / "nodes.csv").write_text("\n".join([header, *lines]))
+    plain, built = (
+        task(tmp_path / "b", data=str(folder), class_weights=weights, valid_fraction=0.1, inputs=WALKS)
+        for weights in ("none", "balanced")
+    )
+    counts = built.splits.train.answers.values.bincount()
+    assert (counts[0] < 4, len(plain.advice), built.advice) == (True, 1, ())
+    assert (plain.objective.metric, built.objective.metric) == ("accuracy", "balanced_accuracy")
+    model, batch = built.model().eval().requires_grad_(False), built.train_batch(torch.arange(built.num_train), NONE)
+    alone = [plain.loss(model, {name: each[i : i + 1] for name, each in batch.items()}) for i in range(len(counts))]
+    weights = counts.sum() / (2 * counts)
+    own = weights[batch["targets"][: len(counts)]] * torch.stack(alone)
+    for i, expected in enumerate(own):
+        one = {name: each[i : i + 1] for name, each in batch.items()}
+        torch.testing.assert_close(built.loss(model, one), expected)
+
+
+def test_groups_and_times_decide_the_split(tmp_path: Path) -> None:
+    folder = two_groups(tmp_path / "a")
+    header, *lines = (folder / "nodes.csv").read_text().splitlines()
+    marked = [f"{line},g{i % 10},{i % 7}" for i, line in enumerate(lines)]
+    (folder / "nodes.csv").write_text("\n".join([f"{header},group,time", *marked]))
+    built = NodeLearning.Config(data=str(folder), model=SMALL).build()
+    assert [name for name in built.facts.preparation.features if name in ("group", "time")] == []
+    parts = [built.splits.train.nodes, built.held_out("valid").nodes, built.held_out("test").nodes]
+    groups = [{int(i) % 10 for i in nodes} for nodes in parts]
+    assert [len(group) for group in groups] == [7, 1, 2]
+    assert sum(map(len, groups)) == len(set.union(*groups))
+    (folder / "nodes.csv").write_text("\n".join([f"{header},time", *(f"{row},{i}" for i, row in enumerate(lines))]))
+    timed = NodeLearning.Config(data=str(folder), model=SMALL, split_by="time").build()
+    assert timed.held_out("test").nodes.tolist() == list(range(24, 30))
+    assert timed.held_out("valid").nodes.tolist() == list(range(21, 24))
 
 
 def test_the_order_of_nodes_and_edges_changes_nothing(tmp_path: Path) -> None:
@@ -180,7 +210,7 @@ def test_a_batch_in_parts_is_the_whole_batch(tmp_path: Path) -> None:
 
 def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
     built = task(tmp_path / "a", train_per_class=3)
-    for value, kinds in ((built.facts, ()), (built.config, NodeLearning.parts)):
+    for value, kinds in ((built.facts, NodeLearning.parts), (built.config, NodeLearning.parts)):
         assert from_json(json.loads(json.dumps(to_json(value))), type(value), kinds) == value
 
 

@@ -79,13 +79,13 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     heat = task.splits.train.features[:, 0].double()
     assert (task.num_train, task.num_held_out("valid"), task.objective.metric) == (20, 10, "accuracy")
     facts = task.facts
-    assert (facts.target, facts.classes, facts.channels) == ("cloud", ("ball", "rod"), ("heat",))
+    assert (task.tells_points, facts.target.names, facts.channels) == (False, ("ball", "rod"), ("heat",))
     assert facts.mean == pytest.approx([float(heat.mean())])
     assert facts.deviation == pytest.approx([float(heat.std(correction=0))])
     told = config(tmp_path, points=True).build()
-    assert (told.facts.target, told.facts.classes) == ("points", ("left", "right"))
+    assert (told.tells_points, told.facts.target.names) == (True, ("left", "right"))
     assert told.objective.metric == "mean_iou"
-    assert config(tmp_path, points=True, target="cloud").build().facts.classes == ("ball", "rod")
+    assert config(tmp_path, points=True, target="cloud").build().facts.target.names == ("ball", "rod")
 
 
 @pytest.mark.parametrize("split", get_args(HeldOut))
@@ -149,9 +149,9 @@ def test_batches_are_standardised_padded_and_masked(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     clouds, indices = task.splits.train, torch.tensor([3, 0, 1])
     batch = task.train_batch(indices, NONE)
-    assert list(batch) == ["pos", "mask", "features", "weights", "labels"]
+    assert list(batch) == ["pos", "mask", "features", "weights", "targets"]
     assert batch["mask"].sum(1).tolist() == [12, 9, 10]
-    assert batch["labels"].tolist() == [1, 0, 1]
+    assert batch["targets"].tolist() == [1, 0, 1]
     assert task.num_targets(batch) == 3
     for row, i in enumerate(indices.tolist()):
         own, n = clouds.select(torch.tensor([i])), int(clouds.sizes[i])
@@ -232,7 +232,7 @@ def test_loss_is_the_smoothed_cross_entropy(tmp_path: Path) -> None:
     task, model = config(tmp_path, label_smoothing=0.2).build(), Fixed()
     batch = task.train_batch(torch.arange(5), NONE)
     logits = model(PointBatch(batch["pos"], mask=batch["mask"]))
-    soft = F.one_hot(batch["labels"], 2) * 0.8 + 0.1
+    soft = F.one_hot(batch["targets"], 2) * 0.8 + 0.1
     torch.testing.assert_close(task.loss(model, batch), -(logits.log_softmax(-1) * soft).sum().float())
 
 
@@ -245,9 +245,9 @@ def test_loss_of_points_counts_those_that_are_there(tmp_path: Path) -> None:
     there = batch["mask"]
     assert int(there.sum()) < int(task.splits.train.sizes[:5].sum())
     assert task.num_targets(batch) == int(there.sum())
-    assert torch.equal(batch["labels"] >= 0, there)
+    assert torch.equal(batch["targets"] >= 0, there)
     logits = model(PointBatch(batch["pos"]))[there].log_softmax(-1)
-    expected = -logits.gather(1, batch["labels"][there][:, None]).sum()
+    expected = -logits.gather(1, batch["targets"][there][:, None]).sum()
     torch.testing.assert_close(task.loss(model, batch), expected.float())
 
 
@@ -278,7 +278,7 @@ def test_metrics_of_clouds(tmp_path: Path) -> None:
     assert 0 < int(right.sum()) < 10
     assert found["accuracy"] == pytest.approx(float(right.float().mean()))
     by_class = [float(right[test.labels == label].float().mean()) for label in (0, 1)]
-    assert found["class_accuracy"] == pytest.approx(sum(by_class) / 2)
+    assert found["balanced_accuracy"] == pytest.approx(sum(by_class) / 2)
     assert found["loss"] == pytest.approx(float(F.cross_entropy(logits, test.labels)))
 
 
@@ -312,7 +312,7 @@ def test_votes_are_the_mean_of_the_cloud_and_its_changed_copies(tmp_path: Path, 
     task.score(model, batch, metrics)
     told = model(PointBatch(batch["pos"], mask=batch["mask"])).softmax(-1)
     mean = (told[:3] + told[3:6] + told[6:]) / 3
-    labels = batch["labels"][:3]
+    labels = batch["targets"][:3]
     expected = -mean[labels >= 0].log().gather(-1, labels[labels >= 0][:, None]).mean()
     assert float(metrics["loss"].compute()) == pytest.approx(float(expected))
 
@@ -364,7 +364,7 @@ def test_config_and_facts_survive_json(tmp_path: Path) -> None:
     parts = (*PointLearning.parts, PointLearning.Config)
     assert from_json(to_json(task), Task.Config, parts) == task
     facts = task.build().facts
-    assert from_json(to_json(facts), PointLearning.Facts, ()) == facts
+    assert from_json(to_json(facts), PointLearning.Facts, PointLearning.parts) == facts
 
 
 def test_predictions_of_clouds(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_predictions_of_clouds(tmp_path: Path) -> None:
         assert row == {
             "file": str(file),
             "cloud": "",
-            "class": task.facts.classes[int(told.argmax())],
+            "class": task.target.names[int(told.argmax())],
             "probability": pytest.approx(float(told.max())),
         }
     np.savez(tmp_path / "two.npz", x=np.ones((2, 3, 3)))
@@ -471,7 +471,7 @@ def test_data_that_do_not_fit(tmp_path: Path) -> None:
     task = PointLearning.Config(data=str(tmp_path / "two")).build()
     write_folder(tmp_path / "other", folders=("new {label}",))
     other = PointLearning.Config(data=str(tmp_path / "other"))
-    with refused(ValueError, "the classes of ", "('new ball', 'new rod'); the run was made with ('ball', 'rod')"):
+    with refused(ValueError, "other is new ball, new rod; the run was made with the classes ball, rod"):
         _ = other.build(task.facts).splits
     with refused(ValueError, "target is 'points'; the run was made with 'cloud'"):
         dataclasses.replace(other, target="points").build(task.facts)

@@ -62,7 +62,7 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     pixels = squares(12, (8, 12))[0][:6].astype(np.float64) / 255
     assert (task.num_train, task.num_held_out("valid"), task.objective.metric) == (6, 3, "mean_iou")
     facts = task.facts
-    assert (facts.classes, facts.channels, facts.image_size) == (("ground", "red", "blue"), 3, (8, 12))
+    assert (facts.target.names, facts.channels, facts.image_size) == (("ground", "red", "blue"), 3, (8, 12))
     assert facts.mean == pytest.approx(pixels.mean((0, 1, 2)).tolist())
     assert facts.deviation == pytest.approx(pixels.std((0, 1, 2)).tolist())
 
@@ -70,7 +70,7 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("split", "rows"), [("valid", [6, 7, 8]), ("test", [9, 10, 11])])
 def test_each_held_out_split_is_the_one_of_its_name(tmp_path: Path, split: HeldOut, rows: list[int]) -> None:
     masks = torch.from_numpy(squares(12, (8, 12))[1]).long()
-    assert torch.equal(config(tmp_path).build().held_out_batch(split, torch.arange(3))["labels"], masks[rows])
+    assert torch.equal(config(tmp_path).build().held_out_batch(split, torch.arange(3))["targets"], masks[rows])
 
 
 def test_data_without_a_split_are_split_by_their_names(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_training_asks_at_pixels_with_their_labels(tmp_path: Path) -> None:
     task = config(tmp_path, num_pixels=20).build()
     batch = task.train_batch(torch.tensor([4, 0, 1]), drawn())
     masks = torch.from_numpy(squares(12, (8, 12))[1]).long()[[4, 0, 1]]
-    assert (batch["images"].shape, batch["pos"].shape, batch["labels"].shape) == ((3, 3, 8, 12), (3, 20, 2), (3, 20))
-    for pos, labels, mask in zip(batch["pos"], batch["labels"], masks, strict=True):
+    assert (batch["images"].shape, batch["pos"].shape, batch["targets"].shape) == ((3, 3, 8, 12), (3, 20, 2), (3, 20))
+    for pos, labels, mask in zip(batch["pos"], batch["targets"], masks, strict=True):
         row, column = pos[:, 0] * 8 - 0.5, pos[:, 1] * 12 - 0.5
         torch.testing.assert_close(row, row.round(), atol=1e-5, rtol=0)
         torch.testing.assert_close(column, column.round(), atol=1e-5, rtol=0)
@@ -101,7 +101,7 @@ def test_training_asks_at_pixels_with_their_labels(tmp_path: Path) -> None:
     assert torch.equal(batch["pos"], again["pos"])
     assert not torch.equal(batch["pos"], other["pos"])
     every = config(tmp_path, num_pixels=None).build().train_batch(torch.tensor([4, 0, 1]), drawn())
-    assert torch.equal(every["labels"], masks.flatten(1))
+    assert torch.equal(every["targets"], masks.flatten(1))
 
 
 def test_pixels_without_a_label_are_asked_last_and_count_nowhere(tmp_path: Path) -> None:
@@ -111,16 +111,16 @@ def test_pixels_without_a_label_are_asked_last_and_count_nowhere(tmp_path: Path)
     np.savez(tmp_path / "a.npz", images=images, masks=masks, split=SPLIT)
     task = Segmentation.Config(data=str(tmp_path / "a.npz"), patch_sizes=(4,), model=SMALL, num_pixels=32).build()
     batch = task.train_batch(torch.tensor([1, 2]), drawn())
-    assert bool((batch["labels"] >= 0).all())
+    assert bool((batch["targets"] >= 0).all())
     assert bool((batch["pos"][..., 0] > 0.5).all())
     model = noisy_model(task)
     none = task.train_batch(torch.tensor([0]), drawn())
-    assert bool((none["labels"] == -100).all())
+    assert bool((none["targets"] == -100).all())
     assert (task.num_targets(none), float(task.loss(model, none).detach())) == (1, 0.0)
     found = score_split(task, "valid", model, batch_size=2, device=CPU, dtype=torch.float32)
     test = task.held_out_batch("valid", torch.arange(3))
-    known = test["labels"][:, :, 5:]
-    assert bool((test["labels"][:, :, :5] == -100).all())
+    known = test["targets"][:, :, 5:]
+    assert bool((test["targets"][:, :, :5] == -100).all())
     logits = whole(task, model, test["images"])[:, :, 5:].detach()
     assert found["accuracy"] == pytest.approx(float((logits.argmax(-1) == known).float().mean()))
     assert found["loss"] == pytest.approx(float(F.cross_entropy(logits.flatten(0, 2), known.flatten())), rel=1e-4)
@@ -131,7 +131,7 @@ def test_loss_is_the_smoothed_cross_entropy_of_what_is_asked(tmp_path: Path) -> 
     model, batch = noisy_model(task), task.train_batch(torch.arange(4), drawn())
     rows, columns = ((batch["pos"][..., i] * n - 0.5).round().long() for i, n in ((0, 8), (1, 12)))
     logits = whole(task, model, batch["images"])[torch.arange(4)[:, None], rows, columns]
-    soft = F.one_hot(batch["labels"], 3) * 0.7 + 0.1
+    soft = F.one_hot(batch["targets"], 3) * 0.7 + 0.1
     torch.testing.assert_close(task.loss(model, batch), -(logits.log_softmax(-1) * soft).sum(), rtol=1e-4, atol=1e-4)
 
 
@@ -144,7 +144,7 @@ def test_metrics_are_over_all_pixels_however_many_are_asked_at_a_time(
     model = noisy_model(task)
     found = score_split(task, "valid", model, batch_size=2, device=CPU, dtype=torch.float32)
     batch = task.held_out_batch("valid", torch.arange(3))
-    logits, labels = whole(task, model, batch["images"]).detach(), batch["labels"]
+    logits, labels = whole(task, model, batch["images"]).detach(), batch["targets"]
     said = logits.argmax(-1)
     assert len(said.unique()) > 1
     assert found["accuracy"] == pytest.approx(float((said == labels).float().mean()))
@@ -385,4 +385,4 @@ def test_config_and_facts_survive_json(tmp_path: Path) -> None:
     given = config(tmp_path, patch_sizes=(2, 4), augmentation=MaskAugmentation.Config(crop_scale=(0.5, 1.0), hue=0.1))
     assert from_json(to_json(given), Task.Config, (*Segmentation.parts, Segmentation.Config)) == given
     facts = given.build().facts
-    assert from_json(to_json(facts), Segmentation.Facts, ()) == facts
+    assert from_json(to_json(facts), Segmentation.Facts, Segmentation.parts) == facts

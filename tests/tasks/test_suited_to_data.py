@@ -78,7 +78,7 @@ def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
         task = given.build()
         assert schedule.batch_size == task.num_train
         # by hand: shares of edges between training nodes that join one class, and by chance
-        labels = dict(zip(task.splits.train.nodes.tolist(), task.splits.train.labels.tolist(), strict=True))
+        labels = dict(zip(task.splits.train.nodes.tolist(), task.splits.train.answers.values.tolist(), strict=True))
         ends = [(labels[i], labels[(i + 1) % 60]) for i in range(60) if i in labels and (i + 1) % 60 in labels]
         share = [sum(end == k for pair in ends for end in pair) / (2 * len(ends)) for k in (0, 1)]
         chance = sum(p * p for p in share)

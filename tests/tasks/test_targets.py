@@ -11,9 +11,12 @@ from torch import Tensor
 
 from fredholm.tasks.targets import (
     TARGETS,
+    UNKNOWN,
     Answers,
     ClassAnswers,
     ClassTarget,
+    ElementCounts,
+    ElementTarget,
     LabelAnswers,
     LabelTarget,
     NumberAnswers,
@@ -309,8 +312,59 @@ def test_answers_of_another_form_are_refused(kind: type[Answers], values: Tensor
         kind(names=("a", "b"), values=values)
 
 
+@pytest.mark.parametrize("wish", [Wish(), BALANCED])
+def test_elements_are_measured_as_by_scikit_learn(wish: Wish) -> None:
+    counts = torch.tensor([6, 2, 4, 1])
+    target = ElementCounts(names=("sky", "tree", "car", "sign"), counts=counts).learn(wish, "scenes")
+    assert [each.metric for each in target.shown] == ["mean_iou", "accuracy", "balanced_accuracy"]
+    assert target.objective(wish).metric == "mean_iou"
+    outputs = outputs_for(target, 12)
+    truth = torch.tensor([0, 0, 2, 1, 0, 2, 2, 0, 0, 1, 0, 2])  # no sign
+    told, wanted = outputs.argmax(1).numpy(), truth.numpy()
+    found = scored(target, outputs, truth)
+    seen = sorted(set(told) | set(wanted))
+    assert found == pytest.approx(
+        {
+            "mean_iou": sk.jaccard_score(wanted, told, labels=seen, average="macro"),
+            "accuracy": sk.accuracy_score(wanted, told),
+            "balanced_accuracy": sk.recall_score(wanted, told, labels=[0, 1, 2], average="macro"),
+            "macro_f1": sk.f1_score(wanted, told, labels=seen, average="macro", zero_division=0),
+        }
+    )
+    weights = counts.sum() / (4 * counts) if wish == BALANCED else torch.ones(4)
+    own = -outputs.log_softmax(1)[torch.arange(12), truth] * weights[truth]
+    torch.testing.assert_close(target.losses(outputs, truth), own)
+    some = torch.where(torch.arange(12) % 3 == 1, UNKNOWN, truth)
+    torch.testing.assert_close(target.losses(outputs, some), torch.where(some == UNKNOWN, 0.0, own))
+    assert (target.count(some), target.count(torch.full((3,), UNKNOWN))) == (8, 1)
+    soft = target.soft(some.view(3, 4), 0.4)
+    torch.testing.assert_close(soft[0, 0], torch.tensor([0.7, 0.1, 0.1, 0.1]))
+    assert not soft[some.view(3, 4) == UNKNOWN].any()
+    smoothed = target.losses(outputs, soft.flatten(0, 1))
+    expected = torch.nn.functional.cross_entropy(
+        outputs, some, weight=weights, label_smoothing=0.4, reduction="none", ignore_index=UNKNOWN
+    )
+    torch.testing.assert_close(smoothed, expected)
+
+
+def test_elements_that_cannot_be_learnt() -> None:
+    with refused(ValueError, "scenes has no training example of the class 'car', which cannot be weighed"):
+        ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 0])).learn(BALANCED, "scenes")
+    with refused(ValueError, "scenes has the classes ['sky']; expected at least 2"):
+        ElementCounts(names=("sky",), counts=torch.tensor([3])).learn(Wish(), "scenes")
+    target = ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 1])).learn(Wish(), "scenes")
+    assert from_json(to_json(target), Target, TARGETS) == target
+    assert isinstance(target, ElementTarget)
+    with refused(ValueError, "what is known of cells is a, b, c; the run was made with the classes sky, car"):
+        target.check(CLASSES, "cells")
+    with refused(ValueError, "class_weights is 'balanced'; the run was made with 'none'"):
+        target.objective(BALANCED)
+    with refused(ValueError, "objective is 'auroc'; expected one of mean_iou, accuracy, balanced_accuracy, macro_f1"):
+        target.objective(Wish(objective="auroc"))
+
+
 def test_kinds() -> None:
-    assert (ClassTarget, LabelTarget, NumberTarget) == TARGETS
+    assert (ClassTarget, ElementTarget, LabelTarget, NumberTarget) == TARGETS
 
 
 def test_what_is_shown_and_advised() -> None:
@@ -349,8 +403,8 @@ def test_soft_targets() -> None:
     torch.testing.assert_close(
         LABELS.learn(Wish(), "x").soft(torch.tensor([[1.0, 0, 0]]), 0.3), torch.tensor([[0.85, 0.15, 0.15]])
     )
-    assert [kind.has_shares for kind in TARGETS] == [True, True, False]
-    assert [kind.kind for kind in TARGETS] == ["class", "labels", "number"]
+    assert [kind.has_shares for kind in TARGETS] == [True, True, True, False]
+    assert [kind.kind for kind in TARGETS] == ["class", "class", "labels", "number"]
     assert [type(each).kind for each in (CLASSES, LABELS, NUMBERS)] == ["class", "labels", "number"]
 
 

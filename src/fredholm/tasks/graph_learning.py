@@ -211,7 +211,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         return {"targets": self.target.targets(part.answers.values), **batch_of(part)}
 
     @property
-    def _learnt_from(self) -> Answers:
+    def _train_answers(self) -> Answers:
         answers = self.splits.train.answers
         assert answers is not None
         return answers

@@ -241,7 +241,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         return self.target.targets(part.answers.values[indices])
 
     @property
-    def _learnt_from(self) -> Answers:
+    def _train_answers(self) -> Answers:
         answers = self.splits.train.answers
         assert answers is not None
         return answers

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, final, get_args
+from typing import ClassVar, Literal, Self, final, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -22,7 +21,6 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.two_stream import TwoStream
-from fredholm.tasks.class_metrics import class_metrics, score_classes
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
 from fredholm.tasks.image_texts.jsonl_file import JSONL_SUFFIXES
 from fredholm.tasks.images import moments
@@ -33,12 +31,10 @@ from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.stratified_split import SplitKeys
-from fredholm.tasks.task import Batch, Meanings, Objective, Source, SplitTask, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, Target
+from fredholm.tasks.task import Batch, Meanings, Source, Suited, Task, Trained, meanings_of_head
 from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
 
 Modalities = Literal["both", "image", "text"]
 SIDES: dict[Preset, int] = {"small": 64, "base": 224}
@@ -55,8 +51,8 @@ def _small() -> SignalModel.Config:
 
 
 @final
-class ImageTextLearning(DividedTask[ImageTextSet]):
-    """A model on images with a text, trained by cross-entropy on one class of them; ITNet, section 3 and K.4.
+class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
+    """A model on images with a text that tells the class of them; ITNet, section 3 and K.4.
 
     A text is `[CLS] a [SEP]`, padded to the longest of its batch. Images are standardised by the training split's mean
     and deviation per channel. Warns once of training texts that the context cuts.
@@ -73,8 +69,7 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
 
     command: ClassVar[str] = "image-text"
     predicts = Kinds(suffixes=(*JSONL_SUFFIXES, ".npz"), has_parts=True)
-    objective = Objective(metric="accuracy", percent=True)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, TwoStream.Config, *KERNELS)
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, TwoStream.Config, *KERNELS, *TARGETS)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -82,7 +77,7 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
 
         tokenizer: str
         context: int
-        classes: tuple[str, ...]
+        target: Target
         num_images: int
         channels: int
         image_size: tuple[int, int]
@@ -96,7 +91,7 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
             return {"tokenizer.json": self.tokenizer}
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(SplitTask.Config):
+    class Config(TargetTask.Config):
         """Images with texts, what is taken of them, and the model.
 
         Args:
@@ -208,6 +203,7 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
         super().__init__(config)
         self.config = config
         self._facts = facts or self._measure()
+        self._tell(self._facts.target, config.wish)
         if config.context != self._facts.context:
             raise ValueError(f"context is {config.context}; the run was made with {self._facts.context}")
         if self._facts.num_images == 1:
@@ -257,8 +253,8 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
     @cached_property
     def _split(self) -> Parts:
         found = self._all
-        assert found.labels is not None
-        return self._divided(SplitKeys(names=found.names, strata=found.labels.tolist()), found.split)
+        assert found.answers is not None
+        return self._divided(found.marks.keys(found.names, found.answers.strata.tolist()), found.marks.given)
 
     def _part(self, numbers: Tensor) -> ImageTextSet:
         return self._all.select(numbers)
@@ -266,13 +262,13 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
     def _measure(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
-        if len(train.classes) < 2:
-            raise ValueError(f"{config.data} has the classes {list(train.classes)}; expected at least 2")
+        assert train.answers is not None
+        target = train.answers.learn(config.wish, config.data)
         mean, deviation = moments(train.pictures, train.index.unique())
         return ImageTextLearning.Facts(
             tokenizer=config.tokens.learn([example.text for example in train.examples]).state,
             context=config.context,
-            classes=train.classes,
+            target=target,
             num_images=train.num_images,
             channels=train.channels,
             image_size=train.image_size,
@@ -282,7 +278,8 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
         )
 
     def _check(self, splits: Splits[ImageTextSet]) -> None:
-        splits.check_facts(self._facts, self.config.data)
+        self.target.check(_answers(splits.train), self.config.data)
+        splits.check_facts(self._facts, self.config.data, apart_from=("classes",))
         if splits.train.digest != self._facts.train_digest:
             raise ValueError(f"the training examples of {self.config.data} are not those that the run was made with")
 
@@ -311,7 +308,7 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
         return self.tokenizer.lay_out(text, None, self._facts.context)
 
     def model(self) -> nn.Module:
-        """The model on an encoder of what is read, with one logit a class."""
+        """The model on an encoder of what is read, with the outputs of the target."""
         config, facts = self.config, self._facts
         image = text = None
         if config.modalities != "text":
@@ -337,18 +334,18 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
         apart = facts.num_images if config.images_apart else 1
         num_images = 1 if image is None else facts.num_images // apart
         encoder = ImageText(image, text, num_images=num_images, measure=config.measure)
-        model = config.model.build(encoder, apart * len(facts.classes))
+        model = config.model.build(encoder, apart * self.target.num_outputs)
         return EachImage(model, apart) if config.images_apart else model
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows, the classes, of each image where those are apart."""
-        classes, count = self._facts.classes, self._facts.num_images
+        classes, count = self.target.output_names, self._facts.num_images
         if self.config.images_apart:
             classes = tuple(f"{name}, by image {m}" for m in range(count) for name in classes)
         return meanings_of_head(model, classes)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`images` (B, M, C, H, W), standardised, `tokens` (B, T), padded, and `labels` (B,)."""
+        """`images` (B, M, C, H, W), standardised, `tokens` (B, T), padded, and `targets` (B,)."""
         batch = self._batch(self.splits.train, self._train_tokens, indices)
         if self.config.shuffle_images:
             order = torch.rand(batch["images"].shape[:2], generator=generator).argsort(1)
@@ -360,54 +357,39 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
         return self._batch(self.held_out(split), self._held_out_tokens[split], indices)
 
     def _batch(self, examples: ImageTextSet, tokens: Sequence[Tensor], indices: Tensor) -> Batch:
-        assert examples.labels is not None
         inputs = self._inputs(examples.images(indices), [tokens[i] for i in indices.tolist()])
-        return {**inputs._asdict(), "labels": examples.labels[indices]}
+        return {**inputs._asdict(), "targets": self.target.targets(_answers(examples).values[indices])}
 
     def _inputs(self, images: Tensor, tokens: list[Tensor]) -> ImageTextBatch:
         padded = pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad)
         return ImageTextBatch((images / 255 - self._mean) / self._deviation, padded.long())
 
-    def num_targets(self, batch: Batch) -> int:
-        """One per text."""
-        return len(batch["labels"])
+    @property
+    def _train_answers(self) -> Answers:
+        return _answers(self.splits.train)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats, summed over the examples."""
-        logits, smoothing = self._logits(model, batch), self.config.label_smoothing
-        return F.cross_entropy(logits, batch["labels"], reduction="sum", label_smoothing=smoothing)
+    @property
+    def _smoothing(self) -> float:
+        return self.config.label_smoothing
 
-    @staticmethod
-    def _logits(model: nn.Module, batch: Batch) -> Tensor:
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(ImageTextBatch(batch["images"], batch["tokens"])).float()
 
-    def metrics(self) -> "dict[str, Metric]":
-        """`accuracy`, `class_accuracy`, the mean over classes, the mean `loss`, and with two classes `auroc`.
-
-        Raises:
-            ImportError: torchmetrics is not installed.
-        """
-        return class_metrics(len(self._facts.classes))
-
-    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics."""
-        logits, labels = self._logits(model, batch), batch["labels"]
-        score_classes(logits, labels, F.cross_entropy(logits, labels, reduction="none"), metrics)
-
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each line of each file: `file`, `line`, and `class` and `probability` of the likeliest class.
+        """A row for each line of each file: `file`, `line`, and what the target says.
 
         Files are .jsonl or .npz; labels may be absent, and are not read.
         """
-        classes, rows = self._facts.classes, list[Prediction]()
+        rows: list[Prediction] = []
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
             for indices in torch.arange(len(found)).split(CHUNK):
                 part = [found.examples[i] for i in indices.tolist()]
                 given = self._inputs(found.images(indices), [self._lay_out(example.text)[0] for example in part])
-                outputs = model(ImageTextBatch(*(tensor.to(device) for tensor in given))).float().softmax(-1)
+                batch = {name: tensor.to(device) for name, tensor in given._asdict().items()}
+                answers = map(self.target.answer, self._outputs(model, batch).cpu())
                 rows += [
-                    Prediction(file, {"line": example.line}, dict(zip(classes, probabilities, strict=True)))
-                    for example, probabilities in zip(part, outputs.tolist(), strict=True)
+                    Prediction(file, {"line": example.line, **cells}, probabilities)
+                    for example, (cells, probabilities) in zip(part, answers, strict=True)
                 ]
         return rows
 
@@ -416,3 +398,8 @@ class ImageTextLearning(DividedTask[ImageTextSet]):
         return read_image_texts(
             file, num_images=facts.num_images, channels=facts.channels, image_size=facts.image_size, part=part
         )
+
+
+def _answers(examples: ImageTextSet) -> Answers:
+    assert examples.answers is not None
+    return examples.answers

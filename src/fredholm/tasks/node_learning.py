@@ -94,7 +94,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         target: Target
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(TargetTask.Config, OneGraphTask.Config):
+    class Config(OneGraphTask.Config, TargetTask.Config):
         """A graph, which of its nodes are trained on, what is computed of it, and the model.
 
         Args:
@@ -230,7 +230,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return {"nodes": nodes.nodes[indices], "targets": self.target.targets(nodes.answers.values[indices])}
 
     @property
-    def _learnt_from(self) -> Answers:
+    def _train_answers(self) -> Answers:
         return self.splits.train.answers
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -353,8 +353,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return changed
 
     @property
-    def _learnt_from(self) -> Known:
-        return known_of(self.splits.train, "points" if self.tells_points else "cloud", self.config.data)
+    def _train_answers(self) -> ClassAnswers | None:
+        return None if self.tells_points else self.splits.train.answers
 
     @property
     def _smoothing(self) -> float:
@@ -466,11 +466,11 @@ def known_of(clouds: PointSet, told: Told, data: str) -> Known:
         ValueError: nothing.
     """
     if told == "cloud":
-        if clouds.labels is None:
+        if clouds.answers is None:
             raise ValueError(
                 f"target is 'cloud', but the clouds of {data} have no classes; put them into a folder a class"
             )
-        return ClassAnswers(names=clouds.classes, values=clouds.labels)
+        return clouds.answers
     if clouds.point_labels is None:
         raise ValueError(f"target is 'points', but the points of {data} have no labels; leave target out, or add some")
     counts = clouds.point_labels.bincount(minlength=len(clouds.point_classes))

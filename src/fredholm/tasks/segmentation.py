@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 import torch.nn.functional as F
@@ -34,11 +34,9 @@ from fredholm.tasks.schedule import Preset, schedule_for, width_for
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.stratified_split import SplitKeys
-from fredholm.tasks.task import Batch, Meanings, Objective, SplitTask, Suited, Task, Trained, meanings_of_head
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target, Wish
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
 
 CHUNK = 256
 """Images read at a time where a whole split is measured."""
@@ -50,7 +48,6 @@ PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
 """Along that side."""
 LARGEST = 16
 """Pixels of a scaled image to predict, in multiples of those of a training image."""
-_NO_LABEL = -100
 
 
 def _small() -> ITNet.Config:
@@ -59,8 +56,8 @@ def _small() -> ITNet.Config:
 
 
 @final
-class Segmentation(DividedTask[MaskedImages]):
-    """A model on image patches that answers at pixels, trained by cross-entropy at pixels drawn anew in each step.
+class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
+    """A model on image patches that tells the class of pixels, trained at pixels drawn anew in each step.
 
     Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
 
@@ -74,21 +71,20 @@ class Segmentation(DividedTask[MaskedImages]):
 
     command: ClassVar[str] = "segmentation"
     predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES), has_parts=True)
-    objective = Objective(metric="mean_iou", percent=True)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, *KERNELS)
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, *KERNELS, *TARGETS)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
         """Of the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel."""
 
-        classes: tuple[str, ...]
+        target: Target
         channels: int
         image_size: tuple[int, int]
         mean: tuple[float, ...]
         deviation: tuple[float, ...]
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(SplitTask.Config):
+    class Config(TargetTask.Config):
         """Images with masks, what is taken of them, and the model.
 
         Args:
@@ -192,7 +188,8 @@ class Segmentation(DividedTask[MaskedImages]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or measure(self._opened.train)
+        self._facts = facts or measure(self._opened.train, config.wish, config.data)
+        self._tell(self._facts.target, config.wish)
         self._augment = MaskAugmentation(config.augmentation, self._facts.channels)
         self._mean, self._deviation = (
             torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
@@ -214,7 +211,7 @@ class Segmentation(DividedTask[MaskedImages]):
     def _split(self) -> Parts:
         images, root = self._images, str(Path(self.config.data).expanduser())
         names = [name.removeprefix(root) for name in images.names]  # wherever the data lie
-        return self._divided(SplitKeys(names=names, strata=[0] * len(images)), images.split)
+        return self._divided(images.marks.keys(names, [0] * len(images)), images.marks.given)
 
     def _part(self, numbers: Tensor) -> MaskedImages:
         return self._images.select(numbers)
@@ -222,7 +219,10 @@ class Segmentation(DividedTask[MaskedImages]):
     def _check(self, splits: Splits[MaskedImages]) -> None:
         # where a size is asked for, it may be another than in training
         scaled = () if self.config.image_size is None else ("image_size",)
-        splits.check_facts(self._facts, self.config.data, apart_from=scaled)
+        splits.check_facts(self._facts, self.config.data, apart_from=("classes", *scaled))
+        if splits.train.classes != self.target.names:
+            came, expected = (", ".join(names) for names in (splits.train.classes, self.target.names))
+            raise ValueError(f"the classes of {self.config.data} are {came}; the run was made with {expected}")
 
     def model(self) -> ITNet:
         """The model on an image encoder, with one logit per class at every point."""
@@ -241,13 +241,13 @@ class Segmentation(DividedTask[MaskedImages]):
         else:
             scales = MultiScaleImage.Config(patch_sizes=sizes, balanced=config.balance_scales, **same)
             encoder = MultiScaleImage(scales, embed_dim)
-        model = config.model.answering_everywhere("each pixel").build(encoder, len(facts.classes))
+        model = config.model.answering_everywhere("each pixel").build(encoder, self.target.num_outputs)
         self._refuse_unanswering(model)
         return model
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows, the classes."""
-        return meanings_of_head(model, self._facts.classes)
+        return meanings_of_head(model, self.target.output_names)
 
     @torch.no_grad()
     def _refuse_unanswering(self, model: ITNet) -> None:
@@ -258,9 +258,9 @@ class Segmentation(DividedTask[MaskedImages]):
             model.train()
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`images` (B, C, H, W), standardised, the places `pos` (B, n, 2) of pixels, and their `labels` (B, n).
+        """`images` (B, C, H, W), standardised, the places `pos` (B, n, 2) of pixels, and their `targets` (B, n).
 
-        Labels are -100 where there is none; those pixels are drawn only where an image has too few others.
+        Targets are `UNKNOWN` where no class is known; those pixels are drawn only where an image has too few others.
         """
         train = self.splits.train
         images, masks = self._augment(Masked(train.images(indices) / 255, train.masks(indices)), generator)
@@ -273,67 +273,37 @@ class Segmentation(DividedTask[MaskedImages]):
             pixel = torch.where(labels == IGNORED, -1.0, key).topk(count, dim=1).indices
             labels = labels.gather(1, pixel)
         pos = torch.stack([(pixel // width + 0.5) / height, (pixel % width + 0.5) / width], dim=-1)
-        labels = torch.where(labels == IGNORED, _NO_LABEL, labels)
-        return {"images": self._standardise(images), "pos": pos, "labels": labels}
+        targets = torch.where(labels == IGNORED, UNKNOWN, labels)
+        return {"images": self._standardise(images), "pos": pos, "targets": targets}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """`images` (B, C, H, W), standardised, and `labels` (B, H, W), -100 where there is none."""
+        """`images` (B, C, H, W), standardised, and `targets` (B, H, W), `UNKNOWN` where no class is known."""
         part = self.held_out(split)
         images, masks = part.images(indices), part.masks(indices).long()
         return {
             "images": self._standardise(images / 255),
-            "labels": torch.where(masks == IGNORED, _NO_LABEL, masks),
+            "targets": torch.where(masks == IGNORED, UNKNOWN, masks),
         }
 
-    def num_targets(self, batch: Batch) -> int:
-        """One per labelled pixel that is asked."""
-        return max(1, int((batch["labels"] != _NO_LABEL).sum()))  # a batch of none has loss 0
+    @property
+    def _train_answers(self) -> None:
+        return None
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy summed over the pixels of a training batch."""
-        logits = model(batch["images"], at=Points(batch["pos"])).float()
-        return F.cross_entropy(
-            logits.flatten(0, 1),
-            batch["labels"].flatten(),
-            reduction="sum",
-            ignore_index=_NO_LABEL,
-            label_smoothing=self.config.label_smoothing,
-        )
+    @property
+    def _smoothing(self) -> float:
+        return self.config.label_smoothing
 
-    def metrics(self) -> "dict[str, Metric]":
-        """`mean_iou`, `accuracy`, the share of labelled pixels whose likeliest class is right; and `loss`.
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["images"], at=Points(batch["pos"])).float()
 
-        The intersection over union of a class is the pixels that truly are of it and are said to be, over those that
-        are or are said to be; all images of the split are counted together, and the mean is over the classes that occur
-        among either. `loss` is the mean cross-entropy. Pixels without a label count nowhere.
-
-        Raises:
-            ImportError: torchmetrics is not installed.
-        """
-        try:
-            from torchmetrics import MeanMetric
-            from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardIndex
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        num_classes = len(self._facts.classes)
-        return {
-            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "mean_iou": MulticlassJaccardIndex(num_classes),
-            "loss": MeanMetric(),
-        }
-
-    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics, image by image and some rows of pixels at a time."""
-        for image, labels in zip(batch["images"], batch["labels"], strict=True):
-            for top, logits in self.logits(model, image[None], (labels.shape[0], labels.shape[1])):
-                known = labels[top : top + len(logits)]
-                there = known != _NO_LABEL
-                found, known = logits[there], known[there]
-                if not len(known):
-                    continue
-                metrics["accuracy"].update(found, known)
-                metrics["mean_iou"].update(found, known)
-                metrics["loss"].update(F.cross_entropy(found, known, reduction="none"))
+    def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """Image by image, some rows of pixels at a time."""
+        for image, targets in zip(batch["images"], batch["targets"], strict=True):
+            for top, logits in self.logits(model, image[None], (targets.shape[0], targets.shape[1])):
+                known = targets[top : top + len(logits)]
+                there = known != UNKNOWN
+                if bool(there.any()):
+                    yield logits[there], known[there]
 
     def logits(self, model: nn.Module, image: Tensor, size: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
         """What a model says of one image: logits `(rows, W, K)` of some rows of pixels after the others.
@@ -368,7 +338,7 @@ class Segmentation(DividedTask[MaskedImages]):
             ValueError: a file cannot be read or is too long for its width, a mask beside an image does not fit it, or
                 a file to write exists already.
         """
-        config, classes = self.config, self._facts.classes
+        config, classes = self.config, self.target.names
         found = [each for _, images in inputs.read(lambda file: self._read(file, inputs.part)) for each in images]
         targets = check_targets(config.save, config.picture, [each.name for each in found])
         rows: list[Prediction] = []
@@ -402,7 +372,7 @@ class Segmentation(DividedTask[MaskedImages]):
             size = size_of(file)
             images, names = read_images([file], channels, size), [file]
             if self.config.picture is not None:
-                truth = _truth(file, size, len(self._facts.classes))
+                truth = _truth(file, size, len(self.target.names))
         scaled = self._scaled_size(file, (images.shape[2], images.shape[3]))
         return [_Asked(file, name, image, scaled, truth) for name, image in zip(names, images, strict=True)]
 
@@ -468,16 +438,18 @@ def _truth(file: Path, size: tuple[int, int], num_classes: int) -> Tensor | None
     return mask
 
 
-def measure(train: MaskedImages) -> Segmentation.Facts:
+def measure(train: MaskedImages, wish: Wish, data: str) -> Segmentation.Facts:
     """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
     sums = torch.zeros(2, train.channels, dtype=torch.float64)
+    counts = torch.zeros(256, dtype=torch.int64)
     for indices in torch.arange(len(train)).split(CHUNK):
+        counts += train.masks(indices).flatten().long().bincount(minlength=256)
         pixels = train.images(indices).double() / 255
         sums += torch.stack([pixels.sum((0, 2, 3)), pixels.square().sum((0, 2, 3))])
     mean, square = sums / (len(train) * train.image_size[0] * train.image_size[1])
     deviation = (square - mean.square()).clamp(min=0).sqrt()
     return Segmentation.Facts(
-        classes=train.classes,
+        target=ElementCounts(names=train.classes, counts=counts[: len(train.classes)]).learn(wish, data),
         channels=train.channels,
         image_size=train.image_size,
         mean=tuple(mean.tolist()),

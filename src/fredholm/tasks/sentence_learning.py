@@ -314,7 +314,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
 
     @property
-    def _learnt_from(self) -> Answers:
+    def _train_answers(self) -> Answers:
         return self.splits.train.answers
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:

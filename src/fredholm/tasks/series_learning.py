@@ -316,7 +316,7 @@ class SeriesLearning(TargetTask[SeriesSet]):
         return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
 
     @property
-    def _learnt_from(self) -> Answers:
+    def _train_answers(self) -> Answers:
         answers = self.splits.train.answers
         assert answers is not None
         return answers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from torch import Tensor, nn
 
 from fredholm.tasks.splits import Part
-from fredholm.tasks.targets import ClassWeights, Known, Target, Wish
+from fredholm.tasks.targets import Answers, ClassWeights, Target, Wish
 from fredholm.tasks.task import Batch, SplitTask
 
 if TYPE_CHECKING:
@@ -56,12 +56,13 @@ class TargetTask(SplitTask[Part]):
     @property
     def advice(self) -> tuple[str, ...]:
         """Class weights, where some classes are rare and none were asked for."""
-        return () if self._wish.class_weights == "balanced" else self._learnt_from.advice
+        answers = self._train_answers
+        return () if self._wish.class_weights == "balanced" or answers is None else answers.advice
 
     @property
     @abstractmethod
-    def _learnt_from(self) -> Known:
-        """What is known of the training split."""
+    def _train_answers(self) -> Answers | None:
+        """Of the training split; None where elements of its examples have classes."""
 
     @property
     def _smoothing(self) -> float:

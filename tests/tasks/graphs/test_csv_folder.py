@@ -25,8 +25,8 @@ def test_one_graph_with_all_that_tables_may_hold(tmp_path: Path) -> None:
     assert graph.classes == ("blue", "red")
     assert graph.node_labels is not None
     assert graph.node_labels.tolist() == [1, 0, 1, -1]
-    assert graph.split is not None
-    assert graph.split.tolist() == [0, 1, 2, -1]
+    assert graph.marks.given is not None
+    assert graph.marks.given.tolist() == [0, 1, 2, -1]
     assert graph.notes == ("4 edges given one way taken both ways",)
     assert graph.edge_offsets.tolist() == [0, 8]
 
@@ -49,8 +49,8 @@ def test_several_graphs_whose_nodes_come_in_turns(tmp_path: Path) -> None:
     assert graphs.classes == ("closed", "open")
     assert graphs.labels is not None
     assert graphs.labels.tolist() == [1, 0]
-    assert graphs.split is not None
-    assert graphs.split.tolist() == [0, 2]
+    assert graphs.marks.given is not None
+    assert graphs.marks.given.tolist() == [0, 2]
     only = graphs.select(torch.tensor([1]))
     assert (only.names, only.features[:, 0].tolist()) == (("tri",), [0, 1, 2])
     assert torch.equal(only.edge_index, graphs.edge_index[:, 4:])
@@ -113,7 +113,10 @@ EDGES = "source,target\na,b\n"
         ({"nodes": "name,x\na,1\nb,2\n"}, "nodes.csv, line 1: no column 'id'; the columns are name, x"),
         ({"nodes": "id,x\na,1\n,2\n"}, "nodes.csv, line 3: column 'id': is empty; expected a name"),
         ({"nodes": "id,x\na,1\na,2\n"}, "nodes.csv, line 3: node 'a' is there twice, first in"),
-        ({"nodes": "id,label,split\na,p,train\nb,q,exam\n"}, "nodes.csv, line 3: split 'exam'; expected train, valid"),
+        (
+            {"nodes": "id,label,split\na,p,train\nb,q,exam\n"},
+            "nodes.csv, line 3: column 'split': 'exam' is no split; expected train, valid",
+        ),
         ({"nodes": "id,weight\na,1\nb,-1\n"}, "nodes.csv, line 3: weight -1; expected a finite number of at least 0"),
         ({"nodes": "id,weight\na,0\nb,0\n"}, "have weight 0; expected one that counts"),
         ({"nodes": "id,ID\na,0\nb,0\n"}, "nodes.csv, line 1: columns 'id' and 'ID' are one; keep one"),
@@ -140,7 +143,10 @@ def test_bad_tables_of_one_graph(tmp_path: Path, changed: dict[str, str], told: 
         ({"graphs": "graph,label\ntri,a\ntri,b\n"}, "graphs.csv, line 3: graph 'tri' is there twice"),
         ({"graphs": "graph,label,target\ntri,a,1\nline,b,2\n"}, "has the columns 'label' and 'target'; keep one"),
         ({"graphs": "graph,target\ntri,1\nline,much\n"}, "graphs.csv, line 3: column 'target': 'much' is no finite"),
-        ({"graphs": "graph,label,split\ntri,a,train\nline,b,all\n"}, "graphs.csv, line 3: split 'all'"),
+        (
+            {"graphs": "graph,label,split\ntri,a,train\nline,b,all\n"},
+            "line 3: column 'split': 'all' is no split",
+        ),
         ({"graphs": "name,label\ntri,a\nline,b\n"}, "graphs.csv, line 1: no column 'graph'"),
         ({"nodes": "graph,id,label\ntri,1,a\nline,1,b\n"}, "nodes.csv, line 1: has a column 'label' beside graphs.csv"),
         ({"nodes": "id,x\n1,1\n"}, "nodes.csv, line 1: no column 'graph'"),

@@ -7,6 +7,7 @@ import torch
 
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.graphs.listed import Listed
+from fredholm.tasks.split_marks import SplitMarks
 from tests.refusals import refused
 
 
@@ -22,7 +23,7 @@ def three() -> GraphSet:
         edge_place=str,
         edge_weights=np.array([1.0, 2.0, 3.0, 4.0]),
         node_labels=np.array([0, 1, -1, 0, 1, 1]),
-        split=np.array([0, 1, 2, -1, 0, 1]),
+        marks=SplitMarks(given=torch.tensor([0, 1, 2, -1, 0, 1]), groups=tuple("pqrstu")),
         classes=["a", "b"],
     ).graphs()
 
@@ -33,8 +34,9 @@ def test_what_is_listed_in_turns_is_sorted_by_graph() -> None:
     assert graphs.features[:, 0].tolist() == [1, 4, 0, 3, 5, 2]
     assert graphs.node_labels is not None
     assert graphs.node_labels.tolist() == [1, 1, 0, 0, 1, -1]
-    assert graphs.split is not None
-    assert graphs.split.tolist() == [1, 0, 0, -1, 1, 2]
+    assert graphs.marks.given is not None
+    assert graphs.marks.given.tolist() == [1, 0, 0, -1, 1, 2]
+    assert graphs.marks.groups == tuple("qtpsur")
     assert graphs.edge_offsets.tolist() == [0, 2, 8, 8]
     assert graphs.edge_weights is not None
     assert graphs.edge_weights.tolist() == [1, 1, 2, 4, 2, 3, 4, 3]
@@ -49,8 +51,8 @@ def test_some_graphs_in_another_order() -> None:
     assert graphs.edge_weights is not None
     assert graphs.edge_weights.tolist() == [2, 4, 2, 3, 4, 3, 1, 1, 2, 4, 2, 3, 4, 3]
     assert graphs.edge_index[:, 6:8].T.tolist() == [[0, 1], [1, 0]]
-    assert graphs.split is not None
-    assert graphs.split.tolist() == [2, 0, -1, 1, 1, 0, 0, -1, 1]
+    assert graphs.marks.given is not None
+    assert graphs.marks.given.tolist() == [2, 0, -1, 1, 1, 0, 0, -1, 1]
     assert graphs.num_nodes.tolist() == [1, 3, 2, 3]
 
 
@@ -77,7 +79,7 @@ def test_what_is_trained_on_has_answers() -> None:
         ({"edge_weights": torch.ones(3)}, "edge_weights has shape (3,); expected (8,)"),
         ({"node_offsets": torch.zeros(3)}, "node_offsets has shape (3,); expected (4,)"),
         ({"feature_names": ("a", "b")}, "features has shape (6, 1); expected (6, 2)"),
-        ({"split": torch.zeros(3)}, "split has shape (3,); expected (6,)"),
+        ({"marks": SplitMarks(given=torch.zeros(3))}, "there are 3 splits of 6 examples; expected one each"),
         ({"labels": torch.zeros(3)}, "graphs have labels and targets, or labels and labels of nodes; give one"),
     ],
 )

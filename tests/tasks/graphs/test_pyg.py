@@ -35,8 +35,8 @@ def test_one_graph_with_classes_of_nodes() -> None:
     assert graph.pos.shape == (3, 3)
     assert graph.node_labels is not None
     assert graph.node_labels.tolist() == [1, 0, -1]
-    assert graph.split is not None
-    assert graph.split.tolist() == [0, 1, -1]
+    assert graph.marks.given is not None
+    assert graph.marks.given.tolist() == [0, 1, -1]
     assert graph.classes == ("0", "1")
 
 
@@ -50,8 +50,8 @@ def test_several_graphs_and_a_file_of_them(tmp_path: Path) -> None:
     assert graphs.labels.tolist() == [1, 0]
     assert graphs.node_offsets.tolist() == [0, 3, 5]
     assert graphs.edge_index.T.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [0, 1], [1, 0]]
-    assert graphs.split is not None
-    assert graphs.split.tolist() == [0, 2]
+    assert graphs.marks.given is not None
+    assert graphs.marks.given.tolist() == [0, 2]
     graphs.save(tmp_path / "file.npz")
     again = open_graphs(tmp_path / "file.npz")
     assert torch.equal(again.features, graphs.features)

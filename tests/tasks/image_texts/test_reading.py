@@ -18,7 +18,7 @@ def test_a_file_is_its_lines_with_their_images(tmp_path: Path) -> None:
     found = open_image_texts(write_folder(tmp_path, count=6))
     assert (len(found), found.num_images, found.channels, found.image_size) == (6, 2, 3, (8, 8))
     assert [example.text for example in found.examples] == [row["text"] for row in rows]
-    assert (found.classes, found.split) == (("false", "true"), None)
+    assert (found.classes, found.marks.given) == (("false", "true"), None)
     assert found.labels is not None
     assert found.labels.tolist() == [int(row["label"]) for row in rows]
     assert [example.line for example in found.examples] == [1, 2, 3, 4, 5, 6]
@@ -55,8 +55,8 @@ def test_a_folder_has_splits_and_a_packed_file_is_read(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress((folder / "train.jsonl").read_bytes()))
     (folder / "train.jsonl").unlink()
     found = open_image_texts(folder)
-    assert found.split is not None
-    assert found.split.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert found.marks.given is not None
+    assert found.marks.given.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert [example.path.name for example in found.examples[::4]] == ["train.jsonl.gz", "valid.jsonl", "test.jsonl"]
     assert len(open_image_texts(packed)) == 4
 
@@ -64,9 +64,9 @@ def test_a_folder_has_splits_and_a_packed_file_is_read(tmp_path: Path) -> None:
 def test_an_npz_file_tells_the_same(tmp_path: Path) -> None:
     rows, found = examples(8), open_image_texts(write_npz(tmp_path / "a.npz", count=8))
     assert (len(found), found.num_images, found.channels, found.image_size) == (8, 2, 3, (8, 8))
-    assert found.split is not None
+    assert found.marks.given is not None
     assert found.labels is not None
-    assert found.split.tolist() == [0, 0, 1, 2] * 2
+    assert found.marks.given.tolist() == [0, 0, 1, 2] * 2
     assert found.labels.tolist() == [int(row["label"]) for row in rows]
     shown = [Path(name).stem for name in rows[5]["images"]]
     assert torch.equal(found.images(torch.tensor([5]))[0], torch.from_numpy(pixels(shown)).movedim(-1, 1))

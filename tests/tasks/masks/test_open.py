@@ -23,7 +23,7 @@ def test_a_folder_and_a_file_of_the_same_are_the_same(tmp_path: Path) -> None:
     folder, file = write_folder(tmp_path / "a", 5), write_npz(tmp_path / "a.npz", 5)
     images, masks = squares(5)
     for found in (open_masks(folder), open_masks(file)):
-        assert (found.classes, found.channels, found.image_size, found.split) == (
+        assert (found.classes, found.channels, found.image_size, found.marks.given) == (
             ("ground", "red", "blue"),
             3,
             (16, 16),
@@ -44,10 +44,10 @@ def test_splits_are_folders_or_numbers(tmp_path: Path) -> None:
     file = write_npz(tmp_path / "a.npz", 6, split=[0, 0, 0, 1, 2, 2])
     for data in (tmp_path / "a", file):
         found = open_masks(data)
-        assert found.split is not None
-        assert found.split.tolist() == [0, 0, 0, 1, 2, 2]
+        assert found.marks.given is not None
+        assert found.marks.given.tolist() == [0, 0, 0, 1, 2, 2]
         assert torch.equal(contents(found)[1], torch.from_numpy(masks))
-        chosen = found.select(torch.tensor([4, 0])).split
+        chosen = found.select(torch.tensor([4, 0])).marks.given
         assert chosen is not None
         assert chosen.tolist() == [2, 0]
 

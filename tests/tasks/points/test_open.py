@@ -8,6 +8,7 @@ import torch
 
 from fredholm.tasks.points import PointSet, modelnet10_voxels, open_points, read_npz, read_points
 from fredholm.tasks.points.modelnet10_voxels import SIDE, surface
+from fredholm.tasks.split_marks import SplitMarks
 from tests.refusals import refused
 from tests.tasks.points.build import balls_and_rods, write_folder, write_off, write_xyz
 
@@ -33,12 +34,12 @@ def test_folders(tmp_path: Path, layout: str) -> None:
     assert found.classes == ("ball", "rod")
     assert found.labels is not None
     assert [label == 0 for label in found.labels.tolist()] == ["ball" in name for name in found.names]
-    assert (found.split is None) == (layout == "classes")
-    for name, part in zip(found.names, [] if found.split is None else found.split.tolist(), strict=False):
+    assert (found.marks.given is None) == (layout == "classes")
+    for name, part in zip(found.names, [] if found.marks.given is None else found.marks.given.tolist(), strict=False):
         assert set(WORDS[part]) & set(Path(name).relative_to(tmp_path).parts)
-    if found.split is not None:
-        with refused(ValueError, "0.xyz: label 3, but 3 classes are named"):
-            dataclasses.replace(found, split=found.split + 3)
+    if found.marks.given is not None:
+        with refused(ValueError, f"there are {len(found) - 1} splits of {len(found)} examples; expected one each"):
+            dataclasses.replace(found, marks=SplitMarks(given=found.marks.given[1:]))
     clouds, _ = balls_and_rods(0, 10)
     first = found.select(torch.tensor([0]))
     index = int(Path(first.names[0]).stem)
@@ -49,7 +50,7 @@ def test_a_class_may_be_called_like_a_split(tmp_path: Path) -> None:
     for name in ("engine", "train", "test"):
         write_folder(tmp_path, 2, folders=(name,))
     found = open_points(tmp_path)
-    assert (found.split, found.classes) == (None, ("engine", "test", "train"))
+    assert (found.marks.given, found.classes) == (None, ("engine", "test", "train"))
 
 
 def test_labels_of_points_need_no_classes_of_clouds(tmp_path: Path) -> None:
@@ -127,8 +128,8 @@ def test_a_split_and_names_of_arrays(tmp_path: Path, valid: str) -> None:
     path = npz(tmp_path / "a.npz", **given)
     found = open_points(path)
     kept = [*range(3), *([3] if valid else []), 4, 5]
-    assert found.split is not None
-    assert found.split.tolist() == [(0, 0, 0, 1, 2, 2)[i] for i in kept]
+    assert found.marks.given is not None
+    assert found.marks.given.tolist() == [(0, 0, 0, 1, 2, 2)[i] for i in kept]
     assert (found.classes, found.channels) == (("chair", "lamp"), ("heat",))
     assert found.point_classes == ("top", "leg", "back")
     assert found.labels is not None
@@ -137,8 +138,8 @@ def test_a_split_and_names_of_arrays(tmp_path: Path, valid: str) -> None:
     assert found.point_labels.tolist() == labels[kept].ravel().tolist()
     np.testing.assert_array_equal(found.pos, x[kept][..., :3].reshape(-1, 3))
     part = found.select(torch.tensor([len(kept) - 1, 0]))
-    assert part.split is not None
-    assert part.split.tolist() == [2, 0]
+    assert part.marks.given is not None
+    assert part.marks.given.tolist() == [2, 0]
     with pytest.warns(UserWarning, match="a.npz: holds the parts .*; the test part is read"):
         assert len(read_points(path)) == 2
     assert len(read_points(path, part="train")) == 3
@@ -288,8 +289,8 @@ def test_the_surface_of_voxels() -> None:
 
 def test_modelnet10(shared_data: Path) -> None:
     found = modelnet10_voxels(shared_data / "modelnet10_voxel")
-    assert found.split is not None
-    assert found.split.bincount().tolist() == [3991 - 7, 0, 908 - 1]
+    assert found.marks.given is not None
+    assert found.marks.given.bincount().tolist() == [3991 - 7, 0, 908 - 1]
     assert found.classes[2] == "chair"
     assert float(found.pos.abs().max()) <= 1
     with refused(ValueError, "num_samples=5 has no effect"):

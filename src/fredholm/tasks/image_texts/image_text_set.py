@@ -2,8 +2,8 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self, final
 
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from fredholm.tasks.class_names import ClassNames
 from fredholm.tasks.images import ImageDataset
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Examples
+from fredholm.tasks.targets import ClassAnswers
 
 
 @final
@@ -24,6 +26,7 @@ class Example:
         images: what tells each image from others, such as its path as the file has it.
         text: not blank.
         label: a class; None: not known.
+        marks: what is said of splits, by the words of `MARKS`.
         path: the file.
         line: of the file, from 1; of an .npz file the number of the example.
     """
@@ -31,6 +34,7 @@ class Example:
     images: tuple[str, ...]
     text: str
     label: str | None
+    marks: Mapping[str, str] = field(default_factory=dict)
     path: Path
     line: int
 
@@ -51,7 +55,7 @@ class ImageTextSet(Examples):
         index: int64 `(n, M)`, which of the pictures each example has.
         labels: int64 `(n,)`, each in `0 .. len(classes) - 1`; None: they have none.
         classes: the class names.
-        split: int64 `(n,)`, 0 train, 1 valid, 2 test; None: they have none.
+        marks: what the data say of splits.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("classes", "channels", "image_size", "num_images")
@@ -61,7 +65,7 @@ class ImageTextSet(Examples):
     index: Tensor
     labels: Tensor | None
     classes: tuple[str, ...]
-    split: Tensor | None = None
+    marks: SplitMarks = NO_MARKS
 
     def __len__(self) -> int:
         """The number of texts."""
@@ -101,6 +105,11 @@ class ImageTextSet(Examples):
             found.update(repr((example.text, example.label, example.images)).encode())
         return found.hexdigest()
 
+    @property
+    def answers(self) -> ClassAnswers | None:
+        """What is known of each text; None: nothing."""
+        return None if self.labels is None else ClassAnswers(names=self.classes, values=self.labels)
+
     def images(self, indices: Tensor) -> Tensor:
         """The images at `indices`, int64 `(m,)`, as uint8 `(m, M, C, H, W)`; errors as those of the pictures."""
         index = self.index[indices]
@@ -113,16 +122,16 @@ class ImageTextSet(Examples):
             examples=tuple(self.examples[i] for i in indices.tolist()),
             index=self.index[indices],
             labels=None if self.labels is None else self.labels[indices],
-            split=None if self.split is None else self.split[indices],
+            marks=self.marks.select(indices),
         )
 
 
-def numbered(examples: Sequence[Example], split: Sequence[int] | None) -> tuple[Tensor | None, tuple[str, ...]]:
+def numbered(examples: Sequence[Example], split: Tensor | None) -> tuple[Tensor | None, tuple[str, ...]]:
     """The labels of examples, None where none has one, and the classes that they count in: the training examples'.
 
     Args:
         examples: they.
-        split: 0 train, 1 valid, 2 test of each; None: all are training examples.
+        split: int64 `(n,)`, 0 train, 1 valid, 2 test of each; None: all are training examples.
 
     Raises:
         ValueError: some have labels and others none, or training has no such class.
@@ -134,7 +143,11 @@ def numbered(examples: Sequence[Example], split: Sequence[int] | None) -> tuple[
         bare = next(example for example in examples if example.label is None)
         raise ValueError(f"{bare.place}: has no 'label', but {labelled[0].place} has one; give each one")
     words = [str(example.label) for example in examples]
-    learnt = [word for word, part in zip(words, split or [0] * len(words), strict=True) if part == 0]
+    learnt = [
+        word
+        for word, part in zip(words, [0] * len(words) if split is None else split.tolist(), strict=True)
+        if part == 0
+    ]
     _, known = ClassNames(None).number(learnt)
     names = ClassNames(known)
     for example, word in zip(examples, words, strict=True):

@@ -1,13 +1,16 @@
 """Examples in JSONL, whose images are files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fredholm.tasks.images import ImageFolder
 from fredholm.tasks.images.read import is_grey, size_of
+from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
 from fredholm.tasks.text import json_lines, read_text
 from fredholm.tasks.text.tokenizer import utf8
 
@@ -19,7 +22,8 @@ JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
 def read_examples(path: Path) -> list[Example]:
     """The lines of a file: objects with `images`, one path or a list of them; `text`; and, where known, `label`.
 
-    A label is a text, a whole number or a truth value. Images are not looked at.
+    A label is a text, a whole number or a truth value. `split`, `group` and `time` are read too, as `marks_of_cells`
+    does. Images are not looked at.
 
     Raises:
         ValueError: the file cannot be read, is empty or no UTF-8, a line does not parse, lacks a key, or has a value of
@@ -29,7 +33,7 @@ def read_examples(path: Path) -> list[Example]:
     examples: list[Example] = []
     for line, found in json_lines(path, read_text(path)):
         try:
-            images, text, label = _images(found), _text(found), _label(found)
+            images, text, label, marks = _images(found), _text(found), _label(found), _marks(found)
             if examples and len(images) != len(examples[0].images):
                 raise ValueError(
                     f"has {len(images)} images, but line {examples[0].line} has {len(examples[0].images)}; give each "
@@ -37,7 +41,7 @@ def read_examples(path: Path) -> list[Example]:
                 )
         except ValueError as error:
             raise ValueError(f"{path}, line {line}: {error}") from error
-        examples.append(Example(images=images, text=text, label=label, path=path, line=line))
+        examples.append(Example(images=images, text=text, label=label, marks=marks, path=path, line=line))
     if not examples:
         raise ValueError(f"{path}: has no lines but empty ones; expected at least one object")
     return examples
@@ -46,7 +50,7 @@ def read_examples(path: Path) -> list[Example]:
 def with_image_files(
     examples: Sequence[Example],
     *,
-    split: Sequence[int] | None = None,
+    split: Tensor | None = None,
     channels: int | None = None,
     image_size: tuple[int, int] | None = None,
 ) -> ImageTextSet:
@@ -54,7 +58,7 @@ def with_image_files(
 
     Args:
         examples: at least one; paths of images are relative to the folder of their file.
-        split: 0 train, 1 valid, 2 test of each; None: they have none.
+        split: int64 `(n,)`, 0 train, 1 valid, 2 test of each, where files are of splits; None: what the lines say.
         channels: of every image; None: 1 if all are grey, else 3.
         image_size: height and width to deliver; None: the size that all have.
 
@@ -87,7 +91,8 @@ def with_image_files(
                     f"{example.place}: images differ in size, {told} ({file}); pass image_size, the height and width "
                     "to bring all to"
                 )
-    labels, classes = numbered(examples, split)
+    marks = _joined(examples, split)
+    labels, classes = numbered(examples, marks.given)
     size = image_size or size_of_first
     assert size is not None
     return ImageTextSet(
@@ -102,8 +107,30 @@ def with_image_files(
         index=torch.tensor([[places[file] for file in _files(example)] for example in examples]),
         labels=labels,
         classes=classes,
-        split=None if split is None else torch.tensor(split, dtype=torch.int64),
+        marks=marks,
     )
+
+
+def _joined(examples: Sequence[Example], split: Tensor | None) -> SplitMarks:
+    """The marks of all examples.
+
+    Raises:
+        ValueError: some examples alone have one, lines of files of splits say a split of their own, and what
+            `marks_of_cells` refuses.
+    """
+    columns: dict[str, list[str]] = {}
+    for word in MARKS:
+        if having := [example for example in examples if word in example.marks]:
+            if len(having) < len(examples):
+                bare = next(example for example in examples if word not in example.marks)
+                raise ValueError(
+                    f"{bare.place}: has no {word!r}, but {having[0].place} has one; give each one, or none"
+                )
+            columns[word] = [example.marks[word] for example in examples]
+    if split is not None and "split" in columns:
+        raise ValueError(f"{examples[0].place}: has a 'split', but its file is of one; leave it out")
+    marks = marks_of_cells(columns, lambda i, word: f"{examples[i].place}: {word}")
+    return marks if split is None else replace(marks, given=split)
 
 
 def _files(example: Example) -> list[Path]:
@@ -148,6 +175,20 @@ def _label(found: dict[str, Any]) -> str | None:
         raise ValueError(f"'label' is {_shown(value)}; expected a class: a text, a whole number, true or false")
     utf8(value)
     return value.strip()
+
+
+def _marks(found: dict[str, Any]) -> dict[str, str]:
+    """Those of `MARKS` that an object has."""
+    marks: dict[str, str] = {}
+    for word in MARKS:
+        value = found.get(word)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(f"{word!r} is {_shown(value)}; expected a text or a number")
+        utf8(str(value))
+        marks[word] = str(value)
+    return marks
 
 
 def _shown(value: object) -> str:

@@ -6,16 +6,18 @@ import numpy as np
 import torch
 
 from fredholm.tasks.images import InMemoryImages
-from fredholm.tasks.npz_arrays import load_arrays, split_of_rows
+from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.split_marks import marks_of_arrays
 
 from .image_text_set import Example, ImageTextSet, numbered
 
 
 def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_labels: bool = True) -> ImageTextSet:
-    """Read `images`, `text` and, where there are some, `label` and `split`.
+    """Read `images`, `text` and, where there are some, `label`, `split`, `groups` and `example_times`.
 
     Images are uint8 `(n, M, H, W, C)`, or `(n, H, W, C)` of one image each, with C of 1 or 3; the others one an
-    example, `(n,)`: texts; labels as texts, integers or truth values; splits as `split_of_rows` reads them.
+    example, `(n,)`: texts; labels as texts, integers or truth values; splits, groups and times as `marks_of_arrays`
+    reads them.
 
     Args:
         path: the file.
@@ -54,11 +56,10 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
         if not example.text.strip():
             raise ValueError(f"{example.place}: the text is empty; write one, or leave the example out")
     try:
-        rows = split_of_rows(arrays, count)
+        marks = marks_of_arrays(arrays, count)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    split = None if rows is None else rows.tolist()
-    labels, classes = numbered(examples, split)
+    labels, classes = numbered(examples, marks.given)
     pixels = torch.from_numpy(images.reshape(-1, *images.shape[2:])).movedim(-1, 1).contiguous()
     return ImageTextSet(
         examples=examples,
@@ -66,7 +67,7 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
         index=torch.arange(count * num_images).view(count, num_images),
         labels=labels,
         classes=classes,
-        split=rows,
+        marks=marks,
     )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from fredholm.tasks.parts import refuse_part, rows_of_part
 from fredholm.tasks.split_files import SPLITS, Split, find_split_files
 
@@ -40,7 +42,8 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
         for example in examples:
             if example.label is None:
                 raise ValueError(f"{example.place}: has no 'label'; give each line one")
-        found = with_image_files(examples, split=split if files.by_split else None, image_size=image_size)
+        of_files = torch.tensor(split) if files.by_split else None
+        found = with_image_files(examples, split=of_files, image_size=image_size)
     if found.labels is None:
         raise ValueError(f"{path}: has no array 'label'; expected a class an example")
     return found
@@ -64,13 +67,13 @@ def read_image_texts(
     _check_kind(path)
     if path.suffix == ".npz":
         found = read_npz(path, image_size=image_size, reads_labels=False)
-        rows = rows_of_part(path, found.split, part)
+        rows = rows_of_part(path, found.marks.given, part)
         found = found if rows is None else found.select(rows)
         if found.channels != channels:
             raise ValueError(f"{path}: images have {found.channels} channels; the model reads {channels}")
     else:
         refuse_part(path, part)
-        examples = [replace(example, label=None) for example in read_examples(path)]
+        examples = [replace(example, label=None, marks={}) for example in read_examples(path)]
         found = with_image_files(examples, channels=channels, image_size=image_size)
     if found.num_images != num_images:
         first = found.examples[0]

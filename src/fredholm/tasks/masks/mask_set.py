@@ -11,6 +11,7 @@ from torch import Tensor
 from fredholm.tasks.images.kept import Kept
 from fredholm.tasks.images.read import read_images
 from fredholm.tasks.images.resize import fit, fit_masks
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Examples
 
 from .read import read_mask
@@ -106,7 +107,7 @@ class MaskedImages(Examples):
     Args:
         source: of images and masks.
         classes: the class names; number i of a mask means `classes[i]`, and `IGNORED` that a class is not known.
-        split: 0 train, 1 valid, 2 test, one an image; None: they bring none.
+        marks: what the data say of splits.
         indices: which of the source's images these are; None: all.
     """
 
@@ -117,11 +118,12 @@ class MaskedImages(Examples):
         source: MaskSource,
         classes: tuple[str, ...],
         *,
-        split: Tensor | None = None,
+        marks: SplitMarks = NO_MARKS,
         indices: Tensor | None = None,
     ) -> None:
-        self._source, self.classes, self.split = source, classes, split
+        self._source, self.classes, self.marks = source, classes, marks
         self._indices = torch.arange(len(source.names)) if indices is None else indices
+        marks.check(len(self))
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -143,8 +145,8 @@ class MaskedImages(Examples):
 
     def select(self, indices: Tensor) -> "MaskedImages":
         """Those of these numbers, in their order."""
-        split = None if self.split is None else self.split[indices]
-        return MaskedImages(self._source, self.classes, split=split, indices=self._indices[indices])
+        marks = self.marks.select(indices)
+        return MaskedImages(self._source, self.classes, marks=marks, indices=self._indices[indices])
 
     def images(self, indices: Tensor) -> Tensor:
         """uint8 `(n, channels, H, W)`; raises a ValueError where a file cannot be read."""

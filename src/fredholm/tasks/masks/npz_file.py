@@ -9,6 +9,7 @@ from fredholm.tasks.images.arrays import pixels_of, with_channels
 from fredholm.tasks.npz_arrays import load_arrays, split_of_rows
 from fredholm.tasks.parts import rows_of_part
 from fredholm.tasks.split_files import SPLITS, Split
+from fredholm.tasks.split_marks import marks_of_arrays
 
 from .classes import checked_classes
 from .mask_set import IGNORED, MaskArrays, MaskedImages
@@ -17,7 +18,8 @@ from .mask_set import IGNORED, MaskArrays, MaskedImages
 def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> MaskedImages:
     """Read `images` uint8 `(n, H, W)` or `(n, H, W, 3)` and `masks` uint8 `(n, H, W)`, 255 where a class is not known.
 
-    `classes` are the names of the class numbers, where the file has them; `split` `(n,)`: see `split_of_rows`.
+    `classes` are the names of the class numbers, where the file has them; `split`, `groups` and
+    `example_times` `(n,)`: see `marks_of_arrays`.
 
     Args:
         path: the file.
@@ -81,10 +83,10 @@ def _read(path: Path, arrays: dict[str, np.ndarray], image_size: tuple[int, int]
         classes = tuple(map(str, range(largest + 1)))
     names = [f"{path}:images[{i}]" for i in range(len(images))]
     source = MaskArrays(pixels, torch.from_numpy(masks), names, image_size)
-    split = split_of_rows(arrays, len(images))
-    if split is not None:
+    marks = marks_of_arrays(arrays, len(images))
+    if marks.given is not None:
         for number, part in enumerate(SPLITS):
-            own = masks[split.numpy() == number]
+            own = masks[marks.given.numpy() == number]
             if len(own) and bool((own == IGNORED).all()):
                 raise ValueError(f"all pixels of the {part} split are {IGNORED}, not labelled; give some a class")
-    return MaskedImages(source, classes, split=split)
+    return MaskedImages(source, classes, marks=marks)

@@ -3,24 +3,28 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, final
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
 from fredholm.tasks.images.resize import check_image_size
+from fredholm.tasks.sentences.table import read_table
 from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
+from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
 
 from .classes import named_classes
 from .mask_set import IGNORED, MaskedImages, MaskFiles
 from .npz_file import masks_of_npz
 from .read import read_mask
 
-IMAGES, MASKS, CLASSES = "images", "masks", "classes.txt"
-"""What the folders and the file of names are called."""
+IMAGES, MASKS, CLASSES, TABLE = "images", "masks", "classes.txt", "images.csv"
+"""What the folders, the file of names and the table of images are called."""
 
 _Pair = tuple[Path, Path]
 
@@ -40,8 +44,10 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
     A folder has `images`, image files, and `masks`, PNG files of the same names up to the ending (`read_mask`);
     or `train`, `valid` (or `val`) and `test` with these two below each, of which the last two may be absent. Values of
     masks are class numbers from 0; 255 is a pixel whose class is not known. `classes.txt` beside them has a class name
-    a line, in the order of the numbers; without it the names are the numbers, up to the largest in any mask. Hidden
-    files and those of other kinds are left out. Every mask is read here; images only when they are asked for.
+    a line, in the order of the numbers; without it the names are the numbers, up to the largest in any mask.
+    `images.csv`, where it is there, says how images are divided: `file`, the path of each image in the folder, and
+    columns `split`, `group` or `time` (see `marks_of_cells`). Hidden files and those of other kinds are left out. Every
+    mask is read here; images only when they are asked for.
 
     Args:
         data: such a folder, or an .npz file (`masks_of_npz`).
@@ -50,7 +56,8 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
 
     Raises:
         ValueError: nothing of that name, an image without a mask or a mask without an image, sizes that differ, a
-            number without a class, fewer than two classes, no pixel with a class, or a file that cannot be read.
+            number without a class, fewer than two classes, no pixel with a class, a file that cannot be read, or a
+            table that does not name each image once.
         ImportError: pillow is not installed.
     """
     if image_size is not None:
@@ -101,7 +108,36 @@ def _folder(root: Path, image_size: tuple[int, int] | None) -> MaskedImages:
             )
     source = MaskFiles(pairs, channels=1 if all_grey else 3, image_size=image_size or sizes[0])
     classes = tuple(map(str, range(largest + 1))) if named is None else named
-    return MaskedImages(source, classes, split=torch.tensor(split) if parts else None)
+    return MaskedImages(source, classes, marks=_marks(root, pairs, torch.tensor(split) if parts else None))
+
+
+def _marks(root: Path, pairs: list[_Pair], split: Tensor | None) -> SplitMarks:
+    """What the table of images says, if there is one, and the split of their folders."""
+    file = root / TABLE
+    if not file.is_file():
+        return SplitMarks(given=split)
+    table = read_table(file)
+    words = [word for word in MARKS if word in table.names]
+    if "file" not in table.names or not words:
+        raise ValueError(
+            f"{file}, line 1: the columns are {', '.join(table.names)}; expected file, and split, group or time"
+        )
+    if split is not None and "split" in words:
+        raise ValueError(f"{file}, line 1: has a column 'split', but images are in folders of splits; leave it out")
+    rows = {row.cells["file"].strip(): row for row in table.rows}
+    if len(rows) < len(table.rows):
+        raise ValueError(f"{file}: names an image twice; expected a row an image")
+    names = [image.relative_to(root).as_posix() for image, _ in pairs]
+    for name in names:
+        if name not in rows:
+            raise ValueError(f"{file}: has no row of {name}; expected one of each image")
+    if unknown := rows.keys() - set(names):
+        raise ValueError(f"{file}: names {min(unknown)!r}, which is none of the images; expected such as {names[0]}")
+    marks = marks_of_cells(
+        {word: [rows[name].cells[word] for name in names] for word in words},
+        lambda i, word: f"{file}, line {rows[names[i]].line}: column {word!r}",
+    )
+    return marks if split is None else replace(marks, given=split)
 
 
 def _split_folders(root: Path) -> dict[Split, Path]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from fredholm.tasks.class_names import ClassNames
 from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Examples
+from fredholm.tasks.targets import ClassAnswers
 
 AXES = ("x", "y", "z")
 NORMAL = ("nx", "ny", "nz")
@@ -133,6 +134,11 @@ class PointSet(Examples):
     def __len__(self) -> int:
         """The number of clouds."""
         return len(self.names)
+
+    @property
+    def answers(self) -> ClassAnswers | None:
+        """What is known of each cloud; None: nothing."""
+        return None if self.labels is None else ClassAnswers(names=self.classes, values=self.labels)
 
     @property
     def sizes(self) -> Tensor:

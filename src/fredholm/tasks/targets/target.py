@@ -66,11 +66,6 @@ class Known(ABC):
 
     names: tuple[str, ...]
 
-    @property
-    def advice(self) -> tuple[str, ...]:
-        """What to try with such answers, one sentence each."""
-        return ()
-
     @abstractmethod
     def learn(self, wish: Wish, data: str) -> Target:
         """What a model is to tell, by what is known of the training split.
@@ -108,6 +103,11 @@ class Answers(Known):
     @property
     def absent(self) -> tuple[str, ...]:
         """Classes or labels that no example has."""
+        return ()
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to try with such answers, one sentence each."""
         return ()
 
     @property
