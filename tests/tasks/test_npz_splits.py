@@ -25,6 +25,7 @@ DRAW = np.random.default_rng(0)
 SIZES = {"train": 6, "valid": 3, "test": 4}
 LABELS = np.arange(13) % 2
 IMAGES = DRAW.integers(0, 256, (13, 4, 4), dtype=np.uint8)
+CLOUDS = DRAW.normal(size=(13, 5, 3))
 VALUES = DRAW.normal(size=(13, 5))
 RING = {"edge_index": np.stack([np.arange(26), np.arange(26) ^ 1]), "graph": np.repeat(np.arange(13), 2)}
 ROWS: dict[type[SplitTask[Any]], dict[str, np.ndarray]] = {
@@ -32,13 +33,15 @@ ROWS: dict[type[SplitTask[Any]], dict[str, np.ndarray]] = {
     FieldLearning: {"values": VALUES},
     OperatorLearning: {"values": VALUES, "wanted_values": VALUES},
     GraphLearning: {"labels": LABELS},
+    PointLearning: {"x": CLOUDS, "y": LABELS},
+    ImageLearning: {"x": IMAGES, "y": LABELS},
     Segmentation: {"images": IMAGES, "masks": IMAGES % 2},
     ImageTextLearning: {"images": IMAGES[..., None], "text": np.array(["a b"] * 13), "label": LABELS},
 }
 """Arrays of one row an example; a further array says in which split it is."""
 NAMED: dict[type[SplitTask[Any]], tuple[dict[str, np.ndarray], str]] = {
     ImageLearning: ({"x": IMAGES, "y": LABELS}, "{name}_{split}"),
-    PointLearning: ({"x": DRAW.normal(size=(13, 5, 3)), "y": LABELS}, "{name}_{split}"),
+    PointLearning: ({"x": CLOUDS, "y": LABELS}, "{name}_{split}"),
     SeriesLearning: ({"values": VALUES, "labels": LABELS}, "{split}_{name}"),
     FieldLearning: ({"values": VALUES}, "{split}_{name}"),
     OperatorLearning: ({"values": VALUES, "wanted_values": VALUES}, "{split}_{name}"),
@@ -85,6 +88,43 @@ def test_the_arrays_of_a_split_have_its_word_in_their_names(
     np.savez(tmp_path / "c.npz", **again)  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "c.npz", f"arrays of {word} and of dev, which are one split; keep one"):
         sizes(kind, tmp_path / "c.npz")
+
+
+@pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
+def test_groups_stay_together_and_the_newest_are_the_test_split(kind: type[SplitTask[Any]], tmp_path: Path) -> None:
+    if kind is ImageTextLearning:
+        pytest.importorskip("tokenizers")
+    config: Any = kind.Config
+    rows: Any = ROWS[kind] | (RING if kind is GraphLearning else {})
+    groups = np.array([*"ppqqqrrrsstuv"])
+    np.savez(tmp_path / "a.npz", **rows, groups=groups)
+    task = config(data=str(tmp_path / "a.npz")).build()
+    parts = [taken(task, rows, split) for split in SIZES]
+    assert sorted(i for part in parts for i in part) == list(range(13))
+    assert all(parts)
+    owners = [set(groups[part]) for part in parts]
+    assert sum(map(len, owners)) == len(set.union(*owners)) == 7
+    times = np.datetime64("2020-01-01") + np.roll(np.arange(13), 4)
+    np.savez(tmp_path / "b.npz", **rows, example_times=times)
+    task = config(data=str(tmp_path / "b.npz"), split_by="time").build()
+    parts = [taken(task, rows, split) for split in SIZES]
+    assert [len(part) for part in parts] == [9, 1, 3]
+    older, newer, newest = (sorted(times[part]) for part in parts)
+    assert older[-1] < newer[0] < newest[0]
+    with refused(ValueError, "the data say nothing of times"):
+        config(data=str(tmp_path / "a.npz"), split_by="time").build()
+    np.savez(tmp_path / "c.npz", **rows, groups=groups, split=np.arange(13) % 2 * 2)
+    with refused(ValueError, "c.npz", "the group 'p' is in"):
+        _ = config(data=str(tmp_path / "c.npz")).build().splits
+    np.savez(tmp_path / "d.npz", **rows, groups=groups[:5])
+    with refused(ValueError, "d.npz: groups is <U1 (5,); expected integers or texts (13,)"):
+        config(data=str(tmp_path / "d.npz")).build()
+
+
+def taken(task: SplitTask[Any], rows: dict[str, np.ndarray], split: str) -> list[int]:
+    """Which rows a split has, by what stands in them."""
+    part: Any = task.splits.train if split == "train" else task.held_out(split)  # pyright: ignore[reportArgumentType]
+    return [int(re.findall(r"\d+", name.rpartition(".npz")[2])[0]) for name in named(part)]
 
 
 def test_what_is_no_split_is_refused() -> None:

@@ -26,9 +26,9 @@ from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
 from fredholm.tasks.split_files import SPLITS, Split
+from fredholm.tasks.split_marks import SplitMarks
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
-from fredholm.tasks.stratified_split import SplitKeys
 from fredholm.tasks.task import (
     Batch,
     Meanings,
@@ -300,8 +300,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         if isinstance(found, FieldSet):
             return self._divided(found.keys, None)
         names = [f"{SPLITS[number]}: {name}" for number, own in self._given for name in own.names]
-        split = torch.cat([torch.full((len(own),), number) for number, own in self._given])
-        return self._divided(SplitKeys(names=names, strata=[0] * len(names)), split)
+        marks = SplitMarks.joined({SPLITS[number]: (len(own), own.marks) for number, own in self._given})
+        return self._divided(marks.keys(names, [0] * len(names)), marks.given)
 
     @property
     def _given(self) -> list[tuple[int, FieldSet]]:

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Divisible
 from fredholm.tasks.stratified_split import SplitKeys
 
@@ -44,6 +45,7 @@ class FieldSet(Divisible):
         names: where each function came from, for messages.
         num_steps: of a trajectory T: what is wanted is what is given T steps on, at the same points, the m values of
             the first step before those of the second.
+        marks: the groups and times of functions.
 
     Raises:
         ValueError: shapes or types do not agree, a function has no sample, a position or value is NaN or infinite. The
@@ -59,9 +61,11 @@ class FieldSet(Divisible):
     wanted_channels: tuple[str, ...] = ()
     names: tuple[str, ...]
     num_steps: int = 1
+    marks: SplitMarks = NO_MARKS
 
     def __post_init__(self) -> None:
         self._check(self.given, self.channels, "samples")
+        self.marks.check(len(self))
         if self.wanted is not None:
             self._check(self.wanted, self.wanted_channels, "wanted samples")
         elif self.wanted_channels:
@@ -113,8 +117,8 @@ class FieldSet(Divisible):
 
     @property
     def keys(self) -> SplitKeys:
-        """Names alone."""
-        return SplitKeys(names=self.names, strata=[0] * len(self))
+        """Names, groups and times."""
+        return self.marks.keys(self.names, [0] * len(self))
 
     def select(self, indices: Tensor) -> Self:
         """Some of the functions, int64 `(B,)`, in this order."""
@@ -126,6 +130,7 @@ class FieldSet(Divisible):
             wanted_channels=self.wanted_channels,
             names=tuple(self.names[i] for i in indices.tolist()),
             num_steps=self.num_steps,
+            marks=self.marks.select(indices),
         )
 
 

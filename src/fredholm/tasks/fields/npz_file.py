@@ -1,6 +1,7 @@
 """Samples of functions in an .npz file of numpy arrays."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from fredholm.domains import Grid
 from fredholm.tasks.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
+from fredholm.tasks.split_marks import SplitMarks, marks_of_arrays
 from fredholm.tasks.splits import Splits
 
 from .field_set import FieldSet, Samples, pack
@@ -30,7 +32,8 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     first time, wanted are those at the T others. Their points exist at all times or never.
 
     A split is `split` `(n,)` (see `split_of_rows`), or `is_test` `(n,)`; or `train_`, `valid_` (or `val_`) and `test_`
-    before the names of the arrays, of which those of training alone must be there. An .npy file is `values` alone.
+    before the names of the arrays, of which those of training alone must be there. `groups` and `example_times` `(n,)`:
+    see `marks_of_arrays`. An .npy file is `values` alone.
 
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
@@ -66,6 +69,7 @@ def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:
         if wanted is None
         else _names(arrays, "wanted_channels", wanted.values.shape[-1], _numbered(wanted.values.shape[-1])),
         names=tuple(f"{path.name}, function {i}" for i in range(n)),
+        marks=_marks(arrays, n),
     )
 
 
@@ -89,7 +93,13 @@ def _trajectories(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:
         wanted_channels=tuple(f"{name}, step {t + 1}" for t in range(num_steps) for name in channels),
         names=tuple(f"{path.name}, function {i}" for i in range(len(states))),
         num_steps=num_steps,
+        marks=_marks(arrays, len(states)),
     )
+
+
+def _marks(arrays: Mapping[str, np.ndarray], n: int) -> SplitMarks:
+    """Groups and times; the split divides the functions when all are read."""
+    return replace(marks_of_arrays({name: array for name, array in arrays.items() if name != "split"}, n), given=None)
 
 
 def _coordinates(arrays: Mapping[str, np.ndarray], dim: int) -> tuple[str, ...]:
