@@ -90,7 +90,7 @@ def test_clouds_follow_from_their_seed(make: Any, tmp_path: Path) -> None:
     assert np.array_equal(one["x"], again["x"])
     assert not np.array_equal(one["x"], other["x"])
     task = PointLearning.Config(data=str(next((tmp_path / "one").iterdir()))).build()
-    assert len(Counter(task.facts.classes)) in (4, 6)
+    assert len(Counter(task.target.names)) in (4, 6)
 
 
 def test_points_lie_on_their_solids() -> None:

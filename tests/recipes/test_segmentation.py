@@ -10,6 +10,7 @@ import torch
 
 from fredholm.tasks import Segmentation
 from fredholm.tasks.masks import open_masks
+from fredholm.tasks.targets import ElementTarget
 from recipes import segmentation as study
 from recipes.segmentation import PLATELET, RED, SIDES, WHITE, Config, ellipses
 from tests.refusals import refused
@@ -47,7 +48,11 @@ def test_a_cell_is_the_ellipse_in_its_box() -> None:
 
 def test_sides_have_about_as_many_parameters() -> None:
     facts = Segmentation.Facts(
-        classes=study.CLASSES, channels=3, image_size=(96, 128), mean=(0.0,) * 3, deviation=(1.0,) * 3
+        target=ElementTarget(names=study.CLASSES),
+        channels=3,
+        image_size=(96, 128),
+        mean=(0.0,) * 3,
+        deviation=(1.0,) * 3,
     )
     sizes = []
     for side in SIDES.values():

@@ -15,6 +15,7 @@ from fredholm.tasks.points import read_cloud
 from fredholm.tasks.points.augmentation import CloudAugmentation
 from fredholm.tasks.points.turns import principal_turns
 from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.targets import ClassTarget, ElementTarget
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.config_json import from_json, to_json
 from fredholm.training.scoring import score_split
@@ -249,6 +250,27 @@ def test_loss_of_points_counts_those_that_are_there(tmp_path: Path) -> None:
     logits = model(PointBatch(batch["pos"]))[there].log_softmax(-1)
     expected = -logits.gather(1, batch["targets"][there][:, None]).sum()
     torch.testing.assert_close(task.loss(model, batch), expected.float())
+
+
+@pytest.mark.parametrize("points", [False, True])
+def test_rare_classes_weigh_as_much_as_frequent_ones(tmp_path: Path, points: bool) -> None:
+    plain, built = (config(tmp_path, points=points, class_weights=weights).build() for weights in ("none", "balanced"))
+    assert built.objective.metric == ("mean_iou" if points else "balanced_accuracy")
+    train = built.splits.train
+    labels = train.point_labels if points else train.labels
+    assert labels is not None
+    weights = len(labels) / (2 * labels.bincount())
+    target = built.target
+    assert isinstance(target, ElementTarget if points else ClassTarget)
+    assert target.weights == pytest.approx(weights.tolist())
+    model, batch = Fixed(of_points=points), built.train_batch(torch.arange(5), NONE)
+    logits = model(PointBatch(batch["pos"], mask=batch["mask"])).flatten(0, -2).float()
+    known = batch["targets"].flatten() >= 0
+    own = F.cross_entropy(logits[known], batch["targets"].flatten()[known], reduction="none")
+    torch.testing.assert_close(plain.loss(model, batch), own.sum())
+    torch.testing.assert_close(
+        built.loss(model, batch), (own * weights.float()[batch["targets"].flatten()[known]]).sum()
+    )
 
 
 def test_every_point_is_told_once_in_parts(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from fredholm.tasks import Segmentation, Task, segmentation
 from fredholm.tasks.masks import read_mask
 from fredholm.tasks.masks.augmentation import MaskAugmentation
 from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.targets import ElementTarget
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.config_json import from_json, to_json
 from fredholm.training.scoring import score_split
@@ -133,6 +134,20 @@ def test_loss_is_the_smoothed_cross_entropy_of_what_is_asked(tmp_path: Path) -> 
     logits = whole(task, model, batch["images"])[torch.arange(4)[:, None], rows, columns]
     soft = F.one_hot(batch["targets"], 3) * 0.7 + 0.1
     torch.testing.assert_close(task.loss(model, batch), -(logits.log_softmax(-1) * soft).sum(), rtol=1e-4, atol=1e-4)
+
+
+def test_rare_classes_weigh_as_much_as_frequent_ones(tmp_path: Path) -> None:
+    plain, built = (config(tmp_path, class_weights=weights).build() for weights in ("none", "balanced"))
+    counts = torch.from_numpy(squares(12, (8, 12))[1][:6]).flatten().long().bincount(minlength=3)
+    assert isinstance(built.target, ElementTarget)
+    assert built.target.weights == pytest.approx((counts.sum() / (3 * counts)).tolist())
+    assert (plain.advice, built.advice, built.objective.metric) == ((), (), "mean_iou")
+    model, batch = noisy_model(built), built.train_batch(torch.arange(4), drawn())
+    logits = model(batch["images"], at=Points(batch["pos"])).flatten(0, 1)
+    own = F.cross_entropy(logits, batch["targets"].flatten(), reduction="none")
+    weights = torch.tensor(built.target.weights)[batch["targets"].flatten()]
+    torch.testing.assert_close(built.loss(model, batch), (own * weights).sum())
+    torch.testing.assert_close(plain.loss(model, batch), own.sum())
 
 
 @pytest.mark.parametrize("queries", [1, 30, 10_000])

@@ -176,3 +176,22 @@ def test_nothing_to_open(tmp_path: Path) -> None:
         open_graphs(tmp_path)
     with refused(ValueError, "no graphs at 'absent'"):
         open_graphs("absent")
+
+
+def test_tables_say_how_graphs_and_nodes_are_divided(tmp_path: Path) -> None:
+    graphs = write_several(tmp_path / "several")
+    (graphs / "graphs.csv").write_text("graph,label,Group,time\nline,open,p,2020-01-02\ntri,closed,q,2020-01-01\n")
+    marks = open_graphs(graphs).marks
+    assert marks.times is not None
+    assert (marks.given, marks.groups, marks.times.diff().tolist()) == (None, ("p", "q"), [-86400])
+    (graphs / "graphs.csv").write_text("graph,label,time\nline,open,2\ntri,closed,late\n")
+    with refused(ValueError, "graphs.csv, line 3: column 'time'"):
+        open_graphs(graphs)
+    nodes = tmp_path / "one"
+    nodes.mkdir()
+    (nodes / "edges.csv").write_text("source,target\na,b\n")
+    (nodes / "nodes.csv").write_text("id,label,group,x\na,p,1,5\nb,q,2,6\n")
+    graph = open_graphs(nodes)
+    assert (graph.marks.groups, graph.feature_names) == (("1", "2"), ("x",))
+    (nodes / "nodes.csv").write_text("id,group,x\na,1,5\nb,2,6\n")  # without classes nothing is divided
+    assert (open_graphs(nodes).marks.groups, open_graphs(nodes).feature_names) == (None, ("group", "x"))

@@ -69,6 +69,16 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
             assert_same(open_graphs(tmp_path / f"{i}.npz"), graphs)
 
 
+def test_groups_and_times_are_saved(tmp_path: Path) -> None:
+    marks = {"groups": np.array(["p", "q", "p"]), "example_times": np.array([3.0, 1.5, 2.0])}
+    graph = open_graphs(save(tmp_path / "a.npz", **ONE | marks))
+    assert graph.marks.groups == ("p", "q", "p")
+    graph.save(tmp_path / "b.npz")
+    again = open_graphs(tmp_path / "b.npz").marks
+    assert again.times is not None
+    assert (again.groups, again.times.tolist()) == (("p", "q", "p"), [3.0, 1.5, 2.0])
+
+
 def test_sparse_features_are_rows(tmp_path: Path) -> None:
     sparse = {"x_indptr": np.array([0, 2, 2, 3]), "x_indices": np.array([0, 3, 1]), "x_data": np.array([1.0, 2, 3])}
     graph = open_graphs(save(tmp_path / "a.npz", **ONE | {"features": None} | sparse))

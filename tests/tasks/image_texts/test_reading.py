@@ -216,3 +216,42 @@ def test_what_is_no_data_is_named(tmp_path: Path) -> None:
     (tmp_path / "b.npz").write_text(json.dumps({}))
     with refused(ValueError, "b.npz: cannot be read as an .npz file"):
         open_image_texts(tmp_path / "b.npz")
+
+
+def test_lines_say_how_they_are_divided(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures")
+    rows = examples(4)
+    for word, values in (
+        ("split", ["train", "test", "dev", "train"]),
+        ("group", ["p", 7, "p", "q"]),
+        ("time", [2, 1.5, 9, 0]),
+    ):
+        path = write_jsonl(
+            tmp_path / f"{word}.jsonl", [row | {word: value} for row, value in zip(rows, values, strict=True)]
+        )
+        marks = open_image_texts(path).marks
+        assert marks.given is None or marks.given.tolist() == [0, 2, 1, 0]
+        assert marks.groups in (None, ("p", "7", "p", "q"))
+        assert marks.times is None or marks.times.tolist() == [2, 1.5, 9, 0]
+        assert [marks.given is None, marks.groups is None, marks.times is None].count(False) == 1
+        chosen = open_image_texts(path).select(torch.tensor([3, 1])).marks
+        assert (chosen.groups or ("q", "7")) == ("q", "7")
+        bare = write_jsonl(tmp_path / "bare.jsonl", [rows[0], rows[1] | {word: values[1]}, *rows[2:]])
+        with refused(ValueError, f"bare.jsonl, line 1: has no {word!r}, but ", "bare.jsonl, line 2 has one"):
+            open_image_texts(bare)
+    for more, told in (
+        ({"time": "soon"}, "line 1: time"),
+        ({"group": ["p"]}, "line 1: 'group' is ['p']; expected a text"),
+    ):
+        with refused(ValueError, "a.jsonl, ", told):
+            open_image_texts(write_jsonl(tmp_path / "a.jsonl", [row | more for row in rows]))
+    folder = write_folder(tmp_path / "parts", splits=True, count=12)
+    path = folder / "train.jsonl"
+    write_jsonl(path, [json.loads(line) | {"split": "train"} for line in path.read_text().splitlines()])
+    with refused(ValueError, "has no 'split', but "):
+        open_image_texts(folder)
+    for name in ("valid", "test"):
+        other = folder / f"{name}.jsonl"
+        write_jsonl(other, [json.loads(line) | {"split": "train"} for line in other.read_text().splitlines()])
+    with refused(ValueError, "train.jsonl, line 1: has a 'split', but its file is of one; leave it out"):
+        open_image_texts(folder)

@@ -275,3 +275,37 @@ def test_a_split_without_labels(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=images, masks=masks, split=np.array([0, 0, 1, 1]))
     with refused(ValueError, "all pixels of the valid split are 255"):
         open_masks(tmp_path / "a.npz")
+
+
+def test_a_table_says_how_images_are_divided(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "a", 4)
+    for column, cells in (("split", ["test", "train", "", "val"]), ("group", [*"pqpr"]), ("time", [*"3214"])):
+        rows = [f"images/{i}.png,{cell}" for i, cell in enumerate(cells)]
+        (root / "images.csv").write_text("\n".join([f"file,{column}", *rows[::-1]]))
+        marks = open_masks(root).marks
+        assert marks.given is None or marks.given.tolist() == [2, 0, -1, 1]
+        assert marks.groups in (None, tuple("pqpr"))
+        assert marks.times is None or marks.times.tolist() == [3, 2, 1, 4]
+        assert [marks.given is None, marks.groups is None, marks.times is None].count(False) == 1
+    row = "images/0.png,p\nimages/1.png,p\nimages/2.png,p\nimages/3.png,p\n"
+    for table, told in (
+        ("file,group\n" + row.replace("images/2.png,p\n", ""), "images.csv: has no row of images/2.png"),
+        ("file,group\n" + row + "images/9.png,p\n", "images.csv: names 'images/9.png', which is none of the images"),
+        ("file,group\n" + row + "images/3.png,p\n", "images.csv: names an image twice"),
+        ("file,patient\n" + row, "images.csv, line 1: the columns are file, patient; expected file, and split"),
+        ("file,group\n" + row.replace("2.png,p", "2.png,"), "images.csv, line 4: column 'group': is empty"),
+    ):
+        (root / "images.csv").write_text(table)
+        with refused(ValueError, told):
+            open_masks(root)
+    images, masks = squares(4)
+    for part, own in (("train", [0, 1]), ("test", [2, 3])):
+        write_pairs(tmp_path / "b" / part, images[own], masks[own])
+    names = [f"{part}/images/{i}.png" for part in ("train", "test") for i in range(2)]
+    (tmp_path / "b" / "images.csv").write_text("\n".join(["file,group", *(f"{name},{name[0]}" for name in names)]))
+    marks = open_masks(tmp_path / "b").marks
+    assert marks.given is not None
+    assert (marks.groups, marks.given.tolist()) == (("t", "t", "t", "t"), [0, 0, 2, 2])
+    (tmp_path / "b" / "images.csv").write_text("\n".join(["file,split", *(f"{name},train" for name in names)]))
+    with refused(ValueError, "has a column 'split', but images are in folders of splits; leave it out"):
+        open_masks(tmp_path / "b")

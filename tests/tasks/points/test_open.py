@@ -295,3 +295,24 @@ def test_modelnet10(shared_data: Path) -> None:
     assert float(found.pos.abs().max()) <= 1
     with refused(ValueError, "num_samples=5 has no effect"):
         open_points(shared_data / "modelnet10_voxel", num_samples=5)
+
+
+def test_groups_of_splits_that_have_arrays_of_their_own(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4, 3))
+    given = {"x_train": x, "y_train": np.array([0, 1, 1]), "x_test": x[:2], "y_test": np.array([1, 0])}
+    marks = {"groups_train": np.array([*"ppq"]), "groups_test": np.array([*"rs"])}
+    times = {"example_times_train": np.arange(3), "example_times_test": np.arange(3, 5)}
+    np.savez(tmp_path / "a.npz", **given, **marks, **times)  # pyright: ignore[reportArgumentType]
+    found = open_points(tmp_path / "a.npz").marks
+    assert found.given is not None
+    assert found.times is not None
+    assert (found.given.tolist(), found.groups, found.times.tolist()) == (
+        [0, 0, 0, 2, 2],
+        tuple("ppqrs"),
+        [0, 1, 2, 3, 4],
+    )
+    for some, what in ((marks, "groups"), (times, "times")):
+        first = dict([next(iter(some.items()))])
+        np.savez(tmp_path / "b.npz", **given, **first)  # pyright: ignore[reportArgumentType]
+        with refused(ValueError, f"b.npz: the test split has no {what}, but another has; give them to all, or to none"):
+            open_points(tmp_path / "b.npz")
