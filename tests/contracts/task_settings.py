@@ -233,7 +233,8 @@ def _image_texts(folder: Path) -> Subject:
         | {"tokens": (Tokens(vocab_size=50),), "position_frequencies": (3,), "position_sigma": (2.0,)}
         | {"modalities": ("image", "text"), "measure": ("uniform", "image-heavy", "text-heavy")}
         | {"images_apart": SWITCH, "shuffle_images": SWITCH, "label_smoothing": (0.1,)}
-        | {"image_run": ("there",), "text_run": ("there",), "model": (dataclasses.replace(model, depth=2), streams)},
+        | {"image_run": ("there",), "text_run": ("there",), "model": (dataclasses.replace(model, depth=2), streams)}
+        | OF_TARGETS,
         task,
         make=lambda **settings: ImageTextLearning.Config(**settings).build(),
         modes={
@@ -573,7 +574,8 @@ def _graphs(folder: Path) -> list[Subject]:
                 "data": (str(two_groups(folder / "fewer", size=12)),),
                 "model": (dataclasses.replace(at_nodes, depth=2),),
             }
-            | {"train_per_class": (3,)},
+            | {"train_per_class": (3,)}
+            | OF_TARGETS,
             _task,
             make=lambda **settings: NodeLearning.Config(**settings).build(),
             modes={"a split of its own": {"data": str(two_groups(folder / "split nodes", split=True, one_way=True))}},
@@ -665,7 +667,7 @@ def _points(folder: Path) -> Subject:
         model, metrics = built.model(), built.metrics()
         built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
-        if built.facts.target == "points":
+        if built.tells_points:
             with tempfile.TemporaryDirectory() as saved:
                 save = None if built.config.save is None else saved
                 answering = dataclasses.replace(built.config, save=save).build(built.facts)
@@ -684,7 +686,8 @@ def _points(folder: Path) -> Subject:
             "split_by": ("time",),
             "model": (dataclasses.replace(model, depth=2),),
         }
-        | {"valid_fraction": (0.3,)},
+        | {"valid_fraction": (0.3,)}
+        | OF_TARGETS,
         task,
         make=lambda **settings: PointLearning.Config(**settings).build(),
         modes={
@@ -841,7 +844,8 @@ def _segmentation(folder: Path) -> Subject:
         | {"num_pixels": (9, None), "label_smoothing": (0.1,), "save": ("there",), "picture": ("there.png",)}
         | {"augmentation": (MaskAugmentation.Config(horizontal_flip=1.0),)}
         | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,)}
-        | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",)},
+        | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",)}
+        | OF_TARGETS,
         task,
         make=lambda **settings: Segmentation.Config(**settings).build(),
         modes={

@@ -390,6 +390,11 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     with refused(ValueError, "the image_size of", "are (16, 16); the run was made with (8, 12)"):
         _ = other.build(task.facts).splits
     assert len(dataclasses.replace(other, image_size=(8, 12)).build(task.facts).splits.held_out("valid")) == 3
+    images, masks = squares(12, (8, 12))
+    np.savez(tmp_path / "named.npz", images=images, masks=masks, split=SPLIT, classes=["earth", "red", "blue"])
+    named = dataclasses.replace(task.config, data=str(tmp_path / "named.npz"))
+    with refused(ValueError, "named.npz are earth, red, blue; the run was made with ground, red, blue"):
+        _ = named.build(task.facts).splits
     with refused(ValueError, "the facts are of Task.Facts, not of segmentation"):
         task.config.build(Task.Facts())
     with refused(TypeError, "segmentation asks an ITNet; got a Linear"):

@@ -357,6 +357,8 @@ def test_elements_that_cannot_be_learnt() -> None:
     assert isinstance(target, ElementTarget)
     with refused(ValueError, "what is known of cells is a, b, c; the run was made with the classes sky, car"):
         target.check(CLASSES, "cells")
+    with refused(ValueError, "what is known of clouds is sky, car; the run was made with the classes sky, car"):
+        target.check(ClassAnswers(names=("sky", "car"), values=torch.tensor([0, 1])), "clouds")
     with refused(ValueError, "class_weights is 'balanced'; the run was made with 'none'"):
         target.objective(BALANCED)
     with refused(ValueError, "objective is 'auroc'; expected one of mean_iou, accuracy, balanced_accuracy, macro_f1"):

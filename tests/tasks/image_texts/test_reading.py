@@ -245,6 +245,8 @@ def test_lines_say_how_they_are_divided(tmp_path: Path) -> None:
     ):
         with refused(ValueError, "a.jsonl, ", told):
             open_image_texts(write_jsonl(tmp_path / "a.jsonl", [row | more for row in rows]))
+    timed = write_jsonl(tmp_path / "timed.jsonl", [row | {"time": "soon"} for row in rows])
+    assert len(read_image_texts(timed, num_images=2, channels=3, image_size=(8, 8))) == 4  # which divides nothing
     folder = write_folder(tmp_path / "parts", splits=True, count=12)
     path = folder / "train.jsonl"
     write_jsonl(path, [json.loads(line) | {"split": "train"} for line in path.read_text().splitlines()])

@@ -162,8 +162,7 @@ class _Cells:
 def _nodes(table: Table) -> _Cells:
     """A table of nodes; where these have classes, it may say how they are split."""
     found = _Cells(table, _OF_NODES)
-    has_classes = "label" in found.columns and "graph" not in found.columns
-    return _Cells(table, (*_OF_NODES, *MARKS)) if has_classes else found
+    return _Cells(table, (*_OF_NODES, *MARKS)) if "label" in found.columns else found
 
 
 @final
