@@ -57,6 +57,8 @@ def call(layer: nn.Module, name: str, x: Tensor, **more) -> list[Tensor]:
 def test_dtypes_and_numbers_are_torchs(name, dtype, given):
     if name == "lstm" and dtype == torch.float16:
         pytest.skip("torch has no LSTM in float16 on a CPU")
+    if name == "long conv1d" and dtype == torch.float16 and torch.cpu.get_capabilities().get("avx512_fp16", False):
+        pytest.skip("torch never returns from long depthwise convolutions in float16 on this processor")
     if given == torch.bfloat16 and dtype == torch.float16 and name in ("rnn", "gru"):
         pytest.skip("torch mixes the two dtypes of 16 bits here")
     torch.manual_seed(0)
