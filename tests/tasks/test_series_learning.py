@@ -478,11 +478,11 @@ def test_a_network_learns_numbers_by_steps(tmp_path: Path) -> None:
 
 
 def test_groups_are_left_out_together(tmp_path: Path) -> None:
-    """Ten series a group that are alike but for noise: left out one by one each is told by its twins."""
+    """Three series a group that are alike but for noise: left out one by one each is told by its twins."""
     rng = np.random.default_rng(0)
-    group = np.repeat(np.arange(9), 5)
-    values = rng.normal(size=(9, 1, 16)).repeat(5, 0).reshape(45, 16) + 0.01 * rng.normal(size=(45, 16))
-    np.savez(tmp_path / "twins.npz", values=values, targets=rng.normal(size=9)[group], groups=group)
+    group = np.repeat(np.arange(24), 3)
+    values = rng.normal(size=(24, 1, 16)).repeat(3, 0).reshape(72, 16) + 0.01 * rng.normal(size=(72, 16))
+    np.savez(tmp_path / "twins.npz", values=values, targets=rng.normal(size=24)[group], groups=group)
     penalties = []
     for name in ("twins.npz", "alone.npz"):
         task = SeriesLearning.Config(data=str(tmp_path / name), model=BANK).build()
@@ -501,7 +501,7 @@ def test_groups_are_left_out_together(tmp_path: Path) -> None:
             test_values=task.held_out("test").values,
             test_targets=np.arange(len(task.held_out("test"))) / 2,
         )
-    assert penalties[0] > 5 * penalties[1]  # by itself each series is told by its twins
+    assert penalties[0] > 1000 * penalties[1]  # by itself each series is told by its twins
 
 
 def test_what_is_asked_for_and_is_not_there(tmp_path: Path) -> None:
