@@ -299,6 +299,11 @@ def test_a_table_says_how_images_are_divided(tmp_path: Path) -> None:
         with refused(ValueError, told):
             open_masks(root)
     images, masks = squares(4)
+    write_pairs(tmp_path / "c", images, np.where(np.arange(4)[:, None, None] == 3, 255, masks).astype(np.uint8))
+    rows = [f"images/{i}.png,{'test' if i == 3 else 'train'}" for i in range(4)]
+    (tmp_path / "c" / "images.csv").write_text("\n".join(["file,split", *rows]))
+    with refused(ValueError, f"{tmp_path / 'c'}, test split: all pixels of all masks are 255"):
+        open_masks(tmp_path / "c")
     for part, own in (("train", [0, 1]), ("test", [2, 3])):
         write_pairs(tmp_path / "b" / part, images[own], masks[own])
     names = [f"{part}/images/{i}.png" for part in ("train", "test") for i in range(2)]

@@ -143,11 +143,7 @@ def numbered(examples: Sequence[Example], split: Tensor | None) -> tuple[Tensor 
         bare = next(example for example in examples if example.label is None)
         raise ValueError(f"{bare.place}: has no 'label', but {labelled[0].place} has one; give each one")
     words = [str(example.label) for example in examples]
-    learnt = [
-        word
-        for word, part in zip(words, [0] * len(words) if split is None else split.tolist(), strict=True)
-        if part == 0
-    ]
+    learnt = words if split is None else [words[i] for i in (split == 0).nonzero()[:, 0].tolist()]
     _, known = ClassNames(None).number(learnt)
     names = ClassNames(known)
     for example, word in zip(examples, words, strict=True):

@@ -89,16 +89,20 @@ def _folder(root: Path, image_size: tuple[int, int] | None) -> MaskedImages:
         own = _pairs(folder)
         pairs += own
         split += [SPLITS.index(part)] * len(own)
-    sizes, all_grey, largest, labelled = [], True, -1, set[int]()
-    for found, part in zip(_inspected(pairs, None if named is None else len(named)), split, strict=True):
+    sizes, all_grey, largest, is_labelled = [], True, -1, list[bool]()
+    for found in _inspected(pairs, None if named is None else len(named)):
         numbers = found.numbers
         sizes.append(found.size)
         all_grey &= found.is_grey
         largest = max(largest, *numbers, -1)
-        labelled |= {part} if numbers else set()
-    if unlabelled := [part for part in sorted(set(split)) if part not in labelled]:
-        where = f"{root}, {SPLITS[unlabelled[0]]} split" if parts else f"{root}"
-        raise ValueError(f"{where}: all pixels of all masks are {IGNORED}, not labelled; give some a class")
+        is_labelled.append(len(numbers) > 0)
+    marks = _marks(root, pairs, torch.tensor(split) if parts else None)
+    given = torch.zeros(len(pairs)) if marks.given is None else marks.given
+    for number, part in enumerate(SPLITS):
+        own = torch.tensor(is_labelled)[given == number]
+        if len(own) and not bool(own.any()):
+            where = f"{root}" if marks.given is None else f"{root}, {part} split"
+            raise ValueError(f"{where}: all pixels of all masks are {IGNORED}, not labelled; give some a class")
     if image_size is None:
         other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
         if other is not None:
@@ -108,7 +112,7 @@ def _folder(root: Path, image_size: tuple[int, int] | None) -> MaskedImages:
             )
     source = MaskFiles(pairs, channels=1 if all_grey else 3, image_size=image_size or sizes[0])
     classes = tuple(map(str, range(largest + 1))) if named is None else named
-    return MaskedImages(source, classes, marks=_marks(root, pairs, torch.tensor(split) if parts else None))
+    return MaskedImages(source, classes, marks=marks)
 
 
 def _marks(root: Path, pairs: list[_Pair], split: Tensor | None) -> SplitMarks:
