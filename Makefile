@@ -5,13 +5,14 @@ JOBS ?= 2
 BENCH ?= exact_mlp
 BIN := .venv/bin
 
-.PHONY: help demo test test-all check docs pictures bench
+.PHONY: help demo test test-all faults check docs pictures bench
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      train on 1,797 real scanned digits, three seeds, and print the mean test accuracy'
 	@echo 'make test      run the test suite without its slow tests'
 	@echo 'make test-all  run all tests'
+	@echo 'make faults    kill, damage and starve runs for half an hour; the table of docs/reliability.md'
 	@echo 'make check     ruff, pyright and the import-direction test'
 	@echo 'make docs      build the documentation into docs/_build/html'
 	@echo 'make pictures  draw the pictures of the documentation again'
@@ -27,6 +28,10 @@ demo: .venv/.stamp-demo
 test: PYTEST_MARKS := -m "not slow"
 test test-all: .venv/.stamp-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_MARKS) $(PYTEST_ARGS)
+
+# Two drivers side by side, one thread each.
+faults: .venv/.stamp-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
 check: .venv/.stamp-dev
 	$(BIN)/ruff check .

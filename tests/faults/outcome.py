@@ -1,0 +1,31 @@
+"""What became of all faults of one kind: a row of the table in docs/reliability.md."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many faults of a kind were tried, and how many ended as promised.
+
+    Args:
+        fault: the kind, as the table names it.
+        tried: faults tried.
+        held: those that ended as promised.
+        broken: one line for each of the others, by which it can be tried again.
+    """
+
+    fault: str
+    tried: int
+    held: int
+    broken: tuple[str, ...] = ()
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """A Markdown table with a row for each kind."""
+    rows = [(each.fault, f"{each.tried:,}", f"{each.held:,}", f"{each.tried - each.held:,}") for each in outcomes]
+    width = max(len(fault) for fault, *_ in [("kind of fault",), *rows])
+    lines = [f"| {'kind of fault':<{width}} | {'tried':>7} | {'as promised':>11} | {'broken':>6} |"]
+    lines += [f"|{'-' * (width + 2)}|--------:|------------:|-------:|"]
+    lines += [f"| {fault:<{width}} | {tried:>7} | {held:>11} | {lost:>6} |" for fault, tried, held, lost in rows]
+    return "\n".join(lines)
