@@ -1,5 +1,6 @@
 """What a task's bare command chooses, and that what was set stays."""
 
+import dataclasses
 import json
 import math
 import re
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 
 from fredholm import cli
-from fredholm.tasks import ImageLearning, LanguageModelling
+from fredholm.tasks import TASKS, ImageLearning, LanguageModelling
 from fredholm.tasks.images.patches import divided_into_patches
 from tests.command_line import call
 
@@ -135,3 +136,13 @@ def test_rare_classes_are_told_before_a_run_and_balanced_accuracy_after_it(
     code, out, err = call(capsys, *arguments, tmp_path / "balanced", "--task.class-weights", "balanced")
     assert advice not in out + err
     assert "test balanced accuracy " in out + err
+
+
+def test_quantiles_are_a_setting_of_tasks_that_may_tell_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    telling = {
+        task.command for task in TASKS if "quantiles" in (field.name for field in dataclasses.fields(task.Config))
+    }
+    assert telling == {"images", "sentences", "series", "graphs", "forecast"}
+    code, _, err = call(capsys, "train", "points", "clouds", "--task.quantiles", "0.5")
+    assert code == 2
+    assert err.startswith("error: Unrecognized options: --task.quantiles")

@@ -1,13 +1,14 @@
 """The command line on sampled functions: train, evaluate refined, predict where and how it is asked."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fredholm import cli
-from tests.command_line import call
+from tests.command_line import call, check_refused
 from tests.tasks.test_field_learning import write
 
 TINY = [
@@ -42,18 +43,42 @@ def test_predict_answers_where_it_is_asked(folder: Path, capsys: pytest.CaptureF
     assert (code, err) == (0, "")
     rows = [line.split("\t") for line in out.splitlines()]
     assert [row[2] for row in rows] == ["x", "0.1000", "1.0000", "1.9000"]
-    saved = folder / "out.npz"
-    code, out, _ = call(
-        capsys, "predict", folder / "run", folder / "new.csv", "--task", f"answer.save={saved}", "--format", "json"
-    )
-    assert (code, list(json.loads(out)[0])) == (0, ["file", "field", "saved", "least height", "largest height"])
-    with np.load(saved) as opened:
-        assert opened["pos"].tolist() == [[0.1], [1.9]]
+
+
+def test_what_is_saved_holds_all_files_and_is_told(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [folder / "new.csv", shutil.copy(folder / "new.csv", tmp_path / "more.csv")]
+    command = ["predict", folder / "run", *asked, "--batch-size", "1", "--save", tmp_path / "out", "--format", "json"]
+    code, out, err = call(capsys, *command)
+    assert (code, err) == (0, f"wrote {tmp_path / 'out.npz'}\n")
+    assert [list(row) for row in json.loads(out)] == 2 * [["file", "field", "saved", "least height", "largest height"]]
+    with np.load(tmp_path / "out.npz") as opened:
+        assert opened["pos"].tolist() == 2 * [[0.1], [1.9]]
+        assert opened["offsets"].tolist() == [0, 2, 4]
+    before = (tmp_path / "out.npz").read_bytes()
+    check_refused(capsys, tmp_path, f"--save: {tmp_path / 'out.npz'} exists; name another", *map(str, command))
+    assert (tmp_path / "out.npz").read_bytes() == before
+    (tmp_path / "out.npz").write_bytes(b"")
+    code, _, err = call(capsys, *command, "--overwrite")
+    assert (code, (tmp_path / "out.npz").read_bytes()) == (0, before)
+
+
+def test_a_run_folder_names_no_file_to_write(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    whole = json.loads((run / "config.json").read_text())
+    for name in ("save", "picture"):
+        other = json.loads(json.dumps(whole))
+        other["run"]["task"]["answer"][name] = str(tmp_path / "planted.npz")
+        (run / "config.json").write_text(json.dumps(other))
+        message = f"{run / 'config.json'}: run.task.answer has unknown fields {name}"
+        check_refused(capsys, tmp_path, message, "predict", str(run), str(folder / "new.csv"))
 
 
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
+        ("answer.save=out.npz", "Unrecognized"),
         ("answer.grid=3,3", "answer.grid has 2 numbers; expected one each of x"),
         ("answer.gird=3", "perhaps --task.answer.grid"),
         ("answer.at=none.csv", "none.csv: cannot be read"),

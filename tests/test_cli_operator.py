@@ -44,8 +44,8 @@ def test_predict_answers_where_it_is_asked_and_draws(folder: Path, capsys: pytes
     code, out, err = call(capsys, "predict", folder / "run", folder / "one.npz", "--task", "answer.grid=3,2")
     assert (code, err, len(out.splitlines())) == (0, "", 7)
     picture = folder / "one.png"
-    code, out, err = call(capsys, "predict", folder / "run", folder / "one.npz", "--task", f"comparison={picture}")
-    assert (code, err, len(out.splitlines())) == (0, "", 49)
+    code, out, err = call(capsys, "predict", folder / "run", folder / "one.npz", "--comparison", picture)
+    assert (code, err, len(out.splitlines())) == (0, f"wrote {picture}\n", 49)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

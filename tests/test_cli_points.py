@@ -75,9 +75,9 @@ def test_predict_tells_or_saves_a_class_for_every_point(
     assert code == 0
     assert len(rows) == len(np.loadtxt(file)) == 13
     assert list(rows[0]) == ["file", "cloud", "x", "y", "z", "class", "probability"]
-    code, out, _ = call(capsys, "predict", folder / "told", file, "--task", f"save={tmp_path}")
-    assert (code, out.splitlines()[1].split("\t")[2]) == (0, str(tmp_path / "1.csv"))
-    saved = (tmp_path / "1.csv").read_text().splitlines()
+    code, out, _ = call(capsys, "predict", folder / "told", file, "--save", tmp_path / "out")
+    assert (code, out.splitlines()[1].split("\t")[2]) == (0, str(tmp_path / "out" / "1.csv"))
+    saved = (tmp_path / "out" / "1.csv").read_text().splitlines()
     assert saved[0] == "x,y,z,label"
     assert [line.split(",")[3] for line in saved[1:]] == [row["class"] for row in rows]
 
@@ -89,8 +89,9 @@ def test_predict_tells_or_saves_a_class_for_every_point(
         (["predict", "run", "more.xyz"], "more.xyz: has 1 features; expected 0: none"),
         (["predict", "run", "empty.off"], "empty.off: has no points"),
         (["predict", "run", "a.vtk"], "a.vtk: is of no known kind"),
-        (["predict", "run", "mesh.off", "--task", "save=here"], "--task.save='here' has no effect where clouds are"),
-        (["predict", "told", "mesh.off", "--task", "save=absent"], "absent/mesh.csv: cannot be written (No such file"),
+        (["predict", "run", "mesh.off", "--save", "here"], "--save has no effect where clouds are classified"),
+        (["predict", "told", "mesh.off", "--save", "absent/out"], "--save: there is no folder 'absent'; make it first"),
+        (["predict", "told", "mesh.off", "--save", "mesh.off"], "--save: mesh.off is a file; expected a folder"),
         (["train", "points", *TINY], "no clouds are given"),
         (["train", "points", "absent", *TINY], "no clouds at 'absent'"),
         (["train", "points", "one", *TINY], "one has the classes ['ball']; expected at least 2"),

@@ -67,10 +67,9 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
     assert (code, err) == (0, "")
     assert [list(row) for row in rows] == [["file", "share ground", "share red", "share blue"]] * 2
     assert all(sum(list(row.values())[1:]) == pytest.approx(1) for row in rows)
-    (tmp_path / "told").mkdir()
-    settings = [f"save={tmp_path / 'told'}", f"picture={tmp_path / 'all.png'}"]
-    code, out, err = call(capsys, "predict", folder / "run", *files, "--task", *settings)
-    assert (code, err) == (0, "")
+    where = ["--save", tmp_path / "told", "--picture", tmp_path / "all"]
+    code, out, err = call(capsys, "predict", folder / "run", *files, *where, "--batch-size", "1")
+    assert (code, err) == (0, f"wrote {tmp_path / 'all.png'}\nwrote 2 files in {tmp_path / 'told'}\n")
     assert [line.split("\t")[1] for line in out.splitlines()[1:]] == [
         str(tmp_path / "told" / name) for name in ("1.png", "large.png")
     ]
@@ -115,10 +114,17 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
         (["predict", "run", "absent.png"], "absent.png: there is no such file"),
         (["predict", "run", "text.png"], "text.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
         (["predict", "run", "long.png"], "long.png: is 2 x 200, too long for the model's 16 x 16"),
-        (["predict", "run", "one.png", "--task", "save=absent"], "save: there is no folder 'absent'"),
-        (["predict", "run", "one.png", "--task", "save=."], "one.png exists; pass another folder to save"),
-        (["predict", "run", "one.png", "--task", "picture=one.png"], "picture: one.png exists; name another file"),
-        (["predict", "run", "one.png", "--task", "picture=absent/a.png"], "picture: there is no folder 'absent'"),
+        (["predict", "run", "one.png", "--save", "absent/a"], "--save: there is no folder 'absent'"),
+        (["predict", "run", "one.png", "--save", "."], "--save: one.png exists; name another file, or pass --overw"),
+        (["predict", "run", "one.png", "--picture", "one.png"], "--picture: one.png exists; name another file"),
+        (["predict", "run", "one.png", "--picture", "one"], "--picture: one.png exists; name another file"),
+        (["predict", "run", "one.png", "--picture", "one.tar"], "--picture: one.tar ends in .tar; expected .png or"),
+        (["predict", "run", "one.png", "--picture", "absent/a.png"], "--picture: there is no folder 'absent'"),
+        (["predict", "run", "one.png", "--comparison", "a"], "--comparison has no effect: the task 'segmentation'"),
+        (
+            ["predict", "run", "one.png", "--picture", "one", "--overwrite"],
+            "--picture: one.png is one of the files to predict; name another file",
+        ),
         (
             ["evaluate", "run", "--task", "image-size=10,10"],
             "--task.image-size is (10, 10); expected multiples of 4",

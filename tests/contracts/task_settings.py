@@ -71,9 +71,10 @@ CPU = torch.device("cpu")
 OF_TARGETS: dict[str, tuple[object, ...]] = {
     "objective": ("macro_f1",),
     "class_weights": ("balanced",),
-    "quantiles": ((0.1, 0.9),),
 }
 """Other values of the settings of every task with a target."""
+OF_NUMBERS: dict[str, tuple[object, ...]] = {**OF_TARGETS, "quantiles": ((0.1, 0.9),)}
+"""Of those that may tell numbers."""
 CONFIGS_OF_TASKS: tuple[type, ...] = (
     Augmentation.Config,
     CloudAugmentation.Config,
@@ -193,7 +194,7 @@ def _images(folder: Path) -> Subject:
             )
         }
         | {"augmentation": (Augmentation.Config(label_smoothing=0.1),), "target": ("number",)}
-        | OF_TARGETS,
+        | OF_NUMBERS,
         _task,
         make=lambda **settings: ImageLearning.Config(**settings).build(),
         modes={
@@ -343,7 +344,7 @@ def _sentences(folder: Path) -> Subject:
         {"data": (str(folder / "two.csv"),), "text_column": ("other",), "second_column": ("other",)}
         | {"label_columns": (("score",),), "columns": (("label", "text", "other", "score"),), "target": ("number",)}
         | {
-            **OF_TARGETS,
+            **OF_NUMBERS,
             "objective": ("matthews", "spearman"),
             "test_fraction": (0.5,),
             "valid_fraction": (0.3,),
@@ -561,7 +562,7 @@ def _graphs(folder: Path) -> list[Subject]:
             more
             | {"data": (str(rings(folder / "more", count=30)),), "model": (dataclasses.replace(whole, depth=2),)}
             | {"num_folds": (4,), "fold": (1,)}
-            | OF_TARGETS,
+            | OF_NUMBERS,
             _task,
             make=lambda **settings: GraphLearning.Config(**settings).build(),
             modes={"folds": {"num_folds": 4}, "a split of its own": {"data": own}},
@@ -668,10 +669,7 @@ def _points(folder: Path) -> Subject:
         built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         if built.tells_points:
-            with tempfile.TemporaryDirectory() as saved:
-                save = None if built.config.save is None else saved
-                answering = dataclasses.replace(built.config, save=save).build(built.facts)
-                yield [list(row) for row in answering.predict(model, [folder / "asked.npz"], CPU)]
+            yield [list(row) for row in built.predict(model, [folder / "asked.npz"], CPU)]
 
     return Subject(
         PointLearning.Config,
@@ -679,7 +677,7 @@ def _points(folder: Path) -> Subject:
         {"data": (str(own),), "channels": (("heat",),), "target": ("points",), "num_samples": (14,)}
         | {"normals": SWITCH, "num_points": (7, None), "num_centres": (5,), "normalise": SWITCH, "align": SWITCH}
         | {"position_frequencies": (3,), "position_sigma": (2.0,), "num_neighbours": (0, 2), "label_smoothing": (0.1,)}
-        | {"augmentation": (CloudAugmentation.Config(rotation="all"),), "votes": (2,), "save": ("there",)}
+        | {"augmentation": (CloudAugmentation.Config(rotation="all"),), "votes": (2,)}
         | {
             "test_fraction": (0.5,),
             "split_seed": (1,),
@@ -744,15 +742,10 @@ def _operators(folder: Path) -> Subject:
         built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         asked = built.config.data if built.config.data in (moving, str(table)) else others
-        with tempfile.TemporaryDirectory() as saved:
-            comparison = None if built.config.comparison is None else str(Path(saved) / "there.png")
-            answering = dataclasses.replace(built.config, comparison=comparison).build(built.facts)
-            yield [list(row) for row in answering.predict(model, [Path(asked)], CPU)]
-            yield [path.name for path in Path(saved).iterdir()]
+        yield [list(row) for row in built.predict(model, [Path(asked)], CPU)]
         if built.config.data != str(table):
             on_no_grid = scattered[len(built.facts.coordinates) - 1]
-            answering = dataclasses.replace(built.config, comparison=None).build(built.facts)
-            yield [list(row.values()) for row in answering.predict(model, [on_no_grid], CPU)]
+            yield [list(row.values()) for row in built.predict(model, [on_no_grid], CPU)]
 
     return Subject(
         OperatorLearning.Config,
@@ -769,7 +762,6 @@ def _operators(folder: Path) -> Subject:
         }
         | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),), "answer": (Answer(grid=(2, 2)),)}
         | {
-            "comparison": ("there.png",),
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
@@ -819,7 +811,7 @@ def _segmentation(folder: Path) -> Subject:
     model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0))
 
     def task(built: Segmentation) -> Iterator[object]:
-        """Its scores and answers too, and what it writes."""
+        """Its scores and answers too."""
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model().eval(), built.metrics()
@@ -828,20 +820,14 @@ def _segmentation(folder: Path) -> Subject:
         yield model.encoder(torch.zeros(1, 3, 8, 8))[1].weights
         built.score(model, built.held_out_batch("valid", torch.arange(1)), metrics)
         yield from (metric.compute() for metric in metrics.values())
-        with tempfile.TemporaryDirectory() as place:
-            config = built.config
-            save = None if config.save is None else place
-            picture = None if config.picture is None else str(Path(place) / "picture.png")
-            answering = dataclasses.replace(config, save=save, picture=picture).build(built.facts)
-            yield [list(row) for row in answering.predict(model, [folder / "asked.png"], CPU)]
-            yield sorted(path.name for path in Path(place).iterdir())
+        yield [list(row) for row in built.predict(model, [folder / "asked.png"], CPU)]
 
     return Subject(
         Segmentation.Config,
         {"data": str(folder / "one.npz"), "patch_sizes": (4,), "num_pixels": 8, "model": model},
         {"data": (str(folder / "two.npz"),), "image_size": ((4, 8),), "patch_sizes": ((2,), (2, 4)), "stride": (3,)}
         | {"balance_scales": SWITCH, "position_frequencies": (3, 0), "position_sigma": (2.0,)}
-        | {"num_pixels": (9, None), "label_smoothing": (0.1,), "save": ("there",), "picture": ("there.png",)}
+        | {"num_pixels": (9, None), "label_smoothing": (0.1,)}
         | {"augmentation": (MaskAugmentation.Config(horizontal_flip=1.0),)}
         | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,)}
         | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",)}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fredholm.encoders import PointBatch
 from fredholm.models import EdgeConvolution, InfViT, ITNet, LowRankConfig, PointPooling
 from fredholm.tasks import PointLearning, Task
+from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.points import read_cloud
 from fredholm.tasks.points.augmentation import CloudAugmentation
 from fredholm.tasks.points.turns import principal_turns
@@ -422,15 +423,13 @@ def test_predictions_of_points(tmp_path: Path) -> None:
         assert [row["x"], row["y"], row["z"]] == where
         assert row["class"] == ("left", "right")[int(each.argmax())]
         assert row["probability"] == pytest.approx(float(each.max()))
-    (tmp_path / "out").mkdir()
-    saving = dataclasses.replace(given, save=str(tmp_path / "out")).build(task.facts)
-    saved = saving.predict(model, files[:2], CPU)
+    saved = task.predict(model, files[:2], CPU, outputs=Outputs(save=tmp_path / "out"))
     assert [row["points"] for row in saved] == [len(each) for each in pos]
     found = read_cloud(Path(str(saved[1]["saved"])))
     assert found.point_labels is not None
     assert found.point_labels.tolist() == [row["class"] for row in rows[len(pos[0]) :]]
-    with refused(ValueError, "cannot be written (File exists)"):
-        saving.predict(model, files[:1], CPU)
+    with refused(ValueError, f"--save: {saved[0]['saved']} exists; name another file"):
+        task.predict(model, files[:1], CPU, outputs=Outputs(save=tmp_path / "out"))
 
 
 def test_bad_settings(tmp_path: Path) -> None:
@@ -457,7 +456,6 @@ def test_bad_settings(tmp_path: Path) -> None:
             {"model": dataclasses.replace(SMALL, pool="none")},
             "model.pool is 'none'; leave it out, since a cloud",
         ),
-        (False, {"save": "out"}, "save='out' has no effect where clouds are classified"),
         (True, {"num_centres": 3}, "num_centres is 3, but each point is to be classified; leave it out"),
         (
             True,

@@ -16,6 +16,7 @@ from fredholm.operators import collect_auxiliary_losses
 from fredholm.tasks import Segmentation, Task, segmentation
 from fredholm.tasks.masks import read_mask
 from fredholm.tasks.masks.augmentation import MaskAugmentation
+from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.targets import ElementTarget
 from fredholm.training import Run, TrainingConfig, seed_everything, train
@@ -253,13 +254,12 @@ def write_image(path: Path, image: np.ndarray) -> Path:
 
 
 def test_predict_tells_shares_of_every_pixel_and_saves_them(tmp_path: Path) -> None:
-    (tmp_path / "masks").mkdir()
     facts = config(tmp_path).build().facts
-    task = config(tmp_path, save=str(tmp_path / "masks")).build(facts)
+    task, outputs = config(tmp_path).build(facts), Outputs(save=tmp_path / "masks")
     model = noisy_model(task)
     image = squares(1, (8, 12), seed=5)[0][0]
     file = write_image(tmp_path / "new" / "one.png", image)
-    (row,) = task.predict(model, [file], CPU)
+    (row,) = task.predict(model, [file], CPU, outputs=outputs)
     assert list(row) == ["file", "saved", "share ground", "share red", "share blue"]
     given = (torch.from_numpy(image).permute(2, 0, 1)[None] / 255 - task._mean) / task._deviation
     expected = whole(task, model, given)[0].argmax(-1)
@@ -268,13 +268,24 @@ def test_predict_tells_shares_of_every_pixel_and_saves_them(tmp_path: Path) -> N
     assert torch.equal(read_mask(saved).long(), expected)
     for k, name in enumerate(("ground", "red", "blue")):
         assert row[f"share {name}"] == pytest.approx(float((expected == k).double().mean()))
-    with refused(ValueError, f"{saved} exists; pass another folder to save"):
-        task.predict(model, [file], CPU)
+    with refused(ValueError, f"--save: {saved} exists; name another file, or pass --overwrite"):
+        task.predict(model, [file], CPU, outputs=Outputs(save=tmp_path / "masks"))
+    saved.write_bytes(b"")
+    task.predict(model, [file], CPU, outputs=Outputs(save=tmp_path / "masks", overwrite=True))
+    assert torch.equal(read_mask(saved).long(), expected)
+    with refused(ValueError, "one.png is one of the files to predict"):
+        task.predict(model, [file], CPU, outputs=Outputs(save=file.parent, overwrite=True))
+    assert np.array_equal(np.array(Image.open(file)), image)
     other = write_image(tmp_path / "other" / "two.png", image)
     twin = write_image(tmp_path / "new" / "two.png", image)
-    with refused(ValueError, "two.png would hold the masks of"):
-        task.predict(model, [other, twin], CPU)
+    for overwrite in (False, True):
+        with refused(ValueError, "two.png would hold what is told of"):
+            twice = Outputs(save=tmp_path / "masks", overwrite=overwrite)
+            task.predict(model, [other, twin], CPU, outputs=twice)
     assert not (tmp_path / "masks" / "two.png").exists()
+    np.savez(tmp_path / "many.npz", images=np.stack([image, image]))
+    rows = task.predict(model, [tmp_path / "many.npz"], CPU, outputs=Outputs(save=tmp_path / "masks"))
+    assert [Path(str(row["saved"])).name for row in rows] == ["many-0.png", "many-1.png"]
     plain = config(tmp_path).build(facts).predict(model, [file], CPU)
     assert plain == [{name: value for name, value in row.items() if name != "saved"}]
 
@@ -284,12 +295,13 @@ def test_predict_tells_shares_of_every_pixel_and_saves_them(tmp_path: Path) -> N
     [((16, 24), (8, 12)), ((9, 25), (8, 24)), ((20, 10), (24, 12)), ((1, 1), (12, 12)), ((8, 12), (8, 12))],
 )
 def test_images_of_any_size_are_seen_whole(tmp_path: Path, size: tuple[int, int], seen: tuple[int, int]) -> None:
-    (tmp_path / "masks").mkdir()
-    task = config(tmp_path, save=str(tmp_path / "masks")).build()
+    task = config(tmp_path).build()
     model, sizes = noisy_model(task), []
     model.encoder.register_forward_hook(lambda _, given, __: sizes.append(tuple(given[0].shape[2:])))
     drawn = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-    task.predict(model, [write_image(tmp_path / "a.png", drawn)], CPU)
+    outputs = Outputs(save=tmp_path / "masks")
+    task.predict(model, [write_image(tmp_path / "a.png", drawn)], CPU, outputs=outputs)
+    assert outputs.written == [tmp_path / "masks" / "a.png"]
     assert sizes == [seen]
     assert tuple(read_mask(tmp_path / "masks" / "a.png").shape) == size
 
@@ -310,19 +322,19 @@ def test_a_picture_shows_what_is_known_where_it_lies_beside(tmp_path: Path) -> N
         file = tmp_path / folder / "0.png"
         if name == "without":
             write_image(file, squares(1, (8, 12))[0][0])
-        task = config(tmp_path, picture=str(tmp_path / f"{name}.png")).build(facts)
-        task.predict(noisy_model(task), [file], CPU)
+        task = config(tmp_path).build(facts)
+        task.predict(noisy_model(task), [file], CPU, outputs=Outputs(picture=tmp_path / name))
         with Image.open(tmp_path / f"{name}.png") as picture:
             sizes[name] = picture.size
-        with refused(ValueError, "exists; name another file"):
-            task.predict(noisy_model(task), [file], CPU)
+        with refused(ValueError, f"--picture: {tmp_path / name}.png exists; name another file"):
+            task.predict(noisy_model(task), [file], CPU, outputs=Outputs(picture=tmp_path / name))
     assert sizes["with"][0] > 1.4 * sizes["without"][0]  # a panel more
     write_image(tmp_path / "known" / "masks" / "1.png", np.zeros((8, 8), np.uint8))
     write_image(tmp_path / "known" / "masks" / "0.png", np.full((8, 12), 3, np.uint8))
-    task = config(tmp_path, picture=str(tmp_path / "more.png")).build(facts)
+    task, outputs = config(tmp_path).build(facts), Outputs(picture=tmp_path / "more.png")
     for number, told in ((1, "is 8 x 8; its image is 8 x 12"), (0, "has the class number 3; there are 3 classes")):
         with refused(ValueError, f"known/masks/{number}.png: {told}"):
-            task.predict(noisy_model(task), [tmp_path / "known" / "images" / f"{number}.png"], CPU)
+            task.predict(noisy_model(task), [tmp_path / "known" / "images" / f"{number}.png"], CPU, outputs=outputs)
     assert not (tmp_path / "more.png").exists()
 
 

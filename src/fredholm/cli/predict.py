@@ -16,8 +16,8 @@ from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.cli.row_formats import FORMATS, FormatName, RowFormat
 from fredholm.tasks import Prediction
+from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.split_files import Split
-from fredholm.training.atomic import write_file
 from fredholm.training.checkpoint import Which
 from fredholm.training.progress import print_line, progress_bar
 from fredholm.training.run import Run
@@ -44,13 +44,22 @@ class PredictArguments:
     """A table with tabs between its cells, CSV, or a JSON list of objects. By default what the name of --output ends
     in (.csv, .json), else a table."""
     output: Path | None = None
-    """A file to write in place of printing: whole, or not at all. It must not exist."""
+    """A file for the rows, in place of printing them; written whole, or not at all."""
+    save: Path | None = None
+    """Where predictions go that are more than a row: a folder for the masks of images or the classes of points, an .npz
+    file for the values of functions."""
+    picture: Path | None = None
+    """A picture to draw (.png, .pdf, .svg): of images with their masks, or of functions on answer.grid."""
+    comparison: Path | None = None
+    """A picture of operators' answers beside the truth, which the files must have."""
+    overwrite: Flag = False
+    """Replace files that exist, which is refused otherwise."""
     part: Split | None = None
     """The part to read of files that hold several. By default the test part, which is then told."""
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     batch_size: int = 64
-    """Files at a time."""
+    """Files at a time; with --save, --picture or --comparison all."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda, ..."""
     recipe: str | None = None
@@ -66,19 +75,30 @@ def _predict(argv: list[str]) -> None:
         raise ValueError("fredholm predict needs at least one file after the run folder; see fredholm predict --help")
     if arguments.batch_size < 1:
         raise ValueError(f"--batch-size is {arguments.batch_size}; expected at least 1")
-    _check_output(arguments.output)
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
         run.task = changed_task(run, arguments.task, "predict")
     failures = _Failures()
+    outputs = Outputs(
+        save=arguments.save,
+        picture=arguments.picture,
+        comparison=arguments.comparison,
+        overwrite=arguments.overwrite,
+    )
+    if arguments.overwrite and arguments.output is None and not outputs.named:
+        raise ValueError("--overwrite has no effect where nothing is written; leave it out, or name a file")
     files = _files(run, arguments.files, failures)
-    rows = _Rows(FORMATS[_format(arguments)](), arguments.output)
-    for prediction in _predictions(run, files, arguments, failures):
+    if arguments.output is not None:
+        outputs.check("--output", arguments.output, files)
+    rows = _Rows(FORMATS[_format(arguments)](), arguments.output, outputs)
+    for prediction in _predictions(run, files, arguments, outputs, failures):
         if arguments.probabilities and not prediction.probabilities:
             raise ValueError("--probabilities has no effect: what this run tells are no classes; leave it out")
         rows.add(prediction.row(all_probabilities=arguments.probabilities))
+    written = list(outputs.written)
     if rows.count or not failures.count:
         rows.end()
+    _tell_written(written, outputs)
     if failures.count:
         if (inputs := failures.count + failures.num_good) > 1:
             print(f"{failures.count} of {inputs} inputs failed", file=sys.stderr)
@@ -86,16 +106,18 @@ def _predict(argv: list[str]) -> None:
 
 
 def _predictions(
-    run: Run, files: Sequence[Path], arguments: PredictArguments, failures: "_Failures"
+    run: Run, files: Sequence[Path], arguments: PredictArguments, outputs: Outputs, failures: "_Failures"
 ) -> Iterator[Prediction]:
-    """The predictions of all files, some files at a time."""
+    """The predictions of all files, some files at a time; all where one file is to hold what is told of them."""
     if not files:
         return
-    model, size = run.model(arguments.checkpoint), arguments.batch_size
+    model, size = run.model(arguments.checkpoint), len(files) if outputs.named else arguments.batch_size
     with progress_bar("predict", len(files), unit="file") as bar:
         for start in range(0, len(files), size):
             batch, before = files[start : start + size], failures.count
-            yield from run.task.predict(model, batch, run.device, part=arguments.part, failed=failures.add)
+            yield from run.task.predict(
+                model, batch, run.device, part=arguments.part, failed=failures.add, outputs=outputs
+            )
             failures.num_good += len(batch) - (failures.count - before)
             bar.update(len(batch))
 
@@ -122,11 +144,12 @@ class _Rows:
     Args:
         form: their lines.
         output: the file; None: they are printed.
+        outputs: writes it.
     """
 
-    def __init__(self, form: RowFormat, output: Path | None) -> None:
+    def __init__(self, form: RowFormat, output: Path | None, outputs: Outputs) -> None:
         self.count = 0
-        self._form, self._output = form, output
+        self._form, self._output, self._outputs = form, output, outputs
         self._kept: list[str] = []
 
     def add(self, row: dict[str, str | float]) -> None:
@@ -137,7 +160,8 @@ class _Rows:
         """Writes what is left, and the file."""
         self._write(self._form.last_lines())
         if self._output is not None:
-            write_file(self._output, "".join(f"{line}\n" for line in self._kept).encode())
+            content = "".join(f"{line}\n" for line in self._kept).encode(errors="surrogateescape")
+            self._outputs.write("--output", self._output, content)
             print_line(f"{self._output}: {self.count} row{'' if self.count == 1 else 's'}")
 
     def _write(self, lines: Iterator[str]) -> None:
@@ -171,13 +195,14 @@ def _format(arguments: PredictArguments) -> FormatName:
     return "csv" if suffix == ".csv" else "json" if suffix == ".json" else "table"
 
 
-def _check_output(output: Path | None) -> None:
-    if output is None:
-        return
-    if not output.absolute().parent.is_dir():
-        raise ValueError(f"--output: there is no folder {str(output.parent)!r}; make it first")
-    if output.exists():
-        raise ValueError(f"--output: {output} exists; name another file")
+def _tell_written(written: Sequence[Path], outputs: Outputs) -> None:
+    """Says which files were written beside the rows."""
+    in_folder = [path for path in written if path.parent == outputs.save]
+    for path in written:
+        if path not in in_folder:
+            _tell(f"wrote {path}")
+    if in_folder:
+        _tell(f"wrote {len(in_folder)} file{'s' if len(in_folder) > 1 else ''} in {outputs.save}")
 
 
 PREDICT = Command(

@@ -11,6 +11,7 @@ from .link_learning import LinkLearning
 from .masked_language_modelling import MaskedLanguageModelling
 from .node_learning import NodeLearning
 from .operator_learning import OperatorLearning
+from .outputs import Outputs
 from .point_learning import PointLearning
 from .prediction import Prediction
 from .segmentation import Segmentation
@@ -55,6 +56,7 @@ __all__ = [
     "NodeLearning",
     "Objective",
     "OperatorLearning",
+    "Outputs",
     "PointLearning",
     "Prediction",
     "Segmentation",

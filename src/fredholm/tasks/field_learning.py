@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final, get_args
@@ -24,6 +24,7 @@ from fredholm.tasks.fields.by_name import FieldName, FrameName, field_by_name, f
 from fredholm.tasks.fields.open import FIELD_TABLES
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.split_files import Split
@@ -62,6 +63,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
     command: ClassVar[str] = "field"
     predicts = Kinds(suffixes=(*FIELD_TABLES, *ARRAY_SUFFIXES), has_parts=True)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": (".npz",), "picture": PICTURES}
     objective = Objective(metric="relative_error", maximise=False)
 
     parts: ClassVar[tuple[type, ...]] = (FieldOperator.Config,)
@@ -109,7 +111,7 @@ class FieldLearning(SplitTask[FieldSet]):
                 through all samples (`fields.splined`); in training too, so that the operator learns what a spline does
                 not know. None: there is none. Refused where other functions are wanted than what is shown.
             model: the operator.
-            answer: where `predict` answers, and what it writes.
+            answer: where `predict` answers.
         """
 
         data: str = ""
@@ -358,19 +360,20 @@ class FieldLearning(SplitTask[FieldSet]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates, values and whether it is `far` from the samples, for each place asked for.
 
-        With `answer.save` or `answer.picture` the values go there, and a row has a field's least and largest value.
+        Where values are saved or drawn, a row has a field's least and largest value.
 
         Raises:
-            ValueError: a file cannot be read or does not fit, or a file to write exists already.
+            ValueError: a file cannot be read or does not fit, or there is no grid to draw.
         """
-        self.config.answer.refuse_occupied()
+        self.config.answer.check(inputs.outputs)
         found: list[tuple[Path, Evaluated]] = []
         for file, (fields, asked) in inputs.read(lambda file: self._read(file, inputs.part)):
             for indices in torch.arange(len(fields)).split(CHUNK):
                 part = fields.select(indices)
                 moved = {name: tensor.to(device) for name, tensor in self._shown(part.given).items()}
                 found += [(file, one) for one in self._evaluated(model, moved, part, [asked[i] for i in indices])]
-        return answered(self.config.answer, found, self._facts.coordinates, self._facts.target_channels)
+        answer, facts = self.config.answer, self._facts
+        return answered(answer, inputs.outputs, found, facts.coordinates, facts.target_channels)
 
     def _read(self, file: Path, part: Split | None) -> tuple[FieldSet, list[Tensor]]:
         """The fields of a file, and where each is asked for."""

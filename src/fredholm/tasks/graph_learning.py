@@ -63,7 +63,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         target: Target
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(TargetTask.Config):
+    class Config(TargetTask.NumbersConfig):
         """Graphs, how they are split, what is computed of them, and the model.
 
         Args:

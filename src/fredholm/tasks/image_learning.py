@@ -89,7 +89,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         deviation: tuple[float, ...]
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(TargetTask.Config):
+    class Config(TargetTask.NumbersConfig):
         """An image data set, how it is augmented, and the model.
 
         Args:

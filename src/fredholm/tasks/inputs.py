@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, final
 
+from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.split_files import Split
 
 Found = TypeVar("Found")
@@ -20,11 +21,13 @@ class Inputs:
         files: one or more.
         part: the part to read of files that hold several, such as a training and a test set; None: see `choose_part`.
         failed: is told of a file that cannot be read, which is then left out; None: the error is raised.
+        outputs: the files to write.
     """
 
     files: Sequence[Path]
     part: Split | None = None
     failed: Failed | None = None
+    outputs: Outputs = field(default_factory=Outputs)
 
     def read(self, reader: Callable[[Path], Found]) -> Iterator[tuple[Path, Found]]:
         """Each file and what the reader makes of it, one after the other.

@@ -1,7 +1,7 @@
 """Learning operators: maps from functions to functions."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +23,10 @@ from fredholm.tasks.fields.batches import draw_samples, joined
 from fredholm.tasks.fields.open import FIELD_TABLES, is_function_folder
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
-from fredholm.tasks.split_files import SPLITS, Split
+from fredholm.tasks.split_files import SPLITS
 from fredholm.tasks.split_marks import SplitMarks
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
@@ -87,6 +88,11 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     command: ClassVar[str] = "operator"
     predicts = Kinds(suffixes=(*FIELD_TABLES, *ARRAY_SUFFIXES), has_parts=True, is_one=is_function_folder)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "save": (".npz",),
+        "picture": PICTURES,
+        "comparison": PICTURES,
+    }
     parts: ClassVar[tuple[type, ...]] = (NeuralOperator.Config, ITNet.Config, *KERNELS)
     objective = Objective(metric="relative_l2", maximise=False)
 
@@ -141,8 +147,6 @@ class OperatorLearning(DividedTask[FieldSet]):
             model: the network, of functions; it answers at every point.
             answer: where `predict` answers: at the points of `grid` or `at`, else where the file wants answers,
                 or at its samples.
-            comparison: a PNG that `predict` writes: input, answer, truth and error, a row for each of the first eight
-                functions; files must have the truth.
         """
 
         data: str = ""
@@ -162,7 +166,6 @@ class OperatorLearning(DividedTask[FieldSet]):
         position_sigma: float = 1.0
         model: FieldModel.Config = dataclasses.field(default_factory=NeuralOperator.Config)
         answer: Answer = dataclasses.field(default_factory=Answer)
-        comparison: str | None = None
 
         shaping: ClassVar[tuple[str, ...]] = (
             *("is_periodic", "fill_in", "position_frequencies", "position_sigma"),
@@ -196,8 +199,6 @@ class OperatorLearning(DividedTask[FieldSet]):
                 none = "position_frequencies=0"
             if none:
                 refuse_idle("", type(self), none, "leave it out", **given)
-            if self.comparison is not None and not Path(self.comparison).absolute().parent.is_dir():
-                raise ValueError(f"comparison: there is no folder {str(Path(self.comparison).parent)!r}")
 
         @property
         def num_frequencies(self) -> int:
@@ -518,29 +519,29 @@ class OperatorLearning(DividedTask[FieldSet]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates and values of each place asked for, of trajectories those of all steps.
 
-        With `answer.save` or `answer.picture` the values go there, and a row has the least and the largest value of
-        a function.
+        Where values are saved or drawn, a row has the least and the largest value of a function. A comparison has a
+        row for each of the first functions, whose files must have the truth.
 
         Raises:
-            ValueError: a file cannot be read or does not fit, or a file to write exists already.
+            ValueError: a file cannot be read or does not fit, comes without the truth, or there is no grid to draw.
         """
-        config, facts = self.config, self._facts
-        config.answer.refuse_occupied()
-        if config.comparison is not None and Path(config.comparison).exists():
-            raise ValueError(f"comparison: {config.comparison} exists; name another file")
+        outputs, answer, facts = inputs.outputs, self.config.answer, self._facts
+        answer.check(outputs)
         found: list[tuple[Path, Evaluated]] = []
         compared: list[tuple[FieldSet, Evaluated]] = []
-        for file, (functions, asked) in inputs.read(lambda file: self._read(file, inputs.part)):
+        for file, (functions, asked) in inputs.read(lambda file: self._read(file, inputs)):
             for index in range(len(functions)):
                 one = functions.select(torch.tensor([index]))
                 told = self._evaluated(model, one, asked[index], device)
                 found.append((file, told))
-                compared.append((one, told))
-        if config.comparison is not None and compared:
-            self._compare(model, compared, device)
-        return answered(config.answer, found, facts.coordinates, facts.target_channels)
+                if len(compared) < DRAWN:
+                    compared.append((one, told))
+        if outputs.comparison is not None and compared:
+            drawn = self._compared(model, compared, device, outputs.comparison.suffix)
+            outputs.write("--comparison", outputs.comparison, drawn)
+        return answered(answer, outputs, found, facts.coordinates, facts.target_channels)
 
-    def _read(self, file: Path, part: Split | None) -> tuple[FieldSet, list[Tensor]]:
+    def _read(self, file: Path, inputs: Inputs) -> tuple[FieldSet, list[Tensor]]:
         """The functions of a file, and where each is asked for."""
         facts = self._facts
         functions = read_functions(
@@ -548,12 +549,12 @@ class OperatorLearning(DividedTask[FieldSet]):
             coordinates=facts.coordinates,
             channels=facts.channels,
             targets=facts.target_channels,
-            part=part,
+            part=inputs.part,
         )
         refuse_doubles(functions.given, functions.names, "samples")
-        if self.config.comparison is not None and functions.wanted is None:
+        if inputs.outputs.comparison is not None and functions.wanted is None:
             raise ValueError(
-                f"comparison: {functions.names[0]} comes without {facts.target_channels[0]}; leave comparison out"
+                f"{functions.names[0]} comes without {facts.target_channels[0]} to compare with; leave --comparison out"
             )
         return functions, self._asked(functions)
 
@@ -578,11 +579,12 @@ class OperatorLearning(DividedTask[FieldSet]):
         values = self._answers(model, batch)[0].cpu() * deviation.repeat(steps) + mean.repeat(steps)
         return Evaluated(one.names[0], asked, values)
 
-    def _compare(self, model: nn.Module, told: Sequence[tuple[FieldSet, Evaluated]], device: torch.device) -> None:
-        """Draws the first functions, beside the truth that comes with them; of trajectories the last state."""
-        assert self.config.comparison is not None
+    def _compared(
+        self, model: nn.Module, told: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str
+    ) -> bytes:
+        """A picture of functions beside the truth that comes with them; of trajectories the last state."""
         channels, rows = self._facts.target_channels, []
-        for one, answer in told[:DRAWN]:
+        for one, answer in told:
             assert one.wanted is not None
             exists = one.wanted.exists[0]
             pos, truth = one.wanted.pos[0, exists], one.wanted.values[0, exists]
@@ -596,7 +598,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             self._facts.channels[0],
             channels[len(channels) - len(self._facts.target_mean)],
         )
-        draw_comparison(Path(self.config.comparison), rows, *names)
+        return draw_comparison(rows, *names, kind=kind)
 
 
 def row_major(pos: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Telling the class of a cloud of points, or of each of its points."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,9 @@ from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.inputs import Inputs, Kinds
-from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, open_points, read_points, write_points
+from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.outputs import Outputs
+from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
 from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
 from fredholm.tasks.points.open import KINDS as POINT_SUFFIXES
 from fredholm.tasks.points.turns import principal_turns, turned
@@ -69,6 +71,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     command: ClassVar[str] = "points"
     predicts = Kinds(suffixes=(*POINT_SUFFIXES, ".npy"), has_parts=True)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": ()}
     parts: ClassVar[tuple[type, ...]] = (
         *(ITNet.Config, InfViT.Config, PointPooling.Config, EdgeConvolution.Config),
         *KERNELS,
@@ -112,8 +115,6 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             votes: copies of a measured cloud whose probabilities are averaged: itself, and others that are drawn and
                 changed as in training, the same each time.
             model: the model on the points; a recipe chooses its kind. Where points are classified, it answers at each.
-            save: folder in which `predict` writes each cloud's points with their classes, as NAME.csv; None: it prints
-                a row a point. Refused where clouds are classified.
         """
 
         data: str = ""
@@ -132,7 +133,6 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         label_smoothing: float = 0.0
         votes: int = 1
         model: SignalModel.Config = field(default_factory=_small)
-        save: str | None = None
 
         shaping: ClassVar[tuple[str, ...]] = (
             "normalise",
@@ -413,32 +413,39 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each cloud of each file: `file`, `cloud`, and `class` and `probability` of the likeliest class.
 
-        Where points are told, a row for each point, with its `x`, `y` and `z`; or, with `save`, a row for each cloud
-        that says where they were `saved`, and how many `points` there are.
+        Where points are told, a row for each point, with its `x`, `y` and `z`. Where they are saved, as NAME.csv with
+        the name of each cloud of several, a row for each cloud that says where, and how many `points` there are.
 
         Raises:
-            ValueError: a file cannot be read or does not fit, or a file to write exists already.
+            ValueError: a file cannot be read or does not fit, a file to write exists already, or clouds are classified
+                and to be saved.
         """
+        if inputs.outputs.save is not None:
+            if not self.tells_points:
+                raise ValueError("--save has no effect where clouds are classified; leave it out")
+            singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
+            inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
         rows: list[Prediction] = []
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
             for i, told in enumerate(self.probabilities(model, found, device)):
                 name = found.names[i].removeprefix(str(file)).removeprefix(":")
-                rows += self._answer(file, name, found.select(torch.tensor([i])), told)
+                rows += self._answer(file, name, found.select(torch.tensor([i])), told, inputs.outputs)
         return rows
 
     def _read(self, file: Path, part: Split | None) -> PointSet:
         config, channels = self.config, self._facts.channels
         return read_points(file, num_samples=config.num_samples, normals=config.normals, channels=channels, part=part)
 
-    def _answer(self, file: Path, name: str, cloud: PointSet, told: Tensor) -> list[Prediction]:
+    def _answer(self, file: Path, name: str, cloud: PointSet, told: Tensor, outputs: Outputs) -> list[Prediction]:
         """What is said of one cloud."""
         classes, head = self.target.names, {"cloud": name}
         if not self.tells_points:
             return [Prediction(file, head, dict(zip(classes, told.tolist(), strict=True)))]
         pos = cloud.pos.tolist()
-        if self.config.save is not None:
-            path = Path(self.config.save) / f"{file.stem}{f'-{name}' if name else ''}.csv"
-            write_points(path, pos, [classes[label] for label in told[: len(pos)].argmax(-1).tolist()])
+        if outputs.save is not None:
+            path = outputs.save / f"{file.stem}{f'-{name}' if name else ''}.csv"
+            labels = [classes[label] for label in told[: len(pos)].argmax(-1).tolist()]
+            outputs.write("--save", path, csv_of(pos, labels))
             return [Prediction(file, {**head, "saved": str(path), "points": float(len(pos))})]
         return [
             Prediction(file, {**head, **dict(zip("xyz", where, strict=True))}, dict(zip(classes, each, strict=True)))
@@ -502,8 +509,6 @@ def _model_for(config: PointLearning.Config, tells_points: bool) -> SignalModel.
     model = config.model
     if not tells_points:
         model.check_pools("a cloud")
-        if config.save is not None:
-            raise ValueError(f"save={config.save!r} has no effect where clouds are classified; leave it out")
         return model
     if config.num_centres is not None:
         raise ValueError(f"num_centres is {config.num_centres}, but each point is to be classified; leave it out")

@@ -1,7 +1,7 @@
 """Telling the class of each pixel of an image."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,14 +24,14 @@ from fredholm.tasks.images.read import IMAGE_SUFFIXES, size_of
 from fredholm.tasks.images.resize import covering_size
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, truth_beside
-from fredholm.tasks.masks.answer import Answered, check_targets, draw, write_mask
+from fredholm.tasks.masks.answer import Answered, draw, png_of
 from fredholm.tasks.masks.augmentation import MaskAugmentation, Masked
 from fredholm.tasks.masks.npz_file import images_of_npz
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.parts import refuse_part
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
-from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut, Splits
 from fredholm.tasks.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
@@ -71,6 +71,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     command: ClassVar[str] = "segmentation"
     predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES), has_parts=True)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": (), "picture": PICTURES}
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, *KERNELS, *TARGETS)
 
     @dataclass(frozen=True, kw_only=True)
@@ -105,9 +106,6 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             augmentation: random changes to training images and their masks.
             label_smoothing: share of each label that is spread over all classes.
             model: the model on the patches; it answers at every point, whatever its `pool`.
-            save: folder in which `predict` writes the class numbers of each file as NAME.png; None: nowhere.
-            picture: a PNG that `predict` draws, with each image beside its prediction and, where the image lies in
-                a folder `images` with its mask in `masks` beside it, the mask; None: none.
         """
 
         data: str = ""
@@ -121,8 +119,6 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         augmentation: MaskAugmentation.Config = field(default_factory=MaskAugmentation.Config)
         label_smoothing: float = 0.0
         model: ITNet.Config = field(default_factory=_small)
-        save: str | None = None
-        picture: str | None = None
 
         shaping: ClassVar[tuple[str, ...]] = (
             "patch_sizes",
@@ -334,47 +330,60 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         scaled to cover that size, or `image_size`, as they were, but not trimmed; each side becomes a multiple of the
         largest patch. An image of an array has its number behind the `file`.
 
+        A mask is saved as NAME.png, of an image of an array as NAME-NUMBER.png. A picture has each image beside its
+        prediction and, where the image lies in a folder `images` with its mask in `masks` beside it, the mask.
+
         Raises:
             ValueError: a file cannot be read or is too long for its width, a mask beside an image does not fit it, or
                 a file to write exists already.
         """
-        config, classes = self.config, self.target.names
-        found = [each for _, images in inputs.read(lambda file: self._read(file, inputs.part)) for each in images]
-        targets = check_targets(config.save, config.picture, [each.name for each in found])
+        outputs, classes = inputs.outputs, self.target.names
+        if outputs.save is not None:  # of single images it is known before anything is computed
+            singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
+            outputs.check_folder([(file, f"{file.stem}.png") for file in singles])
         rows: list[Prediction] = []
         answers: list[Answered] = []
-        for each in found:
-            given = self._standardise(_resized(each.image[None] / 255, each.scaled)).to(device)
-            size = (each.image.shape[1], each.image.shape[2])
-            mask = torch.cat([logits.argmax(-1) for _, logits in self.logits(model, given, size)])
-            mask = mask.to("cpu", torch.uint8)
-            told: dict[str, str | float] = {}
-            if each.name in targets:
-                write_mask(targets[each.name], mask, len(classes))
-                told["saved"] = str(targets[each.name])
-            shares = (mask.flatten().long().bincount(minlength=len(classes)).double() / mask.numel()).tolist()
-            told |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}
-            rows.append(Prediction(each.file, told, source=str(each.name)))
-            if config.picture is not None:
-                answers.append(Answered(each.name, each.image, mask, each.truth))
-        if answers:
-            draw(Path(str(config.picture)), answers, classes)
+        for file, images in inputs.read(lambda file: self._read(file, inputs)):
+            for each in images:
+                mask = self._mask(model, each, device)
+                told: dict[str, str | float] = {}
+                if outputs.save is not None:
+                    path = outputs.save / f"{each.saved_as}.png"
+                    outputs.write("--save", path, png_of(mask, len(classes)))
+                    told["saved"] = str(path)
+                shares = (mask.flatten().long().bincount(minlength=len(classes)).double() / mask.numel()).tolist()
+                told |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}
+                rows.append(Prediction(file, told, source=str(each.name)))
+                if outputs.picture is not None:
+                    answers.append(Answered(each.name, each.image, mask, each.truth))
+        if outputs.picture is not None and answers:
+            outputs.write("--picture", outputs.picture, draw(answers, classes, kind=outputs.picture.suffix))
         return rows
 
-    def _read(self, file: Path, part: Split | None) -> "list[_Asked]":
+    def _mask(self, model: nn.Module, asked: "_Asked", device: torch.device) -> Tensor:
+        """The class of each pixel, uint8 `(H, W)`."""
+        given = self._standardise(_resized(asked.image[None] / 255, asked.scaled)).to(device)
+        size = (asked.image.shape[1], asked.image.shape[2])
+        mask = torch.cat([logits.argmax(-1) for _, logits in self.logits(model, given, size)])
+        return mask.to("cpu", torch.uint8)
+
+    def _read(self, file: Path, inputs: Inputs) -> "list[_Asked]":
         """The images of a file."""
         channels, truth = self._facts.channels, None
         if file.suffix.lower() in ARRAY_SUFFIXES:
-            images = images_of_npz(file, channels, part=part)
+            images = images_of_npz(file, channels, part=inputs.part)
             names = [file.with_name(f"{file.name}[{i}]") for i in range(len(images))]
+            saved_as = [f"{file.stem}-{i}" for i in range(len(images))]
         else:
-            refuse_part(file, part)
+            refuse_part(file, inputs.part)
             size = size_of(file)
-            images, names = read_images([file], channels, size), [file]
-            if self.config.picture is not None:
+            images, names, saved_as = read_images([file], channels, size), [file], [file.stem]
+            if inputs.outputs.picture is not None:
                 truth = _truth(file, size, len(self.target.names))
         scaled = self._scaled_size(file, (images.shape[2], images.shape[3]))
-        return [_Asked(file, name, image, scaled, truth) for name, image in zip(names, images, strict=True)]
+        return [
+            _Asked(name, stem, image, scaled, truth) for name, stem, image in zip(names, saved_as, images, strict=True)
+        ]
 
     def _scaled_size(self, file: Path, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width at which the model sees an image of this size."""
@@ -397,9 +406,10 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 class _Asked(NamedTuple):
     """An image to tell the pixels of."""
 
-    file: Path
     name: Path
     """The file, or the place in its array."""
+    saved_as: str
+    """What its mask is called where it is saved, without ending."""
     image: Tensor
     """uint8 `(C, H, W)`."""
     scaled: tuple[int, int]

@@ -89,7 +89,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
             return {"tokenizer.json": self.tokenizer}
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(TargetTask.Config):
+    class Config(TargetTask.NumbersConfig):
         """A table of sentences, its tokens, and the model.
 
         Args:

@@ -94,7 +94,7 @@ class SeriesLearning(TargetTask[SeriesSet]):
         extent: float
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(TargetTask.Config):
+    class Config(TargetTask.NumbersConfig):
         """A set of series, what is left out of it, and the model.
 
         Args:

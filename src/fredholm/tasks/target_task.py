@@ -1,5 +1,6 @@
 """A task that tells of each example a class, labels or numbers, or a class of each of its elements."""
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,17 +36,30 @@ class TargetTask(SplitTask[Part]):
                 pearson or spearman of numbers; or the loss. None: the first of these, and with balanced classes of
                 examples balanced_accuracy.
             class_weights: balanced makes rare classes or labels count as much as frequent ones in the loss.
-            quantiles: of numbers, such as 0.1 0.5 0.9, which are told in place of the mean.
         """
 
         objective: str | None = None
         class_weights: ClassWeights = "none"
+
+        @property
+        def wish(self) -> Wish:
+            """These of the settings."""
+            return Wish(objective=self.objective, class_weights=self.class_weights)
+
+    @dataclass(frozen=True, kw_only=True)
+    class NumbersConfig(Config):
+        """The same where numbers may be told, and not classes alone.
+
+        Args:
+            quantiles: of numbers, such as 0.1 0.5 0.9, which are told in place of the mean.
+        """
+
         quantiles: tuple[float, ...] = ()
 
         @property
         def wish(self) -> Wish:
             """These of the settings."""
-            return Wish(objective=self.objective, class_weights=self.class_weights, quantiles=self.quantiles)
+            return dataclasses.replace(super().wish, quantiles=self.quantiles)
 
     @final
     def _tell(self, target: Target, wish: Wish) -> None:

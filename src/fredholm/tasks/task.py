@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, final
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from fredholm.encoders.encoder import Encoder
 from fredholm.tasks.inputs import Failed, Inputs, Kinds
 from fredholm.tasks.objective import Objective
+from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, Schedule, schedule_for
 from fredholm.tasks.split_files import Split
@@ -91,6 +93,9 @@ class Task(ABC):
 
     predicts: ClassVar[Kinds]
     """The files that `predict` reads."""
+
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+    """The files that `predict` can write, by their names in `Outputs`: the endings, or none where it is a folder."""
 
     parts: ClassVar[tuple[type, ...]] = ()
     """The dataclasses that a field of ``Config`` may hold where it names their base class."""
@@ -262,6 +267,7 @@ class Task(ABC):
         *,
         part: Split | None = None,
         failed: Failed | None = None,
+        outputs: Outputs | None = None,
     ) -> list[Prediction]:
         """The model's answers for each file, one or more, in the order of the files.
 
@@ -271,17 +277,20 @@ class Task(ABC):
             device: where to compute.
             part: the part to read of files that hold several; None: the test part, or else the last, with a warning.
             failed: is told of a file that cannot be read or does not fit, which is then left out; None: that is raised.
+            outputs: files to write, of the kinds of `writes`; they hold what is told of all files.
 
         Raises:
-            ValueError: a file that cannot be read or does not fit the model, or a part where files have none.
+            ValueError: a file that cannot be read or does not fit the model, a part where files have none, or a file to
+                write that exists.
         """
         if part is not None and not self.predicts.has_parts:
             raise ValueError(f"files of the task {self.command!r} are not in parts; leave --part {part} out")
-        return self._predictions(model, Inputs(files, part, failed), device)
+        settled = (outputs or Outputs()).settled(self.command, self.writes, files)
+        return self._predictions(model, Inputs(files, part, failed, settled), device)
 
     @abstractmethod
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """See `predict`; files are read by `inputs.read` alone."""
+        """See `predict`; files are read by `inputs.read` alone, and written by `inputs.outputs`."""
 
 
 Settings = TypeVar("Settings")

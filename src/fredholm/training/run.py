@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
 from fredholm.tasks import TASKS
+from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import HeldOut
@@ -95,13 +96,20 @@ class Run:
         size, dtype = numbers.evaluation_batch_size, numbers.dtype
         return score_split(self.task, split, model, batch_size=size, device=self.device, dtype=dtype)
 
-    def predict(self, files: Sequence[Path], which: Which = "best", *, part: Split | None = None) -> list[Prediction]:
+    def predict(
+        self,
+        files: Sequence[Path],
+        which: Which = "best",
+        *,
+        part: Split | None = None,
+        outputs: Outputs | None = None,
+    ) -> list[Prediction]:
         """The averaged model's answer for each file; see `Task.predict`.
 
         Raises:
-            ValueError: a file that cannot be read or does not fit.
+            ValueError: a file that cannot be read or does not fit, or a file to write that exists.
         """
-        return self.task.predict(self.model(which), files, self.device, part=part)
+        return self.task.predict(self.model(which), files, self.device, part=part, outputs=outputs)
 
 
 class Result(NamedTuple):

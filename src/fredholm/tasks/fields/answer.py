@@ -1,6 +1,7 @@
-"""What is asked of predicted fields: places, and the files that the values go to."""
+"""What is asked of predicted fields: places, and what their values are written and drawn as."""
 
 import importlib.util
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 
 from .field_set import FieldSet
@@ -24,41 +26,27 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Where predicted fields are evaluated and where their values go.
+    """Where predicted fields are evaluated.
 
     Args:
         grid: points along each coordinate, evenly over the box of a field's own samples; None: at `at`, or at the
             samples.
         at: a table or .npz file of positions, for all fields; see `read_places`.
-        save: an .npz file to write: `pos`, `values` and `is_far` of all fields, with their names.
-        picture: a PNG to write, of every field's first value on a `grid` of one or two coordinates.
     """
 
     grid: tuple[int, ...] | None = None
     at: str | None = None
-    save: str | None = None
-    picture: str | None = None
 
     def __post_init__(self) -> None:
         if self.grid is not None and (not self.grid or min(self.grid) < 1):
             raise ValueError(f"answer.grid is {self.grid}; expected a number of points for each coordinate")
         if self.grid is not None and self.at is not None:
             raise ValueError("answer.grid and answer.at both say where; pass one of them")
-        if self.picture is not None and (self.grid is None or len(self.grid) > 2):
-            raise ValueError("answer.picture needs answer.grid with one or two coordinates, such as answer.grid=64,64")
-        for name in ("save", "picture"):
-            value = getattr(self, name)
-            if value is not None and not Path(value).absolute().parent.is_dir():
-                raise ValueError(f"answer.{name}: there is no folder {str(Path(value).parent)!r}")
 
-    def refuse_occupied(self) -> None:
-        """Raises a ValueError where a file to write exists: an answer never replaces another."""
-        for name in ("save", "picture"):
-            value = getattr(self, name)
-            if value is not None and Path(value).exists():
-                raise ValueError(
-                    f"answer.{name}: {value} exists; name another file (with many input files, raise --batch-size)"
-                )
+    def check(self, outputs: Outputs) -> None:
+        """Raises ValueError where a picture is wanted of places that none can be drawn of."""
+        if outputs.picture is not None and (self.grid is None or len(self.grid) > 2):
+            raise ValueError("--picture needs answer.grid with one or two coordinates, such as answer.grid=64,64")
 
 
 @final
@@ -106,23 +94,33 @@ def _grid(shape: tuple[int, ...], pos: Tensor, fields: FieldSet, index: int) -> 
 
 
 def answered(
-    answer: Answer, found: Sequence[tuple[Path, Evaluated]], coordinates: Sequence[str], channels: Sequence[str]
+    answer: Answer,
+    outputs: Outputs,
+    found: Sequence[tuple[Path, Evaluated]],
+    coordinates: Sequence[str],
+    channels: Sequence[str],
 ) -> list[Prediction]:
-    """Rows of the fields of files: one a place, or one a field where the values go to a file, which is written."""
+    """Rows of the fields of files: one a place, or one a field where the values go to files, which are written.
+
+    Files hold the `pos`, `values` and `is_far` of all fields with their names, and pictures the first value of each on
+    the grid.
+    """
     fields = [one for _, one in found]
     if not fields:
         return []
-    if answer.save is not None:
-        save(Path(answer.save), fields, coordinates, channels)
-    if answer.picture is not None:
+    if outputs.save is not None:
+        outputs.write("--save", outputs.save, npz_of(fields, coordinates, channels))
+    if outputs.picture is not None:
         assert answer.grid is not None
-        draw(Path(answer.picture), fields, answer.grid, coordinates, channels[0])
+        drawn = draw(fields, answer.grid, coordinates, channels[0], kind=outputs.picture.suffix)
+        outputs.write("--picture", outputs.picture, drawn)
     rows: list[Prediction] = []
     for file, one in found:
         name = one.name.removeprefix(file.name).removeprefix(", ").removeprefix("field ")
         head: dict[str, str | float] = {"field": name}
-        if answer.save is not None or answer.picture is not None:
-            head |= {word: path for word, path in (("saved", answer.save), ("picture", answer.picture)) if path}
+        if outputs.save is not None or outputs.picture is not None:
+            files = (("saved", outputs.save), ("picture", outputs.picture))
+            head |= {word: str(path) for word, path in files if path is not None}
             extremes = zip(channels, one.values.amin(0).tolist(), one.values.amax(0).tolist(), strict=True)
             told = {f"{word} {c}": v for c, a, b in extremes for word, v in (("least", a), ("largest", b))}
             rows.append(Prediction(file, head | told))
@@ -137,8 +135,8 @@ def answered(
     return rows
 
 
-def save(path: Path, found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> None:
-    """Writes all fields as arrays one after the other, which `read_npz` reads again."""
+def npz_of(found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> bytes:
+    """An .npz file of all fields as arrays one after the other, which `read_npz` reads again."""
     arrays: dict[str, Any] = {
         "pos": torch.cat([one.pos for one in found]).numpy(),
         "values": torch.cat([one.values for one in found]).numpy(),
@@ -149,16 +147,29 @@ def save(path: Path, found: Sequence[Evaluated], coordinates: Sequence[str], cha
     }
     if far := [one.is_far for one in found if one.is_far is not None]:
         arrays["is_far"] = torch.cat(far).numpy()
-    np.savez(path, **arrays)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
 
 
 def draw(
-    path: Path, found: Sequence[Evaluated], shape: tuple[int, ...], coordinates: Sequence[str], channel: str
-) -> None:
-    """Writes a picture with a panel a field: a line over one coordinate, an image over two.
+    found: Sequence[Evaluated],
+    shape: tuple[int, ...],
+    coordinates: Sequence[str],
+    channel: str,
+    *,
+    kind: str = ".png",
+) -> bytes:
+    """A picture with a panel a field: a line over one coordinate, an image over two.
 
     The first coordinate runs to the right and the second up; but where the first is `y`, as in rows of an image, it
     runs down.
+
+    Args:
+        found: the fields.
+        shape: points along each coordinate.
+        coordinates, channel: names at the axes.
+        kind: of file; see `PICTURES`.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -190,9 +201,8 @@ def draw(
             )
             axes.set(xlabel=coordinates[across], ylabel=coordinates[along])
             figure.colorbar(shown, ax=axes, label=channel)
-        axes.set_title(one.name, fontsize=9)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+        axes.set_title(one.name, fontsize=9, parse_math=False)
+    return _rendered(figure, kind, 110)
 
 
 @final
@@ -209,9 +219,9 @@ class Compared:
 
 
 def draw_comparison(
-    path: Path, rows: Sequence[Compared], coordinates: Sequence[str], given_channel: str, channel: str
-) -> None:
-    """Writes a picture with a row a function: input, answer, truth, and the absolute error.
+    rows: Sequence[Compared], coordinates: Sequence[str], given_channel: str, channel: str, *, kind: str = ".png"
+) -> bytes:
+    """A picture with a row a function: input, answer, truth, and the absolute error; of a kind of `PICTURES`.
 
     Samples along one coordinate are lines, on a plane colours; answer and truth share a scale. The first coordinate
     runs up and the second to the right, but where the first is `y` it runs down, as in rows of an image.
@@ -240,9 +250,9 @@ def draw_comparison(
         ):
             _panel(figure, at, pos, values, coordinates, limits)
             at.set_title(title, fontsize=9)
-        axes[0].annotate(row.name, (0, 1.16), xycoords="axes fraction", fontsize=9, fontweight="bold")
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+        where = {"xycoords": "axes fraction", "parse_math": False}
+        axes[0].annotate(row.name, (0, 1.16), fontsize=9, fontweight="bold", **where)
+    return _rendered(figure, kind, 100)
 
 
 def _panel(
@@ -267,6 +277,14 @@ def _panel(
         axes.invert_yaxis()
     axes.set(xlabel=coordinates[1], ylabel=coordinates[0])
     figure.colorbar(shown, ax=axes)
+
+
+def _rendered(figure: "Figure", kind: str, dpi: int) -> bytes:
+    """A figure as a file of that kind; it is closed."""
+    content = io.BytesIO()
+    figure.savefig(content, format=kind.removeprefix("."), dpi=dpi)
+    _pyplot().close(figure)
+    return content.getvalue()
 
 
 def _pyplot() -> ModuleType:

@@ -1,7 +1,8 @@
-"""Where predicted masks go: files of class numbers, and pictures."""
+"""What predicted masks are written and drawn as: files of class numbers, and pictures."""
 
 import colorsys
 import importlib.util
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,53 +41,20 @@ def palette(num_classes: int) -> np.ndarray:
     return colours
 
 
-def check_targets(save: str | None, picture: str | None, files: Sequence[Path]) -> dict[Path, Path]:
-    """Where the mask of each file goes, if masks are saved.
-
-    Raises:
-        ValueError: a file to write exists, two are one, or a folder is missing: an answer never replaces another.
-    """
-    if picture is not None:
-        if not Path(picture).absolute().parent.is_dir():
-            raise ValueError(f"picture: there is no folder {str(Path(picture).parent)!r}")
-        if Path(picture).exists():
-            raise ValueError(
-                f"picture: {picture} exists; name another file (with many input files, raise --batch-size)"
-            )
-    if save is None:
-        return {}
-    if not Path(save).is_dir():
-        raise ValueError(f"save: there is no folder {save!r}")
-    targets = {file: Path(save) / f"{file.stem}.png" for file in files}
-    taken: dict[Path, Path] = {}
-    for file, target in targets.items():
-        if target in taken:
-            raise ValueError(f"{target} would hold the masks of {taken[target]} and {file}; predict them one by one")
-        if target.exists():
-            raise ValueError(f"{target} exists; pass another folder to save")
-        taken[target] = file
-    return targets
-
-
-def write_mask(path: Path, mask: Tensor, num_classes: int) -> None:
-    """Writes class numbers, uint8 `(H, W)`, as the palette indices of a PNG, which `read_mask` reads again.
-
-    Raises:
-        ValueError: there is such a file, or none can be written.
-    """
+def png_of(mask: Tensor, num_classes: int) -> bytes:
+    """A PNG with class numbers, uint8 `(H, W)`, as its palette indices, which `read_mask` reads again."""
     from PIL import Image
 
-    picture = Image.fromarray(mask.numpy(), mode="L")
+    picture, content = Image.fromarray(mask.numpy(), mode="L"), io.BytesIO()
     picture.putpalette(palette(num_classes).tobytes())
-    try:
-        with path.open("xb") as file:
-            picture.save(file, format="PNG")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror}); pass another folder to save") from error
+    picture.save(content, format="PNG")
+    return content.getvalue()
 
 
-def draw(path: Path, answers: Sequence[Answered], classes: Sequence[str]) -> None:
-    """Writes a picture with a row a file: the image, the classes that are told, and those known where some are.
+def draw(answers: Sequence[Answered], classes: Sequence[str], *, kind: str = ".png") -> bytes:
+    """A picture with a row a file: the image, the classes that are told, and those known where some are.
+
+    Its file is of one of the kinds of `PICTURES`.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -107,7 +75,7 @@ def draw(path: Path, answers: Sequence[Answered], classes: Sequence[str]) -> Non
     for row, one in zip(panels, answers, strict=True):
         image = one.image.permute(1, 2, 0).numpy()
         row[0].imshow(image if image.shape[2] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
-        row[0].set_title(one.file.name, fontsize=9)
+        row[0].set_title(one.file.name, fontsize=9, parse_math=False)
         for axes, mask, title in zip(row[1:], (one.mask, one.truth), ("told", "known"), strict=False):
             if mask is not None:
                 axes.imshow(colours[mask.numpy()], interpolation="nearest")
@@ -121,5 +89,7 @@ def draw(path: Path, answers: Sequence[Answered], classes: Sequence[str]) -> Non
         for number in sorted(set(shown))
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)), fontsize=8)
-    figure.savefig(path, dpi=110)
+    content = io.BytesIO()
+    figure.savefig(content, format=kind.removeprefix("."), dpi=110)
     plt.close(figure)
+    return content.getvalue()

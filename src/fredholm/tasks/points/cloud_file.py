@@ -227,16 +227,10 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
     return _of_columns(path, pos, columns | ({LABEL: np.array(labels)} if LABEL in words else {}))
 
 
-def write_points(path: Path, pos: Sequence[Sequence[float]], labels: Sequence[str]) -> None:
-    """Writes coordinates and a class of each point as a table, which `read_cloud` reads again.
-
-    Raises:
-        ValueError: there is such a file, or none can be written.
-    """
-    try:
-        with path.open("x", newline="") as file:
-            rows = csv.writer(file)
-            rows.writerow([*AXES, LABEL])
-            rows.writerows([*coordinates, label] for coordinates, label in zip(pos, labels, strict=True))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror}); pass another folder to save") from error
+def csv_of(pos: Sequence[Sequence[float]], labels: Sequence[str]) -> bytes:
+    """A table of coordinates and a class of each point, which `read_cloud` reads again."""
+    content = io.StringIO(newline="")
+    rows = csv.writer(content)
+    rows.writerow([*AXES, LABEL])
+    rows.writerows([*coordinates, label] for coordinates, label in zip(pos, labels, strict=True))
+    return content.getvalue().encode()
