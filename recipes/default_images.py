@@ -155,7 +155,7 @@ def accuracy(model: nn.Module, task: ImageLearning, split: HeldOut) -> float:
     right = 0
     for indices in torch.arange(task.num_held_out(split)).split(250):
         batch = task.held_out_batch(split, indices)
-        right += int((model(batch["images"]).argmax(-1) == batch["labels"]).sum())
+        right += int((model(batch["images"]).argmax(-1) == batch["targets"]).sum())
     return right / task.num_held_out(split)
 
 

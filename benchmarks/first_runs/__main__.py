@@ -11,6 +11,7 @@ import tyro
 
 from benchmarks.first_runs import (
     FirstRun,
+    forecasts,
     functions,
     graphs,
     image_text,
@@ -36,6 +37,7 @@ FIRST_RUNS: tuple[FirstRun, ...] = (
     *image_text.FIRST_RUNS,
     *images.FIRST_RUNS,
     *series.FIRST_RUNS,
+    *forecasts.FIRST_RUNS,
     *graphs.FIRST_RUNS,
     *functions.FIRST_RUNS,
 )

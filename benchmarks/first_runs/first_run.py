@@ -131,7 +131,7 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def _shown(metric: str, value: float) -> str:
-    unbounded = ("perplexity", "mse", "relative_l2", "relative_error", "mean_absolute_error", "loss")
+    unbounded = ("perplexity", "mse", "relative_l2", "relative_error", "mean_absolute_error", "loss", "mase")
     return f"{value:.3g}" if metric in unbounded else f"{100 * value:.1f} %"
 
 

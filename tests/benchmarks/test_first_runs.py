@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LinearRegression
 
-from benchmarks.first_runs import FirstRun, Row, measure, points, table
+from benchmarks.first_runs import FirstRun, Row, forecasts, measure, points, table
 from benchmarks.first_runs.__main__ import FIRST_RUNS, main
 from benchmarks.first_runs.first_run import accuracy, learnable, write_json
 from benchmarks.first_runs.masked import Neighbours
 from benchmarks.first_runs.sentences import texts
-from fredholm.tasks import TASKS, PointLearning
+from fredholm.tasks import TASKS, Forecasting, PointLearning
 
 
 def test_the_list_names_every_run_with_its_task(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +26,7 @@ def test_the_list_names_every_run_with_its_task(capsys: pytest.CaptureFixture[st
     lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert lines == [[first.name, first.task] for first in FIRST_RUNS]
     assert len({first.name for first in FIRST_RUNS}) == len(FIRST_RUNS)
-    assert {first.task for first in FIRST_RUNS} <= {task.command for task in TASKS}
+    assert {first.task for first in FIRST_RUNS} == {task.command for task in TASKS}
 
 
 def test_an_unknown_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,3 +103,27 @@ def test_points_lie_on_their_solids() -> None:
     cylinder = points.cylinder(draw, 400)
     on_lid = np.isin(cylinder[:, 2], (0, cylinder[:, 2].max()))
     assert np.allclose(np.hypot(*cylinder[~on_lid, :2].T), 1)
+
+
+def test_peers_of_forecasts_are_measured_as_the_task_is(tmp_path: Path) -> None:
+    values = [f"{t},{3 + t / 50 + np.sin(2 * np.pi * t / 7):.6f}" for t in range(200)]
+    (tmp_path / "wave.csv").write_text("\n".join(["time,y", *values]))
+    task = Forecasting.Config(data=str(tmp_path / "wave.csv"), season=7).build()
+    assert isinstance(task, Forecasting)
+    model, metrics = task.model(), task.metrics()
+    task.initialise(model, torch.device("cpu"))
+    task.score(model, task.held_out_batch("test", torch.arange(task.num_held_out("test"))), metrics)
+    naive = float(metrics["seasonal_naive_mase"].compute())
+    assert naive > 0.5
+    assert forecasts.last_season(task, "test") == pytest.approx(naive)
+    assert forecasts.on_lags(LinearRegression)(task, "test") < 0.01
+
+
+@pytest.mark.parametrize("make", [forecasts.sales, forecasts.load])
+def test_series_follow_from_their_seed_and_can_be_told(make: Any, tmp_path: Path) -> None:
+    for name in ("one", "again", "other"):
+        (tmp_path / name).mkdir()
+    one, again, other = (make(tmp_path / name, seed) for name, seed in (("one", 0), ("again", 0), ("other", 1)))
+    assert one.read_bytes() == again.read_bytes()
+    assert one.read_bytes() != other.read_bytes()
+    assert Forecasting.Config(data=str(one)).build().facts.season in (7, 24)
