@@ -1,5 +1,6 @@
 """A run: config in, trained model in a folder, and back."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from fredholm.training.checkpoint import Matched, Start, Which, model_tensors, s
 from fredholm.training.config import TrainingConfig
 from fredholm.training.config_json import to_json
 from fredholm.training.device import choose_device
+from fredholm.training.lock import only_writer
 from fredholm.training.progress import print_line
 from fredholm.training.random_state import seed_everything
 from fredholm.training.run_folder import RunFolder
@@ -146,40 +148,45 @@ def train(
         The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
 
     Raises:
-        ValueError: the folder holds something else, or a run of another config, or epochs and patience leave it nothing
-            to do.
+        ValueError: the folder holds something else, or a run of another config, or another process trains in it, or
+            epochs and patience leave it nothing to do.
         DivergedError, InterruptedRunError, OSError: see ``Trainer.fit``.
     """
     if not resume:
         refuse_occupied(path)
     folder = RunFolder(path)
-    if folder.is_new():
-        # What cannot be trained leaves no folder behind.
-        seed_everything(config.seed)
-        choose_device(config.training.device)
-        task = config.task.build()
-        start = _start(config, task, tasks)
-        check_examples(task, config.training)
-        if needs_measure and measured_split(task) is None:
-            raise ValueError(
-                "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
-            )
-        folder.write(config, task.facts)
-        moves_end = False
-    else:
-        saved, facts = folder.read(Run.Config, tasks)
-        _refuse_other(path, _with_end_of(saved, config.training), config)
-        moves_end = to_json(saved) != to_json(config)
-        task = config.task.build(facts)
-        start = _start(config, task, tasks) if folder.checkpoints.last_step() is None else {}
-    trainer = Trainer(task, config.training, config.seed, folder, start)
-    if moves_end:
-        folder.write(config, task.facts)
-    if on_start is not None:
-        on_start()
-    if trainer.progress.step:
-        print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
-    return Result(trainer.fit(), task.objective, measured_split(task))
+    with contextlib.ExitStack() as writing:
+        if folder.is_new():
+            # What cannot be trained leaves no folder behind.
+            seed_everything(config.seed)
+            choose_device(config.training.device)
+            task = config.task.build()
+            start = _start(config, task, tasks)
+            check_examples(task, config.training)
+            if needs_measure and measured_split(task) is None:
+                raise ValueError(
+                    "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
+                )
+            writing.enter_context(only_writer(path))
+            if not folder.is_new():
+                raise ValueError(f"{path}: another process has trained here meanwhile; choose another folder")
+            folder.write(config, task.facts)
+            moves_end = False
+        else:
+            writing.enter_context(only_writer(path))
+            saved, facts = folder.read(Run.Config, tasks)
+            _refuse_other(path, _with_end_of(saved, config.training), config)
+            moves_end = to_json(saved) != to_json(config)
+            task = config.task.build(facts)
+            start = _start(config, task, tasks) if folder.checkpoints.last_step() is None else {}
+        trainer = Trainer(task, config.training, config.seed, folder, start)
+        if moves_end:
+            folder.write(config, task.facts)
+        if on_start is not None:
+            on_start()
+        if trainer.progress.step:
+            print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
+        return Result(trainer.fit(), task.objective, measured_split(task))
 
 
 def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:

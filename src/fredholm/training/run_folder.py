@@ -10,6 +10,7 @@ from fredholm.tasks.task import Task
 from fredholm.training.atomic import write_file
 from fredholm.training.checkpoint import Checkpoints
 from fredholm.training.config_json import from_json, to_json
+from fredholm.training.lock import LOCK
 
 SCHEMA = 1
 DATA = "data"
@@ -41,7 +42,7 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; expected a run folder")
-        return not self.path.exists() or all(entry.name == DATA for entry in self.path.iterdir())
+        return not self.path.exists() or all(entry.name in (DATA, LOCK) for entry in self.path.iterdir())
 
     def write(self, config: Any, facts: Task.Facts) -> None:
         """Makes the folder with its config file, or replaces that of a run.
