@@ -1,11 +1,7 @@
 """The command line, in this process where only words matter and in its own where signals, limits and exits do."""
 
 import json
-import os
-import resource
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,38 +15,9 @@ from fredholm.cli import train
 from fredholm.tasks import TASKS, Task
 from fredholm.tasks.images import open_images
 from fredholm.training.recipes import open_recipe
-from tests.command_line import call, check_refused
+from tests.command_line import TINY, call, check_refused, finish, start
 
-# A run of a second: one block on four patches.
-TINY = [
-    *("--task.patch-size", "4", "--task.model.embed-dim", "8", "--task.model.depth", "1"),
-    *("--task.model.num-heads", "2", "--task.model.kernel", "mlp"),
-    *("--task.model.kernel.width", "4", "--task.model.kernel.num-frequencies", "2"),
-    *("--task.model.pool", "mean", "--training.epochs", "2", "--training.batch-size", "256"),
-    *("--training.evaluate-every", "1", "--training.log-every", "2", "--training.no-tensorboard"),
-]
 NO_PAIR = "Error parsing --task.image-size: expected INT INT; got "
-
-
-def start(*arguments: str | Path, folder: Path, limit: int | None = None) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def prepared() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process would ignore it
-        if limit is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    command = [sys.executable, "-m", "fredholm", *map(str, arguments)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, preexec_fn=prepared
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=300)
-    assert "Traceback" not in err
-    return process.returncode, out, err
 
 
 @pytest.fixture(scope="module")

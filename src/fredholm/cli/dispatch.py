@@ -1,11 +1,12 @@
 """From the words after `fredholm` to the command that they name."""
 
 import difflib
+import signal
 import sys
 from collections.abc import Sequence
 
 from fredholm._version import __version__
-from fredholm.cli.error_reporting import USER_ERROR, exit_code
+from fredholm.cli.error_reporting import USER_ERROR, exit_code, open_closed_streams
 from fredholm.cli.evaluate import EVALUATE
 from fredholm.cli.generate import GENERATE
 from fredholm.cli.info import INFO
@@ -21,10 +22,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Returns:
-        0; 2 for a mistake in what the user gave, 1 for a run that failed (loss not finite, disk full), 130 after
-        Ctrl-C. Errors are one line on stderr.
+        0; 2 for a mistake in what the user gave, 1 for a run that failed (loss not finite, disk full, out of memory),
+        128 + N after signal N, such as 130 after Ctrl-C. Errors are one line on stderr.
     """
-    return exit_code(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)))
+    open_closed_streams()
+    code = exit_code(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)))
+    if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the process is ending: Ctrl-C ends it sooner, without a word
+    return code
 
 
 def _dispatch(argv: list[str]) -> int:

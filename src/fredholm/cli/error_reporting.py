@@ -1,17 +1,31 @@
 """How a command ends: errors and warnings are one line on stderr, and an exit code says whose mistake it was."""
 
+import contextlib
 import os
+import re
+import signal
 import sys
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
 
 import torch
 
+from fredholm.training.batches import LostWorkerError
 from fredholm.training.interruption import InterruptedRunError
 from fredholm.training.trainer import DivergedError
 
 USER_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
+LONGEST = 500
+"""Characters of a line on an error; the middle of a longer one is left out."""
+
+_NO_MEMORY = re.compile(
+    r"can't allocate memory|std::bad_alloc|unable to mmap|can't start new thread|Cannot allocate memory|out of memory"
+)
+"""What torch's RuntimeErrors say where there is no memory for tensors, files or threads."""
+_WANTED = re.compile(r"(?:ried|nable) to allocate ([\d.]+) (\w+)")
 
 
 def exit_code(run: Callable[[], int]) -> int:
@@ -19,40 +33,131 @@ def exit_code(run: Callable[[], int]) -> int:
 
     With FREDHOLM_TRACEBACK in the environment errors that have a code are raised.
     """
+    with warnings.catch_warnings(), _interruptible():
+        warnings.showwarning = _show_warning
+        try:
+            return _flushed(_code_of(run))
+        except KeyboardInterrupt:
+            _say("interrupted")
+            return INTERRUPTED
+
+
+def _code_of(run: Callable[[], int]) -> int:
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            return run()
+        return run()
     except InterruptedRunError as error:
-        print(error, file=sys.stderr)
+        _say(str(error))
         return 128 + error.signal_number
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone; without this Python complains once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         return FAILURE
-    except (DivergedError, torch.OutOfMemoryError) as error:
+    except (DivergedError, LostWorkerError, MemoryError, torch.OutOfMemoryError) as error:
         return _report(error, FAILURE)
     except OSError as error:
         return _report(error, USER_ERROR if isinstance(error, FileNotFoundError | PermissionError) else FAILURE)
     except (ValueError, TypeError, ImportError) as error:
         return _report(error, USER_ERROR)
+    except RuntimeError as error:
+        if not _lacks_memory(error):
+            raise
+        return _report(error, FAILURE)
 
 
 def _report(error: BaseException, code: int) -> int:
     if os.environ.get("FREDHOLM_TRACEBACK"):
         raise error
-    print(f"error: {error_line(error)}", file=sys.stderr)
+    _say(f"error: {error_line(error)}")
     return code
 
 
 def error_line(error: BaseException) -> str:
-    """What is said of an error, in one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    """What is said of an error, in one line of at most `LONGEST` characters, none of which moves a cursor."""
+    if _lacks_memory(error):
+        wanted = _WANTED.search(str(error))
+        size = f", {float(wanted[1]):,.0f} {wanted[2]} more were asked for" if wanted else ""
+        line = f"out of memory{size}; smaller batches, inputs or models need less"
+    elif isinstance(error, OSError) and error.strerror:
+        line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        line = str(error) or type(error).__name__
+    line = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(line.split()))
+    half = LONGEST // 2 - 3
+    return line if len(line) <= LONGEST else f"{line[:half]} ... {line[-half:]}"
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    told = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+    return told or isinstance(error, MemoryError)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """While entered the first Ctrl-C is an error like others, and one after it ends the process without a word."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    unraisable = sys.unraisablehook
+
+    def end_in_destructor(error: Any) -> None:
+        # Python prints what is raised in a destructor, and goes on.
+        if not issubclass(error.exc_type, KeyboardInterrupt):
+            unraisable(error)
+            return
+        _say("interrupted")
+        os._exit(INTERRUPTED)
+
+    signal.signal(signal.SIGINT, interrupt)
+    sys.unraisablehook = end_in_destructor
+    try:
+        yield
+    finally:
+        sys.unraisablehook = unraisable
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def open_closed_streams() -> None:
+    """Gives a process that was started without a standard stream one that leads nowhere.
+
+    Else the next file that is opened takes its number, and what is printed goes into that file.
+    """
+    with contextlib.suppress(OSError):
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+            os.set_inheritable(descriptor, True)
+        os.close(descriptor)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115
+
+
+def _flushed(code: int) -> int:
+    """The code, once all that was printed has left; another one where it could not."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            _say(f"error: cannot write to stdout: {error.strerror}")
+        _discard(sys.stdout)
+        return code or FAILURE
+    return code
+
+
+def _say(line: str) -> None:
+    """A line on stderr, if anybody can still read it."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
+    # The reader has gone; without this Python complains once more at exit.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _show_warning(
@@ -63,4 +168,4 @@ def _show_warning(
     file: Any = None,
     line: str | None = None,
 ) -> None:
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+    _say(f"warning: {' '.join(str(message).split())}")

@@ -19,6 +19,7 @@ from fredholm.cli.parsing import Flag, parse
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.task import Task
+from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig
 from fredholm.training.plan import plan
 from fredholm.training.progress import print_line
@@ -65,7 +66,7 @@ def _train(argv: list[str]) -> None:
     except SystemExit:  # help was printed
         _list_kinds(config, known)
         raise
-    except (ValueError, DivergedError) as error:
+    except (ValueError, DivergedError, LostWorkerError) as error:
         error.args = (with_option_names(str(error), config),)
         raise
 

@@ -1,5 +1,6 @@
 """Training a task: the loop, optimiser groups, schedule, checkpoints and logs."""
 
+from .batches import LostWorkerError
 from .checkpoint import Checkpoints, load_weights
 from .config import TrainingConfig
 from .ema import ExponentialMovingAverage, warmed_decay
@@ -19,6 +20,7 @@ __all__ = [
     "ExponentialMovingAverage",
     "InterruptedRunError",
     "Learner",
+    "LostWorkerError",
     "NonFiniteError",
     "Result",
     "Run",

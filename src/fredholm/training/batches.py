@@ -1,14 +1,20 @@
 """The order of the training data and its batches, functions of (seed, epoch, batch) alone."""
 
+import contextlib
+import multiprocessing
+import multiprocessing.process
 import signal
-from collections.abc import Iterator
+import threading
+import traceback
+from collections.abc import Generator, Iterator
 from typing import final
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from fredholm.tasks.task import Batch, EpochTask, Task
+from fredholm.training.interruption import STOPPING, without_signals
 from fredholm.training.random_state import derived_generator
 
 POOL = 16
@@ -67,13 +73,22 @@ class EpochBatches(Dataset[Batch]):
         return self._task.train_batch(self.indices[number], derived_generator(*self._key, number))
 
 
-def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: bool) -> Iterator[Batch]:
+@final
+class LostWorkerError(Exception):
+    """A process that makes batches has ended without being asked to."""
+
+
+def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: bool) -> Generator[Batch, None, None]:
     """The batches from number ``start`` on, made ahead by ``num_workers`` processes (0: in this one).
 
-    The batches do not depend on ``num_workers``, and nothing is drawn from the global generators.
+    The batches do not depend on ``num_workers``, and nothing is drawn from the global generators. The processes leave
+    every signal that stops a run to the run, and are gone once this is closed.
+
+    Raises:
+        LostWorkerError: between two batches, when one of the processes was killed.
     """
     loader = DataLoader(
-        batches,
+        _Told(batches),
         batch_size=None,
         sampler=range(start, len(batches)),
         num_workers=num_workers,
@@ -81,10 +96,70 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
         worker_init_fn=_leave_signals,
         generator=torch.Generator(),
     )
-    return iter(loader)
+    if not num_workers:
+        yield from map(_made, loader)
+        return
+    others = set(multiprocessing.active_children())
+    with without_signals():
+        made = iter(loader)
+    workers = set(multiprocessing.active_children()) - others
+    lost = None
+    try:
+        with _unheard(signal.SIGCHLD):
+            yield from map(_made, made)
+    except RuntimeError:
+        lost = next((worker for worker in workers if worker.exitcode), None)
+        if lost is None:
+            raise
+    finally:
+        del made  # which asks them to end
+        for worker in workers:
+            worker.kill()
+    if lost is not None:
+        raise LostWorkerError(f"a process that makes batches was lost ({_end_of(lost)})")
 
 
 def _leave_signals(worker: int) -> None:
-    # Ctrl-C reaches the whole process group; the run must be able to finish its step before the workers end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Once more, for those that are not forked.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+
+
+def _made(batch: Batch | Exception) -> Batch:
+    if isinstance(batch, Exception):
+        raise batch
+    return batch
+
+
+def _end_of(worker: multiprocessing.process.BaseProcess) -> str:
+    code = worker.exitcode or 0
+    return f"process {worker.pid}: {signal.strsignal(-code) if code < 0 else f'exit code {code}'}"
+
+
+@contextlib.contextmanager
+def _unheard(number: signal.Signals) -> Iterator[None]:
+    """While entered a signal is not handled; torch would raise an error of a lost worker in the midst of a step."""
+    before = signal.getsignal(number)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@final
+class _Told(Dataset[Batch | Exception]):
+    """Batches, or the errors that making them raised: torch would put their tracebacks into their messages."""
+
+    def __init__(self, batches: EpochBatches) -> None:
+        self._batches = batches
+
+    def __getitem__(self, number: int) -> Batch | Exception:
+        try:
+            return self._batches[number]
+        except Exception as error:
+            if get_worker_info() is not None:
+                error.add_note(traceback.format_exc())
+            return error

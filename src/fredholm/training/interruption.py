@@ -5,8 +5,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import final
+from typing import Any, final
 
 
 @final
@@ -14,7 +15,7 @@ class InterruptedRunError(Exception):
     """A run stopped on a signal after saving its state.
 
     Args:
-        signal_number: SIGINT or SIGTERM.
+        signal_number: SIGINT, SIGTERM or SIGHUP.
         message: one line that says where the state is.
     """
 
@@ -23,40 +24,57 @@ class InterruptedRunError(Exception):
         self.signal_number = signal_number
 
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""From a person at the keyboard, from a system that wants the place, from a terminal that is gone."""
+
+
 @final
 class Interruption:
-    """While entered, the first SIGINT or SIGTERM only sets ``signal_number``, and says so; a second one acts as usual.
+    """While entered, the first of the signals `STOPPING` only sets ``signal_number``, and says so.
 
-    So a step is never cut in half. A signal that the process was started to ignore stays ignored. Outside the main
-    thread, where Python takes no signals, it does nothing.
+    So a step is never cut in half. A SIGINT after it acts as usual; SIGTERM and SIGHUP do nothing more, since systems
+    send them twice, to a process and to its group. A signal that the process was started to ignore stays ignored.
+    Outside the main thread, where Python takes no signals, it does nothing.
     """
 
     def __init__(self) -> None:
         self.signal_number: int | None = None
-        self._previous: dict[int, object] = {}
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) != signal.SIG_IGN:
+            for number in STOPPING:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._previous[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._restore()
+        for number in list(self._previous):
+            self._restore(number)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        self._restore(signal.SIGINT)
+        if self.signal_number is not None:
+            return
         self.signal_number = number
-        self._restore()
         again = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
-        with contextlib.suppress(OSError, ValueError):
+        # not by print: the signal may have come in the midst of one
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed stream, one of a notebook, none
             below = "\n" if sys.stderr.isatty() else ""  # a progress bar
-            # not by print: the signal may have come in the midst of one
             os.write(sys.stderr.fileno(), f"{below}stopping after this step ...{again}\n".encode())
 
-    def _restore(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
-        self._previous.clear()
+    def _restore(self, number: int) -> None:
+        if number in self._previous:
+            signal.signal(number, self._previous.pop(number))
+
+
+@contextlib.contextmanager
+def without_signals() -> Iterator[None]:
+    """While entered, the signals `STOPPING` wait, in this thread; processes that it starts never see them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

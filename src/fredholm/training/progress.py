@@ -23,15 +23,20 @@ def muted() -> Iterator[None]:
 
 def progress_bar(description: str, total: int | None, *, unit: str, initial: int = 0) -> "tqdm[NoReturn]":
     """A bar to ``update()``; it draws nothing when stderr is not a terminal, or while `muted`."""
-    quiet = _is_muted.get() or not sys.stderr.isatty()
+    quiet = _is_muted.get() or sys.stderr is None or not sys.stderr.isatty()
     return tqdm(
         desc=description, total=total, initial=initial, unit=unit, disable=quiet, leave=False, dynamic_ncols=True
     )
 
 
 def print_line(line: str) -> None:
-    """A line on stdout that leaves the bars below it whole; nothing while `muted`."""
-    if _is_muted.get():
+    """A line on stdout that leaves the bars below it whole; nothing while `muted`.
+
+    A run outlives whoever reads its lines: where stdout is closed, a pipe that nobody reads or a full disk, the line is
+    lost and nothing else.
+    """
+    if _is_muted.get() or sys.stdout is None:
         return
-    tqdm.write(line, file=sys.stdout)
-    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):  # the latter of a closed file
+        tqdm.write(line, file=sys.stdout)
+        sys.stdout.flush()

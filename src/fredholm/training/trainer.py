@@ -1,5 +1,6 @@
 """The training loop: epochs, evaluation, logs and checkpoints round a learner."""
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.task import Batch, Task
 from fredholm.training.atomic import write_file
-from fredholm.training.batches import EpochBatches, iterate
+from fredholm.training.batches import EpochBatches, LostWorkerError, iterate
 from fredholm.training.checkpoint import AVERAGE, WEIGHTS, model_tensors, tensor_bytes
 from fredholm.training.config import TrainingConfig
 from fredholm.training.interruption import InterruptedRunError, Interruption
@@ -114,7 +115,8 @@ class Trainer:
 
         Raises:
             DivergedError: the loss is not finite; the batch is saved in the run folder.
-            InterruptedRunError: on SIGINT or SIGTERM, after saving a checkpoint.
+            InterruptedRunError: on SIGINT, SIGTERM or SIGHUP, after saving a checkpoint.
+            LostWorkerError: a process that makes batches was killed; a checkpoint was saved.
             OSError: a full disk; earlier checkpoints are intact.
         """
         progress, config = self.progress, self._config
@@ -134,12 +136,19 @@ class Trainer:
                 while progress.epoch < config.epochs and not self._is_spent:
                     self._clock, self._examples = time.perf_counter(), 0
                     batches = EpochBatches(self._task, config.batch_size, self._seed, progress.epoch)
-                    for batch in iterate(batches, progress.batch, num_workers=workers, pin_memory=pinned):
-                        self._step(batch, batches.indices[progress.batch])
-                        bar.update()
-                        self._save_between(interruption, is_last=progress.batch == len(batches))
+                    made = iterate(batches, progress.batch, num_workers=workers, pin_memory=pinned)
+                    with contextlib.closing(made):
+                        for batch in made:
+                            self._step(batch, batches.indices[progress.batch])
+                            bar.update()
+                            self._save_between(interruption, is_last=progress.batch == len(batches))
                     self._finish_epoch()
+                    self._stop_if_asked(interruption)
                 self._measure()
+                self._stop_if_asked(interruption)
+        except LostWorkerError as error:
+            self._save()
+            raise LostWorkerError(f"{error}; {self._saved}; where memory is short, lower num_workers") from error
         finally:
             self._log.close()
         return progress.metrics
@@ -253,9 +262,9 @@ class Trainer:
                 progress.train_loss_then = train_loss
             elif train_loss is not None and (progress.epoch == self._config.epochs or self._is_spent):
                 self._tell_overfitting(loss, train_loss)
+        self._save()
         if len(words) > 2:
             print_line("  ".join(words))
-        self._save()
 
     def _tell_overfitting(self, loss: float, train_loss: float) -> None:
         progress, lowest, before = self.progress, self.progress.lowest_loss, self.progress.train_loss_then
@@ -296,13 +305,24 @@ class Trainer:
         return found
 
     def _save_between(self, interruption: Interruption, *, is_last: bool) -> None:
-        every, step = self._config.checkpoint_every, self.progress.step
+        self._stop_if_asked(interruption)
+        every = self._config.checkpoint_every
+        if every and self.progress.step % every == 0 and not is_last:
+            self._save()
+
+    def _stop_if_asked(self, interruption: Interruption) -> None:
         if interruption.signal_number is not None:
-            self._save()
-            message = f"interrupted; step {step} of {self.num_steps} is saved in {self._folder.path}, --resume goes on"
-            raise InterruptedRunError(interruption.signal_number, message)
-        if every and step % every == 0 and not is_last:
-            self._save()
+            if not self.progress.is_done:
+                self._save()
+            raise InterruptedRunError(interruption.signal_number, f"interrupted; {self._saved}")
+
+    @property
+    def _saved(self) -> str:
+        """What is said of the checkpoint that was just written."""
+        progress, path = self.progress, self._folder.path
+        if progress.is_done:
+            return f"the run in {path} is done"
+        return f"step {progress.step} of {self.num_steps} is saved in {path}, --resume goes on"
 
     def _save(self) -> None:
         self.progress.num_lines = self._log.num_lines

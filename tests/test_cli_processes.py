@@ -1,0 +1,116 @@
+"""The command line in a process of its own: its group, its streams, its limits."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import TINY, call, finish, start
+
+LONG = [*TINY, "--training.epochs", "4000", "--training.evaluate-every", "4000"]
+WORKERS = ["--training.num-workers", "2"]
+
+
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A run that has logged a step, the first of its process group."""
+    process = start("train", "digits", "--run-dir", "run", *LONG, *arguments, folder=folder, leads_group=True)
+    metrics = folder / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+        time.sleep(0.05)
+    return process
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "FREDHOLM": f"{sys.executable} -m fredholm"}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=folder, capture_output=True, text=True, env=environment, check=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_to_the_group_saves_with_workers_too(tmp_path: Path, number: signal.Signals) -> None:
+    process = begin(tmp_path, *WORKERS)
+    os.killpg(process.pid, number)
+    code, _, err = finish(process)
+    assert code == 128 + number
+    first, last = err.splitlines()
+    assert first.startswith("stopping after this step ...")
+    step = int(last.removeprefix("interrupted; step ").split()[0])
+    assert last == f"interrupted; step {step} of 24000 is saved in run, --resume goes on"
+    assert (tmp_path / "run" / "checkpoints" / f"step-{step:08d}").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+def test_ctrl_c_again_and_again_is_never_a_traceback(tmp_path: Path, pause: float) -> None:
+    process = begin(tmp_path, *WORKERS)
+    for _ in range(3):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+        time.sleep(pause)
+    code, _, err = finish(process)
+    assert code in (130, -signal.SIGINT), err
+    assert err.startswith("stopping after this step ...")
+    assert err.count("\n") <= 2
+
+
+@pytest.mark.slow
+def test_a_second_run_in_the_folder_is_one_line_and_readers_may_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = begin(tmp_path, "--training.checkpoint-every", "5")
+    path = tmp_path / "run"
+    while not any((path / "checkpoints").glob("step-*")):
+        time.sleep(0.05)
+    code, _, err = call(capsys, "train", "digits", "--run-dir", path, *LONG, "--resume")
+    assert code == 2
+    assert err.startswith(f"error: {path} is being trained by process {process.pid} on ")
+    assert err.count("\n") == 1
+    process.send_signal(signal.SIGSTOP)  # no step while it is read
+    assert call(capsys, "evaluate", path)[0] == 0
+    process.kill()
+    process.send_signal(signal.SIGCONT)
+    process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("| head -1", 0), (">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0), ("> /dev/full", 1), ("2> /dev/full", 0)],
+)
+def test_a_run_ends_whatever_becomes_of_its_streams(tmp_path: Path, words: str, code: int) -> None:
+    done = shell(f"$FREDHOLM train digits --run-dir run {' '.join(TINY)} {words}", tmp_path)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    assert done.stderr == ("error: cannot write to stdout: No space left on device\n" if code else "")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000012"]
+
+
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    done = shell("$FREDHOLM train > /dev/full", tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        "error: cannot write to stdout: No space left on device",
+    )
+
+
+def test_too_little_memory_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, before[1]))
+    try:
+        wide = ("--task.model.embed-dim", "40000")
+        code, _, err = call(capsys, "train", "digits", "--run-dir", tmp_path / "run", *TINY, *wide)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert code == 1
+    assert err.startswith("error: out of memory, ")
+    assert err.endswith(" bytes more were asked for; smaller batches, inputs or models need less\n")
+    assert list(tmp_path.iterdir()) == []
