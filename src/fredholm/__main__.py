@@ -1,8 +1,12 @@
 """``python -m fredholm`` is the command line."""
 
 import sys
-
-from fredholm.cli.dispatch import main
+from pathlib import Path
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path and sys.path[:1] == [str(Path.cwd())]:
+        del sys.path[0]  # `-m` puts the working folder first; nothing of it is to be imported from here on
+
+    from fredholm.cli.dispatch import main
+
     sys.exit(main())

@@ -55,21 +55,22 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         'from pathlib import Path\nPath("ran").touch()\n\ndef tempting() -> "Run.Config": ...\n'
     )
     (tmp_path / "recipes" / "broken.py").write_text("def (")
+    (tmp_path / "recipes" / "nul.py").write_text("x = 1\0")
     return tmp_path / "recipes" / "own.py"
 
 
 @pytest.mark.usefixtures("own")
 def test_recipes_are_found_by_their_annotation_without_running_files() -> None:
-    listed = list_recipes()
+    listed = list_recipes([Path("recipes")])
     assert listed["mine"].summary == "A small run."
-    assert {"mine", "wrong", "digits"} <= listed.keys()
+    assert {"mine", "wrong"} <= listed.keys()
     assert not {"needs", "helper", "_private", "tempting"} & listed.keys()
     assert not Path("ran").exists()
 
 
 @pytest.mark.usefixtures("own")
 def test_entries_of_a_function_come_before_those_of_its_file() -> None:
-    listed = list_recipes()
+    listed = list_recipes([Path("recipes")])
     assert listed["mine"] == Listing(
         Path("recipes/own.py"),
         "A small run.",
@@ -84,7 +85,7 @@ def test_entries_of_a_function_come_before_those_of_its_file() -> None:
 @pytest.mark.usefixtures("own")
 def test_recipes_stand_with_their_modality_and_those_without_one_last() -> None:
     Path("recipes/bare.py").write_text("def bare() -> 'Run.Config': ...\n".replace("'", ""))
-    groups = recipes_by_modality()
+    groups = recipes_by_modality([Path("recipes"), RECIPES])
     known = [modality for modality in groups if modality in MODALITIES]
     assert [*groups] == [*known, "weather", ""]
     assert known == [modality for modality in MODALITIES if modality in groups]
@@ -113,19 +114,23 @@ def test_data_that_come_with_the_library_are_never_absent(reference: str, own: P
 
 
 @pytest.mark.usefixtures("own")
-def test_the_current_folder_comes_first_and_only_the_named_file_runs() -> None:
-    Path("recipes/zzz.py").write_text(OWN.replace("def mine", "def digits"))
-    recipe = open_recipe("digits")
-    assert recipe.config.task.data == "toy"
+def test_no_file_of_the_working_folder_shadows_a_name_or_is_found_by_one() -> None:
+    Path("recipes/zzz.py").write_text(
+        f"from pathlib import Path\nPath('ran').touch()\n{OWN.replace('def mine', 'def digits')}"
+    )
+    assert open_recipe("digits").config.task.data == "digits"
+    with pytest.raises(ValueError, match="no recipe or task called 'mine'"):
+        open_recipe("mine")
     assert not Path("ran").exists()
+    assert open_recipe("recipes/zzz.py:digits").config.task.data == "toy"
+    assert Path("ran").exists()
 
 
 def test_a_recipe_of_ones_own_brings_its_task(own: Path) -> None:
-    for reference in ("mine", f"{own}:mine"):
-        recipe = open_recipe(reference)
-        assert recipe.name == "mine"
-        assert [task.__name__ for task in recipe.tasks[len(TASKS) :]] == ["ToyTask"]
-        assert isinstance(recipe.config, Run.Config)
+    recipe = open_recipe(f"{own}:mine")
+    assert recipe.name == "mine"
+    assert [task.__name__ for task in recipe.tasks[len(TASKS) :]] == ["ToyTask"]
+    assert isinstance(recipe.config, Run.Config)
 
 
 def test_a_tasks_word_is_its_default_run() -> None:
@@ -144,6 +149,7 @@ def test_a_tasks_word_is_its_default_run() -> None:
         ("recipes/own.py:wrong", "recipes/own.py:wrong returned a int; expected a fredholm.training.Run.Config"),
         ("recipes/none.py:mine", "recipes/none.py is no Python file; expected path/to/file.py:function"),
         ("recipes/broken.py:f", "recipes/broken.py:1 is not valid Python: "),
+        ("recipes/nul.py:f", "recipes/nul.py is not valid Python: it has a NUL character"),
     ],
 )
 def test_what_is_not_there_is_named_with_its_nearest(reference: str, message: str) -> None:

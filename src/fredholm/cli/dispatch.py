@@ -1,6 +1,7 @@
 """From the words after `fredholm` to the command that they name."""
 
 import difflib
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         128 + N after signal N, such as 130 after Ctrl-C. Errors are one line on stderr.
     """
     open_closed_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that cannot be encoded ends no command
     code = exit_code(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)))
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # the process is ending: Ctrl-C ends it sooner, without a word

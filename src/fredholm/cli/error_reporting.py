@@ -1,6 +1,7 @@
 """How a command ends: errors and warnings are one line on stderr, and an exit code says whose mistake it was."""
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -15,10 +16,13 @@ import torch
 
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.interruption import InterruptedRunError
+from fredholm.training.terminal_text import visible
 from fredholm.training.trainer import DivergedError
 
 USER_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
-LONGEST = 500
+_WRONG_PATH = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
+_NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
+LONGEST = 480
 """Characters of a line on an error; the middle of a longer one is left out."""
 
 _NO_MEMORY = re.compile(
@@ -46,7 +50,7 @@ def _code_of(run: Callable[[], int]) -> int:
     try:
         return run()
     except InterruptedRunError as error:
-        _say(str(error))
+        _say(_one_line(str(error)))
         return 128 + error.signal_number
     except BrokenPipeError:
         _discard(sys.stdout)
@@ -54,7 +58,7 @@ def _code_of(run: Callable[[], int]) -> int:
     except (DivergedError, LostWorkerError, MemoryError, torch.OutOfMemoryError) as error:
         return _report(error, FAILURE)
     except OSError as error:
-        return _report(error, USER_ERROR if isinstance(error, FileNotFoundError | PermissionError) else FAILURE)
+        return _report(error, USER_ERROR if isinstance(error, _WRONG_PATH) or error.errno in _NO_PATH else FAILURE)
     except (ValueError, TypeError, ImportError) as error:
         return _report(error, USER_ERROR)
     except RuntimeError as error:
@@ -80,9 +84,13 @@ def error_line(error: BaseException) -> str:
         line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
         line = str(error) or type(error).__name__
-    line = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(line.split()))
-    half = LONGEST // 2 - 3
-    return line if len(line) <= LONGEST else f"{line[:half]} ... {line[-half:]}"
+    return _one_line(line)
+
+
+def _one_line(text: str) -> str:
+    """The text in one line; a long one is cut in the middle, for what came stands first, and what to do last."""
+    line, end = visible(" ".join(text.split())), LONGEST // 3
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - end - 5]} ... {line[-end:]}"
 
 
 def _lacks_memory(error: BaseException) -> bool:
@@ -168,4 +176,4 @@ def _show_warning(
     file: Any = None,
     line: str | None = None,
 ) -> None:
-    _say(f"warning: {' '.join(str(message).split())}")
+    _say(f"warning: {_one_line(str(message))}")

@@ -1,6 +1,5 @@
 """`fredholm evaluate`: a trained model on its test split."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import tyro
 
 from fredholm.cli.changed_task import changed_task
 from fredholm.cli.command import Command
+from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.tasks.splits import HeldOut
@@ -45,7 +45,7 @@ def _evaluate(argv: list[str]) -> None:
     step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)
     count = run.task.num_held_out(split)
     if arguments.json:
-        print(json.dumps({"run": str(arguments.run), "split": split, "step": step, "examples": count, **metrics}))
+        print(json_text({"run": str(arguments.run), "split": split, "step": step, "examples": count, **metrics}))
         return
     objective = run.task.objective
     print(f"{split} {objective.metric}: {objective.format(metrics.pop(objective.metric))}")

@@ -1,6 +1,6 @@
 """`fredholm generate`: a trained language model goes on with a text."""
 
-import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ import tyro
 
 from fredholm._settings import refuse_idle
 from fredholm.cli.command import Command
+from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.models.generation import Sampling
@@ -17,6 +18,7 @@ from fredholm.tasks import LanguageModelling
 from fredholm.tasks.text import Piece, read_text
 from fredholm.training.checkpoint import Which
 from fredholm.training.random_state import seeded_generator
+from fredholm.training.terminal_text import visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +99,18 @@ def _generate(argv: list[str]) -> None:
         ended = "end_of_text" if drawn[-1].token == task.tokenizer.end_of_text else ended
         text = "".join(piece.text for piece in drawn)
         texts.append({"prompt": prompt, "text": text, "tokens": [piece.token for piece in drawn], "ended_by": ended})
-    print(json.dumps(texts, indent=2, ensure_ascii=False) if arguments.json else "")
+    print(json_text(texts, indent=2) if arguments.json else "")
 
 
 def _stream(start: str, pieces: Iterator[Piece]) -> None:
-    print(start, end="", flush=True)
+    _print_part(start)
     for piece in pieces:
-        print(piece.text, end="", flush=True)
+        _print_part(piece.text)
+
+
+def _print_part(text: str) -> None:
+    """Prints a part of a text, in which nothing orders a terminal about; what goes elsewhere stays as it is."""
+    print(visible(text, keep="\n\t") if sys.stdout.isatty() else text, end="", flush=True)
 
 
 GENERATE = Command(

@@ -1,9 +1,9 @@
 """`fredholm info`: what is installed here."""
 
-import json
 from dataclasses import dataclass
 
 from fredholm.cli.command import Command
+from fredholm.cli.json_text import json_text
 from fredholm.cli.parsing import Flag, parse
 from fredholm.training.machine import describe_machine
 
@@ -20,7 +20,7 @@ def _info(argv: list[str]) -> None:
     arguments = parse(InfoArguments, "info", argv)
     facts = describe_machine()
     if arguments.json:
-        print(json.dumps(facts, indent=2))
+        print(json_text(facts, indent=2))
         return
     for topic, entries in facts.items():
         print(f"{topic}:")

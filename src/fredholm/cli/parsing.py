@@ -4,6 +4,9 @@ import contextlib
 import functools
 import io
 import operator
+import os
+import shutil
+from collections.abc import Iterator
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
@@ -13,6 +16,8 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 Arguments = TypeVar("Arguments")
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 _registry = ConstructorRegistry()
+_NARROWEST = 40
+"""Columns of help."""
 
 
 @_registry.primitive_rule
@@ -52,12 +57,29 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
     given: dict[str, Any] = {} if default is None else {"default": default}
     caught = io.StringIO()
     try:
-        with contextlib.redirect_stderr(caught):
+        with contextlib.redirect_stderr(caught), _wide_enough():
             return tyro.cli(kind, prog=f"fredholm {command}", args=argv, registry=_registry, **given)
     except SystemExit as end:
         if not end.code:
             raise
         raise ValueError(f"{_one_line(caught.getvalue())}; see fredholm {command} --help") from None
+
+
+@contextlib.contextmanager
+def _wide_enough() -> Iterator[None]:
+    """While entered, the terminal is said to have columns in which help can be laid out; in a few it never ends."""
+    if shutil.get_terminal_size().columns >= _NARROWEST:
+        yield
+        return
+    given = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(_NARROWEST)
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = given
 
 
 def _one_line(box: str) -> str:

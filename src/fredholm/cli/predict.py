@@ -19,8 +19,9 @@ from fredholm.tasks import Prediction
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.split_files import Split
 from fredholm.training.checkpoint import Which
-from fredholm.training.progress import print_line, progress_bar
+from fredholm.training.progress import print_line, print_row, progress_bar
 from fredholm.training.run import Run
+from fredholm.training.terminal_text import visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,14 +161,14 @@ class _Rows:
         """Writes what is left, and the file."""
         self._write(self._form.last_lines())
         if self._output is not None:
-            content = "".join(f"{line}\n" for line in self._kept).encode(errors="surrogateescape")
+            content = "".join(f"{line}\n" for line in self._kept).encode(errors="backslashreplace")
             self._outputs.write("--output", self._output, content)
             print_line(f"{self._output}: {self.count} row{'' if self.count == 1 else 's'}")
 
     def _write(self, lines: Iterator[str]) -> None:
         if self._output is None:
             for line in lines:
-                print_line(line)
+                print_row(line)
         else:
             self._kept += lines
 
@@ -185,7 +186,7 @@ def _files(run: Run, paths: Sequence[Path], failures: _Failures) -> list[Path]:
 
 
 def _tell(line: str) -> None:
-    tqdm.write(line, file=sys.stderr)
+    tqdm.write(visible(line), file=sys.stderr)
 
 
 def _format(arguments: PredictArguments) -> FormatName:

@@ -2,10 +2,11 @@
 
 import csv
 import io
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Literal, final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar, Literal, final
+
+from fredholm.cli.json_text import json_text
 
 FormatName = Literal["table", "csv", "json"]
 Row = Mapping[str, str | float]
@@ -25,7 +26,9 @@ class RowFormat(ABC):
 
 @final
 class TableFormat(RowFormat):
-    """A header, and cells with tabs between them; numbers to four decimals."""
+    """A header, and cells with tabs between them; numbers to four decimals, tabs and ends of lines in text escaped."""
+
+    _ESCAPED: ClassVar = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
     def __init__(self) -> None:
         self._has_header = False
@@ -33,8 +36,11 @@ class TableFormat(RowFormat):
     def lines(self, row: Row) -> Iterator[str]:
         if not self._has_header:
             self._has_header = True
-            yield "\t".join(row)
-        yield "\t".join(f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values())
+            yield self._line(row)
+        yield self._line(f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values())
+
+    def _line(self, cells: Iterable[str]) -> str:
+        return "\t".join(cell.translate(self._ESCAPED) for cell in cells)
 
 
 @final
@@ -68,7 +74,7 @@ class JsonFormat(RowFormat):
         if self._waiting is not None:
             yield f"{self._start}{self._waiting},"
             self._start = " "
-        self._waiting = json.dumps(dict(row), ensure_ascii=False)
+        self._waiting = json_text(row)
 
     def last_lines(self) -> Iterator[str]:
         yield "[]" if self._waiting is None else f"{self._start}{self._waiting}]"

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import os
 import re
 import statistics
 from collections.abc import Sequence
@@ -52,6 +53,9 @@ def _train(argv: list[str]) -> None:
         if argv and argv[0] in ("-h", "--help"):
             return
         raise ValueError(f"fredholm train needs a recipe or a task first, not {argv[0] if argv else 'nothing'}")
+    for word in (part for option in argv for part in option.split("=", 1)):
+        if word.startswith("~") and os.path.expanduser(word) == word:  # noqa: PTH111 - which says so by returning it
+            raise ValueError(f"{word}: there is no home folder of that user; write the path in full")
     recipe = open_recipe(argv[0])
     config, options = recipe.config, argv[1:]
     is_task = recipe.name in {task.command for task in TASKS}
@@ -94,7 +98,8 @@ def _train_as(recipe: Recipe, config: Run.Config, options: list[str], command: s
             print_line(with_option_names(note, config))
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
     if arguments.dry_run or not arguments.resume:
-        print_line(str(plan(arguments.run.task.build(), arguments.run.training, seeds[0])))
+        for line in str(plan(arguments.run.task.build(), arguments.run.training, seeds[0])).splitlines():
+            print_line(line)
     results = [] if arguments.dry_run else _run(arguments, recipe, paths)
     if results:
         _print_results(results, with_spread=bool(arguments.seeds))

@@ -1,10 +1,10 @@
 """`fredholm verify`: classical layers are instances of the operator."""
 
-import json
 from dataclasses import dataclass
 
 from fredholm.cli.command import Command
 from fredholm.cli.error_reporting import FAILURE
+from fredholm.cli.json_text import json_text
 from fredholm.cli.parsing import Flag, parse
 from fredholm.training.progress import progress_bar
 from fredholm.verification.report import table
@@ -31,7 +31,7 @@ def _verify(argv: list[str]) -> None:
         for row in verify(arguments.seed):
             rows.append(row)
             bar.update()
-    print(json.dumps([row.as_json() for row in rows], indent=2) if arguments.json else table(rows))
+    print(json_text([row.as_json() for row in rows], indent=2) if arguments.json else table(rows))
     if not arguments.json and not any(row.layer == "GCNConv" for row in rows):
         print(
             "layers of graphs are left out: they are compared with PyTorch Geometric's, pip install 'fredholm[graph]'"

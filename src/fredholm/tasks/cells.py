@@ -33,7 +33,7 @@ def parse_time(text: str) -> float:
     """
     word = text.strip()
     try:
-        time = float(word)
+        time = float(word.replace("_", "x"))  # which Python reads over: 1_0 would be 10
     except ValueError:
         try:
             stamp = datetime.datetime.fromisoformat(word)

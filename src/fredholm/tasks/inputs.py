@@ -88,16 +88,19 @@ class Kinds:
         for path in paths:
             before = len(found.files)
             try:
-                if not path.exists():
-                    raise ValueError(f"{path}: there is no such file or folder")
+                path.stat()
                 self._add(path, found)
                 if len(found.files) == before:
                     raise ValueError(f"{path}: holds no file that this task reads ({', '.join(self.suffixes)})")
             except ValueError as error:
                 found.failures.append((path, error))
-            except OSError as error:
+            except (FileNotFoundError, NotADirectoryError):
+                found.failures.append((path, ValueError(f"{path}: there is no such file or folder")))
+            except PermissionError as error:
                 reason = ValueError(f"{error.filename}: may not be read ({error.strerror}); change its permissions")
                 found.failures.append((path, reason))
+            except OSError as error:
+                found.failures.append((path, ValueError(f"{path}: cannot be read ({error.strerror})")))
         return found
 
     def _add(self, path: Path, found: Listed) -> None:

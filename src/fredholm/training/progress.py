@@ -8,6 +8,8 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
+from fredholm.training.terminal_text import visible
+
 _is_muted: ContextVar[bool] = ContextVar("is_muted", default=False)
 
 
@@ -33,10 +35,20 @@ def print_line(line: str) -> None:
     """A line on stdout that leaves the bars below it whole; nothing while `muted`.
 
     A run outlives whoever reads its lines: where stdout is closed, a pipe that nobody reads or a full disk, the line is
-    lost and nothing else.
+    lost and nothing else. What a terminal would act on is escaped (`visible`).
     """
     if _is_muted.get() or sys.stdout is None:
         return
     with contextlib.suppress(OSError, ValueError):  # the latter of a closed file
-        tqdm.write(line, file=sys.stdout)
+        tqdm.write(visible(line), file=sys.stdout)
         sys.stdout.flush()
+
+
+def print_row(line: str) -> None:
+    """A row of data on stdout: escaped on a terminal but for tabs, and unaltered for other programs.
+
+    Raises:
+        OSError: it cannot be written; rows are not lost in silence.
+    """
+    tqdm.write(visible(line, keep="\t") if sys.stdout.isatty() else line, file=sys.stdout)
+    sys.stdout.flush()

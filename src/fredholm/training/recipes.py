@@ -1,4 +1,7 @@
-"""Finding recipes: functions outside the library that return a complete run config."""
+"""Finding recipes: functions outside the library that return a complete run config.
+
+A name stands for one that was shipped with the library; code of anybody else runs only where its file is named.
+"""
 
 import ast
 import difflib
@@ -7,6 +10,7 @@ import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -80,9 +84,9 @@ class Recipe:
         raise ValueError(f"nothing is at {path}, the data of {self.name}; to get them: {self.listing.source}")
 
 
-def recipes_by_modality() -> dict[str, dict[str, Listing]]:
+def recipes_by_modality(folders: Sequence[Path] | None = None) -> dict[str, dict[str, Listing]]:
     """The recipes of `list_recipes`, by name within their modality: `MODALITIES` first, then others and ``""``."""
-    listed = sorted(list_recipes().items())
+    listed = sorted(list_recipes(folders).items())
     others = sorted({listing.modality for _, listing in listed} - {*MODALITIES, ""})
     groups = {
         modality: {name: listing for name, listing in listed if listing.modality == modality}
@@ -91,16 +95,20 @@ def recipes_by_modality() -> dict[str, dict[str, Listing]]:
     return {modality: recipes for modality, recipes in groups.items() if recipes}
 
 
-def list_recipes() -> dict[str, Listing]:
-    """Recipes by name in ./recipes, the checkout's recipes folder and the installed package, the first one found.
+def shipped_folders() -> list[Path]:
+    """Where the library's own recipes are: in its checkout, or in the installed package."""
+    checkout = PACKAGE.parents[1]
+    is_checkout = PACKAGE.parent.name == "src" and (checkout / "pyproject.toml").is_file()
+    return [*([checkout / "recipes"] if is_checkout else []), PACKAGE / "_recipes"]
+
+
+def list_recipes(folders: Sequence[Path] | None = None) -> dict[str, Listing]:
+    """Recipes by name in some folders, the first one found; None: those of the library, which no others shadow.
 
     Files are parsed, not run: a recipe is a public function without required arguments that is annotated to
     return ``Run.Config``.
     """
-    checkout = PACKAGE.parents[1]
-    folders = [Path("recipes"), PACKAGE / "_recipes"]
-    if (checkout / "pyproject.toml").is_file():
-        folders.insert(1, checkout / "recipes")
+    folders = shipped_folders() if folders is None else folders
     found: dict[str, Listing] = {}
     for file in (file for folder in folders for file in sorted(folder.glob("*.py"))):
         for name, listing in _recipes_in(file).items():
@@ -149,6 +157,8 @@ def _load(file: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
+    if b"\0" in file.read_bytes():
+        raise ValueError(f"{file} is not valid Python: it has a NUL character")
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:

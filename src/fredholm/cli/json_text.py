@@ -1,0 +1,30 @@
+"""JSON that every reader takes and every terminal shows."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fredholm.training.terminal_text import is_order
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """A value as JSON: numbers that are not finite, which JSON lacks, are null.
+
+    Text stays readable, but for characters on which a terminal acts; these are escaped, and so mean the same.
+    """
+    text = json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    if text.isprintable():
+        return text
+    keep = "" if indent is None else "\n"  # between values, since within text it is escaped already
+    return "".join(json.dumps(c)[1:-1] if is_order(c) and c not in keep else c for c in text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _finite(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(each) for each in value]
+    return value

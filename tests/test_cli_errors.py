@@ -1,0 +1,253 @@
+"""What the command line says of hostile names, files and folders, and what it never runs."""
+
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fredholm import cli
+from fredholm.cli import error_reporting
+from fredholm.cli.error_reporting import error_line, exit_code
+from fredholm.cli.json_text import json_text
+from fredholm.cli.row_formats import FORMATS, FormatName
+from fredholm.training.run import Run
+from fredholm.training.terminal_text import visible
+from tests.command_line import call
+
+HOSTILE = "a\x1b]0;title\x07\x9b31m\u202e\u2066gnp.\u2028\u2029\r\n\x7fb"
+TINY = [
+    *("--task.model.embed-dim", "12", "--task.model.num-heads", "2", "--task.model.depth", "1"),
+    *("--training.epochs", "1", "--training.no-tensorboard"),
+]
+
+
+def check_harmless(text: str, *, lines: int) -> None:
+    """Asserts so many lines of printable characters, each of less than 500."""
+    assert text.count("\n") == lines
+    assert text.replace("\n", "").replace("\t", "").isprintable(), ascii(text)
+    assert max(map(len, text.splitlines())) < 500
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on pictures, a class of which has a name with orders to a terminal."""
+    folder = tmp_path_factory.mktemp("hostile")
+    names = np.array([HOSTILE, "plain"] * 10)
+    x = np.random.default_rng(0).integers(0, 255, (20, 8, 8), dtype=np.uint8)
+    np.savez(folder / "data.npz", x=x, y=names)
+    command = ["train", "images", str(folder / "data.npz"), "--run-dir", str(folder / "run"), *TINY]
+    assert cli.main(command) == 0
+    Image.fromarray(x[0]).save(folder / "one.png")
+    return folder / "run"
+
+
+def test_orders_are_shown_and_other_characters_stay() -> None:
+    assert visible(HOSTILE) == r"a\x1b]0;title\x07\x9b31m\u202e\u2066gnp.\u2028\u2029\r\n\x7fb"
+    for text in ("naïve 日本語 ∫κ", "می\u200cخواهم", "a\u00a0b\u3000c", "👩\u200d🔬"):
+        assert visible(text) == text
+    assert visible("a\tb\x1b", keep="\t") == "a\tb\\x1b"
+    assert visible("\udc80\ud800") == r"\udc80\ud800"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError(f"{HOSTILE}: is bad; do this"),
+        ValueError("x" * 10**6 + " and so on; do this"),
+        OSError(errno.EISDIR, "Is a directory", HOSTILE),
+        OSError(errno.ENAMETOOLONG, "File name too long", "y" * 5000),
+        ImportError(HOSTILE),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory: you tried"),
+        MemoryError(),
+    ],
+)
+def test_every_error_is_one_harmless_line(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> int:
+        raise error
+
+    assert exit_code(fails) in (error_reporting.USER_ERROR, error_reporting.FAILURE)
+    out, err = capsys.readouterr()
+    assert out == ""
+    check_harmless(err, lines=1)
+    assert err.startswith("error: ")
+    if "do this" in str(error):
+        assert err.endswith("do this\n")
+
+
+def test_other_errors_of_torch_are_no_users() -> None:
+    def fails() -> int:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        exit_code(fails)
+    assert error_line(RuntimeError("mat1")) == "mat1"
+
+
+def test_torch_says_so_when_memory_is_out() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**55)
+    assert error_line(caught.value).startswith("out of memory")
+
+
+@pytest.mark.parametrize("command", [["train", "images"], ["evaluate"], ["predict", "RUN"], ["train"], []])
+def test_hostile_names_are_one_line(
+    command: list[str], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "RUN").symlink_to(run)
+    long = "z" * 240
+    (tmp_path / long).write_text("no picture")
+    (tmp_path / HOSTILE).write_text("no picture")
+    for name in (HOSTILE, long):
+        code, out, err = call(capsys, *command, name)
+        assert code == 2
+        check_harmless(err, lines=1)
+        assert out == "" or command[-1:] == ["train"]
+
+
+def test_rows_are_harmless_on_a_terminal_and_unaltered_elsewhere(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["predict", run, run.parent / "one.png", "--probabilities", "--format"]
+    column = f"probability of {HOSTILE}"
+    code, whole, _ = call(capsys, *command, "csv")
+    assert code == 0
+    assert column in whole
+    assert call(capsys, *command, "csv", "--output", tmp_path / "a.csv")[0] == 0
+    assert (tmp_path / "a.csv").read_bytes() == whole.encode()
+    code, out, _ = call(capsys, *command, "json")
+    check_harmless(out, lines=1)
+    assert column in json.loads(out)[0]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for form, lines in (("table", 2), ("csv", 2), ("json", 1)):
+        code, out, _ = call(capsys, *command, form)
+        assert code == 0
+        check_harmless(out, lines=lines)
+    code, out, err = call(capsys, "train", "images", run.parent / "data.npz", "--dry-run")
+    assert code == 0
+    check_harmless(out + err, lines=(out + err).count("\n"))
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_a_table_keeps_its_rows_and_json_its_values(form: FormatName) -> None:
+    row = {"file": "a\tb\nc\rd", "class": HOSTILE, "p": 0.5, "q": math.nan}
+    written = FORMATS[form]()
+    lines = [*written.lines(row), *written.last_lines()]
+    if form == "json":
+        assert json.loads("".join(lines)) == [row | {"q": None}]
+    if form == "table":
+        assert [line.count("\t") for line in lines] == [3, 3]
+        assert not any("\n" in line or "\r" in line for line in lines)
+
+
+def test_json_has_no_numbers_that_it_lacks() -> None:
+    found = json_text(
+        {"a": math.nan, "b": [math.inf, 1.5, (2, -math.inf)], "c": None, "d": True, "é": "\x1b\U000e0001"}
+    )
+    assert found == r'{"a": null, "b": [null, 1.5, [2, null]], "c": null, "d": true, "é": "\u001b\udb40\udc01"}'
+    assert json.loads(json_text({"a": ["b\n", 1]}, indent=2)) == {"a": ["b\n", 1]}
+
+
+def test_evaluate_prints_valid_json(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Run, "evaluate", lambda *_: {"accuracy": math.nan, "loss": math.inf})
+    code, out, _ = call(capsys, "evaluate", run, "--json")
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    found = json.loads(out, parse_constant=refuse)
+    assert (code, found["accuracy"], found["loss"]) == (0, None, None)
+
+
+@pytest.mark.parametrize("option", [["--init", "~nobody0/x"], ["--init=~nobody0/x"], ["--task.data", "~nobody0/x"]])
+def test_a_home_folder_of_nobody_is_told(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "train", "digits", *option, "--dry-run")
+    assert (code, err) == (2, "error: ~nobody0/x: there is no home folder of that user; write the path in full\n")
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "5", "39", "-3", "many", ""])
+def test_help_ends_however_narrow_the_terminal(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for command in ("info", "predict"):
+        code, out, _ = call(capsys, command, "--help")
+        assert (code, "--help" in out) == (0, True)
+    assert call(capsys, "info", "--jsno")[0] == 2
+    assert os.environ["COLUMNS"] == columns
+
+
+def test_what_may_not_be_read_is_not_called_missing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    locked, stat = tmp_path / "locked.png", Path.stat
+    locked.touch()
+
+    def refusing(path: Path, **how: bool) -> os.stat_result:
+        if path == locked:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **how)
+
+    monkeypatch.setattr(Path, "stat", refusing)
+    code, _, err = call(capsys, "predict", run, locked)
+    assert (code, err) == (2, f"error: {locked}: may not be read (Permission denied); change its permissions\n")
+    for name, told in (("none.png", "there is no such file or folder"), ("x" * 300, "cannot be read (File name too")):
+        code, _, err = call(capsys, "predict", run, tmp_path / name)
+        assert code == 2
+        assert f"{name}: {told}" in err
+
+
+def test_a_config_that_cannot_be_used_is_one_line(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unusable(*_: object, **__: object) -> None:
+        raise ZeroDivisionError(HOSTILE)
+
+    monkeypatch.setattr("fredholm.tasks.ImageLearning.Config.build", unusable)
+    code, _, err = call(capsys, "evaluate", run)
+    assert code == 2
+    assert err.startswith(f"error: {run}: its config cannot be used (ZeroDivisionError: a")
+    check_harmless(err, lines=1)
+
+
+PLANTED = "from pathlib import Path\nPath('ran').touch()\n"
+
+
+def started(folder: Path, *command: str | Path) -> "subprocess.CompletedProcess[str]":
+    """A process of this source in a folder."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_nothing_of_the_working_folder_is_imported(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("fredholm")
+    if not command.exists():
+        pytest.skip("the command is not installed here")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "digits.py").write_text(f"{PLANTED}def digits() -> 'Run.Config': ...\n")
+    for name in ("json", "torch", "numpy", "tyro", "fredholm", "sitecustomize", "recipes/__init__", "digits"):
+        (tmp_path / f"{name}.py").write_text(PLANTED)
+    found = started(tmp_path, command, "train", "digits", "--help")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith("usage: fredholm train digits")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_what_a_command_needs_later_is_not_taken_from_the_working_folder(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "torchmetrics.py").write_text(PLANTED)
+    found = started(tmp_path, sys.executable, "-m", "fredholm", "evaluate", run)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert not (tmp_path / "ran").exists()
