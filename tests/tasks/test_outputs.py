@@ -18,7 +18,10 @@ def test_nothing_that_exists_is_replaced_unasked(tmp_path: Path) -> None:
         with refused(ValueError, f"--save: {path}"):
             other.write("--save", path, b"second")
     assert path.read_bytes() == b"first"
-    Outputs(save=path, overwrite=True).write("--save", path, b"third")
+    replacing = Outputs(save=path, overwrite=True)
+    replacing.write("--save", path, b"third")
+    with refused(ValueError, "would hold what is told of two inputs"):
+        replacing.write("--save", path, b"fourth")
     assert path.read_bytes() == b"third"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.npz"]
 
