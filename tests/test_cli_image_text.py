@@ -107,7 +107,6 @@ def test_other_ways_to_read_both(folder: Path, tmp_path: Path, more: list[str]) 
         ([*TRAIN, "good.jsonl", *TINY, "--task.text-run", "splits"], "splits"),
         ([*TRAIN, "good.jsonl", "--task.measure", "even"], "invalid choice 'even' for argument '--task.measure'"),
         (["evaluate", "run", "--task", "context=64"], "context is 64; the run was made with 16"),
-        (["evaluate", "run", "--task", "data=good.jsonl"], "the training examples of good.jsonl are not those"),
         (["predict", "run", "counts.jsonl"], "counts.jsonl, line 2: has 1 images, but line 1 has 2"),
         (["predict", "run", "one.jsonl"], "one.jsonl, line 1: has 1 images; the model reads 2 with a text"),
         (["predict", "run", "missing.jsonl"], "missing.jsonl, line 2: image pictures/none.png: cannot be read"),

@@ -194,15 +194,23 @@ def test_networks_and_filters_forecast_too(tmp_path: Path) -> None:
     assert scores["mase"] < 0.1
 
 
-def test_facts_travel_and_other_data_are_refused(tmp_path: Path) -> None:
+def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Path) -> None:
     built = task(tmp_path)
     known = [Forecasting.Facts, *Forecasting.parts]
     facts = from_json(json.loads(json.dumps(to_json(built.facts))), Task.Facts, known)
     assert facts == built.facts
     assert built.config.build(facts).num_train == built.num_train
+    for name in ("context", "horizon", "season"):
+        came, expected = getattr(facts, name) + 1, getattr(facts, name)
+        with refused(ValueError, f"{name} is {came}; the run was made with {expected}"):
+            dataclasses.replace(built.config, **{name: came}).build(facts)
+    longer = dataclasses.replace(built.config, season=None, context=None)
     written(tmp_path, count=70)
-    with refused(ValueError, "the training part of", "is not that which the run was made with"):
-        built.config.build(facts).num_train  # noqa: B018 - reads the data
+    assert longer.build(facts).splits.train.context == facts.context
+    renamed = tmp_path / "long.csv"
+    renamed.write_text(renamed.read_text().replace("time,x,y", "time,x,z"))
+    with refused(ValueError, "the channels of ", "are ('x', 'z'); the run was made with ('x', 'y')"):
+        longer.build(facts).num_train  # noqa: B018 - reads the data
     with refused(ValueError, "quantiles are (0.5,); the run was made with ()"):
         dataclasses.replace(built.config, quantiles=(0.5,)).build(facts)
 

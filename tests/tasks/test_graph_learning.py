@@ -233,11 +233,18 @@ def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
     assert built.config.build(built.facts).num_train == built.num_train
 
 
-def test_other_data_than_the_runs_are_refused(tmp_path: Path) -> None:
+def test_other_data_are_measured_where_the_model_reads_them(tmp_path: Path) -> None:
     built = task(tmp_path / "rings")
-    other = dataclasses.replace(built.config, data=str(rings(tmp_path / "more", count=40)))
-    with refused(ValueError, "the training graphs of ", " are not those that the run was made with"):
-        _ = other.build(built.facts).splits
+    more = dataclasses.replace(built.config, data=str(rings(tmp_path / "more", count=40)))
+    assert more.build(built.facts).num_train > built.num_train
+    others = rings(tmp_path / "others")
+    graphs = others / "graphs.csv"
+    graphs.write_text(graphs.read_text().replace("ring", "wheel"))
+    with refused(ValueError, "what is known of ", "is line, wheel; the run was made with the classes line, ring"):
+        _ = dataclasses.replace(built.config, data=str(others)).build(built.facts).splits
+    wider = dataclasses.replace(built.config, inputs=dataclasses.replace(built.config.inputs, num_walks=9))
+    with refused(ValueError, "inputs; the model knows"):
+        _ = wider.build(built.facts).splits
 
 
 def test_what_became_of_edges_is_said_once(tmp_path: Path) -> None:

@@ -160,14 +160,6 @@ def test_prediction_and_generation_need_no_data(tmp_path: Path) -> None:
         moved.num_train  # noqa: B018 - reads the data
 
 
-def test_text_that_changed_since_training_is_refused(tmp_path: Path) -> None:
-    made = config(tmp_path)
-    facts = made.build().facts
-    (tmp_path / "cats.txt").write_text("x" + TEXT[1:])
-    with refused(ValueError, "the training text in", "is not the one that the run was made with"):
-        made.build(facts).num_train  # noqa: B018 - reads the data
-
-
 def test_bad_settings(tmp_path: Path) -> None:
     for settings, told in (
         ({"context": 0}, "context is 0; expected at least 1"),

@@ -295,6 +295,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with refused(ValueError, "nearly all pairs of nodes are edges; expected a graph with others"):
         _ = task(tmp_path / "a", data=str(full)).splits
     built = task(tmp_path / "a")
-    other = dataclasses.replace(built.config, data=str(two_groups(tmp_path / "b", size=12)))
-    with refused(ValueError, "the graph of ", " is not the one that the run was made with"):
-        _ = other.build(built.facts).splits
+    wider = dataclasses.replace(built.config, inputs=dataclasses.replace(built.config.inputs, num_walks=9))
+    with refused(ValueError, "inputs; the model knows"):
+        _ = wider.build(built.facts).splits

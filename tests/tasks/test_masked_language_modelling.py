@@ -161,14 +161,6 @@ def test_bad_settings(settings: dict[str, Any], told: list[str], tmp_path: Path)
         config(tmp_path, **settings)
 
 
-def test_a_text_that_changed_is_refused(tmp_path: Path) -> None:
-    facts = config(tmp_path).build().facts
-    changed = config(tmp_path).build(facts)
-    (tmp_path / "cats.txt").write_text(TEXT.upper())
-    with refused(ValueError, "is not the one that the run was made with"):
-        changed.num_train  # noqa: B018
-
-
 def test_a_text_without_words_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("hi")
     settings: dict[str, Any] = {"tokens": Tokens(vocab_size=20), "valid_fraction": 0.0, "model": SMALL}

@@ -229,9 +229,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
         with refused(ValueError, f"{name}=", "has no effect with", "which has its own split"):
             _ = task(tmp_path / "a", data=own, **{name: value}).splits
     built = task(tmp_path / "a")
-    other = dataclasses.replace(built.config, data=str(two_groups(tmp_path / "b", size=12)))
-    with refused(ValueError, "the graph of ", " is not the one that the run was made with"):
-        _ = other.build(built.facts).splits
+    other = two_groups(tmp_path / "b", size=12)
+    nodes = other / "nodes.csv"
+    nodes.write_text(nodes.read_text().replace("left", "west"))
+    with refused(ValueError, "the run was made with the classes left, right"):
+        _ = dataclasses.replace(built.config, data=str(other)).build(built.facts).splits
     with refused(ValueError, "holds 24 graphs; expected one"):
         inputs = GraphInputs(positions="none")
         found = task(tmp_path / "a", inputs=inputs)

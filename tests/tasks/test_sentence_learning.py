@@ -241,12 +241,10 @@ def test_a_run_learns_a_word_and_is_read_again(tmp_path: Path) -> None:
     assert again.state == run.task.facts.tokenizer  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_data_and_settings_of_another_run_are_refused(tmp_path: Path) -> None:
+def test_settings_of_another_run_are_refused(tmp_path: Path) -> None:
     task = config(tmp_path)
     facts = task.build().facts
     for change, told in (
-        ({"split_seed": 1}, "the training sentences of"),
-        ({"data": str(write_csv(tmp_path, "more.csv", count=66))}, "the training sentences of"),
         ({"context": 8}, "context is 8; the run was made with 16"),
         ({"target": "number", "label_columns": ("score",)}, "what is known of"),
     ):

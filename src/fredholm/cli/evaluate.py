@@ -1,5 +1,6 @@
 """`fredholm evaluate`: a trained model on its test split."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
+from fredholm.tasks.noted import noting
 from fredholm.tasks.splits import HeldOut
 from fredholm.training.checkpoint import Which
 from fredholm.training.trainer import measured_split
@@ -41,9 +43,12 @@ def _evaluate(argv: list[str]) -> None:
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
         run.task = changed_task(run, arguments.task, "evaluate")
-    split = arguments.split or measured_split(run.task) or "test"
-    step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)
-    count = run.task.num_held_out(split)
+    with noting() as read:
+        split = arguments.split or measured_split(run.task) or "test"
+        step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)
+        count = run.task.num_held_out(split)
+    if not arguments.task and (told := run.told_of_other_data(read)):
+        warnings.warn(told, stacklevel=2)
     if arguments.json:
         print(json_text({"run": str(arguments.run), "split": split, "step": step, "examples": count, **metrics}))
         return

@@ -26,6 +26,7 @@ from fredholm.training.plan import plan
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import Recipe, open_recipe, recipes_by_modality
 from fredholm.training.run import Result, Run, read_trained, refuse_occupied, train
+from fredholm.training.run_folder import RunFolder
 from fredholm.training.trainer import DivergedError
 
 
@@ -43,6 +44,8 @@ class TrainArguments:
     """Print what would be trained, and how long it would take by two measured steps, and do nothing else."""
     resume: Flag = False
     """Go on with the run in the folder, if there is one."""
+    accept_new_data: Flag = False
+    """With --resume: go on with other data than before, and with the settings that the run has."""
     seeds: tuple[int, ...] = ()
     """Train once for each of these seeds, in place of --seed, and print mean and standard deviation."""
 
@@ -80,6 +83,12 @@ def _train_as(recipe: Recipe, config: Run.Config, options: list[str], command: s
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
     if not is_task and arguments.preset is not None:
         raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
+    if arguments.accept_new_data and not arguments.resume:
+        raise ValueError("--accept-new-data has no effect without --resume; pass both, or leave it out")
+    if arguments.accept_new_data and arguments.preset is not None:
+        raise ValueError(
+            f"--preset {arguments.preset} has no effect with --accept-new-data: the run keeps its settings"
+        )
     if arguments.seeds and arguments.run.seed != config.seed:
         raise ValueError(f"--seed {arguments.run.seed} has no effect with --seeds; pass one of them")
     seeds = arguments.seeds or (arguments.run.seed,)
@@ -92,7 +101,9 @@ def _train_as(recipe: Recipe, config: Run.Config, options: list[str], command: s
         for path in paths.values():
             refuse_occupied(path)
     recipe.refuse_absent_data(arguments.run)
-    if is_task:
+    if arguments.accept_new_data and (kept := _kept(arguments.run, list(paths.values()), recipe.tasks)):
+        arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
+    elif is_task:
         suited, notes = _suited(arguments.run, arguments.preset or "small", recipe.tasks)
         for note in () if arguments.resume else notes:
             print_line(with_option_names(note, config))
@@ -112,9 +123,25 @@ def _run(arguments: TrainArguments, recipe: Recipe, paths: dict[int, Path]) -> l
         said = f"training {recipe.name}, seed {seed}, in {path}"
         run = dataclasses.replace(arguments.run, seed=seed)
         results.append(
-            train(run, path, resume=arguments.resume, tasks=recipe.tasks, on_start=functools.partial(print_line, said))
+            train(
+                run,
+                path,
+                resume=arguments.resume,
+                accept_new_data=arguments.accept_new_data,
+                tasks=recipe.tasks,
+                on_start=functools.partial(print_line, said),
+            )
         )
     return results
+
+
+def _kept(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Run.Config | None:
+    """The settings of the first run that there is in some folders, on the data of another; None where there is none."""
+    folder = next((folder for folder in map(RunFolder, paths) if not folder.is_new()), None)
+    if folder is None:
+        return None
+    saved, _ = folder.read(Run.Config, tasks)
+    return dataclasses.replace(saved, task=dataclasses.replace(saved.task, data=run.task.data))
 
 
 def _suited(run: Run.Config, preset: Preset, tasks: Sequence[type[Task]]) -> tuple[Run.Config, tuple[str, ...]]:

@@ -164,8 +164,13 @@ class Forecasting(SplitTask[WindowSet]):
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
-        self._is_measured = facts is None
+        self._known = facts
         self._facts = facts or self._measure()
+        for name in ("context", "horizon", "season"):
+            if getattr(config, name) not in (None, getattr(self._facts, name)):
+                raise ValueError(
+                    f"{name} is {getattr(config, name)}; the run was made with {getattr(self._facts, name)}"
+                )
         if self._facts.target.quantiles != config.quantiles:
             raise ValueError(f"quantiles are {config.quantiles}; the run was made with {self._facts.target.quantiles}")
 
@@ -188,7 +193,9 @@ class Forecasting(SplitTask[WindowSet]):
 
     @cached_property
     def _shape(self) -> "_Shape":
-        """Context, horizon and season, given or by rule."""
+        """Context, horizon and season, as the facts have them, given or by rule."""
+        if (known := self._known) is not None:
+            return _Shape(known.context, known.horizon, known.season)
         config, (series, clock, _) = self.config, self._data
         shortest = min(len(each) for each in series)
         train, test = min(self._ends)[0], shortest - min(each[1] for each in self._ends)
@@ -290,8 +297,12 @@ class Forecasting(SplitTask[WindowSet]):
         )
 
     def _check(self, splits: Splits[WindowSet]) -> None:
-        if not self._is_measured and self._measure() != self._facts:
-            raise ValueError(f"the training part of {self.config.data} is not that which the run was made with")
+        _, clock, channels = self._data
+        came = (channels, tuple(channels[c] for c in self._columns()), clock)
+        expected = (self._facts.channels, self._facts.told, self._facts.clock)
+        for what, one, other in zip(("channels", "channels that are told", "clock"), came, expected, strict=True):
+            if one != other:
+                raise ValueError(f"the {what} of {self.config.data} are {one}; the run was made with {other}")
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""

@@ -83,7 +83,6 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         image_size: tuple[int, int]
         mean: tuple[float, ...]
         deviation: tuple[float, ...]
-        train_digest: str
 
         @property
         def files(self) -> dict[str, str]:
@@ -274,14 +273,11 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             image_size=train.image_size,
             mean=mean,
             deviation=deviation,
-            train_digest=train.digest,
         )
 
     def _check(self, splits: Splits[ImageTextSet]) -> None:
         self.target.check(_answers(splits.train), self.config.data)
         splits.check_facts(self._facts, self.config.data, apart_from=("classes",))
-        if splits.train.digest != self._facts.train_digest:
-            raise ValueError(f"the training examples of {self.config.data} are not those that the run was made with")
 
     @cached_property
     def _train_tokens(self) -> list[Tensor]:

@@ -38,7 +38,7 @@ from fredholm.tasks.text import (
     split_documents,
 )
 from fredholm.tasks.text.read import TEXT_SUFFIXES
-from fredholm.tasks.text_task import TextTask, digest
+from fredholm.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -64,7 +64,7 @@ class LanguageModelling(TextTask):
         facts: from an earlier run; None learns the tokens from the training split.
 
     Raises:
-        ValueError: the text cannot be opened, or is not that of ``facts``.
+        ValueError: the text cannot be opened.
         ImportError: byte pairs need a package that is not installed.
     """
 
@@ -81,10 +81,9 @@ class LanguageModelling(TextTask):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """``tokenizer`` is what `BytePairs` learnt, None for bytes; ``train_digest`` is of the training text."""
+        """``tokenizer`` is what `BytePairs` learnt, None for bytes."""
 
         tokenizer: str | None
-        train_digest: str
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TextTask.Config):
@@ -151,7 +150,7 @@ class LanguageModelling(TextTask):
         else:
             self.tokenizer = BytePairs.learn(train, config.vocab_size)
             learnt = self.tokenizer.state
-        self._facts = LanguageModelling.Facts(tokenizer=learnt, train_digest=digest(train))
+        self._facts = LanguageModelling.Facts(tokenizer=learnt)
 
     @property
     def facts(self) -> Facts:
@@ -170,13 +169,8 @@ class LanguageModelling(TextTask):
 
     @cached_property
     def train_stream(self) -> TokenStream:
-        """The tokens of the training split. Warns where they do not fill one context.
-
-        Raises:
-            ValueError: the text changed since the facts were read.
-        """
-        documents = self._train_documents(self._facts.train_digest)
-        stream, context = TokenStream(self.tokenizer.join(documents)), self.config.context
+        """The tokens of the training split. Warns where they do not fill one context."""
+        stream, context = TokenStream(self.tokenizer.join(self.splits.train)), self.config.context
         if stream.num_targets < context:
             warnings.warn(
                 f"{self.config.data} has {stream.num_targets} tokens to learn from, less than one context of "

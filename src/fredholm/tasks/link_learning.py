@@ -142,7 +142,7 @@ class LinkLearning(OneGraphTask[PairSet]):
             return LinkLearning(self, facts)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
-        super().__init__(config, is_measured=facts is None)
+        super().__init__(config)
         self.config = config
         self._facts = facts or self._measure()
 

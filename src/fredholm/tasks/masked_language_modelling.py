@@ -23,7 +23,7 @@ from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
 from fredholm.tasks.text import IGNORED, MarkedTokenizer, Tokens, read_text, split_documents
 from fredholm.tasks.text.read import TEXT_SUFFIXES
-from fredholm.tasks.text_task import TextTask, digest
+from fredholm.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -66,10 +66,9 @@ class MaskedLanguageModelling(TextTask):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """``tokenizer`` is the library's JSON; ``train_digest`` is of the training text."""
+        """``tokenizer`` is the library's JSON."""
 
         tokenizer: str
-        train_digest: str
 
         @property
         def files(self) -> dict[str, str]:
@@ -134,7 +133,7 @@ class MaskedLanguageModelling(TextTask):
         if facts is None:
             train = self.splits.train
             learnt = config.tokens.learn(train).state
-            facts = MaskedLanguageModelling.Facts(tokenizer=learnt, train_digest=digest(train))
+            facts = MaskedLanguageModelling.Facts(tokenizer=learnt)
         self._facts = facts
         self.tokenizer = MarkedTokenizer(facts.tokenizer)
         marks = self.tokenizer.marks
@@ -246,8 +245,7 @@ class MaskedLanguageModelling(TextTask):
 
     @cached_property
     def _train_blocks(self) -> "_Blocks":
-        documents = self._train_documents(self._facts.train_digest)
-        return self._blocks(documents, self.config.data)
+        return self._blocks(self.splits.train, self.config.data)
 
     @cached_property
     def _held_out_blocks(self) -> "dict[HeldOut, _Blocks]":

@@ -142,7 +142,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             return NodeLearning(self, facts)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
-        super().__init__(config, is_measured=facts is None)
+        super().__init__(config)
         self.config = config
         self._facts = facts or self._measure()
         self._tell(self._facts.target, config.wish)
@@ -202,6 +202,10 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
     def _part(self, numbers: Tensor) -> NodeSet:
         assert self._graph.node_labels is not None
         return NodeSet(numbers, ClassAnswers(names=self._graph.classes, values=self._graph.node_labels[numbers]))
+
+    def _check(self, splits: Splits[NodeSet]) -> None:
+        super()._check(splits)
+        self.target.check(splits.train.answers, self.config.data)
 
     def _measure(self) -> Facts:
         config = self.config

@@ -10,6 +10,7 @@ import torch
 from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
+from fredholm.tasks.noted import noted
 from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
 
 ARRAY_SUFFIXES = (".npz", ".npy")
@@ -107,7 +108,7 @@ def split_of_rows(arrays: Mapping[str, np.ndarray], count: int, *, is_test: Sequ
 
 def _single(path: Path) -> np.ndarray:
     try:
-        found = np.load(path, allow_pickle=False)
+        found = np.load(noted(path), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ValueError(f"{path}: cannot be read as an .npy file ({reason}); pass one without objects") from error
@@ -120,7 +121,7 @@ def _single(path: Path) -> np.ndarray:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[NpzFile]:
     try:
-        with np.load(path, allow_pickle=False) as opened:
+        with np.load(noted(path), allow_pickle=False) as opened:
             if not isinstance(opened, NpzFile):
                 raise ValueError("it holds a single array")
             yield opened

@@ -81,7 +81,6 @@ class SentenceLearning(TargetTask[SentenceSet]):
         columns: Columns
         context: int
         target: Target
-        train_digest: str
 
         @property
         def files(self) -> dict[str, str]:
@@ -213,15 +212,12 @@ class SentenceLearning(TargetTask[SentenceSet]):
             columns=self._read.columns,
             context=config.context,
             target=target,
-            train_digest=train.digest,
         )
 
     def _check(self, splits: Splits[SentenceSet]) -> None:
         for part in (splits.train, splits.valid, splits.test):
             if part is not None:
                 self.target.check(part.answers, self.config.data)
-        if splits.train.digest != self._facts.train_digest:
-            raise ValueError(f"the training sentences of {self.config.data} are not those that the run was made with")
 
     @cached_property
     def _train_tokens(self) -> list[Tensor]:

@@ -186,8 +186,9 @@ class SeriesLearning(TargetTask[SeriesSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
         self._has_warned = False
-        self._is_measured = facts is None
-        self._facts = facts or self._measure(self._opened.train)
+        self._facts = facts or measure(
+            self._opened.train, config.wish, config.data, limit=config.limit, fill=config.fill
+        )
         self._tell(self._facts.target, config.wish)
 
     @property
@@ -225,15 +226,9 @@ class SeriesLearning(TargetTask[SeriesSet]):
         splits.check_facts(facts, config.data, apart_from=("answer_names",))
         assert splits.train.answers is not None
         facts.target.check(splits.train.answers, config.data)
-        if not self._is_measured and self._measure(splits.train) != facts:
-            raise ValueError(f"the training series of {config.data} are not those that the run was made with")
         for part in (splits.valid, splits.test):
             if part is not None:
                 self._warn(part)
-
-    def _measure(self, train: SeriesSet) -> Facts:
-        config = self.config
-        return measure(train, config.wish, config.data, limit=config.limit, fill=config.fill)
 
     def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
         seed = self.config.permute_seed

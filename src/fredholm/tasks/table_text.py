@@ -4,6 +4,7 @@ import importlib.util
 import io
 from pathlib import Path
 
+from fredholm.tasks.noted import noted
 from fredholm.tasks.text import read_text
 
 PARQUET = ".parquet"
@@ -28,7 +29,7 @@ def _of_parquet(path: Path) -> str:
 
     written = io.BytesIO()
     try:
-        pyarrow.csv.write_csv(pyarrow.parquet.read_table(path), written)
+        pyarrow.csv.write_csv(pyarrow.parquet.read_table(noted(path)), written)
     except (pyarrow.ArrowException, OSError) as error:
         told = " ".join(str(error).split())
         raise ValueError(f"{path}: cannot be read as a table in .parquet ({told}); save it as .csv") from error

@@ -1,9 +1,7 @@
 """What tasks on running text share: its documents, their splits, and blocks that each epoch cuts at another place."""
 
 import copy
-import hashlib
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self, final
@@ -73,13 +71,6 @@ class TextTask(EpochTask):
         )
 
     @final
-    def _train_documents(self, train_digest: str) -> tuple[str, ...]:
-        """Those of the training split; raises a ValueError where they changed since the facts were read."""
-        if digest(self.splits.train) != train_digest:
-            raise ValueError(f"the training text in {self._text.data} is not the one that the run was made with")
-        return self.splits.train
-
-    @final
     @property
     def _held_out_documents(self) -> dict[HeldOut, tuple[str, ...]]:
         """Those of the held-out splits that there are."""
@@ -92,11 +83,3 @@ class TextTask(EpochTask):
         epoch = copy.copy(self)
         epoch._offset = int(torch.randint(self._num_places, (), generator=generator))
         return epoch
-
-
-def digest(documents: Sequence[str]) -> str:
-    """What tells one text from another."""
-    found = hashlib.blake2b(digest_size=16)
-    for document in documents:
-        found.update(document.encode() + b"\0")
-    return found.hexdigest()

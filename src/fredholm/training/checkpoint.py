@@ -104,6 +104,10 @@ class Checkpoints:
         """Fills ``model`` from the weights file ``name`` of ``step``; see ``load_weights``."""
         load_weights(self._path(step) / name, model)
 
+    def average_file(self, step: int) -> Path:
+        """Where the averaged weights of a step are."""
+        return self._path(step) / AVERAGE
+
     def clear_partial(self) -> None:
         """Removes what a crash may have left half-written."""
         if self.folder.is_dir():

@@ -1,14 +1,19 @@
 """What this installation can do: versions, devices, evaluation routes, extras."""
 
+import contextlib
 import platform
 import re
+from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
 from fredholm import evaluation
 from fredholm._version import __version__
 
+MACHINE = "machine.json"
+"""The file of a run folder that says what its digits depend on; see `describe_numerics`."""
 PACKAGES = ("torch", "numpy", "safetensors", "tyro", "tqdm")
 
 
@@ -21,6 +26,37 @@ def describe_machine() -> dict[str, dict[str, str]]:
         "routes": _routes(),
         "extras": _extras(),
     }
+
+
+def describe_numerics(device: torch.device) -> dict[str, str]:
+    """What the digits of a run depend on beside its config, seed and data, in words.
+
+    Args:
+        device: where it computes.
+    """
+    threads = torch.get_num_threads()
+    return {
+        "fredholm": f"fredholm {__version__}",
+        "torch": f"torch {torch.__version__}",
+        "threads": f"{threads} thread{'s' if threads > 1 else ''}",
+        "processor": _processor(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+    }
+
+
+def other_numerics(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What of them is other now, in one line; empty where nothing is."""
+    pairs = ((before.get(name, "unknown"), now[name]) for name in now)
+    return "; ".join(f"{then} before, {here} now" for then, here in pairs if then != here)
+
+
+def _processor() -> str:
+    """The model of the processor, with what torch uses of it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f"{line.partition(':')[2].strip()}, {torch.backends.cpu.get_cpu_capability()}"
+    return f"{platform.processor() or platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _devices() -> dict[str, str]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
 from fredholm.tasks import TASKS
+from fredholm.tasks.noted import Noted, noted, noting
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.split_files import Split
@@ -21,12 +22,17 @@ from fredholm.training.checkpoint import Matched, Start, Which, model_tensors, s
 from fredholm.training.config import TrainingConfig
 from fredholm.training.config_json import to_json
 from fredholm.training.device import choose_device
+from fredholm.training.fingerprint import FINGERPRINT, Difference, Fingerprint
 from fredholm.training.lock import only_writer
+from fredholm.training.machine import MACHINE, describe_numerics, other_numerics
 from fredholm.training.progress import print_line
 from fredholm.training.random_state import seed_everything
 from fredholm.training.run_folder import RunFolder
 from fredholm.training.scoring import score_split
 from fredholm.training.trainer import Trainer, check_examples, measured_split
+
+FREE = ("epochs", "patience", "num_workers", "device", "tensorboard")
+"""The training settings that may be other when a run goes on."""
 
 
 @final
@@ -62,6 +68,7 @@ class Run:
 
     def __init__(self, path: Path, *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> None:
         self._folder = RunFolder(path)
+        noted(self._folder.config_file, is_start=True)
         self.config, facts = self._folder.read(Run.Config, tasks)
         self.task: Task = self.config.task.build(facts)
         self.device = choose_device(device)
@@ -83,6 +90,7 @@ class Run:
         """The averaged model of a checkpoint, on the run's device and in evaluation mode."""
         step = self.step(which)
         model = self.task.model()
+        noted(self._folder.checkpoints.average_file(step), is_start=True)
         self._folder.checkpoints.load_weights(step, model)
         return model.to(self.device).eval().requires_grad_(False)
 
@@ -97,6 +105,22 @@ class Run:
         numbers, model = self.config.training, self.model(which)
         size, dtype = numbers.evaluation_batch_size, numbers.dtype
         return score_split(self.task, split, model, batch_size=size, device=self.device, dtype=dtype)
+
+    def told_of_other_data(self, read: Noted) -> str:
+        """What of the data that the run learnt from is other in what was read; empty where nothing is.
+
+        Args:
+            read: all that its task read, with the run's own settings.
+
+        Raises:
+            ValueError: what the folder says of them is damaged.
+        """
+        if self._folder.text(FINGERPRINT) is None:
+            return ""
+        before = _known_data(self._folder)
+        now = Fingerprint.of(Noted(read.files, contents=read.contents), self.config.task.data, before)
+        difference = Difference.between(before, now, self.config.task.data)
+        return f"{self.config.task.data} is not as the run read it: {difference}" if difference else ""
 
     def predict(
         self,
@@ -128,6 +152,7 @@ def train(
     path: Path,
     *,
     resume: bool = False,
+    accept_new_data: bool = False,
     tasks: Sequence[type[Task]] = TASKS,
     on_start: Callable[[], None] | None = None,
     needs_measure: bool = True,
@@ -138,8 +163,11 @@ def train(
         config: the whole run.
         path: a new or empty folder; with ``resume`` also one of the same run, which then goes on from its last
             checkpoint, bit for bit as if it had not stopped. Other epochs than before, or another patience, move its
-            end: from the last checkpoint on the learning rate is that of a run of so many epochs.
+            end: from the last checkpoint on the learning rate is that of a run of so many epochs. What decides about
+            no digit may be other: the place of the data, the device, workers, and TensorBoard.
         resume: go on if there is something to go on from.
+        accept_new_data: go on with other data than before; what the task learnt of the first ones (classes, scales,
+            tokens) stays.
         tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
         on_start: is called once the data were read, before the first step.
         needs_measure: refuse data of which nothing is held out.
@@ -148,8 +176,8 @@ def train(
         The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
 
     Raises:
-        ValueError: the folder holds something else, or a run of another config, or another process trains in it, or
-            epochs and patience leave it nothing to do.
+        ValueError: the folder holds something else, a run of another config or on other data, another process trains in
+            it, or epochs and patience leave it nothing to do.
         DivergedError, InterruptedRunError, OSError: see ``Trainer.fit``.
     """
     if not resume:
@@ -157,36 +185,135 @@ def train(
     folder = RunFolder(path)
     with contextlib.ExitStack() as writing:
         if folder.is_new():
-            # What cannot be trained leaves no folder behind.
-            seed_everything(config.seed)
-            choose_device(config.training.device)
-            task = config.task.build()
-            start = _start(config, task, tasks)
-            check_examples(task, config.training)
-            if needs_measure and measured_split(task) is None:
-                raise ValueError(
-                    "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
-                )
+            # what cannot be trained leaves no folder behind
+            opened = _begun(config, tasks, needs_measure=needs_measure)
             writing.enter_context(only_writer(path))
             if not folder.is_new():
                 raise ValueError(f"{path}: another process has trained here meanwhile; choose another folder")
-            folder.write(config, task.facts)
-            moves_end = False
+            folder.write(config, opened.task.facts, opened.own_files)
         else:
             writing.enter_context(only_writer(path))
-            saved, facts = folder.read(Run.Config, tasks)
-            _refuse_other(path, _with_end_of(saved, config.training), config)
-            moves_end = to_json(saved) != to_json(config)
-            task = config.task.build(facts)
-            start = _start(config, task, tasks) if folder.checkpoints.last_step() is None else {}
-        trainer = Trainer(task, config.training, config.seed, folder, start)
-        if moves_end:
-            folder.write(config, task.facts)
+            opened = _resumed(config, folder, tasks, accept_new_data=accept_new_data)
+        trainer = Trainer(opened.task, config.training, config.seed, folder, opened.start)
+        if opened.has_new_data and trainer.progress.is_done:
+            raise ValueError(f"{path} has ended, and would learn nothing from other data; pass more epochs to go on")
+        if opened.is_changed:
+            folder.write(config, opened.task.facts, opened.own_files)
         if on_start is not None:
             on_start()
         if trainer.progress.step:
             print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
-        return Result(trainer.fit(), task.objective, measured_split(task))
+        return Result(trainer.fit(), opened.task.objective, measured_split(opened.task))
+
+
+@final
+class _Opened(NamedTuple):
+    """A run whose data were read."""
+
+    task: Task
+    start: dict[str, Tensor]
+    """Tensors in place of the model's own."""
+    own_files: dict[str, str]
+    """Texts of what the folder says of data and machine."""
+    is_changed: bool = False
+    """Whether the folder says other things of these, or of the config."""
+    has_new_data: bool = False
+
+
+def _begun(config: Run.Config, tasks: Sequence[type[Task]], *, needs_measure: bool) -> _Opened:
+    """A new run."""
+    seed_everything(config.seed)
+    machine = describe_numerics(choose_device(config.training.device))
+    with noting() as read:
+        task = config.task.build()
+        start = _start(config, task, tasks)
+        _read_all(task, config)
+        if needs_measure and measured_split(task) is None:
+            raise ValueError(
+                "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
+            )
+    return _Opened(task, start, _own_files(Fingerprint.of(read, config.task.data), machine))
+
+
+def _resumed(config: Run.Config, folder: RunFolder, tasks: Sequence[type[Task]], *, accept_new_data: bool) -> _Opened:
+    """A run that goes on.
+
+    Raises:
+        ValueError: it is of another config, or its data are others and not accepted.
+    """
+    saved, facts = folder.read(Run.Config, tasks)
+    other = _first_difference(to_json(_with_free_settings(saved, config)), to_json(config))
+    if type(saved.task) is not type(config.task):
+        raise _of_another_config(folder, other)
+    # other data are told first: settings that follow from the data are then other too
+    settings = dataclasses.replace(saved.task, data=config.task.data) if other else config.task
+    before = None if accept_new_data and folder.text(FINGERPRINT) is None else _known_data(folder)
+    with noting() as read:
+        try:
+            task = settings.build(facts)
+            start = _start(config, task, tasks) if folder.checkpoints.last_step() is None and not other else {}
+            _read_all(task, saved)
+        except ValueError as error:
+            now = Fingerprint.of(read, config.task.data, before)
+            if before is None or accept_new_data or not (found := Difference.between(before, now, config.task.data)):
+                raise
+            raise _of_other_data(folder, found) from error
+    now = Fingerprint.of(read, config.task.data, before)
+    difference = None if before is None else Difference.between(before, now)
+    if difference and not accept_new_data:
+        raise _of_other_data(folder, difference)
+    if other:
+        raise _of_another_config(folder, other)
+    if difference:
+        print_line(f"{folder.path}: goes on with other data: {difference}")
+    now = dataclasses.replace(now, start=(before.start if before else {}) | now.start)
+    own_files = _own_files(now, _told_machine(folder, config))
+    is_same = to_json(saved) == to_json(config) and all(folder.text(name) == own_files[name] for name in own_files)
+    return _Opened(task, start, own_files, is_changed=not is_same, has_new_data=bool(difference))
+
+
+def _read_all(task: Task, config: Run.Config) -> None:
+    """Has a task open all its data; errors as of `check_examples`."""
+    check_examples(task, config.training)
+    for split in ("valid", "test"):
+        task.num_held_out(split)
+
+
+def _own_files(data: Fingerprint, machine: dict[str, str]) -> dict[str, str]:
+    return {FINGERPRINT: data.text, MACHINE: json.dumps(machine, indent=2) + "\n"}
+
+
+def _known_data(folder: RunFolder) -> Fingerprint:
+    """What a run read before; raises a ValueError where the folder does not say it."""
+    file, text = folder.path / FINGERPRINT, folder.text(FINGERPRINT)
+    if text is None:
+        raise ValueError(
+            f"{file} is missing, which says what the run read; put it back, or pass --accept-new-data to go on with "
+            "the data as they are"
+        )
+    try:
+        return Fingerprint.of_text(text)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}; put it back as it was") from error
+
+
+def _told_machine(folder: RunFolder, config: Run.Config) -> dict[str, str]:
+    """What the digits depend on here; prints what of it is other than before."""
+    now, text = describe_numerics(choose_device(config.training.device)), folder.text(MACHINE)
+    if told := other_numerics(json.loads(text or "{}"), now):
+        print_line(f"digits may differ: {told}")
+    return now
+
+
+def _of_other_data(folder: RunFolder, difference: Difference) -> ValueError:
+    return ValueError(
+        f"{folder.path} is a run on other data: {difference}; resume it with those, or pass --accept-new-data to go on "
+        "with these"
+    )
+
+
+def _of_another_config(folder: RunFolder, difference: str | None) -> ValueError:
+    return ValueError(f"{folder.path} is a run of another config: {difference}; resume it unchanged")
 
 
 def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
@@ -310,19 +437,17 @@ def read_trained(path: Path, tasks: Sequence[type[Task]] = TASKS) -> Trained:
 
 def refuse_other(path: Path, config: Run.Config, tasks: Sequence[type[Task]] = TASKS) -> None:
     """Raises a ValueError unless the folder holds a run of this very config."""
-    saved, _ = RunFolder(path).read(Run.Config, tasks)
-    _refuse_other(path, saved, config)
+    folder = RunFolder(path)
+    saved, _ = folder.read(Run.Config, tasks)
+    if difference := _first_difference(to_json(saved), to_json(config)):
+        raise _of_another_config(folder, difference)
 
 
-def _refuse_other(path: Path, saved: Run.Config, given: Run.Config) -> None:
-    if difference := _first_difference(to_json(saved), to_json(given)):
-        raise ValueError(f"{path} is a run of another config: {difference}; resume it unchanged")
-
-
-def _with_end_of(config: Run.Config, training: TrainingConfig) -> Run.Config:
-    """The config with the settings of others that say when a run ends."""
-    ends = dataclasses.replace(config.training, epochs=training.epochs, patience=training.patience)
-    return dataclasses.replace(config, training=ends)
+def _with_free_settings(saved: Run.Config, given: Run.Config) -> Run.Config:
+    """A run's config with what may be other when it goes on: its end, and what decides about no digit."""
+    free = {name: getattr(given.training, name) for name in FREE}
+    task = dataclasses.replace(saved.task, data=given.task.data)
+    return dataclasses.replace(saved, task=task, training=dataclasses.replace(saved.training, **free))
 
 
 def refuse_occupied(path: Path) -> None:
@@ -336,4 +461,18 @@ def _first_difference(saved: Any, given: Any, where: str = "") -> str | None:
     if isinstance(saved, dict) and isinstance(given, dict) and saved.keys() == given.keys():
         inner = (_first_difference(saved[key], given[key], f"{where}.{key}".lstrip(".")) for key in saved)
         return next((difference for difference in inner if difference), None)
-    return None if saved == given else f"{where} was {json.dumps(saved)}, is {json.dumps(given)}"
+    return (
+        None
+        if saved == given or _is_one_path(saved, given)
+        else f"{where} was {json.dumps(saved):.150}, is {json.dumps(given):.150}"
+    )
+
+
+def _is_one_path(saved: Any, given: Any) -> bool:
+    """Whether two settings are spellings of one path."""
+    if not (isinstance(saved, str) and isinstance(given, str)):
+        return False
+    try:
+        return Path(saved).expanduser().samefile(Path(given).expanduser())
+    except (OSError, RuntimeError, ValueError):
+        return False

@@ -1,7 +1,7 @@
 """The layout of a run folder and its config file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -44,17 +44,31 @@ class RunFolder:
             raise ValueError(f"{self.path} is a file; expected a run folder")
         return not self.path.exists() or all(entry.name in (DATA, LOCK) for entry in self.path.iterdir())
 
-    def write(self, config: Any, facts: Task.Facts) -> None:
+    def write(self, config: Any, facts: Task.Facts, others: Mapping[str, str] | None = None) -> None:
         """Makes the folder with its config file, or replaces that of a run.
+
+        Args:
+            config: the run's.
+            facts: the task's, with further files.
+            others: texts of more files of the run's own, by name.
 
         Raises:
             OSError: it cannot be written.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         content = {"schema": SCHEMA, "version": __version__, "run": to_json(config), "facts": to_json(facts)}
-        for name, text in facts.files.items():
+        for name, text in {**facts.files, **(others or {})}.items():
             write_file(self.path / name, text.encode())
         write_file(self.config_file, (json.dumps(content, indent=2) + "\n").encode())
+
+    def text(self, name: str) -> str | None:
+        """A file of the run's own; None if it has none of that name.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        file = self.path / name
+        return file.read_text(encoding="utf-8") if file.exists() else None
 
     def read(self, expected: type, tasks: Sequence[type[Task]]) -> tuple[Any, Task.Facts]:
         """The config, an ``expected``, and the task's facts.

@@ -87,7 +87,7 @@ def test_images_are_brought_to_a_size_and_grey_ones_stay_grey(tmp_path: Path) ->
     assert found.images(torch.arange(2)).shape == (2, 1, 1, 6, 4)
 
 
-def test_names_and_digest_depend_on_neither_place_nor_order(tmp_path: Path) -> None:
+def test_names_depend_on_neither_place_nor_order(tmp_path: Path) -> None:
     rows = [{**row, "text": f"{row['text']} of line {i}"} for i, row in enumerate(examples(6))]
     for name, listed in (("one", rows), ("two", rows[::-1])):
         write_pictures(tmp_path / name / "pictures")
@@ -95,8 +95,6 @@ def test_names_and_digest_depend_on_neither_place_nor_order(tmp_path: Path) -> N
     one, two = (open_image_texts(tmp_path / name / "all.jsonl") for name in ("one", "two"))
     assert len(set(one.names)) == 7
     assert one.names[:6] == two.names[:6][::-1]
-    assert one.digest != two.digest
-    assert one.digest == open_image_texts(tmp_path / "one" / "all.jsonl").digest
 
 
 def test_a_trained_model_reads_what_it_knows_and_no_labels(tmp_path: Path) -> None:

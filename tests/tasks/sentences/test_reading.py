@@ -211,11 +211,6 @@ def test_what_a_column_holds_follows_from_its_cells() -> None:
         with_answers(several, ("wet", "cold"), None, ("cold", "wet"))
 
 
-def test_a_digest_tells_sets_apart() -> None:
-    digests = {with_answers(sentences(*labels), ("label",), None).digest for labels in ("ab", "ba", "aba")}
-    assert len(digests) == 3
-
-
 def test_groups_and_times_are_read_of_labelled_sentences(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "text,Group,label,time\na,p,1,3\nb,q,0,1\na,p,0,2\n")
     found = open_sentences(path).splits

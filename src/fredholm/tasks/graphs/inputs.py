@@ -115,7 +115,10 @@ class GraphInputs:
         pos = self._positions(graphs)
         if pos.shape[1] != preparation.pos_dim:
             raise ValueError(f"positions have {pos.shape[1]} coordinates; the model knows {preparation.pos_dim}")
-        features = _standardised(self._features(graphs), preparation.mean, preparation.deviation)
+        found = self._features(graphs)
+        if found.shape[1] != preparation.num_inputs:
+            raise ValueError(f"nodes have {found.shape[1]} inputs; the model knows {preparation.num_inputs}")
+        features = _standardised(found, preparation.mean, preparation.deviation)
         of_edges, weights = graphs.edge_features, graphs.weights
         if of_edges is not None:
             of_edges = _standardised(of_edges, preparation.edge_mean, preparation.edge_deviation)

@@ -32,7 +32,6 @@ class OneGraphTask(DividedTask[Part]):
 
     Args:
         config: the settings.
-        is_measured: whether the facts are read from these very data; else the data are compared with them.
     """
 
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS)
@@ -70,19 +69,15 @@ class OneGraphTask(DividedTask[Part]):
             """The model with an answer at every node."""
             return self.model.answering_everywhere("each node")
 
-    def __init__(self, config: Config, *, is_measured: bool) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self._of_graph, self._is_measured = config, is_measured
+        self._of_graph = config
         self._moved: dict[torch.device, Batch] = {}
 
     @property
     @abstractmethod
     def facts(self) -> Facts:
         """Of the graph that the network sees."""
-
-    @abstractmethod
-    def _measure(self) -> Facts:
-        """The facts of these data."""
 
     @final
     @cached_property
@@ -110,10 +105,8 @@ class OneGraphTask(DividedTask[Part]):
         """See `Task.meanings`: of the encoder's columns, the features of nodes."""
         return meanings_of_inputs(model, self._of_graph.inputs.names(self.facts.preparation))
 
-    @final
     def _check(self, splits: Splits[Part]) -> None:
-        if not self._is_measured and self._measure() != self.facts:
-            raise ValueError(f"the graph of {self._of_graph.data} is not the one that the run was made with")
+        _ = self._whole  # whose features are refused where they are not those of the facts
 
     @final
     def _signs(self, count: int, generator: torch.Generator) -> Batch:

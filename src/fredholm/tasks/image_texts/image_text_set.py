@@ -1,6 +1,5 @@
 """Images with a text and a label each: the frozen value that every reader gives."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,14 +95,6 @@ class ImageTextSet(Examples):
             found.append(f"{name}, {seen[name]}")
             seen[name] += 1
         return tuple(found)
-
-    @property
-    def digest(self) -> str:
-        """What tells one set from another: a hash of texts, labels and names of images in their order."""
-        found = hashlib.blake2b(digest_size=16)
-        for example in self.examples:
-            found.update(repr((example.text, example.label, example.images)).encode())
-        return found.hexdigest()
 
     @property
     def answers(self) -> ClassAnswers | None:

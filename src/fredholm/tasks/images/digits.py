@@ -2,6 +2,7 @@
 
 import torch
 
+from fredholm.tasks.noted import noted_content
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 from fredholm.tasks.targets import ClassAnswers
@@ -32,6 +33,7 @@ def digits(image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     values, targets = load_digits(return_X_y=True)
     images = torch.from_numpy(values).mul(255 / _LEVELS).round().to(torch.uint8).reshape(-1, 1, *_SIZE)
     labels = torch.from_numpy(targets).to(torch.int64)
+    noted_content("scikit-learn's digits", values.tobytes(), labels.numpy().tobytes())
     names = [f"digits[{index}]" for index in range(len(images))]
     classes = tuple(str(digit) for digit in range(10))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fredholm.tasks.noted import noted
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.targets import ClassAnswers
 
@@ -84,7 +85,7 @@ def read_idx(path: str | Path, num_dims: int) -> Tensor:
     """
     path = Path(path)
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(noted(path)) if path.suffix == ".gz" else noted(path).open("rb") as file:
             header = file.read(4 + 4 * num_dims)
             shape = _read_header(path, header, num_dims)
             size = math.prod(shape)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fredholm.tasks.noted import noted
 from fredholm.tasks.split_files import SPLIT_WORDS, Split
 from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Splits
@@ -51,7 +52,7 @@ class ImageFolder(ImageDataset):
         if answers is not None and len(files) != len(answers):
             raise ValueError(f"{len(files)} files, but {len(answers)} answers: give one a file")
         check_image_size(image_size)
-        self._root, self._files = root, list(files)
+        self._root, self._files = root, [noted(file) for file in files]
         self._channels, self._image_size = channels, image_size
         self._pixels = Kept(len(files), (channels, *image_size), self._decode, cache_bytes=cache_bytes)
 

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.noted import noted
+
 from .resize import check_image_size, fit
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def use_image(path: str | Path, read: "Callable[[Picture], T]") -> T:
     except ImportError as error:
         raise ImportError('images are read by pillow, which is missing: pip install "fredholm[data]"') from error
     try:
-        with Image.open(path, formats=_FORMATS) as image:
+        with Image.open(noted(path), formats=_FORMATS) as image:
             if getattr(image, "n_frames", 1) > 1:
                 raise ValueError("it holds several images")
             if image.mode == "F":

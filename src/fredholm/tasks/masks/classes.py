@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from fredholm.tasks.noted import noted
+
 from .mask_set import IGNORED
 
 
@@ -10,7 +12,7 @@ def named_classes(file: Path) -> tuple[str, ...] | None:
     if not file.is_file():
         return None
     try:
-        names = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+        names = [line.strip() for line in noted(file).read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{file}: cannot be read as text ({getattr(error, 'strerror', None) or error})") from error
     while names and not names[-1]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from fredholm.tasks.images.kept import Kept
 from fredholm.tasks.images.read import read_images
 from fredholm.tasks.images.resize import fit, fit_masks
+from fredholm.tasks.noted import noted
 from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Examples
 
@@ -81,7 +82,8 @@ class MaskFiles(MaskSource):
         image_size: tuple[int, int],
         cache_bytes: int = 256 << 20,
     ) -> None:
-        self._files, self.channels, self.image_size = list(files), channels, image_size
+        self._files = [(noted(image), noted(mask)) for image, mask in files]
+        self.channels, self.image_size = channels, image_size
         self.names = tuple(str(image) for image, _ in files)
         self._images = Kept(len(files), (channels, *image_size), self._decoded, cache_bytes=cache_bytes)
         self._masks = Kept(len(files), image_size, self._decoded_masks, cache_bytes=cache_bytes)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fredholm.tasks.cells import parse_value
+from fredholm.tasks.noted import noted
 from fredholm.tasks.table_text import PARQUET, csv_text
 from fredholm.tasks.text import read_text
 
@@ -102,7 +103,7 @@ def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
     except ImportError as error:
         raise ImportError('meshes need trimesh; get it with: pip install "fredholm[data]"') from error
     try:
-        with path.open("rb") as file:
+        with noted(path).open("rb") as file:
             loaded = trimesh.load(file, file_type=kind[1:], process=False, skip_materials=True)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); pass a file of points") from error

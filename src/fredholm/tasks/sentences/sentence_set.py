@@ -1,6 +1,5 @@
 """Sentences with what is to be told of them."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,14 +40,6 @@ class SentenceSet(Divisible):
     def answer_names(self) -> tuple[str, ...]:
         """Of the classes, labels or numbers."""
         return self.answers.names
-
-    @property
-    def digest(self) -> str:
-        """What tells one set from another: a hash of all texts and labels in their order."""
-        found = hashlib.blake2b(digest_size=16)
-        for sentence in self.sentences:
-            found.update(repr((sentence.first, sentence.second, sentence.labels)).encode())
-        return found.hexdigest()
 
     @property
     def keys(self) -> SplitKeys:

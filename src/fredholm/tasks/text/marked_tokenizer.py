@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.noted import noted
+
 from .byte_pairs import byte_letters, pieces
 from .library import library_tokenizer, tokenizers_library
 from .read import read_text
@@ -95,7 +97,7 @@ class MarkedTokenizer(Tokenizer):
             ValueError: the file cannot be read, is none, or lacks marks.
         """
         try:
-            return cls(read_text(path))
+            return cls(read_text(noted(path, is_start=True)))
         except ValueError as error:
             raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 

@@ -4,6 +4,8 @@ import gzip
 import zlib
 from pathlib import Path
 
+from fredholm.tasks.noted import noted
+
 TEXT_SUFFIXES = (".txt", ".txt.gz")
 
 
@@ -15,7 +17,7 @@ def read_text(path: Path) -> str:
             and line).
     """
     try:
-        data = path.read_bytes()
+        data = noted(path).read_bytes()
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); pass a text file") from error
     if path.suffix == ".gz":

@@ -1,0 +1,246 @@
+"""A run of any task goes on with the data that it began with, wherever they lie, and with no others unasked."""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.tasks import TASKS, Task
+from fredholm.tasks.noted import noting
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.fingerprint import Fingerprint
+from tests.contracts.settings import Subject
+from tests.contracts.task_settings import task_subjects
+
+pytest.importorskip("kornia")
+pytest.importorskip("tokenizers")
+pytest.importorskip("trimesh")
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of small data, and of those that are changed
+
+NAMES = [task.__name__ for task in TASKS]
+LISTED = ("ImageLearning.Config", "PointLearning.Config")
+"""Tasks that read whatever lies in a folder."""
+Change = Callable[[], object]
+
+_opened: set[Path] | None = None
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if _opened is not None and event == "open" and isinstance(arguments[0], str | os.PathLike):
+        _opened.add(Path(os.fspath(arguments[0])))
+
+
+sys.addaudithook(_note)  # for good: Python cannot take one out
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
+    return {subject.name: subject for subject in task_subjects(tmp_path_factory.mktemp("data"))}
+
+
+@pytest.fixture(params=NAMES)
+def starts(request: pytest.FixtureRequest, subjects: dict[str, Subject]) -> list[tuple[Subject, dict[str, Any]]]:
+    """A task's settings, once for each of its data."""
+    subject = subjects[f"{request.param}.Config"]
+    found = {start["data"]: start for start in reversed(list(subject.starts().values()))}
+    return [(subject, start) for start in found.values()]
+
+
+def copied(start: dict[str, Any], to: Path) -> dict[str, Any]:
+    """The settings on a copy of the data, in the folder `to`, which does not exist."""
+    data = Path(start["data"])
+    if data.is_dir():
+        shutil.copytree(data, to / data.name)
+    else:  # a file may name others beside it
+        shutil.copytree(data.parent, to)
+    return start | {"data": str(to / data.name)}
+
+
+def all_read(task: Task) -> Iterator[object]:
+    """All that a run reads of its data, in batches."""
+    yield task.facts
+    yield from task.train_batch(torch.arange(task.num_train), torch.Generator().manual_seed(0)).values()
+    for split in ("valid", "test"):
+        if count := task.num_held_out(split):
+            yield from task.held_out_batch(split, torch.arange(count)).values()
+
+
+def same(a: list[object], b: list[object]) -> bool:
+    pairs = zip(a, b, strict=True)
+    return all(
+        torch.equal(x, y) if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) else x == y for x, y in pairs
+    )
+
+
+def test_all_files_that_are_opened_are_noted_before_the_first_batch(
+    starts: list[tuple[Subject, dict[str, Any]]],
+) -> None:
+    global _opened
+    for subject, start in starts:
+        place = Path(start["data"]).parent
+        _opened = set()
+        with noting() as found:
+            task = subject.of(**start).build()
+            _ = [task.num_train, *(task.num_held_out(split) for split in ("valid", "test"))]
+        _ = list(all_read(task))
+        opened, _opened = {path for path in _opened if path.is_relative_to(place)}, None
+        assert opened == found.files.keys(), start["data"]
+        assert opened
+
+
+def test_data_elsewhere_and_spelt_otherwise_are_the_same(
+    starts: list[tuple[Subject, dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, (subject, start) in enumerate(starts):
+        moved = copied(start, tmp_path / str(number))
+        (tmp_path / f"link {number}").symlink_to(tmp_path / str(number))
+        monkeypatch.chdir(tmp_path)
+        spelt = moved | {"data": os.path.relpath(moved["data"])}
+        linked = moved | {"data": str(tmp_path / f"link {number}" / Path(moved["data"]).name)}
+        known, read = None, None
+        for settings in (start, moved, spelt, linked):
+            with noting() as found:
+                built = subject.of(**settings).build()
+                values = list(all_read(built))
+            fingerprint = Fingerprint.of(found, settings["data"])
+            if known is None or read is None:
+                known, read = fingerprint, values
+            assert same(read, values), settings["data"]
+            assert {name: file.digest for name, file in fingerprint.files.items()} == {
+                name: file.digest for name, file in known.files.items()
+            }
+
+
+def changes_of(file: Path) -> Iterator[Change]:
+    """What may become of a file's content: of arrays the first, a middle and the last entry of each, else a letter."""
+    if file.suffix == ".npz":
+        with np.load(file) as opened:
+            arrays = {name: opened[name] for name in opened.files}
+        for name, array in arrays.items():
+            for at in {0, array.size // 2, max(array.size - 1, 0)}:
+                other = array.copy()
+                other.reshape(-1)[at] = _other(array.reshape(-1)[at])
+                changed: dict[str, Any] = arrays | {name: other}
+                yield partial(np.savez, file, **changed)
+        return
+    data = file.read_bytes()
+    for at in (len(data) // 4, len(data) // 2, len(data) - 2):
+        yield partial(file.write_bytes, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+
+
+def _other(value: Any) -> Any:
+    if value.dtype.kind == "U":
+        return "train" if str(value) == "test" else "test"
+    return ~value if value.dtype.kind == "b" else value + 1 if value.dtype.kind in "iu" else np.nan_to_num(value) + 0.5
+
+
+def exchanged(one: Path, two: Path) -> None:
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+
+
+def harmless_changes(files: list[Path]) -> Iterator[Change]:
+    """Changes of content that leave files readable."""
+    if files[0].suffix in (".png", ".off"):
+        yield partial(exchanged, files[0], files[-1])
+    elif files[0].suffix != ".npz":
+        lines = files[0].read_text().splitlines()
+        yield partial(files[0].write_text, "\n".join([*lines[:1], *lines[:0:-1]]))
+    yield from changes_of(files[0])
+
+
+class Begun:
+    """A run of one epoch on a copy of its data, which can be put back as they were."""
+
+    def __init__(self, subject: Subject, start: dict[str, Any], folder: Path) -> None:
+        self.folder, self.run, settings = folder / "data", folder / "run", copied(start, folder / "data")
+        numbers = TrainingConfig(epochs=1, batch_size=64, tensorboard=False, device="cpu", log_every=99)
+        self.config = Run.Config(task=subject.of(**settings), training=numbers)
+        self.result = train(self.config, self.run, needs_measure=False)
+        place = Path(settings["data"])
+        self.place, self.is_folder = (place if place.is_dir() else place.parent), place.is_dir()
+        self.files = [self.place / name for name in self.fingerprint.files]
+        self._before = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint.of_text((self.run / "data.json").read_text())
+
+    def restore(self) -> None:
+        for path in self.folder.rglob("*"):
+            if path.is_file() and path not in self._before:
+                path.unlink()
+        for path, data in self._before.items():
+            path.write_bytes(data)
+
+    def refusal(self) -> str:
+        with pytest.raises(ValueError, match=f"^{re.escape(str(self.run))} is a run on other data: ") as caught:
+            train(self.config, self.run, resume=True)
+        assert len(str(caught.value)) < 500 + len(str(self.run))
+        return str(caught.value)
+
+    def name(self, file: Path) -> str:
+        return file.relative_to(self.place).as_posix()
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_other_data_are_refused_by_name(
+    starts: list[tuple[Subject, dict[str, Any]]], count: int, tmp_path: Path
+) -> None:
+    for number, (subject, start) in enumerate(starts[:count]):
+        begun = Begun(subject, start, tmp_path / str(number))
+        files = begun.files
+        for file in [files[i * (len(files) - 1) // max(count - 1, 1)] for i in range(min(count, len(files)))]:
+            for change in itertools.islice(changes_of(file), None if count > 1 else 2):
+                change()
+                assert f": 1 file changed ({begun.name(file)})" in begun.refusal()
+                begun.restore()
+            other = file.with_name(f"z{file.name}")
+            file.rename(other)
+            told = begun.refusal()
+            assert f"1 file renamed ({begun.name(file)} to {begun.name(other)})" in told or "removed" in told
+            begun.restore()
+            file.unlink()
+            assert f"1 file removed ({begun.name(file)})" in begun.refusal()
+            begun.restore()
+            if subject.name in LISTED and begun.is_folder:
+                shutil.copy(file, other)
+                assert f"1 file added ({begun.name(other)})" in begun.refusal()
+                begun.restore()
+                exchanged(files[0], files[-1])
+                assert "2 files changed" in begun.refusal()
+                begun.restore()
+        assert train(begun.config, begun.run, resume=True).metrics == begun.result.metrics
+
+
+def test_other_data_are_accepted_by_name_and_then_known(
+    starts: list[tuple[Subject, dict[str, Any]]], tmp_path: Path
+) -> None:
+    begun = Begun(*starts[0], tmp_path)
+    known = begun.fingerprint
+    longer = dataclasses.replace(begun.config, training=dataclasses.replace(begun.config.training, epochs=2))
+    for change in harmless_changes(begun.files):
+        change()
+        with contextlib.suppress(ValueError):  # some tell of other classes
+            train(longer, begun.run, resume=True, accept_new_data=True)
+            break
+        assert begun.fingerprint == known
+        begun.restore()
+    assert begun.fingerprint.files != known.files
+    train(longer, begun.run, resume=True)
+    begun.restore()
+    with pytest.raises(ValueError, match="is a run on other data"):
+        train(longer, begun.run, resume=True)
