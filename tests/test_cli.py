@@ -47,7 +47,7 @@ def test_train_prints_its_evaluations_and_result_and_fills_the_folder(trained: t
     assert [line.split("  ")[0] for line in printed[4:6]] == ["epoch 1/2", "epoch 2/2"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert printed[-1] == f"test accuracy: {100 * records[-1]['accuracy']:.2f} %"
-    assert {path.name for path in run.iterdir()} == {"config.json", "metrics.jsonl", "checkpoints"}
+    assert {path.name for path in run.iterdir()} == {"config.json", "manifest.json", "metrics.jsonl", "checkpoints"}
     config = json.loads((run / "config.json").read_text())
     assert (config["schema"], config["version"]) == (1, __version__)
     assert config["run"]["training"]["epochs"] == 2
@@ -295,7 +295,7 @@ def test_a_corrupt_checkpoint_is_one_line(
     average.write_bytes(average.read_bytes()[:200])
     code, out, err = call(capsys, "evaluate", run)
     assert (code, out) == (2, "")
-    assert "ema.safetensors is not a readable checkpoint; it is damaged or of another kind" in err
+    assert "ema.safetensors is damaged: it has 200 bytes, and " in err
     assert err.count("\n") == 1
 
 
@@ -336,7 +336,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
     assert last.startswith("interrupted; step ")
     assert last.endswith(" of 2400 is saved in run, --resume goes on")
     step = int(last.split()[2])
-    assert (tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "state.pt").is_file()
+    assert (tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "manifest.json").is_file()
     process = start(*arguments, "--resume", folder=tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == "training digits, seed 0, in run\n"
@@ -394,7 +394,12 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> N
         err
         == "error: run/checkpoints: cannot save the checkpoint of step 6 (File too large); there is no earlier one\n"
     )
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json", "metrics.jsonl", "checkpoints"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "config.json",
+        "manifest.json",
+        "metrics.jsonl",
+        "checkpoints",
+    }
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
 
 

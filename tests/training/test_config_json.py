@@ -88,7 +88,7 @@ def test_a_missing_field_takes_its_default_and_a_required_one_is_an_error() -> N
         ({"mode": "z"}, "config.mode is 'z'; expected"),
         ({"sizes": [1, "2"]}, r"config.sizes\[1\] is '2'; expected float"),
         ({"patch": [1, 2, 3]}, "config.patch fits no allowed type: .*expected a list of 2 values"),
-        ({"colour": 1}, "config has unknown fields colour; was it written by a newer version?"),
+        ({"colour": 1}, "config has unknown fields 'colour'; was it written by a newer version?"),
         ({"shape": {"type": "Sphere"}}, "config.shape is of type 'Sphere'; expected one of Box, Disc, Shape"),
         ({"shape": 3}, "config.shape is 3; expected an object with a 'type'"),
         ({"shape": {"type": "Everything"}}, "config.shape is of type 'Everything'; expected one of Box, Disc, Shape"),

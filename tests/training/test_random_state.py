@@ -1,3 +1,4 @@
+import json
 import random
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 import torch
 
 from fredholm.training.random_state import derived_generator, random_state, restore_random_state, seed_everything
+from tests.refusals import refused
 
 
 def draws() -> tuple[float, float, float]:
@@ -14,10 +16,29 @@ def draws() -> tuple[float, float, float]:
 def test_a_restored_state_repeats_every_generator() -> None:
     seed_everything(11)
     draws()
-    state = random_state()
+    state = json.loads(json.dumps(random_state(), allow_nan=False))
     first = [draws() for _ in range(700)]  # beyond one block of the Mersenne twister
     restore_random_state(state)
     assert [draws() for _ in range(700)] == first
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("python", {"version": 3, "words": "00000000", "gauss": None}),
+        ("numpy", {"words": "00" * 624 * 4, "position": 625, "has_gauss": 0, "gauss": 0.0}),
+        ("numpy", {}),
+        ("torch", "00" * 5056),
+        ("torch", None),
+        ("cuda", 1),
+    ],
+)
+def test_a_state_that_is_none_changes_no_generator(name: str, value: object) -> None:
+    seed_everything(3)
+    before = random_state()
+    with refused(ValueError, "it is no state of the random generators here"):
+        restore_random_state(before | {name: value})
+    assert random_state() == before
 
 
 def test_one_seed_gives_one_stream() -> None:

@@ -55,6 +55,15 @@ def remove_folder(path: Path) -> None:
     shutil.rmtree(partial, ignore_errors=True)
 
 
+def clear_partial(folder: Path) -> None:
+    """Removes what a crash may have left half-written in a folder, which need not exist."""
+    for path in folder.glob(f"{PARTIAL_PREFIX}*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def _write_through(path: Path, content: bytes) -> None:
     with path.open("wb") as file:
         file.write(content)

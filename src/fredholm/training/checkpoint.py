@@ -1,13 +1,14 @@
 """Checkpoints: what a run needs to go on, in folders that are whole or absent.
 
 ``checkpoints/step-00000120/`` holds ``weights.safetensors``, the trained weights and buffers; ``ema.safetensors``,
-their moving average, which evaluation uses; ``state.pt``, the optimiser, random states and progress.
+their moving average, which evaluation uses; ``optimizer.safetensors``, the optimiser's tensors; and ``manifest.json``,
+the state (progress, random states, where the log stands) with the size and SHA-256 of the others and of itself.
 """
 
-import io
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, final
 
@@ -17,13 +18,15 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from fredholm.tasks.task import Meanings
-from fredholm.training.atomic import PARTIAL_PREFIX, remove_folder, write_file, write_folder
+from fredholm.training.atomic import clear_partial, remove_folder, write_file, write_folder
+from fredholm.training.integrity import check_listed, check_listing, file_size, listed, seal, unseal
 
-SCHEMA = 1
+SCHEMA = 2
 NOTES = "fredholm"
 """The header entry of our safetensors files."""
 
-WEIGHTS, AVERAGE, STATE = "weights.safetensors", "ema.safetensors", "state.pt"
+WEIGHTS, AVERAGE, OPTIMIZER = "weights.safetensors", "ema.safetensors", "optimizer.safetensors"
+MANIFEST = "manifest.json"
 Which = Literal["best", "last"]
 
 
@@ -31,78 +34,97 @@ Which = Literal["best", "last"]
 class Checkpoints:
     """The checkpoints of one run folder; keeps the last and the best.
 
+    All that is read is compared with the manifest first: another byte, another file or another run is an error.
+
     Args:
         folder: created at the first save.
+        run: what tells the run (`RunFolder.run`), which its checkpoints name; None: any is read.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run: str | None = None) -> None:
         self.folder = folder
+        self._run = run
 
     def save(
-        self, step: int, weights: dict[str, Tensor], average: dict[str, Tensor], state: dict[str, Any], best_step: int
+        self, step: int, tensors: Mapping[str, dict[str, Tensor]], state: Mapping[str, Any], best_step: int
     ) -> None:
         """Writes the checkpoint of ``step``, then removes all others but that of ``best_step``.
 
-        Within a run a step's weights are fixed, so a second save of one step replaces only its state.
+        Within a run a step's tensors are fixed, so a second save of one step replaces only its state.
+
+        Args:
+            step: names it.
+            tensors: those of the files WEIGHTS, AVERAGE and OPTIMIZER.
+            state: what else there is, in types that JSON has.
+            best_step: another to keep.
 
         Raises:
             OSError: it cannot be written; the earlier checkpoints are intact and nothing partial has a final name.
         """
-        buffer = io.BytesIO()
-        torch.save({"schema": SCHEMA, "step": step, **state}, buffer)
         target = self._path(step)
+        files = {name: tensor_bytes(tensors[name], {"step": step}) for name in (WEIGHTS, AVERAGE, OPTIMIZER)}
+        listing = {name: listed(data) for name, data in files.items()}
+        manifest = seal({"schema": SCHEMA, "run": self._run, "step": step, "state": state, "files": listing})
         try:
-            if target.is_dir():
-                write_file(target / STATE, buffer.getvalue())
+            if self._lists(step, listing):
+                write_file(target / MANIFEST, manifest)
             else:
-                notes = {"schema": SCHEMA, "step": step}
-                files = {
-                    WEIGHTS: tensor_bytes(weights, notes),
-                    AVERAGE: tensor_bytes(average, notes),
-                    STATE: buffer.getvalue(),
-                }
-                write_folder(target, files)
+                if target.exists():
+                    remove_folder(target)
+                write_folder(target, {**files, MANIFEST: manifest})
         except OSError as error:
             kept = max((other for other in self.steps() if other != step), default=None)
             rest = "there is no earlier one" if kept is None else f"the one of step {kept} is intact"
             raise OSError(
                 error.errno, f"cannot save the checkpoint of step {step} ({error.strerror}); {rest}", str(self.folder)
             ) from error
+        self.keep((step, best_step))
+
+    def keep(self, steps: Collection[int]) -> None:
+        """Removes the checkpoints of all other steps."""
         for other in self.steps():
-            if other not in (step, best_step):
+            if other not in steps:
                 remove_folder(self._path(other))
 
     def steps(self) -> list[int]:
         """The steps of all whole checkpoints, ascending."""
-        if not self.folder.is_dir():
+        try:
+            names = [path.name for path in self.folder.iterdir() if path.is_dir()]
+        except FileNotFoundError:
             return []
-        matches = (re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.iterdir() if path.is_dir())
-        return sorted(int(match[1]) for match in matches if match)
+        steps = [int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-[0-9]{8,40}", name)]
+        return sorted(step for step in steps if self._path(step).name in names)
 
     def last_step(self) -> int | None:
         """The newest whole checkpoint's step."""
         return max(self.steps(), default=None)
 
     def load_state(self, step: int) -> dict[str, Any]:
-        """Everything but the weights.
+        """Everything but the tensors.
 
         Raises:
-            ValueError: the file is damaged or no checkpoint of this library.
+            ValueError: the manifest is damaged, of another run or no checkpoint of this library; the message says
+                which other checkpoint is whole.
+            OSError: it cannot be read.
         """
-        path = self._path(step) / STATE
-        try:
-            state = torch.load(path, weights_only=True, map_location="cpu")
-        except FileNotFoundError as error:
-            raise ValueError(f"{path} is missing; the checkpoint is not whole") from error
-        except Exception as error:  # a damaged archive fails in many ways: zip, pickle, key and runtime errors
-            raise ValueError(f"{path} is not a readable checkpoint state; it is damaged or of another kind") from error
-        if not isinstance(state, dict) or state.get("schema") != SCHEMA or state.get("step") != step:
-            raise ValueError(f"{path} is no state of step {step} in schema {SCHEMA} of this library")
-        return state
+        with self._advising(step):
+            return self._manifest(step)["state"]
+
+    def load_tensors(self, step: int, name: str) -> dict[str, Tensor]:
+        """The tensors of the file ``name``, which is first compared with the manifest; errors as of ``load_state``."""
+        path = self._path(step) / name
+        with self._advising(step):
+            check_listed(path, self._manifest(step)["files"][name])
+            return _read_tensors(path)
 
     def load_weights(self, step: int, model: nn.Module, name: str = AVERAGE) -> None:
-        """Fills ``model`` from the weights file ``name`` of ``step``; see ``load_weights``."""
-        load_weights(self._path(step) / name, model)
+        """Fills ``model`` from the file ``name`` of ``step``; errors as of ``load_state`` and ``load_weights``."""
+        _fill_wholly(model, self.load_tensors(step, name), self._path(step) / name)
+
+    def check(self, step: int) -> None:
+        """Reads the whole checkpoint; errors as of ``load_state``."""
+        with self._advising(step):
+            self._check(step)
 
     def average_file(self, step: int) -> Path:
         """Where the averaged weights of a step are."""
@@ -110,9 +132,57 @@ class Checkpoints:
 
     def clear_partial(self) -> None:
         """Removes what a crash may have left half-written."""
-        if self.folder.is_dir():
-            for path in self.folder.glob(f"{PARTIAL_PREFIX}*"):
-                remove_folder(path)
+        clear_partial(self.folder)
+        for step in self.steps():
+            clear_partial(self._path(step))
+
+    def _check(self, step: int) -> None:
+        for name, entry in self._manifest(step)["files"].items():
+            check_listed(self._path(step) / name, entry)
+
+    def _manifest(self, step: int) -> dict[str, Any]:
+        path = self._path(step) / MANIFEST
+        content = unseal(path)
+        if content.get("schema") != SCHEMA or content.get("step") != step:
+            raise ValueError(f"{path} is no manifest of step {step} in schema {SCHEMA} of this library")
+        if self._run is not None and content.get("run") != self._run:
+            raise ValueError(f"{path} is of another run")
+        if check_listing(path, content.get("files")).keys() != {WEIGHTS, AVERAGE, OPTIMIZER}:
+            raise ValueError(f"{path} does not list the three files of a checkpoint")
+        if not isinstance(content.get("state"), dict):
+            raise ValueError(f"{path} has no state")
+        return content
+
+    def _lists(self, step: int, listing: dict[str, Any]) -> bool:
+        """Whether there is a checkpoint of just these files."""
+        try:
+            return self._manifest(step)["files"] == listing
+        except (ValueError, OSError):
+            return False
+
+    @contextlib.contextmanager
+    def _advising(self, step: int) -> Iterator[None]:
+        """Adds to an error of a checkpoint what can be done."""
+        try:
+            yield
+        except ValueError as error:
+            whole = [other for other in self.steps() if other != step and self._is_whole(other)]
+            earlier = [other for other in whole if other < step]
+            if earlier:
+                advice = (
+                    f"the checkpoint of step {earlier[-1]} is whole: remove {self._path(step).name} to go on from it"
+                )
+            else:
+                later = f", but that of step {whole[-1]} is (--checkpoint last)" if whole else ""
+                advice = f"no earlier one is whole{later}: remove the folder {self.folder.name} to begin the run again"
+            raise ValueError(f"{error}; {advice}") from error
+
+    def _is_whole(self, step: int) -> bool:
+        try:
+            self._check(step)
+        except (ValueError, OSError):
+            return False
+        return True
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
@@ -134,20 +204,28 @@ def load_weights(path: Path, model: nn.Module) -> None:
 
     Raises:
         ValueError: the file is damaged, or of another model; ``model`` is then unchanged.
+        OSError: it cannot be read.
     """
-    stored = _read_tensors(path)
-    wanted = dict(model.state_dict(keep_vars=True))
-    names = model_tensors(model).keys()
-    missing, extra = sorted(names - stored.keys()), sorted(stored.keys() - names)
+    file_size(path)
+    _fill_wholly(model, _read_tensors(path), path)
+
+
+def _fill_wholly(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    refuse_misfits(tensors, model_tensors(model), path)
+    fill(model, tensors)
+
+
+def refuse_misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path | str) -> None:
+    """Raises a ValueError unless the tensors of a file have the names, shapes and dtypes of those of a model."""
+    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     if missing or extra:
         parts = [f"lacks {len(missing)} of them, as {missing[0]}"] if missing else []
-        parts += [f"has {len(extra)} others, as {extra[0]}"] if extra else []
-        raise ValueError(f"{path} is of another model: of the {len(names)} tensors here it {' and '.join(parts)}")
-    for name, tensor in stored.items():
+        parts += [f"has {len(extra)} others, as {extra[0]:.80}"] if extra else []
+        raise ValueError(f"{path} is of another model: of the {len(wanted)} tensors here it {' and '.join(parts)}")
+    for name, tensor in found.items():
         if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
             came, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, wanted[name]))
-            raise ValueError(f"{path} is of another model: {name} is {came}, expected {expected}")
-    fill(model, stored)
+            raise ValueError(f"{path} is of another model: {name} is {came:.80}, expected {expected}")
 
 
 @torch.no_grad()
@@ -248,10 +326,11 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
             if NOTES not in (file.metadata() or {}):
                 raise ValueError(f"{path} is a safetensors file of another program, not a checkpoint of this library")
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except FileNotFoundError as error:
-        raise ValueError(f"{path} is missing; the checkpoint is not whole") from error
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a readable checkpoint; it is damaged or of another kind ({error})") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path} is not a readable checkpoint; it is damaged or of another kind ({reason:.160})"
+        ) from error
 
 
 def tensor_bytes(tensors: dict[str, Tensor], notes: dict[str, Any]) -> bytes:

@@ -1,19 +1,24 @@
-"""Nested config dataclasses as JSON and back, strictly and without importing anything a file names."""
+"""Nested dataclasses as JSON and back, strictly and without importing anything a file names."""
 
 import dataclasses
+import math
 import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 TYPE_KEY = "type"
+NOT_FINITE = ("inf", "-inf", "nan")
+"""How floats are written that JSON lacks."""
 
 
 def to_json(value: Any) -> Any:
     """A config as JSON values; every dataclass carries its qualified name, so that unions can be told apart.
 
+    Floats that JSON lacks become the words inf, -inf and nan.
+
     Raises:
-        TypeError: a value that is no plain value, tuple, list, path or dataclass.
+        TypeError: a value that is no plain value, tuple, list, dictionary by text, path or dataclass.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -21,6 +26,10 @@ def to_json(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
     if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -47,6 +56,12 @@ def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "con
         return _from_union(data, get_args(expected), known, where)
     if get_origin(expected) is tuple:
         return _from_list(data, get_args(expected), known, where)
+    if get_origin(expected) is dict:
+        if not isinstance(data, dict):
+            raise ValueError(f"{where} is {_shown(data)}; expected an object")
+        return {
+            key: from_json(item, get_args(expected)[1], known, f"{where}[{_shown(key)}]") for key, item in data.items()
+        }
     if isinstance(expected, type) and dataclasses.is_dataclass(expected):
         return _from_object(data, expected, known, where)
     if get_origin(expected) is Literal:
@@ -56,12 +71,12 @@ def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "con
     elif expected is Path:
         fits = isinstance(data, str)
     elif expected is float:
-        fits = isinstance(data, int | float) and not isinstance(data, bool)
+        fits = type(data) is float or data in NOT_FINITE or (type(data) is int and abs(data) < 2**1000)
     else:
         fits = type(data) is expected
     if not fits:
         name = getattr(expected, "__name__", str(expected))
-        raise ValueError(f"{where} is {data!r}; expected {name}")
+        raise ValueError(f"{where} is {_shown(data)}; expected {name}")
     if expected is Path:
         return Path(str(data))
     return float(data) if expected is float else data
@@ -81,7 +96,7 @@ def _from_list(data: Any, items: tuple[Any, ...], known: Sequence[type], where: 
     variadic = len(items) == 2 and items[1] is Ellipsis
     if not isinstance(data, list) or (not variadic and len(data) != len(items)):
         length = "any number of" if variadic else str(len(items))
-        raise ValueError(f"{where} is {data!r}; expected a list of {length} values")
+        raise ValueError(f"{where} is {_shown(data)}; expected a list of {length} values")
     hints = items[:1] * len(data) if variadic else items
     pairs = zip(data, hints, strict=True)
     return tuple(from_json(item, hint, known, f"{where}[{i}]") for i, (item, hint) in enumerate(pairs))
@@ -89,17 +104,29 @@ def _from_list(data: Any, items: tuple[Any, ...], known: Sequence[type], where: 
 
 def _from_object(data: Any, expected: type, known: Sequence[type], where: str) -> Any:
     if not isinstance(data, dict) or TYPE_KEY not in data:
-        raise ValueError(f"{where} is {data!r}; expected an object with a {TYPE_KEY!r}")
+        raise ValueError(f"{where} is {_shown(data)}; expected an object with a {TYPE_KEY!r}")
     candidates = {kind.__qualname__: kind for kind in (expected, *known) if issubclass(kind, expected)}
-    kind: Any = candidates.get(data[TYPE_KEY])
+    named = data[TYPE_KEY]
+    kind: Any = candidates.get(named) if isinstance(named, str) else None
     if kind is None:
-        raise ValueError(f"{where} is of type {data[TYPE_KEY]!r}; expected one of {', '.join(sorted(candidates))}")
+        raise ValueError(f"{where} is of type {_shown(named)}; expected one of {', '.join(sorted(candidates))}")
     hints = get_type_hints(kind)
     fields = {field.name for field in dataclasses.fields(kind)}
     if unknown := sorted(data.keys() - fields - {TYPE_KEY}):
-        raise ValueError(f"{where} has unknown fields {', '.join(unknown)}; was it written by a newer version?")
+        raise ValueError(
+            f"{where} has unknown fields {', '.join(map(_shown, unknown[:5]))}; was it written by a newer version?"
+        )
     values = {name: from_json(data[name], hints[name], known, f"{where}.{name}") for name in fields & data.keys()}
     try:
         return kind(**values)
     except TypeError as error:
         raise ValueError(f"{where} is incomplete: {error}") from error
+
+
+def _shown(data: Any) -> str:
+    """A value as messages show it: in one line and not too long, whatever a file holds."""
+    try:
+        text = repr(data)
+    except RecursionError:
+        text = f"a deeply nested {type(data).__name__}"
+    return text if len(text) <= 120 else f"{text[:117]}..."

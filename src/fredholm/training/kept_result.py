@@ -1,7 +1,6 @@
 """One run of a study: trained once, measured once, and read again ever after."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
 from fredholm.training.atomic import write_file
+from fredholm.training.integrity import is_missing, seal, unseal
 from fredholm.training.run import Run, refuse_other, train
 from fredholm.training.run_folder import RunFolder
 
@@ -33,17 +33,28 @@ def kept_result(
         tasks: the tasks that the run may be of.
 
     Raises:
-        ValueError: the folder holds something else, or a run of another config; and what `train` refuses.
+        ValueError: the folder holds something else, a run of another config, or a result that is damaged or of another
+            run; and what `train` refuses.
     """
-    file = path / RESULT_FILE
-    if not RunFolder(path).is_new():
+    file, folder = path / RESULT_FILE, RunFolder(path)
+    if not folder.is_new():
         refuse_other(path, config, tasks)
-    if file.is_file():
-        return json.loads(file.read_text())
+        if not is_missing(file):
+            return _read_result(file, folder.run)
     train(config, path, resume=True, tasks=tasks)
     result = measure(Run(path, tasks=tasks, device=config.training.device))
-    write_file(file, json.dumps(result).encode())
+    write_file(file, seal({"run": folder.run, "result": result}))
     return result
+
+
+def _read_result(file: Path, run: str) -> dict[str, Any]:
+    try:
+        content = unseal(file)
+        if content.get("run") != run:
+            raise ValueError(f"{file} is the result of another run")
+    except ValueError as error:
+        raise ValueError(f"{error}; remove it to measure this run again") from error
+    return content["result"]
 
 
 def best_on_both(run: Run, **settings: Any) -> dict[str, dict[str, float]]:

@@ -1,8 +1,8 @@
 """A model in training: one optimiser step at a time."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple, final
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,14 @@ from torch import Tensor, nn
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.quadrature import Quadrature
 from fredholm.tasks.task import Batch, Task
-from fredholm.training.checkpoint import fill
+from fredholm.training.checkpoint import fill, refuse_misfits
 from fredholm.training.config import TrainingConfig
 from fredholm.training.device import choose_device, move
 from fredholm.training.ema import ExponentialMovingAverage
 from fredholm.training.parameter_groups import parameter_groups
+
+SLOTS = ("step", "exp_avg", "exp_avg_sq")
+"""What AdamW keeps of a parameter: a number, and two tensors of its shape."""
 
 
 class StepReport(NamedTuple):
@@ -99,16 +102,38 @@ class Learner:
         self.average.update(self.model, step)
         return StepReport(loss, norm, rate)
 
-    def load_optimizer(self, state: dict[str, Any]) -> None:
-        """Takes over the optimiser's saved state.
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """The optimiser's state by name, as ``head.weight.exp_avg``; a parameter without a gradient so far has none."""
+        states = ((name, self.optimizer.state.get(parameter)) for name, parameter in self._learned())
+        return {f"{name}.{slot}": state[slot] for name, state in states if state for slot in SLOTS}
+
+    def load_optimizer(self, tensors: Mapping[str, Tensor], where: str) -> None:
+        """Takes over the optimiser's state; its settings stay those of the config.
+
+        Args:
+            tensors: as of ``optimizer_tensors``.
+            where: whose they are, for messages.
 
         Raises:
-            ValueError: it belongs to other parameters.
+            ValueError: names, shapes or dtypes are not those of this model's; nothing is changed.
         """
-        current = [group["param_names"] for group in self.optimizer.state_dict()["param_groups"]]
-        if [group.get("param_names") for group in state["param_groups"]] != current:
-            raise ValueError("the optimiser's state is of other parameters than this model's")
-        self.optimizer.load_state_dict(state)
+        wanted: dict[str, Tensor] = {}
+        for name, parameter in self._learned():
+            if any(f"{name}.{slot}" in tensors for slot in SLOTS):
+                like = (torch.empty((), dtype=torch.float32), parameter, parameter)
+                wanted |= {f"{name}.{slot}": each for slot, each in zip(SLOTS, like, strict=True)}
+        refuse_misfits(tensors, wanted, where)
+        state = {
+            number: {slot: tensors[f"{name}.{slot}"].clone() for slot in SLOTS}
+            for number, (name, _) in enumerate(self._learned())
+            if f"{name}.{SLOTS[0]}" in wanted
+        }
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+
+    def _learned(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The parameters by name, as the optimiser counts them."""
+        for group in self.optimizer.param_groups:
+            yield from zip(group["param_names"], group["params"], strict=True)
 
     def _backward(self, batch: Batch) -> float:
         """Accumulates the gradient of the batch's mean loss, and of what is learned beside it, part by part.

@@ -40,25 +40,67 @@ def _check_seed(seed: int) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """The state of all global generators in types that ``torch.load(weights_only=True)`` accepts."""
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
+    """The state of all global generators, in types that JSON has."""
+    version, words, gauss = random.getstate()
+    _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {
-        "python": random.getstate(),
-        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": {"version": version, "words": _hex(np.array(words)), "gauss": gauss},
+        "numpy": {
+            "words": _hex(np.asarray(keys)),
+            "position": int(position),
+            "has_gauss": int(has_gauss),
+            "gauss": float(cached),
+        },
+        "torch": bytes(torch.get_rng_state().numpy()).hex(),
+        "cuda": [bytes(state.cpu().numpy()).hex() for state in cuda],
     }
 
 
-def restore_random_state(state: dict[str, Any]) -> None:
+def restore_random_state(state: Any) -> None:
     """Undoes everything drawn since ``random_state()``.
 
     CUDA states are restored when this machine has as many devices as the saving one; a run that moved to
     other devices goes on from the seed's stream there.
+
+    Raises:
+        ValueError: it is no state of these generators, which are then as they were.
     """
-    random.setstate(state["python"])
-    name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
-    torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    try:
+        of_python, of_numpy = state["python"], state["numpy"]
+        python = (of_python["version"], tuple(_words(of_python["words"]).tolist()), _real(of_python["gauss"]))
+        position, has_gauss = (int(of_numpy[name]) for name in ("position", "has_gauss"))
+        if not (0 <= position <= 624 and has_gauss in (0, 1)):  # NumPy believes it
+            raise ValueError(f"NumPy's generator is at {position} of 624")
+        numpy = ("MT19937", _words(of_numpy["words"]), position, has_gauss, float(of_numpy["gauss"]))
+        cpu, cuda = _bytes(state["torch"]), [_bytes(each) for each in state["cuda"]]
+        # generators of no one else say first whether they take them
+        random.Random().setstate(python)
+        np.random.RandomState().set_state(numpy)
+        torch.Generator().set_state(cpu)
+        has_devices = torch.cuda.is_available() and len(cuda) == torch.cuda.device_count()
+        for number, each in enumerate(cuda if has_devices else []):
+            torch.Generator(f"cuda:{number}").set_state(each)
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise ValueError(f"it is no state of the random generators here ({type(error).__name__})") from error
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
+    torch.set_rng_state(cpu)
+    if has_devices:
+        torch.cuda.set_rng_state_all(cuda)
+
+
+def _hex(words: np.ndarray) -> str:
+    return words.astype("<u4").tobytes().hex()
+
+
+def _words(text: str) -> np.ndarray:
+    return np.frombuffer(bytes.fromhex(text), "<u4").astype(np.uint32)
+
+
+def _bytes(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)
+
+
+def _real(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -29,7 +29,7 @@ from fredholm.training.progress import print_line
 from fredholm.training.random_state import seed_everything
 from fredholm.training.run_folder import RunFolder
 from fredholm.training.scoring import score_split
-from fredholm.training.trainer import Trainer, check_examples, measured_split
+from fredholm.training.trainer import Trainer, check_examples, measured_split, read_progress
 
 FREE = ("epochs", "patience", "num_workers", "device", "tensorboard")
 """The training settings that may be other when a run goes on."""
@@ -83,7 +83,7 @@ class Run:
             raise ValueError(f"{self._folder.path} has no checkpoint yet")
         if which == "last":
             return last
-        best = self._folder.checkpoints.load_state(last)["progress"]["best_step"]
+        best = read_progress(self._folder.checkpoints, last).best_step
         return last if best < 0 else best
 
     def model(self, which: Which = "best") -> nn.Module:

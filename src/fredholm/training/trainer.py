@@ -16,11 +16,12 @@ from fredholm.tasks.splits import HeldOut
 from fredholm.tasks.task import Batch, Task
 from fredholm.training.atomic import write_file
 from fredholm.training.batches import EpochBatches, LostWorkerError, iterate
-from fredholm.training.checkpoint import AVERAGE, WEIGHTS, model_tensors, tensor_bytes
+from fredholm.training.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS, Checkpoints, model_tensors, tensor_bytes
 from fredholm.training.config import TrainingConfig
+from fredholm.training.config_json import from_json, to_json
 from fredholm.training.interruption import InterruptedRunError, Interruption
 from fredholm.training.learner import Learner, NonFiniteError, StepReport
-from fredholm.training.metrics_log import MetricsLog
+from fredholm.training.metrics_log import LogMark, MetricsLog
 from fredholm.training.progress import print_line, progress_bar
 from fredholm.training.random_state import random_state, restore_random_state, seed_everything
 from fredholm.training.run_folder import RunFolder
@@ -32,7 +33,7 @@ OVERFITTING = 1.05
 
 @final
 class DivergedError(ArithmeticError):
-    """Training stopped because the loss or its gradient is no longer finite."""
+    """Training stopped because the loss, its gradient or the weights are no longer finite."""
 
 
 @final
@@ -51,7 +52,7 @@ class Progress:
     epoch_loss_sum: float = 0.0
     best_step: int = -1
     best_value: float | None = None
-    best_loss: float = math.inf
+    best_loss: float | None = None
     lowest_loss: float | None = None
     """Of the validation split, and the epoch and training loss it came with."""
     lowest_loss_epoch: int = -1
@@ -59,7 +60,6 @@ class Progress:
     worse: int = 0
     """Evaluations in a row that were no better than the best one."""
     is_done: bool = False
-    num_lines: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the validation split; once the run is done, of the split that it was measured on."""
 
@@ -92,13 +92,14 @@ class Trainer:
     ) -> None:
         check_examples(task, config)
         seed_everything(seed)
-        folder.checkpoints.clear_partial()
-        step = folder.checkpoints.last_step()
+        folder.recover()
+        self._checkpoints = folder.checkpoints
+        step = self._checkpoints.last_step()
         self._steps_per_epoch = math.ceil(task.num_train / config.batch_size)
         self.num_steps = config.epochs * self._steps_per_epoch
         self.learner = Learner(task, config, self.num_steps, start, is_new=step is None)
         self.progress = Progress(epochs=config.epochs, patience=config.patience)
-        self._before: Progress | None = None
+        self._log_mark, self._before = LogMark(), None
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
         self._has_valid = task.num_held_out("valid") > 0
         if step is not None:
@@ -114,7 +115,9 @@ class Trainer:
             none.
 
         Raises:
-            DivergedError: the loss is not finite; the batch is saved in the run folder.
+            DivergedError: the loss is not finite, and the batch is saved in the run folder; or the weights are not, and
+                no checkpoint is saved.
+            ValueError: metrics.jsonl is not what the run had written.
             InterruptedRunError: on SIGINT, SIGTERM or SIGHUP, after saving a checkpoint.
             LostWorkerError: a process that makes batches was killed; a checkpoint was saved.
             OSError: a full disk; earlier checkpoints are intact.
@@ -123,7 +126,7 @@ class Trainer:
         if progress.is_done:
             return progress.metrics
         self._log = MetricsLog(
-            self._folder.path, num_lines=progress.num_lines, step=progress.step, tensorboard=config.tensorboard
+            self._folder.path, mark=self._log_mark, step=progress.step, tensorboard=config.tensorboard
         )
         if self._before is not None:
             self._tell_new_end(self._before)
@@ -244,6 +247,7 @@ class Trainer:
         words = [f"epoch {progress.epoch}/{self._config.epochs}", f"step {progress.step}"]
         if train_loss is not None:
             words.append(f"train loss {train_loss:.4f}")
+        self._refuse_non_finite()
         if self._has_valid:
             progress.metrics = self._score("valid", self.learner.average.model)
             value, loss = progress.metrics[objective.metric], progress.metrics["loss"]
@@ -251,7 +255,8 @@ class Trainer:
             if objective.metric != "loss":
                 words.append(f"valid {objective.metric} {objective.format(value)}")
             # on a small split many evaluations are equal: the loss tells them apart
-            is_equal_and_surer = value == progress.best_value and loss < progress.best_loss
+            before = progress.best_loss
+            is_equal_and_surer = value == progress.best_value and before is not None and loss < before
             if objective.is_better(value, progress.best_value) or is_equal_and_surer:
                 progress.best_step, progress.best_value, progress.best_loss = progress.step, value, loss
                 progress.worse = 0
@@ -281,7 +286,7 @@ class Trainer:
         model, chosen = self.learner.average.model, progress.best_step
         if chosen not in (-1, progress.step):
             model = copy.deepcopy(model)  # a new one would draw, and a longer run would go on otherwise
-            self._folder.checkpoints.load_weights(chosen, model)
+            self._checkpoints.load_weights(chosen, model)
         if self._task.num_held_out("test"):
             progress.metrics = self._score("test", model)
         elif self._has_valid and chosen != progress.step:
@@ -325,26 +330,58 @@ class Trainer:
         return f"step {progress.step} of {self.num_steps} is saved in {path}, --resume goes on"
 
     def _save(self) -> None:
-        self.progress.num_lines = self._log.num_lines
+        self._refuse_non_finite()
         state = {
-            "progress": dataclasses.asdict(self.progress),
-            "optimizer": self.learner.optimizer.state_dict(),
+            "progress": to_json(self.progress),
             "random": random_state(),
+            "log": to_json(self._log.mark()),
         }
-        weights, average = model_tensors(self.learner.model), model_tensors(self.learner.average.model)
-        self._folder.checkpoints.save(self.progress.step, weights, average, state, self.progress.best_step)
+        self._checkpoints.save(self.progress.step, self._tensors(), state, self.progress.best_step)
+
+    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What a checkpoint holds, by file."""
+        learner = self.learner
+        return {
+            WEIGHTS: model_tensors(learner.model),
+            AVERAGE: model_tensors(learner.average.model),
+            OPTIMIZER: learner.optimizer_tensors(),
+        }
+
+    def _refuse_non_finite(self) -> None:
+        """Raises a DivergedError if the weights, their average or the optimiser's tensors are not finite."""
+        for file, tensors in self._tensors().items():
+            for name, tensor in tensors.items():
+                if tensor.is_floating_point() and not tensor.isfinite().all():
+                    kept = self._checkpoints.last_step()
+                    rest = "there is no checkpoint yet" if kept is None else f"the checkpoint of step {kept} stays"
+                    raise DivergedError(
+                        f"{name} of {file} is not finite after step {self.progress.step}, which is not saved; {rest}; "
+                        "try a lower learning_rate, a longer warm-up or precision float32"
+                    )
 
     def _restore(self, step: int) -> None:
-        checkpoints = self._folder.checkpoints
-        state = checkpoints.load_state(step)
+        """Goes on from a checkpoint, all of which is read and checked; stale ones go.
+
+        Raises:
+            ValueError: it is damaged or of another run, or the best one is.
+        """
+        checkpoints = self._checkpoints
+        progress, state = read_progress(checkpoints, step), checkpoints.load_state(step)
+        where = f"the state of step {step} in {self._folder.path}"
+        if not 0 <= progress.batch <= self._steps_per_epoch:
+            raise ValueError(f"{where} is at batch {progress.batch} of an epoch of {self._steps_per_epoch}")
+        if progress.best_step not in (-1, step):
+            checkpoints.check(progress.best_step)
+        self.learner.load_optimizer(checkpoints.load_tensors(step, OPTIMIZER), where)
         checkpoints.load_weights(step, self.learner.model, WEIGHTS)
         checkpoints.load_weights(step, self.learner.average.model, AVERAGE)
         try:
-            self.learner.load_optimizer(state["optimizer"])
-            self.progress = Progress(**state["progress"])
-            restore_random_state(state["random"])
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise ValueError(f"the state of step {step} in {self._folder.path} is of another run or version") from error
+            self._log_mark = from_json(state.get("log"), LogMark, (), "log")
+            restore_random_state(state.get("random"))
+        except ValueError as error:
+            raise ValueError(f"{where} is of another version: {error}") from error
+        self.progress = progress
+        checkpoints.keep((step, progress.best_step))
 
     def _dump(self, batch: Batch, indices: Tensor) -> None:
         progress = self.progress
@@ -354,6 +391,23 @@ class Trainer:
     @property
     def _dump_file(self) -> Path:
         return self._folder.path / "non_finite_batch.safetensors"
+
+
+def read_progress(checkpoints: Checkpoints, step: int) -> Progress:
+    """How far a run was at a checkpoint.
+
+    Raises:
+        ValueError: it is damaged, or of another version.
+    """
+    where = f"the state of step {step} in {checkpoints.folder}"
+    state = checkpoints.load_state(step)
+    try:
+        progress = from_json(state.get("progress"), Progress, (), "progress")
+    except ValueError as error:
+        raise ValueError(f"{where} is of another version: {error}") from error
+    if progress.step != step or not -1 <= progress.best_step <= step or progress.epoch < 0:
+        raise ValueError(f"{where} tells of step {progress.step}, the best of which is {progress.best_step}")
+    return progress
 
 
 def check_examples(task: Task, config: TrainingConfig) -> None:

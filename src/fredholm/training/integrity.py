@@ -1,0 +1,152 @@
+"""JSON that carries its own SHA-256, and the listing of other files by theirs."""
+
+import hashlib
+import json
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MAX_BYTES = 256 * 2**20
+"""No JSON file of a run folder may be larger; it is refused before it is read."""
+
+_DIGEST = "sha256"
+
+
+def seal(content: Mapping[str, Any]) -> bytes:
+    """A JSON object with the SHA-256 of its own text as the last entry; equal input, equal bytes."""
+    return _text({**content, _DIGEST: hashlib.sha256(_text(content)).hexdigest()})
+
+
+def unseal(path: Path) -> dict[str, Any]:
+    """What `seal` was given, from a file.
+
+    Raises:
+        ValueError: the file is missing, too large, or not byte for byte what was written.
+        OSError: it cannot be read.
+    """
+    data = read_bytes(path)
+    content = parse_object(path, data)
+    digest = content.pop(_DIGEST, None)
+    if not isinstance(digest, str):
+        raise ValueError(f"{path} has no {_DIGEST} of itself; it is damaged or of another program")
+    try:
+        is_whole = seal(content) == data
+    except (ValueError, RecursionError):  # half a surrogate, or nested as no text of ours is
+        is_whole = False
+    if not is_whole:
+        raise ValueError(f"{path} is damaged: it is not what its own SHA-256 says")
+    return content
+
+
+def parse_object(path: Path, data: bytes) -> dict[str, Any]:
+    """The JSON object in the content of a file.
+
+    Raises:
+        ValueError: it is no JSON, or no object.
+    """
+    try:
+        content = json.loads(data)
+    except RecursionError as error:
+        raise ValueError(f"{path} is not valid JSON: it is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}; expected an object")
+    return content
+
+
+def listed(data: bytes) -> dict[str, Any]:
+    """The entry of a file in a listing: its size and SHA-256."""
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def check_listed(path: Path, entry: Mapping[str, Any]) -> None:
+    """Reads a file, of whatever size, and compares it with its entry in a listing.
+
+    Raises:
+        ValueError: it is missing, or another.
+        OSError: it cannot be read.
+    """
+    size = file_size(path)
+    if size != entry["bytes"]:
+        raise ValueError(f"{path} is damaged: it has {size} bytes, and {entry['bytes']} when it was written")
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+            raise _changed(path)
+
+
+def read_listed(path: Path, entry: Mapping[str, Any]) -> bytes:
+    """A small file that is as its entry in a listing says; errors as of `check_listed`."""
+    data = read_bytes(path)
+    if listed(data) != entry:
+        raise _changed(path)
+    return data
+
+
+def check_listing(path: Path, listing: Any) -> dict[str, dict[str, Any]]:
+    """A listing that was read from the file `path`, whose names are those of files beside it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(listing, dict):
+        raise ValueError(f"{path} lists no files")
+    for name, entry in listing.items():
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{,100}", name):
+            raise ValueError(f"{path} lists {_short(name)}, which is no file beside it")
+        fits = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
+        if not (fits and type(entry["bytes"]) is int and isinstance(entry["sha256"], str)):
+            raise ValueError(f"{path} lists {_short(name)} without its size and SHA-256")
+    return listing
+
+
+def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        ValueError: it is missing, no file, or larger than `most`.
+        OSError: it cannot be read.
+    """
+    size = file_size(path)
+    if size > most:
+        raise ValueError(f"{path} has {size} bytes; expected at most {most}")
+    return path.read_bytes()
+
+
+def is_missing(path: Path) -> bool:
+    """Whether there is nothing of that name; an OSError where that cannot be told."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
+
+
+def file_size(path: Path) -> int:
+    """The bytes of a regular file.
+
+    Raises:
+        ValueError: it is missing, or no file.
+        OSError: that cannot be told.
+    """
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError(f"{path} is missing") from error
+    if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+        raise ValueError(f"{path} is no file")
+    return found.st_size
+
+
+def _changed(path: Path) -> ValueError:
+    return ValueError(f"{path} is damaged: its SHA-256 is not the one from when it was written")
+
+
+def _text(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 80 else f"{name[:77]}...")
