@@ -21,10 +21,17 @@ from fredholm.layers import from_torch, to_torch
 from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank
 
 if TYPE_CHECKING:
+    from fredholm.estimators import GraphClassifier as GraphClassifier
+    from fredholm.estimators import GraphRegressor as GraphRegressor
     from fredholm.estimators import ImageClassifier as ImageClassifier
+    from fredholm.estimators import ImageRegressor as ImageRegressor
+    from fredholm.estimators import OperatorRegressor as OperatorRegressor
     from fredholm.estimators import PointClassifier as PointClassifier
     from fredholm.estimators import SeriesClassifier as SeriesClassifier
+    from fredholm.estimators import SeriesForecaster as SeriesForecaster
+    from fredholm.estimators import SeriesRegressor as SeriesRegressor
     from fredholm.estimators import TextClassifier as TextClassifier
+    from fredholm.estimators import TextRegressor as TextRegressor
 
 __all__ = [
     "Domain",
@@ -52,7 +59,19 @@ __all__ = [
     "trapezoid_weights",
 ]
 
-_ESTIMATORS = ("ImageClassifier", "PointClassifier", "SeriesClassifier", "TextClassifier")
+_ESTIMATORS = (
+    "GraphClassifier",
+    "GraphRegressor",
+    "ImageClassifier",
+    "ImageRegressor",
+    "OperatorRegressor",
+    "PointClassifier",
+    "SeriesClassifier",
+    "SeriesForecaster",
+    "SeriesRegressor",
+    "TextClassifier",
+    "TextRegressor",
+)
 
 
 def __getattr__(name: str) -> Any:

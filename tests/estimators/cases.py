@@ -1,4 +1,4 @@
-"""Small sets of examples, and classifiers that learn them in a second."""
+"""Small sets of examples, and estimators that learn them in a second."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,8 +7,29 @@ from typing import Any, final
 
 import numpy as np
 
-from fredholm.estimators import Classifier, ImageClassifier, PointClassifier, SeriesClassifier, TextClassifier
-from fredholm.models import CKCNN, ITNet, MLPConfig, PointPooling, SentenceStackConfig
+from fredholm.estimators import (
+    Classifier,
+    GraphClassifier,
+    GraphRegressor,
+    ImageClassifier,
+    ImageRegressor,
+    PointClassifier,
+    Regressor,
+    SeriesClassifier,
+    SeriesRegressor,
+    TextClassifier,
+    TextRegressor,
+)
+from fredholm.models import (
+    CKCNN,
+    ConstantConfig,
+    ITNet,
+    MLPConfig,
+    OnEdgesConfig,
+    PointPooling,
+    SentenceStackConfig,
+)
+from fredholm.tasks.graphs import GraphInputs
 from fredholm.tasks.text import Tokens
 
 NUM = 42
@@ -27,10 +48,19 @@ class Case:
     other_model: Any
     foreign_model: Any
     """A configuration that the task does not take."""
+    regressor: type[Regressor[Any]] | None
+    """The estimator of numbers of such examples, which takes the same settings; None: there is none."""
 
     def new(self, **settings: Any) -> Classifier[Any]:
+        return self.kind(**self._with(settings))
+
+    def new_regressor(self, **settings: Any) -> Regressor[Any]:
+        assert self.regressor is not None
+        return self.regressor(**self._with(settings))
+
+    def _with(self, settings: dict[str, Any]) -> dict[str, Any]:
         training = self.settings["training"] | settings.pop("training", {})
-        return self.kind(**{"random_state": 0, **self.settings, **settings, "training": training})
+        return {"random_state": 0, **self.settings, **settings, "training": training}
 
 
 def _training(**settings: Any) -> dict[str, Any]:
@@ -47,7 +77,7 @@ def _images() -> Case:
     images[::2, :2] += 180
     images[1::2, 3:] += 180
     settings = {"model": _itnet(), "task": {"patch_size": (5, 7)}, "training": _training(epochs=20)}
-    return Case(ImageClassifier, settings, images, _itnet(depth=2), CKCNN.Config())
+    return Case(ImageClassifier, settings, images, _itnet(depth=2), CKCNN.Config(), ImageRegressor)
 
 
 def _series() -> Case:
@@ -57,7 +87,8 @@ def _series() -> Case:
     series[1::2, 0] -= np.linspace(-1, 1, 11)
     small = CKCNN.Config(embed_dim=4, depth=1, kernel_width=4, omega_0=3.0, dropout=0.0)
     settings = {"model": small, "training": _training(epochs=20)}
-    return Case(SeriesClassifier, settings, series, dataclasses.replace(small, depth=2), _itnet())
+    deeper = dataclasses.replace(small, depth=2)
+    return Case(SeriesClassifier, settings, series, deeper, _itnet(), SeriesRegressor)
 
 
 def _texts() -> Case:
@@ -65,7 +96,7 @@ def _texts() -> Case:
     task = {"tokens": Tokens(kind="bytes"), "context": 24}
     small, deeper = (SentenceStackConfig(stack=_itnet(depth), position_frequencies=2) for depth in (1, 2))
     settings = {"model": small, "task": task, "training": _training(epochs=20)}
-    return Case(TextClassifier, settings, texts, deeper, CKCNN.Config())
+    return Case(TextClassifier, settings, texts, deeper, CKCNN.Config(), TextRegressor)
 
 
 def _points() -> Case:
@@ -77,7 +108,27 @@ def _points() -> Case:
         "task": task,
         "training": _training(epochs=20),
     }
-    return Case(PointClassifier, settings, clouds, _itnet(), CKCNN.Config())
+    return Case(PointClassifier, settings, clouds, _itnet(), CKCNN.Config(), None)
 
 
-CASES: dict[str, Callable[[], Case]] = {"images": _images, "series": _series, "texts": _texts, "points": _points}
+def _graphs() -> Case:
+    drawn = np.random.default_rng(0)
+    graphs = []
+    for i in range(NUM):
+        size = 4 + i % 3
+        path = np.stack([np.arange(size - 1), np.arange(1, size)])
+        graphs.append((np.concatenate([path, path[::-1]], axis=1), drawn.normal(size=(size, 2)) + 2 * (i % 2)))
+    kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")
+    small, deeper = (dataclasses.replace(_itnet(depth), kernel=kernel) for depth in (1, 2))
+    task = {"inputs": GraphInputs(positions="none", num_walks=0)}
+    settings = {"model": small, "task": task, "training": _training(epochs=20)}
+    return Case(GraphClassifier, settings, graphs, deeper, CKCNN.Config(), GraphRegressor)
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "images": _images,
+    "series": _series,
+    "texts": _texts,
+    "points": _points,
+    "graphs": _graphs,
+}

@@ -198,6 +198,8 @@ def test_what_was_given_stays_even_if_it_is_a_default(tmp_path: Path) -> None:
         ({"training": {"epoch": 3}}, ValueError, "training has no setting 'epoch'; the settings are epochs, "),
         ({"task": {"patches": 3}}, ValueError, "task has no setting 'patches'; the settings are "),
         ({"task": {"data": "a"}}, ValueError, "task has no setting 'data'"),
+        ({"task": {"target": "class"}}, ValueError, "task has no setting 'target'"),
+        ({"task": {"test_fraction": 0.1}}, ValueError, "task has no setting 'test_fraction'"),
         ({"task": [1]}, TypeError, "task is of type list; expected a mapping of settings by name, or None"),
         ({"preset": "large"}, ValueError, "preset is 'large'; expected one of small, base"),
         ({"random_state": -1}, ValueError, "seed is -1"),
@@ -224,7 +226,7 @@ def test_models_of_other_tasks_are_refused(case: Case) -> None:
         (["same"] * NUM, "y has only one class, same; expected at least 2"),
         (np.linspace(0, 1, NUM), "Unknown label type: continuous"),
         ([1.0, np.nan] * (NUM // 2), "contains NaN"),
-        (np.zeros((NUM, 2), int), "y should be a 1d array"),
+        (np.arange(3 * NUM).reshape(NUM, 3), "y should be a 1d array"),
         (np.array([1, "a"] * (NUM // 2), dtype=object), "of several kinds"),
         (["a", " a"] * (NUM // 2), "are not told apart by their texts"),
         (["a", ""] * (NUM // 2), "are not told apart by their texts"),
@@ -261,7 +263,9 @@ def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, t
     brief = {"epochs": 0 if case.kind in at_once else 1}
     estimator = case.kind(preset=preset, run_dir=tmp_path, training=brief).fit(case.X, WORDS)
     run = Run(tmp_path, device="cpu")
-    task, schedule, _ = type(run.config.task)(data=run.config.task.data).suited(preset)
+    read: Any = run.config.task
+    columns = {"target": read.target, "label_columns": read.label_columns} if hasattr(read, "label_columns") else {}
+    task, schedule, _ = type(read)(data=read.data, **columns).suited(preset)
     assert run.config.task == task
     assert run.config.training == TrainingConfig(**vars(schedule) | brief | {"tensorboard": False})
     assert estimator.predict(case.X).shape == (NUM,)
@@ -279,6 +283,9 @@ def test_scikit_learn_is_asked_for_by_the_name_of_its_extra() -> None:
 
 
 def test_the_root_has_the_estimators_and_nothing_else_unknown() -> None:
-    assert {"ImageClassifier", "PointClassifier", "SeriesClassifier", "TextClassifier"} <= set(dir(fredholm))
+    kinds = {f"{what}{kind}" for what in ("Image", "Series", "Text", "Graph") for kind in ("Classifier", "Regressor")}
+    kinds |= {"PointClassifier", "SeriesForecaster", "OperatorRegressor"}
+    assert kinds <= set(dir(fredholm))
+    assert all(getattr(fredholm, name).__name__ == name for name in kinds)
     with pytest.raises(AttributeError, match="has no attribute 'Classifiers'"):
         fredholm.Classifiers  # noqa: B018 # pyright: ignore[reportAttributeAccessIssue]

@@ -2,6 +2,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from sklearn.exceptions import NotFittedError
 
 from tests.estimators.cases import CASES, NUM
 from tests.refusals import refused
@@ -57,7 +59,9 @@ def test_bytes_and_shares_are_the_same_images() -> None:
 
 def test_images_of_another_size_are_told() -> None:
     estimator = brief("images", images(42, 5, 5, 3))
-    with refused(ValueError, "X has images of 5 x 6 pixels with 3 channels; the classifier was fitted on 5 x 5 pixels"):
+    with refused(
+        ValueError, "X has images of 5 x 6 pixels with 3 channels; ImageClassifier was fitted on 5 x 5 pixels"
+    ):
         estimator.predict(images(1, 5, 6, 3))
     with refused(ValueError, "5 x 5 pixels with 1 channel;"):
         estimator.predict(images(1, 5, 5))
@@ -120,7 +124,7 @@ def test_other_lengths_are_told_of_tables_alone() -> None:
     assert estimator.predict([each[:6] for each in X[:, None]]).shape == (42,)
     assert estimator.predict([X[0], X[1, :3]]).shape == (2,)
     assert not hasattr(brief("series", X[:, None]), "n_features_in_")
-    with refused(ValueError, "X has 2 channels; the classifier was fitted on 1"):
+    with refused(ValueError, "X has 2 channels; SeriesClassifier was fitted on 1"):
         estimator.predict(np.zeros((3, 2, 7)))
 
 
@@ -174,3 +178,138 @@ def test_clouds_may_have_sizes_of_their_own() -> None:
     np.testing.assert_allclose(told[:1], estimator.predict_proba(X[0][None]), rtol=1e-5)
     with refused(ValueError, "cloud 0 of X has 1 features beside 3 coordinates; expected 0"):
         estimator.predict(np.ones((2, 5, 4)))
+
+
+PATH = np.array([[0, 1], [1, 2]])
+THREE = np.ones((3, 2))
+
+
+@pytest.mark.parametrize(
+    ("X", "told"),
+    [
+        ([], "X: there are no graphs; pass at least one"),
+        (
+            np.zeros((42, 3)),
+            "graph 0 of X is a ndarray; expected (edge_index, x), (edge_index, x, edge_features) or D",
+        ),
+        ([(PATH,)] * 42, "graph 0 of X is a tuple of 1; expected"),
+        ([(PATH.T.astype(float), THREE)] * 42, "graph 0 of X has edges float64 (2, 2); expected integers (2, E)"),
+        ([(np.zeros((4, 3), int), THREE)] * 42, "graph 0 of X has edges int64 (4, 3)"),
+        ([(PATH, THREE), (PATH + 1, THREE)] * 21, "X: graph 1 has an edge to node 3; expected 0 to 2"),
+        ([(PATH - 1, THREE)] * 42, "X: graph 0 has an edge to node -1"),
+        ([(PATH, 0)] * 42, "graph 0 of X has 0 for its nodes; expected features (N, F), or N, at least 1"),
+        ([(PATH, None)] * 42, "graph 0 of X has None for its nodes"),
+        ([(PATH, [["a"]] * 3)] * 42, "graph 0 of X has features of nodes that are no array of numbers"),
+        ([(PATH, THREE * np.nan)] * 42, "X: graph 0, node 0: feature_0 is nan; expected a finite number"),
+        ([(PATH, THREE, np.ones((1, 2)))] * 42, "X: graph 0 has edge features of shape (1, 2); expected (2, columns)"),
+        ([(PATH, THREE), (PATH, np.ones((3, 1)))] * 21, "X: features have 2, 1 columns in different graphs"),
+        ([(PATH, THREE), (PATH, THREE, np.ones((2, 1)))] * 21, "X: edge features have none, 1 columns"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:X. .* taken both ways")
+def test_what_is_no_graph_is_told(X: Any, told: str) -> None:
+    with refused(ValueError, told):
+        brief("graphs", X)
+
+
+class Attributes:
+    """A graph with the attributes of torch_geometric's `Data`."""
+
+    def __init__(self, **given: Any) -> None:
+        vars(self).update({"edge_attr": None, "edge_weight": None, "pos": None} | given)
+
+
+def test_graphs_are_alike_in_every_form() -> None:
+    drawn = np.random.default_rng(0)
+    both = np.concatenate([PATH, PATH[::-1]], axis=1)
+    whole = [(both, drawn.normal(size=(3, 2)).astype(np.float32)) for _ in range(42)]
+    told = brief("graphs", whole).predict_proba(whole)
+    tensors = [Attributes(edge_index=torch.tensor(edges), x=torch.tensor(x)) for edges, x in whole]
+    np.testing.assert_array_equal(told, brief("graphs", tensors).predict_proba(tensors))
+    lists = [[edges.tolist(), x.tolist()] for edges, x in whole]
+    np.testing.assert_array_equal(told, brief("graphs", whole).predict_proba(lists))
+    with pytest.warns(UserWarning, match="X: 84 edges given one way taken both ways"):
+        one_way = brief("graphs", [(PATH, x) for _, x in whole])
+    np.testing.assert_array_equal(told, one_way.predict_proba(whole))
+
+
+def test_directions_of_edges_are_kept_where_they_are_asked_for() -> None:
+    whole = CASES["graphs"]().X
+    task = CASES["graphs"]().settings["task"] | {"directed": True}
+    directed = CASES["graphs"]().new(training=BRIEF, task=task).fit(whole, LABELS)
+    turned = [(edges[:, : edges.shape[1] // 2], x) for edges, x in whole]
+    assert (directed.predict_proba(turned) != directed.predict_proba(whole)).any()
+    assert (brief("graphs", whole).predict_proba(turned) == brief("graphs", whole).predict_proba(whole)).all()
+
+
+def test_graphs_have_edges_features_or_neither() -> None:
+    none = np.zeros((2, 0))
+    X = [(PATH, THREE, np.ones((2, 1))) if i % 2 else (none, THREE) for i in range(42)]
+    with pytest.warns(UserWarning, match="taken both ways"):
+        estimator = brief("graphs", X)
+    assert estimator.predict(X).shape == (42,)
+    with refused(ValueError, "X has 1 features a node; GraphClassifier was fitted on 2"):
+        estimator.predict([(PATH, np.ones((3, 1)), np.ones((2, 1)))])
+    with refused(ValueError, "X has 0 features an edge; GraphClassifier was fitted on 1"):
+        estimator.predict([(PATH, THREE)])
+    counted = [(none, 2 + i % 2) for i in range(42)]
+    structure = CASES["graphs"]().new(training=BRIEF, task=None).fit(counted, LABELS)
+    assert structure.predict_proba(counted).shape == (42, 2)
+    with refused(ValueError, "X is a int; expected a list of graphs, such as [graph]"):
+        structure.predict(3)
+    with refused(ValueError, "X is a Attributes; expected a list of graphs"):
+        structure.predict(Attributes(edge_index=none, x=None, num_nodes=3))
+    told = structure.predict_proba([Attributes(edge_index=None, x=None, num_nodes=3)])
+    np.testing.assert_allclose(told, structure.predict_proba([(none, 3)]))
+
+
+class Frame:
+    """A table with columns, as data frames are."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = np.asarray(values)
+        self.columns = [f"column {c}" for c in range(self._values.shape[-1])]
+        self.shape = self._values.shape
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Any:
+        return iter(self.columns)
+
+    def to_numpy(self) -> np.ndarray:
+        return self._values
+
+
+class ArrayFrame(Frame):
+    """A table that numpy takes for an array."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._values if dtype is None else self._values.astype(dtype)
+
+
+@pytest.mark.parametrize("kind", [Frame, ArrayFrame])
+@pytest.mark.parametrize("name", ["images", "series", "texts", "points"])
+def test_tables_are_taken_as_arrays(name: str, kind: type[Frame]) -> None:
+    case = CASES[name]()
+    X = np.asarray(case.X)[:, 0] if name == "series" else np.asarray(case.X)
+    told = case.new(training=BRIEF).fit(X, LABELS).predict_proba(X)
+    estimator = case.new(training=BRIEF).fit(kind(X), kind(LABELS))  # pyright: ignore[reportArgumentType]
+    np.testing.assert_array_equal(told, estimator.predict_proba(kind(X)))
+
+
+def test_a_new_kind_of_series_forgets_the_number_of_features() -> None:
+    X = np.random.default_rng(0).normal(size=(42, 7))
+    estimator = brief("series", X)
+    estimator.fit(X[:, None], LABELS)
+    assert not hasattr(estimator, "n_features_in_")
+    assert estimator.predict(X[:, :6]).shape == (42,)
+
+
+def test_a_fit_that_fails_leaves_nothing_fitted() -> None:
+    X = np.random.default_rng(0).normal(size=(42, 7))
+    estimator = brief("series", X)
+    with refused(ValueError, "y has only one class"):
+        estimator.fit(np.zeros((42, 2, 7)), 0 * LABELS)
+    with pytest.raises(NotFittedError):
+        estimator.predict(X)

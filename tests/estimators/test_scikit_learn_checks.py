@@ -1,6 +1,6 @@
-"""scikit-learn's own checks, all of them and without exceptions, of the estimator that takes its X `(n, features)`.
+"""scikit-learn's own checks, all of them and without exceptions, of the estimators that take their X `(n, features)`.
 
-Others take images, texts or clouds, which these checks do not make; `test_classifiers.py` has what corresponds.
+Others take images, texts, clouds or graphs, which these checks do not make; the tests beside have what corresponds.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fredholm.estimators import SeriesClassifier
-from fredholm.models import CKCNN
+from fredholm.estimators import SeriesClassifier, SeriesRegressor
+from fredholm.models import CKCNN, FilterBank
 
 # without a validation part, since some checks bring too few examples to hold any out
 SMALL = SeriesClassifier(
@@ -18,9 +18,10 @@ SMALL = SeriesClassifier(
     training={"epochs": 10, "batch_size": 64, "learning_rate": 3e-2},
     valid_fraction=0.0,
 )
+LINEAR = SeriesRegressor(model=FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=64))
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([SMALL])
+@parametrize_with_checks([SMALL, LINEAR])
 def test_scikit_learns_checks_pass(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)

@@ -6,17 +6,33 @@ except ImportError as error:
     raise ImportError('estimators need scikit-learn; get it with: pip install "fredholm[data]"') from error
 
 from .classifier import Classifier
-from .image_classifier import ImageClassifier
-from .point_classifier import PointClassifier
-from .series_classifier import SeriesClassifier
-from .text_classifier import TextClassifier
+from .estimator import Estimator
+from .forecaster import SeriesForecaster
+from .graphs import GraphClassifier, GraphRegressor
+from .images import ImageClassifier, ImageRegressor
+from .operator_regressor import OperatorRegressor
+from .points import PointClassifier
+from .regressor import Regressor
+from .series import SeriesClassifier, SeriesRegressor
+from .target_estimator import TargetEstimator
+from .texts import TextClassifier, TextRegressor
 from .trained_model import TrainedModel
 
 __all__ = [
     "Classifier",
+    "Estimator",
+    "GraphClassifier",
+    "GraphRegressor",
     "ImageClassifier",
+    "ImageRegressor",
+    "OperatorRegressor",
     "PointClassifier",
+    "Regressor",
     "SeriesClassifier",
+    "SeriesForecaster",
+    "SeriesRegressor",
+    "TargetEstimator",
     "TextClassifier",
+    "TextRegressor",
     "TrainedModel",
 ]

@@ -1,196 +1,74 @@
-"""What all estimators of classes share: scikit-learn's contract round a run."""
+"""What estimators of classes and labels share."""
 
-import contextlib
-import dataclasses
-import numbers
-import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast, final, get_args, get_type_hints
+from typing import Any, ClassVar, final
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.utils import assert_all_finite, check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 
-from fredholm.tasks.schedule import Preset
-from fredholm.tasks.task import SplitTask, Task
-from fredholm.training.checkpoint import model_tensors
-from fredholm.training.config import TrainingConfig
-from fredholm.training.interruption import InterruptedRunError
-from fredholm.training.progress import muted
-from fredholm.training.random_state import random_state as global_random_state
-from fredholm.training.random_state import restore_random_state
-from fredholm.training.run import Run, train
-from fredholm.training.run_folder import DATA, RunFolder
+from fredholm.tasks.targets import Answers, ClassAnswers, LabelAnswers, Target
 
-from .trained_model import TrainedModel
-
-Read = TypeVar("Read", bound=Sequence[Any] | np.ndarray)
-"""X, checked."""
+from .target_estimator import Read, TargetEstimator
 
 
-class Classifier(ClassifierMixin, BaseEstimator, ABC, Generic[Read]):
-    """A task that tells classes, on arrays.
+class Classifier(ClassifierMixin, TargetEstimator[Read]):
+    """A task that tells classes or labels, on arrays.
 
-    What is not set follows from the data, by the rules of `fredholm train TASK DATA`.
+    `y` holds n classes, of one kind: integers, texts or truth values. Or it says in n rows of 0 and 1 which of several
+    labels each example has, one column a label, where the estimator takes labels.
 
     Args:
-        preset: how much to spend: "small", which two cores train in minutes, or "base", for a GPU.
-        model: a configuration of a model of the task, which is taken as it is; None: the task's own, at a size that
-            suits the data.
-        task: further settings of the task by name, as a mapping; see the task's `Config`.
-        training: settings of `TrainingConfig` by name, as a mapping, in place of those that suit the data.
-        valid_fraction: share of the examples that nothing is learnt from, but on which the best step is chosen; 0:
-            there is none, and the last step counts. None: the task's own.
-        random_state: of the first weights, the order of the examples, augmentation and dropout; an integer is the seed
-            of a run by `fredholm train --seed`. It does not choose the validation part, which depends on X and y alone.
-        run_dir: a new or empty folder for the run, with its data; `fredholm predict` and `evaluate` read it.
-            None: the run is not kept.
-        verbose: whether progress is shown.
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Estimator`.
 
     Attributes:
-        classes_: the classes, sorted, in the order of the columns of `predict_proba`.
-        trained_: the `TrainedModel`; `trained_.model` is the module.
-        valid_metrics_: the metrics on the validation part by name; empty where there is none.
+        classes_: the classes, sorted, in the order of the columns of `predict_proba`; of labels the numbers of the
+            columns of y.
+        trained_, valid_metrics_: see `Estimator`.
     """
 
-    _task: ClassVar[type[SplitTask[Any]]]
+    _told: ClassVar[str] = "a class"
+    _takes_labels: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        preset: Preset = "small",
-        model: Any = None,
-        task: Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        valid_fraction: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        run_dir: str | Path | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.preset: Preset = preset
-        self.model = model
-        self.task = task
-        self.training = training
-        self.valid_fraction = valid_fraction
-        self.random_state = random_state
-        self.run_dir = run_dir
-        self.verbose = verbose
-
-    @final
-    def fit(self, X: Any, y: Any) -> Self:
-        """Trains a new model.
-
-        Args:
-            X: n examples; see the class.
-            y: n classes, of one kind: integers, texts or truth values.
-
-        Raises:
-            ValueError: X or y are not as expected, settings do not fit, or `run_dir` is not empty.
-            TypeError: X or a setting is of another kind.
-            DivergedError: the loss is not finite.
-            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
-        """
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None; give each example a class"
-            )
-        examples = self._checked(X, is_new=True)
-        check_consistent_length(examples, y)
-        classes, codes = _classes(y)
-        seed = _seed(self.random_state)
-        with self._folder() as folder, _own_randomness():
-            data = self._write(examples, codes, class_names(classes), folder / DATA)
-            with contextlib.nullcontext() if self.verbose else muted():
-                config = self._run_config(data, seed)
-                try:
-                    result = train(config, folder, tasks=(self._task,), needs_measure=False)
-                except InterruptedRunError as error:
-                    raise KeyboardInterrupt(f"training was interrupted: {error}") from None
-            run = Run(folder, tasks=(self._task,), device=config.training.device)
-            weights = {name: tensor.cpu() for name, tensor in model_tensors(run.model()).items()}
-        self.classes_ = classes
-        self.valid_metrics_ = result.metrics
-        self.trained_ = TrainedModel(config.task, run.task.facts, weights, config.training.device)
-        return self
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = tags.target_tags.multi_output = self._takes_labels
+        return tags
 
     @final
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class, float32 `(n, classes)`, of examples as in `fit`.
+        """The probability of each class or label, float32 `(n, classes)`, of examples as in `fit`.
 
         Raises:
             NotFittedError: before `fit`.
             ValueError: X does not fit what was learnt from.
         """
-        check_is_fitted(self)
-        examples = self._checked(X, is_new=False)
-        found = self._probabilities(self.trained_, examples)
-        known = self._known(self.trained_)
-        return found[:, [known.index(name) for name in class_names(self.classes_)]].numpy()
+        return self._probabilities(X)[1]
 
     @final
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each example, `(n,)`; errors as of `predict_proba`."""
-        likeliest = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[likeliest]
+        """The likeliest class of each example, `(n,)`; or 1 of each label that is at least as likely as not, else 0.
 
-    @abstractmethod
-    def _checked(self, X: Any, *, is_new: bool) -> Read:
-        """X in one form; sets what `predict` has to find again where it is new, else compares with that."""
+        Labels are int64 `(n, labels)`. Errors as of `predict_proba`.
+        """
+        target, told = self._probabilities(X)
+        return (told >= 0.5).astype(np.int64) if target.kind == "labels" else self.classes_[told.argmax(axis=1)]
 
-    @abstractmethod
-    def _write(self, examples: Read, codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
-        """Writes a training set without others, and says what `Config.data` is."""
+    def _probabilities(self, X: Any) -> tuple[Target, np.ndarray]:
+        """What was learnt to tell, and what `predict_proba` gives."""
+        target, outputs = self._predicted(X)
+        names = _label_names(len(self.classes_)) if target.kind == "labels" else class_names(self.classes_)
+        return target, target.told(outputs)[:, [target.names.index(name) for name in names]].numpy()
 
-    @abstractmethod
-    def _probabilities(self, trained: TrainedModel, examples: Read) -> Tensor:
-        """`(n, classes)`, in the order of `_known`, on the CPU."""
-
-    @abstractmethod
-    def _known(self, trained: TrainedModel) -> tuple[str, ...]:
-        """The names of the classes, in that order."""
-
-    @contextlib.contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """The run folder, with an empty folder for the data."""
-        with contextlib.ExitStack() as stack:
-            if self.run_dir is None:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fredholm-")))
-            else:
-                folder = Path(self.run_dir).expanduser()
-                if not RunFolder(folder).is_new():
-                    raise ValueError(f"run_dir {folder} is not empty; pass a new folder, or None to keep no run")
-            (folder / DATA).mkdir(parents=True, exist_ok=True)
-            yield folder
-
-    def _run_config(self, data: Path, seed: int) -> Run.Config:
-        """The run: what the user set and, for the rest, what suits the data. The one place that chooses sizes."""
-        given = _named("task", self.task, self._task.Config, apart_from=("data", "model", "valid_fraction"))
-        if self.valid_fraction is not None:
-            given["valid_fraction"] = self.valid_fraction
-        if self.model is not None:
-            given["model"] = self._checked_model()
-        training = _named("training", self.training, TrainingConfig)
-        if self.preset not in get_args(Preset):
-            raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
-        kind = cast(Callable[..., Task.Config], self._task.Config)
-        task, schedule, _ = kind(data=str(data), **given).suited(self.preset)
-        return Run.Config(
-            task=dataclasses.replace(task, **given),
-            training=TrainingConfig(**{**vars(schedule), "tensorboard": False, **training}),
-            seed=seed,
-        )
-
-    def _checked_model(self) -> Any:
-        expected = get_type_hints(self._task.Config)["model"]
-        if not isinstance(self.model, expected):
-            came = type(self.model).__qualname__
-            raise TypeError(f"model is of type {came}; expected a configuration, {expected.__qualname__}")
-        return self.model
+    @final
+    def _answers(self, y: Any) -> Answers:
+        if self._takes_labels and is_multilabel(y):
+            labels = _labels(y)
+            self.classes_ = np.arange(labels.shape[1])
+            return LabelAnswers(names=_label_names(labels.shape[1]), values=torch.from_numpy(labels))
+        self.classes_, codes = _classes(y)
+        return ClassAnswers(names=class_names(self.classes_), values=torch.from_numpy(codes.astype(np.int64)))
 
 
 def class_names(classes: np.ndarray) -> tuple[str, ...]:
@@ -203,6 +81,21 @@ def class_names(classes: np.ndarray) -> tuple[str, ...]:
     if "" in names or len(set(names)) < len(names):
         raise ValueError(f"the classes {list(names)} are not told apart by their texts; give each another text")
     return names
+
+
+def _label_names(count: int) -> tuple[str, ...]:
+    return tuple(f"label_{number}" for number in range(count))
+
+
+def _labels(y: Any) -> np.ndarray:
+    """Which labels each example has, bool `(n, L)` with L above 1."""
+    rules: dict[str, Any] = {"dtype": None}
+    values = np.asarray(check_array(y, input_name="y", **rules))
+    if not np.isin(values, (0, 1)).all():
+        raise ValueError(f"y has the values {np.unique(values).tolist()}; expected 1 of each label that is there, or 0")
+    if (values == values[0]).all():
+        raise ValueError("all rows of y have the same labels; expected some that differ")
+    return values.astype(bool)
 
 
 def _classes(y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -220,30 +113,3 @@ def _classes(y: Any) -> tuple[np.ndarray, np.ndarray]:
     if len(classes) < 2:
         raise ValueError(f"y has only one class, {classes[0]}; expected at least 2")
     return classes, codes
-
-
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    if isinstance(random_state, numbers.Integral):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-@contextlib.contextmanager
-def _own_randomness() -> Iterator[None]:
-    """Leaves the global generators of Python, NumPy and torch as they were."""
-    state = global_random_state()
-    try:
-        yield
-    finally:
-        restore_random_state(state)
-
-
-def _named(what: str, given: Mapping[str, Any] | None, owner: type, apart_from: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Settings by name, all of which the dataclass has."""
-    if given is not None and not isinstance(given, Mapping):
-        raise TypeError(f"{what} is of type {type(given).__name__}; expected a mapping of settings by name, or None")
-    known = [field.name for field in dataclasses.fields(owner) if field.name not in apart_from]
-    for name in given or ():
-        if name not in known:
-            raise ValueError(f"{what} has no setting {name!r}; the settings are {', '.join(known)}")
-    return dict(given or {})

@@ -14,6 +14,7 @@ is subtracted is NLinear (arXiv 2205.13504), that it is divided by its deviation
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -343,14 +344,21 @@ class Forecasting(SplitTask[WindowSet]):
     @cached_property
     def _error_scales(self) -> Tensor:
         """q of each series and channel that is told, float64 `(series, 1, F)`; its deviation where q is 0."""
-        facts, columns, found = self._facts, self._columns(), []
-        for each, (end, _) in zip(self._data[0], self._ends, strict=True):
-            y = each.values[:end, columns]
-            season = facts.season if len(y) > facts.season else 1
-            error = (y[season:] - y[:-season]).abs().nanmean(0)
-            spare = torch.tensor([facts.deviation[c] for c in columns], dtype=torch.float64)
-            found.append(torch.where(error > 1e-9 * spare, error, spare)[None])
-        return torch.stack(found)
+        ends = zip(self._data[0], self._ends, strict=True)
+        return torch.stack([self.error_scale(each.values[:end]) for each, (end, _) in ends])
+
+    def error_scale(self, values: Tensor) -> Tensor:
+        """q of the channels that are told, float64 `(1, F)`, of what is known of a series, `(T, C)`.
+
+        Where it is 0, the deviation of the channel in training.
+        """
+        facts = self._facts
+        columns = [facts.channels.index(name) for name in facts.told]
+        y = values[:, columns]
+        season = facts.season if len(y) > facts.season else 1
+        error = (y[season:] - y[:-season]).abs().nanmean(0)
+        spare = torch.tensor([facts.deviation[c] for c in columns], dtype=torch.float64)
+        return torch.where(error > 1e-9 * spare, error, spare)[None]
 
     def _naive(self, windows: WindowSet) -> Tensor:
         """The last season again, `(n, H, F)`."""
@@ -423,41 +431,70 @@ class Forecasting(SplitTask[WindowSet]):
         number = facts.target.number_of(levels)
         return levels * batch["scale"][..., None] + batch["last"][..., None], number * batch["scale"] + batch["last"]
 
-    @torch.no_grad()
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sample after the end of a series: `file`, `series`, `time`, and each channel that is told."""
         facts, rows = self._facts, list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs)):
-            values = tuple(observed_before(found))
-            ends = torch.tensor([[i, len(each)] for i, each in enumerate(found)])
-            known = tuple(each.values[:, [facts.channels.index(name) for name in facts.told]] for each in found)
-            windows = WindowSet(values=values, known=known, context=facts.context, horizon=facts.horizon, places=ends)
-            for indices in torch.arange(len(found)).split(CHUNK):
-                batch = {name: tensor.to(device) for name, tensor in self._batch(windows, indices).items()}
-                levels, number = (each.cpu() for each in self._in_unit(self._outputs(model, batch), batch))
-                for i, own, middle in zip(indices.tolist(), levels, number, strict=True):
-                    last = facts.clock.after(found[i].start, len(found[i]) - 1)
-                    for h in range(facts.horizon):
-                        cells: dict[str, str | float] = {"series": found[i].name}
-                        cells["time"] = facts.clock.text(facts.clock.after(last, h + 1))
-                        for f, name in enumerate(facts.told):
-                            cells[name] = float(middle[h, f])
-                            for tau, level in zip(facts.target.quantiles, own[h, f].tolist(), strict=False):
-                                cells[f"{name} at {tau:g}"] = level
-                        rows.append(Prediction(file, cells))
+            for each, levels, number in zip(found, *self.forecasts(model, found, device), strict=True):
+                last = facts.clock.after(each.start, len(each) - 1)
+                for h in range(facts.horizon):
+                    cells: dict[str, str | float] = {"series": each.name}
+                    cells["time"] = facts.clock.text(facts.clock.after(last, h + 1))
+                    for f, name in enumerate(facts.told):
+                        cells[name] = float(number[h, f])
+                        for tau, level in zip(facts.target.quantiles, levels[h, f].tolist(), strict=False):
+                            cells[f"{name} at {tau:g}"] = level
+                    rows.append(Prediction(file, cells))
         return rows
 
+    @torch.no_grad()
+    def forecasts(self, model: nn.Module, series: Sequence[LongSeries], device: torch.device) -> tuple[Tensor, Tensor]:
+        """What comes after the end of some series, in the unit of the data.
+
+        Args:
+            model: of this task, on `device`, in evaluation mode.
+            series: with the channels of training, each at least as long as the context.
+            device: where to compute.
+
+        Returns:
+            Every level that is told, float64 `(n, H, F, Q)`, ascending, and the one that stands for the number,
+            `(n, H, F)`, both on the CPU. Q is 1 where the mean is told.
+        """
+        facts, parts = self._facts, list[tuple[Tensor, Tensor]]()
+        columns = [facts.channels.index(name) for name in facts.told]
+        windows = WindowSet(
+            values=tuple(observed_before(series)),
+            known=tuple(each.values[:, columns] for each in series),
+            context=facts.context,
+            horizon=facts.horizon,
+            places=torch.tensor([[i, len(each)] for i, each in enumerate(series)]),
+        )
+        for indices in torch.arange(len(series)).split(CHUNK):
+            batch = {name: tensor.to(device) for name, tensor in self._batch(windows, indices).items()}
+            parts.append(self._in_unit(self._outputs(model, batch), batch))
+        levels, numbers = zip(*parts, strict=True)
+        return torch.cat(levels).cpu(), torch.cat(numbers).cpu()
+
     def _read(self, file: Path, inputs: Inputs) -> list[LongSeries]:
-        facts = self._facts
-        series, _, _ = open_long(file, clock=facts.clock, channels=facts.channels, part=inputs.part)
+        series, _, _ = open_long(file, clock=self._facts.clock, channels=self._facts.channels, part=inputs.part)
         for each in series:
-            if len(each) < facts.context:
-                raise ValueError(
-                    f"{file}: {each.name} has {len(each)} samples; the model reads the last {facts.context} of a series"
-                )
-            if bool(each.values[-facts.context :].isnan().all(0).any()):
-                warnings.warn(f"{file}: a channel of {each.name} has no value among those that are read", stacklevel=2)
+            self.check(each, str(file))
         return series
+
+    def check(self, series: LongSeries, where: str) -> None:
+        """Raises ValueError where a series is too short to be read; warns where a channel of what is read is empty.
+
+        Args:
+            series: with the channels of training.
+            where: where it is, for messages.
+        """
+        context = self._facts.context
+        if len(series) < context:
+            raise ValueError(
+                f"{where}: {series.name} has {len(series)} samples; the model reads the last {context} of a series"
+            )
+        if bool(series.values[-context:].isnan().all(0).any()):
+            warnings.warn(f"{where}: a channel of {series.name} has no value among those that are read", stacklevel=2)
 
 
 @final

@@ -219,6 +219,15 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(graphs_in(batch)).float()
 
+    @torch.no_grad()
+    def outputs(self, model: nn.Module, graphs: GraphSet, device: torch.device) -> Tensor:
+        """The model's `(n, num_outputs)`, on the CPU, of graphs as a network sees them (`GraphInputs.prepare`)."""
+        parts = []
+        for indices in torch.arange(len(graphs)).split(CHUNK):
+            batch = {name: tensor.to(device) for name, tensor in batch_of(graphs.select(indices)).items()}
+            parts.append(self._outputs(model, batch).cpu())
+        return torch.cat(parts)
+
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each graph: `file`, `graph`, and what the target says.
 
@@ -226,11 +235,9 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         """
         rows: list[Prediction] = []
         for file, found in inputs.read(self._read):
-            for indices in torch.arange(len(found)).split(CHUNK):
-                batch = {name: tensor.to(device) for name, tensor in batch_of(found.select(indices)).items()}
-                for i, outputs in zip(indices.tolist(), self._outputs(model, batch).cpu(), strict=True):
-                    cells, probabilities = self.target.answer(outputs)
-                    rows.append(Prediction(file, {"graph": found.names[i], **cells}, probabilities))
+            for name, outputs in zip(found.names, self.outputs(model, found, device), strict=True):
+                cells, probabilities = self.target.answer(outputs)
+                rows.append(Prediction(file, {"graph": name, **cells}, probabilities))
         return rows
 
     def _read(self, file: Path) -> GraphSet:

@@ -532,7 +532,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         for file, (functions, asked) in inputs.read(lambda file: self._read(file, inputs)):
             for index in range(len(functions)):
                 one = functions.select(torch.tensor([index]))
-                told = self._evaluated(model, one, asked[index], device)
+                told = self.evaluated(model, one, asked[index], device)
                 found.append((file, told))
                 if len(compared) < DRAWN:
                     compared.append((one, told))
@@ -565,8 +565,9 @@ class OperatorLearning(DividedTask[FieldSet]):
             return [pos[exists] for pos, exists in zip(wanted.pos, wanted.exists, strict=True)]
         return places(answer, functions)
 
-    def _evaluated(self, model: nn.Module, one: FieldSet, asked: Tensor, device: torch.device) -> Evaluated:
-        """The answer for one function."""
+    @torch.no_grad()
+    def evaluated(self, model: nn.Module, one: FieldSet, asked: Tensor, device: torch.device) -> Evaluated:
+        """The answer for one function at places `(N, s)` in the unit of the data's positions."""
         batch = {name: tensor.to(device) for name, tensor in self._shown(one.given).items()}
         at, steps = self._placed(asked)[None].to(device), self._facts.num_steps
         width = steps * len(self._facts.target_mean)
@@ -589,7 +590,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             exists = one.wanted.exists[0]
             pos, truth = one.wanted.pos[0, exists], one.wanted.values[0, exists]
             if len(pos) != len(answer.pos) or not torch.equal(pos, answer.pos):
-                answer = self._evaluated(model, one, pos, device)
+                answer = self.evaluated(model, one, pos, device)
             shown = one.given.pos[0, one.given.exists[0]], one.given.values[0, one.given.exists[0], 0]
             last = len(channels) - len(self._facts.target_mean)
             rows.append(Compared(one.names[0], *shown, pos, answer.values[:, last], truth[:, last]))

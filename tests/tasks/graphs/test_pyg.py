@@ -69,13 +69,13 @@ def test_directed_edges_and_no_features() -> None:
 
 def test_what_is_refused() -> None:
     one, other = data.Data(x=torch.ones(3, 1), edge_index=ENDS), data.Data(x=torch.ones(3, 2), edge_index=ENDS)
-    with refused(ValueError, "from_pyg: x has ", " columns in different graphs; expected as many in all"):
+    with refused(ValueError, "from_pyg: features have 1, 2 columns in different graphs; expected as many in all"):
         from_pyg([one, other])
     with refused(TypeError, "from_pyg: graph 1 is a int; expected torch_geometric.data.Data"):
         from_pyg([one, 3])  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "from_pyg: there are no graphs"):
         from_pyg([])
-    with refused(ValueError, "from_pyg: graph 1 has an edge to node 7; expected 0 to 2"):
+    with refused(ValueError, "from_pyg: graph 1 has an edge to node 5; expected 0 to 2"):
         from_pyg([one, data.Data(x=torch.ones(3, 1), edge_index=ENDS + 5)])
     with refused(ValueError, "from_pyg: graph 1, node 2: feature_0 is nan; expected a finite number"):
         from_pyg([one, data.Data(x=torch.tensor([[1.0], [1.0], [torch.nan]]), edge_index=ENDS)])

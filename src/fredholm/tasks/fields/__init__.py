@@ -4,13 +4,14 @@ from .csv_file import read_csv
 from .field_set import FieldSet, Samples
 from .image_fields import image_fields
 from .neuralop import Problem, neuralop
-from .npz_file import read_npz
+from .npz_file import functions_of_arrays, read_npz
 from .open import open_fields, open_functions, read_fields, read_functions
 
 __all__ = [
     "FieldSet",
     "Problem",
     "Samples",
+    "functions_of_arrays",
     "image_fields",
     "neuralop",
     "open_fields",

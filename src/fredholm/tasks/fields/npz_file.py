@@ -41,17 +41,26 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     arrays = load_arrays(path, alone="values")
     try:
         if parts := arrays_of_splits(arrays):
-            found = {split: _read(path, own) for split, own in parts.items()}
+            found = {split: functions_of_arrays(own, path.name) for split, own in parts.items()}
             return Splits(found["train"], found.get("test"), found.get("valid"))
-        whole = _read(path, arrays)
+        whole = functions_of_arrays(arrays, path.name)
         return Splits.of_rows(whole, split_of_rows(arrays, len(whole), is_test=("is_test",)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:
+def functions_of_arrays(arrays: Mapping[str, np.ndarray], where: str) -> FieldSet:
+    """Functions in the arrays of a file of `read_npz` without a split.
+
+    Args:
+        arrays: by name.
+        where: what they are called, for messages.
+
+    Raises:
+        ValueError: arrays are missing or do not fit together.
+    """
     if "trajectories" in arrays:
-        return _trajectories(path, arrays)
+        return _trajectories(arrays, where)
     given = _samples(arrays, "")
     n, dim, channels = len(given.pos), given.pos.shape[-1], given.values.shape[-1]
     wanted = _samples(arrays, "wanted_") if "wanted_values" in arrays else None
@@ -68,12 +77,12 @@ def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:
         wanted_channels=()
         if wanted is None
         else _names(arrays, "wanted_channels", wanted.values.shape[-1], _numbered(wanted.values.shape[-1])),
-        names=tuple(f"{path.name}, function {i}" for i in range(n)),
+        names=tuple(f"{where}, function {i}" for i in range(n)),
         marks=_marks(arrays, n),
     )
 
 
-def _trajectories(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:
+def _trajectories(arrays: Mapping[str, np.ndarray], where: str) -> FieldSet:
     states = arrays["trajectories"]
     for name in ("values", "wanted_values", "offsets"):
         if name in arrays:
@@ -91,7 +100,7 @@ def _trajectories(path: Path, arrays: Mapping[str, np.ndarray]) -> FieldSet:
         coordinates=_coordinates(arrays, given.pos.shape[-1]),
         channels=channels,
         wanted_channels=tuple(f"{name}, step {t + 1}" for t in range(num_steps) for name in channels),
-        names=tuple(f"{path.name}, function {i}" for i in range(len(states))),
+        names=tuple(f"{where}, function {i}" for i in range(len(states))),
         num_steps=num_steps,
         marks=_marks(arrays, len(states)),
     )

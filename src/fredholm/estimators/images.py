@@ -1,4 +1,4 @@
-"""Images, told by class."""
+"""Images, told by class, by labels or by numbers."""
 
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -9,14 +9,50 @@ from torch import Tensor
 
 from fredholm.tasks.image_learning import ImageLearning
 from fredholm.tasks.images.resize import fit
+from fredholm.tasks.targets import Answers, Kind
 
 from .classifier import Classifier
-from .trained_model import TrainedModel
+from .estimator import as_array
+from .regressor import Regressor
+from .target_estimator import TargetEstimator
+
+_NAMES: dict[Kind, str] = {"class": "classes", "labels": "labels", "number": "target_names"}
+"""The array that names what is told."""
+
+
+class ImageEstimator(TargetEstimator[np.ndarray]):
+    """The task `images` (`fredholm.tasks.ImageLearning`) on arrays."""
+
+    _task: ClassVar = ImageLearning
+
+    @final
+    def _checked(self, X: Any, *, is_new: bool) -> np.ndarray:
+        images = _pixels(X)
+        if is_new:
+            self.image_shape_ = images.shape[1:]
+        elif images.shape[1:] != self.image_shape_:
+            came, expected = (_described(shape) for shape in (images.shape[1:], self.image_shape_))
+            raise ValueError(f"X has images of {came}; {type(self).__name__} was fitted on {expected}")
+        return images
+
+    @final
+    def _write(self, examples: np.ndarray, answers: Answers, folder: Path) -> dict[str, Any]:
+        path = folder / "images.npz"
+        named: dict[str, Any] = {_NAMES[answers.kind]: np.array(answers.names)}
+        np.savez_compressed(path, x_train=examples, y_train=answers.values.numpy(), **named)
+        return {"data": str(path)}
+
+    @final
+    def _outputs(self, examples: np.ndarray) -> Tensor:
+        task = self.trained_.task
+        assert isinstance(task, ImageLearning)
+        pixels = fit(torch.from_numpy(examples).movedim(-1, 1), task.facts.image_size)
+        return task.outputs(self.trained_.model, pixels, self.trained_.device)
 
 
 @final
-class ImageClassifier(Classifier[np.ndarray]):
-    """Tells which class an image belongs to, by the task `images` (`fredholm.tasks.ImageLearning`).
+class ImageClassifier(ImageEstimator, Classifier[np.ndarray]):
+    """Tells which class an image belongs to, or which labels it has, by the task `images`.
 
     X is an array `(n, H, W)` of grey images, or `(n, H, W, C)` with C of 1 or 3; or a list of such images of one size.
     Its numbers are uint8, 0 to 255, or floats from 0 to 1, which are rounded to 256 levels. Other images in `predict`
@@ -26,35 +62,17 @@ class ImageClassifier(Classifier[np.ndarray]):
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
     """
 
-    _task: ClassVar = ImageLearning
 
-    def _checked(self, X: Any, *, is_new: bool) -> np.ndarray:
-        images = _pixels(X)
-        if is_new:
-            self.image_shape_ = images.shape[1:]
-        elif images.shape[1:] != self.image_shape_:
-            came, expected = (_told(shape) for shape in (images.shape[1:], self.image_shape_))
-            raise ValueError(f"X has images of {came}; the classifier was fitted on {expected}")
-        return images
+@final
+class ImageRegressor(ImageEstimator, Regressor[np.ndarray]):
+    """Tells numbers of an image, by the task `images`; X is as of `ImageClassifier`.
 
-    def _known(self, trained: TrainedModel) -> tuple[str, ...]:
-        task = trained.task
-        assert isinstance(task, ImageLearning)
-        return task.target.names
-
-    def _write(self, examples: np.ndarray, codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
-        path = folder / "images.npz"
-        np.savez_compressed(path, x_train=examples, y_train=codes, classes=np.array(classes))
-        return path
-
-    def _probabilities(self, trained: TrainedModel, examples: np.ndarray) -> Tensor:
-        task = trained.task
-        assert isinstance(task, ImageLearning)
-        pixels = torch.from_numpy(examples).movedim(-1, 1)
-        return task.target.told(task.outputs(trained.model, fit(pixels, task.facts.image_size), trained.device))
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.
+    """
 
 
-def _told(shape: tuple[int, ...]) -> str:
+def _described(shape: tuple[int, ...]) -> str:
     height, width, channels = shape
     return f"{height} x {width} pixels with {channels} channel{'s' if channels > 1 else ''}"
 
@@ -63,7 +81,7 @@ def _pixels(X: Any) -> np.ndarray:
     """uint8 `(n, H, W, C)`."""
     expected = "expected (n, H, W), or (n, H, W, C) with C of 1 or 3"
     try:
-        images = np.asarray(X)
+        images = np.asarray(as_array(X))
     except ValueError as error:
         raise ValueError(f"X has images of several sizes; {expected}") from error
     if images.dtype != np.uint8 and images.dtype.kind != "f":

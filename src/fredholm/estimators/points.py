@@ -10,9 +10,10 @@ from torch import Tensor
 from fredholm.tasks.point_learning import PointLearning
 from fredholm.tasks.points import PointSet
 from fredholm.tasks.points.point_set import Cloud
+from fredholm.tasks.targets import Answers
 
 from .classifier import Classifier
-from .trained_model import TrainedModel
+from .estimator import as_array
 
 
 @final
@@ -27,6 +28,7 @@ class PointClassifier(Classifier[list[np.ndarray]]):
     """
 
     _task: ClassVar = PointLearning
+    _takes_labels: ClassVar = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -34,6 +36,7 @@ class PointClassifier(Classifier[list[np.ndarray]]):
         return tags
 
     def _checked(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
+        X = as_array(X)
         if isinstance(X, np.ndarray) and X.dtype != object and X.ndim < 3:
             raise ValueError(f"X has shape {X.shape}; expected clouds (n, N, 3 + F), such as X[None] for one cloud")
         clouds = [_cloud(each, i) for i, each in enumerate(X)]
@@ -47,27 +50,28 @@ class PointClassifier(Classifier[list[np.ndarray]]):
         self.num_features_ = num_features
         return clouds
 
-    def _known(self, trained: TrainedModel) -> tuple[str, ...]:
-        task = trained.task
-        assert isinstance(task, PointLearning)
-        return task.facts.target.names
-
-    def _write(self, examples: list[np.ndarray], codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
+    def _write(self, examples: list[np.ndarray], answers: Answers, folder: Path) -> dict[str, Any]:
         path = folder / "points.npz"
-        offsets = np.cumsum([0, *map(len, examples)])
+        offsets, classes = np.cumsum([0, *map(len, examples)]), np.array(answers.names)
         np.savez_compressed(
-            path, x_train=np.concatenate(examples), offsets_train=offsets, y_train=codes, classes=np.array(classes)
+            path,
+            x_train=np.concatenate(examples),
+            offsets_train=offsets,
+            y_train=answers.values.numpy(),
+            classes=classes,
         )
-        return path
+        return {"data": str(path)}
 
-    def _probabilities(self, trained: TrainedModel, examples: list[np.ndarray]) -> Tensor:
-        task = trained.task
+    def _outputs(self, examples: list[np.ndarray]) -> Tensor:
+        """Logarithms of the probabilities, over which copies of a cloud may have voted."""
+        task = self.trained_.task
         assert isinstance(task, PointLearning)
         clouds = [
             Cloud(pos=cloud[:, :3], features=cloud[:, 3:], channels=task.facts.channels, name=f"cloud {i} of X")
             for i, cloud in enumerate(examples)
         ]
-        return torch.stack(task.probabilities(trained.model, PointSet.pack(clouds), trained.device))
+        found = task.probabilities(self.trained_.model, PointSet.pack(clouds), self.trained_.device)
+        return torch.stack(found).log()
 
 
 def _cloud(cloud: Any, number: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Time series, told by class."""
+"""Time series, told by class, by labels or by numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,23 +11,23 @@ from torch import Tensor
 from fredholm.tasks.series.naming import unnamed_channels
 from fredholm.tasks.series.series_set import SeriesSet
 from fredholm.tasks.series_learning import SeriesLearning
+from fredholm.tasks.targets import Answers, Kind
 
 from .classifier import Classifier
-from .trained_model import TrainedModel
+from .estimator import as_array
+from .regressor import Regressor
+from .target_estimator import TargetEstimator
+
+_NAMES: dict[Kind, tuple[str, str]] = {
+    "class": ("train_labels", "classes"),
+    "labels": ("train_labels", "classes"),
+    "number": ("train_targets", "target_names"),
+}
+"""The arrays of what is told and of its names."""
 
 
-@final
-class SeriesClassifier(Classifier[list[np.ndarray]]):
-    """Tells which class a time series belongs to, by the task `series` (`fredholm.tasks.SeriesLearning`).
-
-    X is an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels; or a list of
-    series `(T,)` or `(C, T)` of their own lengths. NaN is a missing value. Samples are one unit of time apart.
-    `predict` takes series of other lengths too, but where both X are arrays `(n, T)`, whose T is scikit-learn's number
-    of features and must be the same.
-
-    Args:
-        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
-    """
+class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
+    """The task `series` (`fredholm.tasks.SeriesLearning`) on arrays."""
 
     _task: ClassVar = SeriesLearning
 
@@ -37,6 +37,7 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
         tags.input_tags.three_d_array = True
         return tags
 
+    @final
     def _checked(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
         series = self._read(X, is_new=is_new)
         num_channels = series[0].shape[1]
@@ -46,15 +47,19 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
         if is_new:
             self.num_channels_ = num_channels
         elif num_channels != self.num_channels_:
-            raise ValueError(f"X has {num_channels} channels; the classifier was fitted on {self.num_channels_}")
+            raise ValueError(f"X has {num_channels} channels; {type(self).__name__} was fitted on {self.num_channels_}")
         return series
 
     def _read(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
         """Series `(T, C)`."""
-        if (listed := _of_own_lengths(X)) is not None:
+        X = X if hasattr(X, "__array__") else as_array(X)  # the names of a data frame's columns are looked at below
+        if is_new:
+            for name in ("n_features_in_", "feature_names_in_"):
+                vars(self).pop(name, None)
+        if (listed := of_own_lengths(X)) is not None:
             if not listed:
                 raise ValueError("X is empty; expected at least one series")
-            return [_one(each, i) for i, each in enumerate(listed)]
+            return [one_series(each, i) for i, each in enumerate(listed)]
         rules: dict[str, Any] = {"dtype": np.float32, "ensure_all_finite": "allow-nan"}
         if np.asarray(X).ndim == 3:
             values = check_array(X, allow_nd=True, **rules)
@@ -68,33 +73,48 @@ class SeriesClassifier(Classifier[list[np.ndarray]]):
             values = np.asarray(check_array(X, **rules))
         return list(values[..., None])
 
-    def _known(self, trained: TrainedModel) -> tuple[str, ...]:
-        task = trained.task
-        assert isinstance(task, SeriesLearning)
-        return task.target.names
-
-    def _write(self, examples: list[np.ndarray], codes: np.ndarray, classes: tuple[str, ...], folder: Path) -> Path:
-        path = folder / "series.npz"
+    @final
+    def _write(self, examples: list[np.ndarray], answers: Answers, folder: Path) -> dict[str, Any]:
+        path, (told, names) = folder / "series.npz", _NAMES[answers.kind]
+        arrays: dict[str, Any] = {told: answers.values.numpy(), names: np.array(answers.names)}
         offsets = np.cumsum([0, *map(len, examples)])
-        np.savez_compressed(
-            path,
-            train_values=np.concatenate(examples),
-            train_offsets=offsets,
-            train_labels=codes,
-            classes=np.array(classes),
-        )
-        return path
+        np.savez_compressed(path, train_values=np.concatenate(examples), train_offsets=offsets, **arrays)
+        return {"data": str(path)}
 
-    def _probabilities(self, trained: TrainedModel, examples: list[np.ndarray]) -> Tensor:
-        task = trained.task
+    @final
+    def _outputs(self, examples: list[np.ndarray]) -> Tensor:
+        task = self.trained_.task
         assert isinstance(task, SeriesLearning)
         names = tuple(f"series {i} of X" for i in range(len(examples)))
         channels = unnamed_channels(self.num_channels_, task.facts.channels)
         series = SeriesSet.pack(examples, channels=channels, names=names)
-        return task.target.told(task.outputs(trained.model, series, trained.device))
+        return task.outputs(self.trained_.model, series, self.trained_.device)
 
 
-def _of_own_lengths(X: Any) -> Sequence[Any] | None:
+@final
+class SeriesClassifier(SeriesEstimator, Classifier[list[np.ndarray]]):
+    """Tells which class a time series belongs to, or which labels it has, by the task `series`.
+
+    X is an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels; or a list of
+    series `(T,)` or `(C, T)` of their own lengths. NaN is a missing value. Samples are one unit of time apart.
+    `predict` takes series of other lengths too, but where both X are arrays `(n, T)`, whose T is scikit-learn's number
+    of features and must be the same.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+    """
+
+
+@final
+class SeriesRegressor(SeriesEstimator, Regressor[list[np.ndarray]]):
+    """Tells numbers of a time series, by the task `series`; X is as of `SeriesClassifier`.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.
+    """
+
+
+def of_own_lengths(X: Any) -> Sequence[Any] | None:
     """The series of a list, or of an array of objects, whose lengths differ; None: X is an array of numbers."""
     is_listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     if not is_listed or (len(X) and np.ndim(X[0]) == 0):
@@ -102,7 +122,7 @@ def _of_own_lengths(X: Any) -> Sequence[Any] | None:
     return None if len({np.shape(each) for each in X}) == 1 else list(X)
 
 
-def _one(series: Any, number: int) -> np.ndarray:
+def one_series(series: Any, number: int) -> np.ndarray:
     """A series `(T,)` or `(C, T)` as `(T, C)`."""
     try:
         values = np.asarray(series, np.float32)

@@ -1,0 +1,191 @@
+"""What all estimators share: scikit-learn's contract round a run."""
+
+import contextlib
+import dataclasses
+import numbers
+import tempfile
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, cast, final, get_args, get_type_hints
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from fredholm.tasks.schedule import Preset
+from fredholm.tasks.task import SplitTask, Task
+from fredholm.training.checkpoint import model_tensors
+from fredholm.training.config import TrainingConfig
+from fredholm.training.interruption import InterruptedRunError
+from fredholm.training.progress import muted
+from fredholm.training.random_state import random_state as global_random_state
+from fredholm.training.random_state import restore_random_state
+from fredholm.training.run import Run, train
+from fredholm.training.run_folder import DATA, RunFolder
+
+from .trained_model import TrainedModel
+
+
+class Estimator(BaseEstimator, ABC):
+    """A task on arrays.
+
+    What is not set follows from the data, by the rules of `fredholm train TASK DATA`.
+
+    Args:
+        preset: how much to spend: "small", which two cores train in minutes, or "base", for a GPU.
+        model: a configuration of a model of the task, which is taken as it is; None: the task's own, at a size that
+            suits the data.
+        task: further settings of the task by name, as a mapping; see the task's `Config`.
+        training: settings of `TrainingConfig` by name, as a mapping, in place of those that suit the data.
+        valid_fraction: share of the examples that nothing is learnt from, but on which the best step is chosen; 0:
+            there is none, and the last step counts. None: the task's own.
+        random_state: of the first weights, the order of the examples, augmentation and dropout; an integer is the seed
+            of a run by `fredholm train --seed`. It does not choose the validation part, which depends on X and y alone.
+        run_dir: a new or empty folder for the run, with its data; `fredholm predict` and `evaluate` read it.
+            None: the run is not kept.
+        verbose: whether progress is shown.
+
+    Attributes:
+        trained_: the `TrainedModel`; `trained_.model` is the module.
+        valid_metrics_: the metrics on the validation part by name; empty where there is none.
+    """
+
+    _task: ClassVar[type[SplitTask[Any]]]
+    _decided: ClassVar[tuple[str, ...]] = ("data", "model", "test_fraction", "valid_fraction")
+    """Settings of the task that are not given in `task`: they follow from X and y, or are parameters."""
+
+    def __init__(
+        self,
+        *,
+        preset: Preset = "small",
+        model: Any = None,
+        task: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+        valid_fraction: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        run_dir: str | Path | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.preset: Preset = preset
+        self.model = model
+        self.task = task
+        self.training = training
+        self.valid_fraction = valid_fraction
+        self.random_state = random_state
+        self.run_dir = run_dir
+        self.verbose = verbose
+
+    @final
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether the last `fit` came to its end."""
+        return hasattr(self, "trained_")
+
+    @final
+    def _forget(self) -> None:
+        """Drops what was learnt, so that a `fit` that fails leaves nothing of two kinds."""
+        vars(self).pop("trained_", None)
+
+    @final
+    def _learn(self, write: Callable[[Path], dict[str, Any]]) -> None:
+        """Trains a new model.
+
+        Args:
+            write: writes a training set without others to an empty folder, and gives the settings of the task, `data`
+                among them, that say where it is and what it tells.
+
+        Raises:
+            ValueError: settings do not fit, or `run_dir` is not empty.
+            TypeError: a setting is of another kind.
+            DivergedError: the loss is not finite.
+            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
+        """
+        seed = _seed(self.random_state)
+        with self._folder() as folder, _own_randomness():
+            written = write(folder / DATA)
+            with contextlib.nullcontext() if self.verbose else muted():
+                config = self._run_config(written, seed)
+                try:
+                    result = train(config, folder, tasks=(self._task,), needs_measure=False)
+                except InterruptedRunError as error:
+                    raise KeyboardInterrupt(f"training was interrupted: {error}") from None
+            run = Run(folder, tasks=(self._task,), device=config.training.device)
+            weights = {name: tensor.cpu() for name, tensor in model_tensors(run.model()).items()}
+        self.valid_metrics_ = result.metrics
+        self.trained_ = TrainedModel(config.task, run.task.facts, weights, config.training.device)
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """The run folder, with an empty folder for the data."""
+        with contextlib.ExitStack() as stack:
+            if self.run_dir is None:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fredholm-")))
+            else:
+                folder = Path(self.run_dir).expanduser()
+                if not RunFolder(folder).is_new():
+                    raise ValueError(f"run_dir {folder} is not empty; pass a new folder, or None to keep no run")
+            (folder / DATA).mkdir(parents=True, exist_ok=True)
+            yield folder
+
+    def _run_config(self, written: dict[str, Any], seed: int) -> Run.Config:
+        """The run: what the user set and, for the rest, what suits the data. The one place that chooses sizes."""
+        given = written | self._task_settings()
+        training = _named("training", self.training, TrainingConfig)
+        if self.preset not in get_args(Preset):
+            raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
+        task, schedule, _ = cast(Callable[..., Task.Config], self._task.Config)(**given).suited(self.preset)
+        return Run.Config(
+            task=dataclasses.replace(task, **given),
+            training=TrainingConfig(**{**vars(schedule), "tensorboard": False, **training}),
+            seed=seed,
+        )
+
+    def _task_settings(self) -> dict[str, Any]:
+        """Settings of the task that the user gave."""
+        given = _named("task", self.task, self._task.Config, apart_from=self._decided)
+        if self.valid_fraction is not None:
+            given["valid_fraction"] = self.valid_fraction
+        if self.model is not None:
+            given["model"] = self._checked_model()
+        return given
+
+    def _checked_model(self) -> Any:
+        expected = get_type_hints(self._task.Config)["model"]
+        if not isinstance(self.model, expected):
+            came = type(self.model).__qualname__
+            raise TypeError(f"model is of type {came}; expected a configuration, {expected.__qualname__}")
+        return self.model
+
+
+def as_array(values: Any) -> Any:
+    """A table or tensor, such as a data frame, as an array; lists and what else there is stay as they are."""
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
+    return np.asarray(values.to_numpy()) if hasattr(values, "to_numpy") else values
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    if isinstance(random_state, numbers.Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+@contextlib.contextmanager
+def _own_randomness() -> Iterator[None]:
+    """Leaves the global generators of Python, NumPy and torch as they were."""
+    state = global_random_state()
+    try:
+        yield
+    finally:
+        restore_random_state(state)
+
+
+def _named(what: str, given: Mapping[str, Any] | None, owner: type, apart_from: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Settings by name, all of which the dataclass has."""
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"{what} is of type {type(given).__name__}; expected a mapping of settings by name, or None")
+    known = [field.name for field in dataclasses.fields(owner) if field.name not in apart_from]
+    for name in given or ():
+        if name not in known:
+            raise ValueError(f"{what} has no setting {name!r}; the settings are {', '.join(known)}")
+    return dict(given or {})

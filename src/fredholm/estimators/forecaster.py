@@ -1,0 +1,226 @@
+"""How time series go on."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, final
+
+import numpy as np
+import torch
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from fredholm.tasks.forecasting import Forecasting
+from fredholm.tasks.forecasts import LongSeries
+from fredholm.tasks.forecasts.long_series import observed_before
+from fredholm.tasks.schedule import Preset
+
+from .estimator import Estimator, as_array
+from .regressor import checked_quantiles, refuse_none
+from .series import of_own_lengths, one_series
+
+
+@final
+class SeriesForecaster(Estimator):
+    """Tells the next samples of time series, by the task `forecast` (`fredholm.tasks.Forecasting`).
+
+    X is one series `(T,)`; an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels;
+    or a list of series `(T,)` or `(C, T)` of their own lengths. NaN is a missing value. Samples are one unit of time
+    apart. All of X is learnt from: unlike a run of the command line, the estimator leaves no test part out.
+
+    Args:
+        preset, model, task, training, random_state, run_dir, verbose: see `Estimator`; `task={"context": 48}` says how
+            many samples the model sees.
+        valid_fraction: share of every series, its last samples, that a network is chosen by; see `Estimator`.
+        horizon: samples that are told; None: a season, or without one 10.
+        season: samples after which a series is like itself; 1: there is none; None: by autocorrelation.
+        quantiles: such as (0.1, 0.5, 0.9), which `predict_quantiles` tells; (): the mean alone is told.
+
+    Attributes:
+        trained_, valid_metrics_: see `Estimator`; `trained_.task.facts` has the horizon, context and season.
+    """
+
+    _task: ClassVar = Forecasting
+    _decided: ClassVar = (*Estimator._decided, "horizon", "season", "quantiles")
+
+    def __init__(
+        self,
+        *,
+        preset: Preset = "small",
+        model: Any = None,
+        task: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+        valid_fraction: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        run_dir: str | Path | None = None,
+        verbose: bool = False,
+        horizon: int | None = None,
+        season: int | None = None,
+        quantiles: Sequence[float] = (),
+    ) -> None:
+        super().__init__(
+            preset=preset,
+            model=model,
+            task=task,
+            training=training,
+            valid_fraction=valid_fraction,
+            random_state=random_state,
+            run_dir=run_dir,
+            verbose=verbose,
+        )
+        self.horizon = horizon
+        self.season = season
+        self.quantiles = quantiles
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.three_d_array = tags.input_tags.one_d_array = True
+        tags.target_tags.required = False
+        return tags
+
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Trains a new model.
+
+        Args:
+            X: series; see the class.
+            y: must be left out: what follows is learnt from X itself.
+
+        Raises:
+            ValueError: X is not as expected, or too short; settings do not fit, or `run_dir` is not empty.
+            TypeError: a setting is of another kind.
+            DivergedError: the loss is not finite.
+            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
+        """
+        self._forget()
+        if y is not None:
+            raise ValueError("y came beside X; leave it out: what follows is learnt from X itself")
+        given = _Given.of(X)
+
+        def write(folder: Path) -> dict[str, Any]:
+            path, offsets = folder / "series.npz", np.cumsum([0, *map(len, given.series)])
+            np.savez_compressed(path, values=np.concatenate(given.series), offsets=offsets)
+            return {"data": str(path), "test_fraction": 0.0}
+
+        self._learn(write)
+        self.num_channels_ = given.series[0].shape[1]
+        ends = [each[-self._forecasting.facts.context :] for each in observed_before(_long(given.series))]
+        self._ends = given._replace(series=[each.numpy() for each in ends])
+        return self
+
+    def predict(self, X: Any = None) -> np.ndarray:
+        """The next samples of each series, float64 `(horizon,)`, `(n, horizon)` or `(n, told, horizon)`, like X.
+
+        Where quantiles are told, that nearest to one half, or the mean of two as near.
+
+        Args:
+            X: series that go on, as in `fit`, each at least as long as the context; None: those of `fit`.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X does not fit what was learnt from.
+        """
+        given, _, number = self._forecasts(X)
+        return given.laid(number)
+
+    def predict_quantiles(self, X: Any = None) -> np.ndarray:
+        """The quantiles of the next samples of each series, like `predict` with an axis of Q quantiles behind.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: as of `predict`, or the model was fitted without quantiles.
+        """
+        given, levels, _ = self._forecasts(X)
+        refuse_none(self, self._forecasting.facts.target)
+        return given.laid(levels)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Minus the mean absolute scaled error, so that greater is better; -1 is as good as one season earlier.
+
+        The error is scaled by the mean change of a channel of X over a season (Hyndman and Koehler, 2006).
+
+        Args:
+            X: series, as in `predict`.
+            y: the samples that came next, of the shape that `predict` gives; NaN: missing, which is left out.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X does not fit what was learnt from, or y has another shape.
+        """
+        given, _, number = self._forecasts(X)
+        told, true = given.laid(number), np.asarray(as_array(y), np.float64)
+        if true.shape != told.shape:
+            raise ValueError(f"y has shape {true.shape}; expected {told.shape}, the next samples of each series")
+        scale = torch.stack([self._forecasting.error_scale(torch.from_numpy(each).double()) for each in given.series])
+        error = np.abs(told - true) / given.laid(scale.expand_as(number))
+        if np.isnan(error).all():
+            raise ValueError("all of y is missing; expected some samples to compare with")
+        return -float(np.nanmean(error))
+
+    @property
+    def _forecasting(self) -> Forecasting:
+        task = self.trained_.task
+        assert isinstance(task, Forecasting)
+        return task
+
+    def _forecasts(self, X: Any) -> "tuple[_Given, Tensor, Tensor]":
+        """What came, and of it `Forecasting.forecasts`."""
+        check_is_fitted(self)
+        given = self._ends if X is None else _Given.of(X)
+        if (came := given.series[0].shape[1]) != self.num_channels_:
+            raise ValueError(f"X has {came} channels; {type(self).__name__} was fitted on {self.num_channels_}")
+        series = _long(given.series)
+        for each in series:
+            self._forecasting.check(each, "X")
+        return given, *self._forecasting.forecasts(self.trained_.model, series, self.trained_.device)
+
+    def _task_settings(self) -> dict[str, Any]:
+        given = super()._task_settings()
+        named = {"horizon": self.horizon, "season": self.season}
+        for name, value in named.items():
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
+                raise TypeError(f"{name} is {value!r}; expected a number of samples, at least 1, or None")
+        known = {name: int(value) for name, value in named.items() if value is not None}
+        return given | known | {"quantiles": checked_quantiles(self.quantiles)}
+
+
+class _Given(NamedTuple):
+    """Series `(T, C)` of an X, and in what form it was."""
+
+    series: list[np.ndarray]
+    is_one: bool
+    has_channels: bool
+
+    @classmethod
+    def of(cls, X: Any) -> "_Given":
+        """The series of X, of as many channels each."""
+        X = as_array(X)
+        if (listed := of_own_lengths(X)) is not None:
+            if not listed:
+                raise ValueError("X is empty; expected at least one series")
+            given = cls([one_series(each, i) for i, each in enumerate(listed)], False, np.ndim(listed[0]) == 2)
+        else:
+            # one series too, whose samples are no features
+            rules: dict[str, Any] = {"dtype": np.float32, "ensure_all_finite": "allow-nan"}
+            values = np.asarray(check_array(X, ensure_2d=False, allow_nd=True, **rules))
+            if values.ndim > 3 or 0 in values.shape:
+                raise ValueError(f"X has shape {values.shape}; expected (T,), (n, T) or (n, C, T), none of them 0")
+            whole = values[None] if values.ndim == 1 else values
+            of_channels = whole.transpose(0, 2, 1) if whole.ndim == 3 else whole[..., None]
+            given = cls(list(of_channels), values.ndim == 1, values.ndim == 3)
+        num_channels = given.series[0].shape[1]
+        for i, each in enumerate(given.series):
+            if each.shape[1] != num_channels:
+                raise ValueError(f"series {i} of X has {each.shape[1]} channels, series 0 has {num_channels}")
+        return given
+
+    def laid(self, values: Tensor) -> np.ndarray:
+        """Values `(n, H, F, ...)` in the form of X: F before H, or without it, and without n of a single series."""
+        found = values.movedim(2, 1) if self.has_channels else values[:, :, 0]
+        return (found[0] if self.is_one else found).numpy()
+
+
+def _long(series: Sequence[np.ndarray]) -> list[LongSeries]:
+    return [
+        LongSeries(name=f"series {i}", values=torch.from_numpy(each).double(), start=0.0)
+        for i, each in enumerate(series)
+    ]

@@ -1,0 +1,234 @@
+"""Functions, told by other functions."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, final
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from fredholm.domains import Grid
+from fredholm.tasks.fields import functions_of_arrays
+from fredholm.tasks.operator_learning import OperatorLearning
+from fredholm.tasks.schedule import Preset
+
+from .estimator import Estimator, as_array
+
+
+@final
+class OperatorRegressor(RegressorMixin, Estimator):
+    """Tells a function by another one, by the task `operator` (`fredholm.tasks.OperatorLearning`).
+
+    X and y are n functions each, by samples on a grid of the unit box, `(n, H)`, `(n, H, W)` or `(n, D, H, W)`, whose
+    points are the centres of its cells, the axes in the order of the coordinates; or at points of your own, `(n, N)`.
+    Behind these axes there may be one of channels. NaN says that a function has no sample there. `predict` takes grids
+    of other sizes too.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Estimator`.
+        num_axes: of the grid, 1 to 3; one axis more is that of channels. None: all of X but the first, without
+            channels.
+        pos: the points of X, `(N, s)`, in place of a grid.
+        target_pos: the points of y, `(M, s)`. None: those of X or, without `pos`, a grid.
+
+    Attributes:
+        trained_, valid_metrics_: see `Estimator`.
+    """
+
+    _task: ClassVar = OperatorLearning
+    _decided: ClassVar = (*Estimator._decided, "coordinates", "targets", "problem", "resolution", "answer")
+
+    def __init__(
+        self,
+        *,
+        preset: Preset = "small",
+        model: Any = None,
+        task: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+        valid_fraction: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        run_dir: str | Path | None = None,
+        verbose: bool = False,
+        num_axes: int | None = None,
+        pos: Any = None,
+        target_pos: Any = None,
+    ) -> None:
+        super().__init__(
+            preset=preset,
+            model=model,
+            task=task,
+            training=training,
+            valid_fraction=valid_fraction,
+            random_state=random_state,
+            run_dir=run_dir,
+            verbose=verbose,
+        )
+        self.num_axes = num_axes
+        self.pos = pos
+        self.target_pos = target_pos
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = tags.input_tags.allow_nan = True
+        tags.target_tags.multi_output, tags.target_tags.single_output = True, False
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Trains a new model.
+
+        Args:
+            X: n functions; see the class.
+            y: the function that belongs to each.
+
+        Raises:
+            ValueError: X or y are not as expected, settings do not fit, or `run_dir` is not empty.
+            TypeError: a setting is of another kind.
+            DivergedError: the loss is not finite.
+            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
+        """
+        self._forget()
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; give each function another"
+            )
+        if self.pos is not None and self.num_axes is not None:
+            raise ValueError(f"num_axes={self.num_axes} has no effect with pos; leave one of them out")
+        pos = None if self.pos is None else _points(self.pos, "pos")
+        target_pos = pos if self.target_pos is None else _points(self.target_pos, "target_pos")
+        given = _Functions.of(X, "X", pos, self.num_axes)
+        wanted = _Functions.of(y, "y", target_pos, len(given.shape) if self.num_axes is None else self.num_axes)
+        check_consistent_length(given.values, wanted.values)
+        arrays = given.arrays("") | wanted.arrays("wanted_")
+        functions_of_arrays(arrays, "X and y")  # which refuses what does not fit
+
+        def write(folder: Path) -> dict[str, Any]:
+            path = folder / "functions.npz"
+            is_of_each = ("values", "wanted_values")
+            named = {f"train_{name}" if name in is_of_each else name: array for name, array in arrays.items()}
+            np.savez_compressed(path, **named)  # pyright: ignore[reportArgumentType]
+            return {"data": str(path)}
+
+        self._learn(write)
+        self._given, self._wanted = (each._replace(values=each.values[:0]) for each in (given, wanted))
+        return self
+
+    def predict(self, X: Any, at: Any = None) -> np.ndarray:
+        """The function that belongs to each, float32, of functions as in `fit`.
+
+        Args:
+            X: n functions, on a grid of any size, or at `pos`.
+            at: points `(M, s)` to tell it at. None: where y was in `fit`; but on the grid of X, if X and y were on one
+                grid in `fit`.
+
+        Returns:
+            `(n, *grid)`, `(n, M)`, or with an axis of channels behind it, if y had one.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X does not fit what was learnt from.
+        """
+        check_is_fitted(self)
+        learnt, wanted, task = self._given, self._wanted, self.trained_.task
+        assert isinstance(task, OperatorLearning)
+        given = _Functions.of(X, "X", learnt.pos, len(learnt.shape) if learnt.pos is None else None)
+        if (came := given.num_channels) != learnt.num_channels:
+            raise ValueError(f"X has {came} channels; {type(self).__name__} was fitted on {learnt.num_channels}")
+        if at is not None:
+            wanted = wanted._replace(pos=_points(at, "at"), shape=(len(np.asarray(as_array(at))),))
+        elif wanted.pos is None and wanted.shape == learnt.shape:
+            wanted = wanted._replace(shape=given.shape)
+        asked = wanted.places
+        if (came := asked.shape[1]) != (known := len(task.facts.coordinates)):
+            raise ValueError(f"at has points of {came} coordinates; {type(self).__name__} was fitted on {known}")
+        functions = functions_of_arrays(given.arrays(""), "X")
+        model, device = self.trained_.model, self.trained_.device
+        told = [
+            task.evaluated(model, functions.select(torch.tensor([i])), asked, device).values
+            for i in range(len(functions))
+        ]
+        channels = (told[0].shape[1],) if wanted.has_channels else ()
+        return torch.stack(told).numpy().reshape(len(told), *wanted.shape, *channels)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of all samples together: the share of the variance of y about its mean function that is told.
+
+        Args:
+            X: functions, as in `predict`.
+            y: the functions that belong to them, of the shape that `predict` gives.
+            sample_weight: of each function, `(n,)`; None: all weigh the same.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X does not fit what was learnt from, or y has another shape.
+        """
+        told, true = self.predict(X), np.asarray(as_array(y))
+        if true.shape != told.shape:
+            raise ValueError(f"y has shape {true.shape}; expected {told.shape}")
+        flat, expected = (each.reshape(len(each), -1) for each in (told, true))
+        return float(r2_score(expected, flat, sample_weight=sample_weight, multioutput="variance_weighted"))
+
+
+class _Functions(NamedTuple):
+    """n functions at shared places."""
+
+    values: np.ndarray
+    """`(n, *shape)`, or `(n, *shape, channels)`."""
+    shape: tuple[int, ...]
+    """Of the grid, or the number of points."""
+    pos: np.ndarray | None
+    """The points `(N, s)`; None: the grid."""
+    has_channels: bool
+    num_channels: int
+
+    @classmethod
+    def of(cls, values: Any, name: str, pos: np.ndarray | None, num_axes: int | None) -> "_Functions":
+        """X or y, at points or on a grid of so many axes; None: of all but the first."""
+        try:
+            found = np.asarray(as_array(values), np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} is no array of numbers: {error}") from error
+        if pos is not None:
+            num_axes, expected = 1, f"(n, {len(pos)}) or (n, {len(pos)}, channels), a value a point"
+        else:
+            num_axes = found.ndim - 1 if num_axes is None else num_axes
+            if num_axes not in (1, 2, 3):
+                raise ValueError(f"{name} has shape {found.shape}, a grid of {num_axes} axes; expected 1, 2 or 3")
+            axes = ", ".join(("D", "H", "W")[-num_axes:] if num_axes > 1 else ("H",))
+            expected = f"(n, {axes}) or (n, {axes}, channels)"
+        shape, channels = found.shape[1 : num_axes + 1], found.shape[num_axes + 1 :]
+        is_elsewhere = pos is not None and shape != pos.shape[:1]
+        if found.ndim not in (num_axes + 1, num_axes + 2) or 0 in found.shape or is_elsewhere:
+            raise ValueError(f"{name} has shape {found.shape}; expected {expected}")
+        if np.isinf(found).any():
+            raise ValueError(f"{name} contains infinity; expected finite numbers, or NaN where there is no sample")
+        return cls(found, shape, pos, bool(channels), channels[0] if channels else 1)
+
+    @property
+    def places(self) -> Tensor:
+        """Of the samples, float64 `(N, s)`."""
+        return Grid(*self.shape).pos.double() if self.pos is None else torch.from_numpy(self.pos)
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """As in a file, with names that begin so."""
+        found = {f"{prefix}values": self.values}
+        if self.pos is not None:
+            found[f"{prefix}pos"] = self.pos
+        if self.has_channels:
+            found[f"{prefix}channels"] = np.array([f"channel_{c}" for c in range(self.num_channels)])
+        return found
+
+
+def _points(pos: Any, name: str) -> np.ndarray:
+    """float64 `(N, s)`."""
+    try:
+        found = np.asarray(as_array(pos), np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is no array of numbers: {error}") from error
+    if found.ndim != 2 or 0 in found.shape or not np.isfinite(found).all():
+        raise ValueError(f"{name} has shape {found.shape}; expected finite coordinates (N, s), at least one point")
+    return found

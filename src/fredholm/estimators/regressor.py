@@ -1,0 +1,134 @@
+"""What estimators of numbers share."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_array
+
+from fredholm.tasks.schedule import Preset
+from fredholm.tasks.targets import Answers, NumberAnswers, NumberTarget
+from fredholm.tasks.targets.numbers import check_quantiles
+
+from .target_estimator import Read, TargetEstimator
+
+
+class Regressor(RegressorMixin, TargetEstimator[Read]):
+    """A task that tells numbers, on arrays.
+
+    `y` are n numbers, or n rows of k, finite. `score` is R², of several numbers the mean.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Estimator`.
+        quantiles: such as (0.1, 0.5, 0.9), which `predict_quantiles` tells, by the quantile loss in place of the
+            squared error; (): the mean alone is told.
+
+    Attributes:
+        trained_, valid_metrics_: see `Estimator`.
+    """
+
+    _told: ClassVar[str] = "a number"
+
+    def __init__(
+        self,
+        *,
+        preset: Preset = "small",
+        model: Any = None,
+        task: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+        valid_fraction: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        run_dir: str | Path | None = None,
+        verbose: bool = False,
+        quantiles: Sequence[float] = (),
+    ) -> None:
+        super().__init__(
+            preset=preset,
+            model=model,
+            task=task,
+            training=training,
+            valid_fraction=valid_fraction,
+            random_state=random_state,
+            run_dir=run_dir,
+            verbose=verbose,
+        )
+        self.quantiles = quantiles
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    @final
+    def predict(self, X: Any) -> np.ndarray:
+        """The numbers of each example, float64 in the form of y, of examples as in `fit`.
+
+        Where quantiles are told, that nearest to one half, or the mean of two as near.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X does not fit what was learnt from.
+        """
+        target, outputs = self._predicted(X)
+        return target.told(outputs.double()).numpy().reshape(len(outputs), *self._shape)
+
+    @final
+    def predict_quantiles(self, X: Any) -> np.ndarray:
+        """The quantiles of the numbers of each example, float64 in the form of y with an axis of Q quantiles behind.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: as of `predict`, or the model was fitted without quantiles.
+        """
+        target, outputs = self._predicted(X)
+        assert isinstance(target, NumberTarget)
+        refuse_none(self, target)
+        return target.levels_of(outputs.double()).numpy().reshape(len(outputs), *self._shape, -1)
+
+    @final
+    def _answers(self, y: Any) -> Answers:
+        rules: dict[str, Any] = {"dtype": np.float64}
+        try:
+            values = np.asarray(check_array(y, ensure_2d=False, input_name="y", **rules))
+        except TypeError as error:
+            raise ValueError(f"y is no array of numbers: {error}") from error
+        if len(values) < 2:
+            raise ValueError("y has 1 sample; expected at least 2, with numbers that differ")
+        columns = values.reshape(len(values), -1)
+        names = tuple(f"target_{number}" for number in range(columns.shape[1])) if columns.shape[1] > 1 else ("target",)
+        for name, column in zip(names, columns.T, strict=True):
+            if column.min() == column.max():
+                raise ValueError(f"{name} of y is {column[0]:g} in all examples; expected numbers that differ")
+        self._shape = values.shape[1:]
+        return NumberAnswers(names=names, values=torch.from_numpy(columns.copy()))
+
+    def _task_settings(self) -> dict[str, Any]:
+        return super()._task_settings() | {"quantiles": checked_quantiles(self.quantiles)}
+
+
+def checked_quantiles(quantiles: Any) -> tuple[float, ...]:
+    """Levels as the task takes them.
+
+    Raises:
+        TypeError: no sequence of numbers.
+        ValueError: they do not increase, above 0 and below 1.
+    """
+    try:
+        levels = tuple(float(level) for level in quantiles)
+    except (TypeError, ValueError):
+        expected = "numbers above 0 and below 1, increasing, such as (0.1, 0.5, 0.9)"
+        raise TypeError(f"quantiles is {quantiles!r}; expected {expected}") from None
+    check_quantiles(levels)
+    return levels
+
+
+def refuse_none(estimator: object, target: NumberTarget) -> None:
+    """Raises ValueError where a model tells no quantiles."""
+    if not target.quantiles:
+        raise ValueError(
+            f"{type(estimator).__name__} was fitted without quantiles; pass some, such as quantiles=(0.1, 0.5, 0.9), "
+            "and fit it again"
+        )

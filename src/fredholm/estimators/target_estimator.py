@@ -1,0 +1,85 @@
+"""What estimators share that tell something of each example."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar, final
+
+import numpy as np
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from fredholm.tasks.graphs import GraphSet
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import Answers, Target
+
+from .estimator import Estimator, as_array
+
+Read = TypeVar("Read", bound=Sequence[Any] | np.ndarray | GraphSet)
+"""X, checked."""
+
+
+class TargetEstimator(Estimator, Generic[Read]):
+    """A task with a target, on arrays: X are examples, and y what is told of each."""
+
+    _decided: ClassVar[tuple[str, ...]] = (*Estimator._decided, "target", "quantiles")
+    _told: ClassVar[str]
+    """What is told of an example, in words."""
+
+    @final
+    def fit(self, X: Any, y: Any) -> Self:
+        """Trains a new model.
+
+        Args:
+            X: n examples; see the class.
+            y: what is to be told of each.
+
+        Raises:
+            ValueError: X or y are not as expected, settings do not fit, or `run_dir` is not empty.
+            TypeError: X or a setting is of another kind.
+            DivergedError: the loss is not finite.
+            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
+        """
+        self._forget()
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; give each example "
+                f"{self._told}"
+            )
+        examples = self._checked(X, is_new=True)
+        y = as_array(y)
+        check_consistent_length(examples, y)
+        answers = self._answers(y)
+        self._learn(lambda folder: self._write(examples, answers, folder))
+        return self
+
+    @final
+    def _predicted(self, X: Any) -> tuple[Target, Tensor]:
+        """What was learnt to tell, and the model's outputs of examples `(n, num_outputs)`.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X does not fit what was learnt from.
+        """
+        check_is_fitted(self)
+        outputs = self._outputs(self._checked(X, is_new=False))
+        task = self.trained_.task
+        assert isinstance(task, TargetTask)
+        return task.target, outputs
+
+    @abstractmethod
+    def _answers(self, y: Any) -> Answers:
+        """y, checked; sets what `predict` has to find again."""
+
+    @abstractmethod
+    def _checked(self, X: Any, *, is_new: bool) -> Read:
+        """X in one form; sets what `predict` has to find again where it is new, else compares with that."""
+
+    @abstractmethod
+    def _write(self, examples: Read, answers: Answers, folder: Path) -> dict[str, Any]:
+        """See `write` of `_learn`."""
+
+    @abstractmethod
+    def _outputs(self, examples: Read) -> Tensor:
+        """The trained model's, `(n, num_outputs)`, on the CPU."""

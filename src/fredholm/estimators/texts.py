@@ -1,0 +1,85 @@
+"""Texts, told by class, by labels or by numbers."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+from torch import Tensor
+
+from fredholm.tasks.sentence_learning import SentenceLearning
+from fredholm.tasks.sentences import Sentence
+from fredholm.tasks.targets import Answers
+
+from .classifier import Classifier
+from .estimator import as_array
+from .regressor import Regressor
+from .target_estimator import TargetEstimator
+
+
+class TextEstimator(TargetEstimator[list[str]]):
+    """The task `sentences` (`fredholm.tasks.SentenceLearning`) on lists of texts."""
+
+    _task: ClassVar = SentenceLearning
+    _decided: ClassVar = (*TargetEstimator._decided, "text_column", "second_column", "label_columns", "columns")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+    @final
+    def _checked(self, X: Any, *, is_new: bool) -> list[str]:
+        if isinstance(X, str):
+            raise ValueError("X is one text; expected a list of texts, such as [text]")
+        texts = np.asarray(as_array(X), dtype=object)
+        if texts.ndim != 1 or len(texts) == 0:
+            raise ValueError(f"X has shape {texts.shape}; expected (n,), a list of at least one text")
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ValueError(f"X[{i}] is {text!r}, of type {type(text).__name__}; expected a text")
+            if not text.strip():
+                raise ValueError(f"X[{i}] is an empty text; leave it out, with what is told of it")
+        return [str(text) for text in texts]
+
+    @final
+    def _write(self, examples: list[str], answers: Answers, folder: Path) -> dict[str, Any]:
+        columns = ("label",) if answers.kind == "class" else answers.names
+        if answers.kind == "class":
+            cells = [[answers.names[code]] for code in answers.values.tolist()]
+        else:
+            cells = (answers.values.long() if answers.kind == "labels" else answers.values).tolist()
+        rows = (
+            dict(zip(("text", *columns), (text, *row), strict=True)) for text, row in zip(examples, cells, strict=True)
+        )
+        (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        return {"data": str(folder), "label_columns": columns, "target": answers.kind}
+
+    @final
+    def _outputs(self, examples: list[str]) -> Tensor:
+        task = self.trained_.task
+        assert isinstance(task, SentenceLearning)
+        sentences = [Sentence(text, None, None, Path("X"), i + 1) for i, text in enumerate(examples)]
+        return task.outputs(self.trained_.model, sentences, self.trained_.device)
+
+
+@final
+class TextClassifier(TextEstimator, Classifier[list[str]]):
+    """Tells which class a short text belongs to, or which labels it has, by the task `sentences`.
+
+    X is a list or a one-dimensional array of n texts, none of them empty. Of a text the model sees as many tokens as
+    the longest one in training has, unless that is very long; `task={"context": 128}` sets another number. `fit` warns
+    where texts are cut.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+    """
+
+
+@final
+class TextRegressor(TextEstimator, Regressor[list[str]]):
+    """Tells numbers of a short text, by the task `sentences`; X is as of `TextClassifier`.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.
+    """

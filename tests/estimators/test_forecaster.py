@@ -1,0 +1,166 @@
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from fredholm.estimators import SeriesForecaster
+from fredholm.models import CKCNN
+from fredholm.tasks import Forecasting
+from fredholm.training import Run
+from tests.refusals import refused
+
+T, H = 90, 6
+TIME = np.arange(T + H)
+WAVES = np.stack([5 + np.sin(2 * np.pi * (TIME + shift) / 12) + 0.02 * TIME for shift in (0, 3, 7)])
+"""Three series of season 12, with the samples after them."""
+SEEN, NEXT = WAVES[:, :T], WAVES[:, T:]
+NETWORK: dict[str, Any] = {
+    "model": CKCNN.Config(embed_dim=4, depth=1, kernel_width=4, omega_0=3.0, dropout=0.0),
+    "training": {"epochs": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> SeriesForecaster:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return SeriesForecaster(horizon=H, quantiles=(0.1, 0.9), random_state=0, run_dir=folder).fit(SEEN)
+
+
+def facts_of(forecaster: SeriesForecaster) -> Forecasting.Facts:
+    facts = forecaster.trained_.task.facts
+    assert isinstance(facts, Forecasting.Facts)
+    return facts
+
+
+def test_it_tells_what_comes_next(fitted: SeriesForecaster) -> None:
+    told = fitted.predict(SEEN)
+    assert (told.shape, told.dtype) == ((3, H), np.float64)
+    np.testing.assert_allclose(told, NEXT, atol=0.05)
+    np.testing.assert_allclose(fitted.predict(), told, rtol=1e-6)
+    assert facts_of(fitted).season == 12
+    assert fitted.valid_metrics_ == {}
+
+
+def test_quantiles_stand_behind(fitted: SeriesForecaster) -> None:
+    told = fitted.predict_quantiles()
+    assert told.shape == (3, H, 2)
+    assert (told[..., 0] <= told[..., 1]).all()
+    np.testing.assert_allclose(told.mean(-1), fitted.predict())
+    with refused(ValueError, "SeriesForecaster was fitted without quantiles; pass some"):
+        SeriesForecaster(horizon=H).fit(SEEN).predict_quantiles()
+
+
+def test_the_score_is_minus_the_scaled_error(fitted: SeriesForecaster) -> None:
+    scale = np.abs(SEEN[:, 12:] - SEEN[:, :-12]).mean(1)[:, None]
+    assert fitted.score(SEEN, fitted.predict(SEEN)) == 0
+    assert fitted.score(SEEN, fitted.predict(SEEN) + 2 * scale) == pytest.approx(-2, rel=1e-4)
+    missing = np.where(np.arange(H) == 1, np.nan, fitted.predict(SEEN) + scale)
+    assert fitted.score(SEEN, missing) == pytest.approx(-1, rel=1e-4)
+    with refused(ValueError, "y has shape (3, 5); expected (3, 6), the next samples of each series"):
+        fitted.score(SEEN, NEXT[:, 1:])
+    with refused(ValueError, "all of y is missing"):
+        fitted.score(SEEN, np.full((3, H), np.nan))
+
+
+def test_every_form_of_series_gets_its_own_form_of_answer() -> None:
+    of_channels = np.stack([SEEN, -SEEN], axis=1)
+    one, listed = SeriesForecaster(horizon=H).fit(SEEN[0]), SeriesForecaster(horizon=H).fit([SEEN[0], SEEN[1, 5:]])
+    two = SeriesForecaster(horizon=H, task={"channels": ("channel_1",)}).fit(of_channels)
+    assert one.predict().shape == one.predict(SEEN[0].tolist()).shape == (H,)
+    assert one.predict(SEEN).shape == (3, H)
+    assert listed.predict().shape == (2, H)
+    assert two.predict(of_channels[:2]).shape == (2, 1, H)
+    np.testing.assert_allclose(two.predict()[:, 0], -NEXT, atol=0.05)
+    whole = SeriesForecaster(horizon=H, quantiles=(0.5,)).fit(of_channels)
+    assert whole.predict().shape == (3, 2, H)
+    np.testing.assert_array_equal(whole.predict_quantiles()[..., 0], whole.predict())
+
+
+def test_what_follows_does_not_depend_on_the_other_series(fitted: SeriesForecaster) -> None:
+    np.testing.assert_allclose(fitted.predict(SEEN[1:2, 20:]), fitted.predict(SEEN)[1:2], rtol=1e-6)
+
+
+def test_gaps_are_filled_with_what_came_before() -> None:
+    gap = SEEN[:1].copy()
+    gap[0, [30, -1]] = np.nan
+    estimator = SeriesForecaster(horizon=H).fit(gap)
+    np.testing.assert_allclose(estimator.predict(), estimator.predict(gap))
+    assert np.isfinite(estimator.predict()).all()
+
+
+def test_a_copy_tells_the_same_and_a_clone_nothing(fitted: SeriesForecaster) -> None:
+    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - our own
+    assert (other.predict() == fitted.predict()).all()
+    copied: Any = clone(fitted)
+    assert copied.get_params() == fitted.get_params()
+    for method in (copied.predict, copied.predict_quantiles):
+        with pytest.raises(NotFittedError):
+            method()
+
+
+def test_a_run_folder_is_a_run_of_the_command_line(fitted: SeriesForecaster, tmp_path: Path) -> None:
+    assert fitted.run_dir is not None
+    run = Run(Path(fitted.run_dir), device="cpu")
+    assert run.task.facts == fitted.trained_.task.facts
+    np.save(tmp_path / "seen.npy", SEEN[..., None].astype(np.float32))
+    rows = run.predict([tmp_path / "seen.npy"])
+    told = [float(row["channel_0"]) for row in rows]
+    np.testing.assert_allclose(np.reshape(told, (3, H)), fitted.predict(SEEN), rtol=1e-6)
+
+
+def test_networks_learn_by_steps_from_one_seed_with_a_validation_part() -> None:
+    first, second, other = (
+        SeriesForecaster(horizon=H, random_state=seed, valid_fraction=0.2, **NETWORK).fit(SEEN) for seed in (0, 0, 1)
+    )
+    assert (first.predict() == second.predict()).all()
+    assert (first.predict() != other.predict()).any()
+    assert "mase" in first.valid_metrics_
+
+
+@pytest.mark.parametrize(
+    ("X", "told"),
+    [
+        ([], "X is empty"),
+        (np.zeros((2, 0)), "0 feature"),
+        (np.zeros((2, 3, 4, 5)), "X has shape (2, 3, 4, 5); expected (T,), (n, T) or (n, C, T)"),
+        (np.full((2, T), np.inf), "infinity"),
+        (["a", "b"], "could not convert string to float"),
+        ([np.zeros((2, 30)), np.zeros(40)], "series 1 of X has 1 channels, series 0 has 2"),
+        (SEEN[:, :5], "expected context="),
+    ],
+)
+def test_what_is_no_series_is_told(X: Any, told: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - matched below
+        SeriesForecaster(horizon=H, season=1).fit(X)
+    assert told in str(caught.value)
+
+
+def test_series_that_do_not_fit_what_was_learnt_are_told(fitted: SeriesForecaster) -> None:
+    context = facts_of(fitted).context
+    with refused(ValueError, f"X: series 0 has 4 samples; the model reads the last {context} of a series"):
+        fitted.predict(SEEN[:, :4])
+    with refused(ValueError, "X has 2 channels; SeriesForecaster was fitted on 1"):
+        fitted.predict(np.stack([SEEN, SEEN], axis=1))
+    with refused(ValueError, "y came beside X; leave it out"):
+        SeriesForecaster().fit(SEEN, NEXT)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "told"),
+    [
+        ({"horizon": 0}, ValueError, "horizon is 0; expected at least 1"),
+        ({"horizon": 2.5}, TypeError, "horizon is 2.5; expected a number of samples"),
+        ({"season": True}, TypeError, "season is True"),
+        ({"quantiles": (2.0,)}, ValueError, "quantiles are (2.0,)"),
+        ({"task": {"horizon": 3}}, ValueError, "task has no setting 'horizon'"),
+        ({"model": 3}, TypeError, "model is of type int"),
+        ({"task": {"context": 200}}, ValueError, "make one of them shorter"),
+    ],
+)
+def test_settings_that_do_not_fit_are_told(settings: dict[str, Any], kind: type, told: str) -> None:
+    with refused(kind, told):
+        SeriesForecaster(**settings).fit(SEEN)

@@ -1,0 +1,133 @@
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import r2_score
+from sklearn.model_selection import cross_val_score
+
+from fredholm.estimators import Regressor
+from fredholm.training import Run
+from tests.estimators.cases import CASES, NUM, Case
+from tests.refusals import refused
+
+CLASS = np.arange(NUM) % 2
+NUMBERS = 1000 - 30 * CLASS + np.random.default_rng(1).normal(size=NUM)
+PAIRS = np.stack([NUMBERS, 1e-3 * CLASS], axis=1)
+BRIEF = {"epochs": 1}
+OF_NUMBERS = [name for name, case in CASES.items() if case().regressor is not None]
+
+
+@pytest.fixture(scope="module", params=OF_NUMBERS)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]()
+
+
+@pytest.fixture(scope="module")
+def fitted(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Regressor[Any]:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return case.new_regressor(quantiles=(0.1, 0.5, 0.9), run_dir=folder).fit(case.X, PAIRS)
+
+
+def test_it_learns_several_numbers_in_their_units(case: Case, fitted: Regressor[Any]) -> None:
+    told = fitted.predict(case.X)
+    assert (told.shape, told.dtype) == ((NUM, 2), np.float64)
+    assert fitted.score(case.X, PAIRS) == pytest.approx(r2_score(PAIRS, told))
+    assert np.min(r2_score(PAIRS, told, multioutput="raw_values")) > 0.5
+    assert "mean_absolute_error" in fitted.valid_metrics_
+    assert is_regressor(fitted)
+
+
+def test_quantiles_are_told_beside_the_number_that_stands_for_them(case: Case, fitted: Regressor[Any]) -> None:
+    told = fitted.predict_quantiles(case.X)
+    assert told.shape == (NUM, 2, 3)
+    assert (np.diff(told) >= 0).all()
+    np.testing.assert_array_equal(told[..., 1], fitted.predict(case.X))
+
+
+def test_a_copy_tells_the_same(case: Case, fitted: Regressor[Any]) -> None:
+    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - our own
+    assert (other.predict_quantiles(case.X) == fitted.predict_quantiles(case.X)).all()
+    copied: Any = clone(fitted)
+    assert copied.get_params() == fitted.get_params()
+    assert copied.quantiles == (0.1, 0.5, 0.9)
+    for method in ("predict", "predict_quantiles"):
+        with pytest.raises(NotFittedError):
+            getattr(copied, method)(case.X)
+
+
+def test_a_run_folder_is_a_run_of_the_command_line(fitted: Regressor[Any]) -> None:
+    assert fitted.run_dir is not None
+    run = Run(Path(fitted.run_dir), device="cpu")
+    assert run.evaluate("valid") == pytest.approx(fitted.valid_metrics_)
+    assert run.task.facts == fitted.trained_.task.facts
+
+
+def test_the_form_of_y_comes_back(case: Case) -> None:
+    whole_numbers = 5 - 4 * CLASS
+    one, column = (
+        case.new_regressor(training=BRIEF).fit(case.X, y).predict(case.X)
+        for y in (whole_numbers.tolist(), whole_numbers[:, None].astype(float))
+    )
+    assert one.shape == (NUM,)
+    np.testing.assert_array_equal(one[:, None], column)
+
+
+def test_one_seed_gives_one_model(case: Case) -> None:
+    first, second, other = (
+        case.new_regressor(random_state=seed, training=BRIEF).fit(case.X, NUMBERS).predict(case.X) for seed in (0, 0, 1)
+    )
+    assert (first == second).all()
+    assert (first != other).any()
+
+
+def test_without_quantiles_none_are_told(case: Case) -> None:
+    estimator = case.new_regressor(training=BRIEF).fit(case.X, NUMBERS)
+    with refused(ValueError, f"{type(estimator).__name__} was fitted without quantiles; pass some, such as quantiles="):
+        estimator.predict_quantiles(case.X)
+
+
+def test_cross_validation_works(case: Case) -> None:
+    assert np.isfinite(cross_val_score(case.new_regressor(training=BRIEF), case.X, NUMBERS, cv=2)).all()
+
+
+@pytest.mark.parametrize(
+    ("y", "told"),
+    [
+        (None, "requires y to be passed, but the target y is None; give each example a number"),
+        (NUMBERS[:-1], f"inconsistent numbers of samples: [{NUM}, {NUM - 1}]"),
+        (np.full(NUM, 7), "target of y is 7 in all examples; expected numbers that differ"),
+        (np.stack([NUMBERS, np.ones(NUM)], axis=1), "target_1 of y is 1 in all examples"),
+        (["a", "b"] * (NUM // 2), "could not convert string to float"),
+        ([None, {}] * (NUM // 2), "y is no array of numbers"),
+        (np.where(CLASS, np.nan, NUMBERS), "Input y contains NaN"),
+        (np.where(CLASS, np.inf, NUMBERS), "Input y contains infinity"),
+        (np.zeros((NUM, 2, 2)), "Found array with dim 3"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_told(case: Case, y: Any, told: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - matched below
+        case.new_regressor().fit(case.X, y)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "kind", "told"),
+    [
+        (0.5, TypeError, "quantiles is 0.5; expected numbers above 0 and below 1, increasing, such as"),
+        ("abc", TypeError, "quantiles is 'abc'"),
+        ((0.9, 0.1), ValueError, "quantiles are (0.9, 0.1); expected numbers above 0 and below 1, increasing"),
+        ((0.0, 0.5), ValueError, "quantiles are (0.0, 0.5)"),
+    ],
+)
+def test_quantiles_that_do_not_fit_are_told(case: Case, quantiles: Any, kind: type, told: str) -> None:
+    with refused(kind, told):
+        case.new_regressor(quantiles=quantiles).fit(case.X, NUMBERS)
+
+
+def test_a_single_example_is_too_few(case: Case) -> None:
+    with refused(ValueError, "y has 1 sample; expected at least 2"):
+        case.new_regressor().fit(case.X[:1], NUMBERS[:1])
