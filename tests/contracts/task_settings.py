@@ -102,6 +102,17 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
 
 def task_subjects(folder: Path) -> list[Subject]:
     """Of all configs above, with their data in an empty folder."""
+    return [*_of_tasks(folder), *_runs(folder / "start")]
+
+
+def small_tasks(folder: Path) -> list[Task.Config]:
+    """A task of every kind, small, with its data in an empty folder."""
+    return [
+        one.of(**one.base) for one in _of_tasks(folder) if isinstance(one.of, type) and issubclass(one.of, Task.Config)
+    ]
+
+
+def _of_tasks(folder: Path) -> list[Subject]:
     return [
         _augmentation(),
         _images(folder / "images"),
@@ -119,7 +130,6 @@ def task_subjects(folder: Path) -> list[Subject]:
         _points(folder / "points"),
         _mask_augmentation(),
         _segmentation(folder / "masks"),
-        *_runs(folder / "start"),
     ]
 
 

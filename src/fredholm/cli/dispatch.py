@@ -1,13 +1,12 @@
 """From the words after `fredholm` to the command that they name."""
 
 import difflib
-import io
 import signal
 import sys
 from collections.abc import Sequence
 
 from fredholm._version import __version__
-from fredholm.cli.error_reporting import USER_ERROR, exit_code, open_closed_streams
+from fredholm.cli.error_reporting import USER_ERROR, exit_code, settle_streams
 from fredholm.cli.evaluate import EVALUATE
 from fredholm.cli.generate import GENERATE
 from fredholm.cli.info import INFO
@@ -26,9 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 2 for a mistake in what the user gave, 1 for a run that failed (loss not finite, disk full, out of memory),
         128 + N after signal N, such as 130 after Ctrl-C. Errors are one line on stderr.
     """
-    open_closed_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that cannot be encoded ends no command
+    settle_streams()
     code = exit_code(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)))
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # the process is ending: Ctrl-C ends it sooner, without a word

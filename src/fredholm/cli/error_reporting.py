@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import re
 import signal
@@ -27,6 +28,7 @@ LONGEST = 480
 
 _NO_MEMORY = re.compile(
     r"can't allocate memory|std::bad_alloc|unable to mmap|can't start new thread|Cannot allocate memory|out of memory"
+    r"|could not create a (primitive(?! descriptor)|memory)"
 )
 """What torch's RuntimeErrors say where there is no memory for tensors, files or threads."""
 _WANTED = re.compile(r"(?:ried|nable) to allocate ([\d.]+) (\w+)")
@@ -61,10 +63,12 @@ def _code_of(run: Callable[[], int]) -> int:
         return _report(error, USER_ERROR if isinstance(error, _WRONG_PATH) or error.errno in _NO_PATH else FAILURE)
     except (ValueError, TypeError, ImportError) as error:
         return _report(error, USER_ERROR)
-    except RuntimeError as error:
-        if not _lacks_memory(error):
+    except Exception as error:
+        # what was to be tidied up for lack of memory may have failed in turn
+        lacking = _lacking_memory(error)
+        if lacking is None:
             raise
-        return _report(error, FAILURE)
+        return _report(lacking, FAILURE)
 
 
 def _report(error: BaseException, code: int) -> int:
@@ -76,7 +80,7 @@ def _report(error: BaseException, code: int) -> int:
 
 def error_line(error: BaseException) -> str:
     """What is said of an error, in one line of at most `LONGEST` characters, none of which moves a cursor."""
-    if _lacks_memory(error):
+    if _lacking_memory(error) is error:
         wanted = _WANTED.search(str(error))
         size = f", {float(wanted[1]):,.0f} {wanted[2]} more were asked for" if wanted else ""
         line = f"out of memory{size}; smaller batches, inputs or models need less"
@@ -93,9 +97,12 @@ def _one_line(text: str) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST - end - 5]} ... {line[-end:]}"
 
 
-def _lacks_memory(error: BaseException) -> bool:
-    told = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
-    return told or isinstance(error, MemoryError)
+def _lacking_memory(error: BaseException) -> BaseException | None:
+    """The error of a lack of memory that led to this one, which may be itself."""
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        return error
+    before = error.__cause__ or error.__context__
+    return None if before is None else _lacking_memory(before)
 
 
 @contextlib.contextmanager
@@ -128,10 +135,11 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def open_closed_streams() -> None:
-    """Gives a process that was started without a standard stream one that leads nowhere.
+def settle_streams() -> None:
+    """Has standard streams take whatever is printed.
 
-    Else the next file that is opened takes its number, and what is printed goes into that file.
+    A process that was started without one gets one that leads nowhere: else the next file that is opened takes its
+    number, and what is printed goes into that file. A letter that the encoding lacks is written as its code.
     """
     with contextlib.suppress(OSError):
         while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -140,6 +148,8 @@ def open_closed_streams() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that cannot be encoded ends no command
 
 
 def _flushed(code: int) -> int:
@@ -148,7 +158,7 @@ def _flushed(code: int) -> int:
         sys.stdout.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
-            _say(f"error: cannot write to stdout: {error.strerror}")
+            _say(f"error: stdout: {error.strerror}")
         _discard(sys.stdout)
         return code or FAILURE
     return code

@@ -1,0 +1,82 @@
+"""Processes that begin where imports have ended: a run in one of its own takes a fraction of a second.
+
+The parent must have one thread, so it never computes with torch itself.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch._dynamo  # noqa: F401 - the first optimiser of a process would import it, for seconds
+
+LIMIT = 120.0
+"""Seconds after which a process hangs."""
+
+
+class Ended(NamedTuple):
+    """How a process ended."""
+
+    code: int
+    """Its exit code, or the signal that ended it, negative."""
+    out: str
+    err: str
+
+
+def forked(call: Callable[[], int], log: Path, *, kill_after: float | None = None) -> Ended:
+    """Calls in a process of its own, the first of its group.
+
+    Args:
+        call: gives the exit code; what it raises is a traceback on stderr, as in any program.
+        log: a folder for what it prints.
+        kill_after: seconds after which the process and all that it started are killed.
+
+    Raises:
+        TimeoutError: it hangs.
+    """
+    out, err = log / "out", log / "err"
+    pid = os.fork()
+    if pid == 0:
+        _become(call, out, err)
+    code, start = None, time.monotonic()
+    while code is None:
+        if kill_after is not None and time.monotonic() - start >= kill_after:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            kill_after = None
+        done, status = os.waitpid(pid, os.WNOHANG)
+        code = os.waitstatus_to_exitcode(status) if done else None
+        if time.monotonic() - start > LIMIT:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise TimeoutError(f"a process hung for {LIMIT:.0f} s")
+        time.sleep(0 if done else 0.002)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # workers that have not yet seen that it is gone
+    return Ended(code, out.read_text(errors="replace"), err.read_text(errors="replace"))
+
+
+def _become(call: Callable[[], int], out: Path, err: Path) -> None:
+    """Turns this process into a program that calls, and ends."""
+    code = 70
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        for path, stream in ((out, sys.stdout), (err, sys.stderr)):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(descriptor, stream.fileno())
+            os.close(descriptor)
+        code = call()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
