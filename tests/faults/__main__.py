@@ -25,12 +25,12 @@ class Driver(NamedTuple):
 
 
 DRIVERS = (
-    Driver("kills", "kill_runs", full=500, quick=20),
+    Driver("kills", "kill_runs", full=500, quick=15),
+    Driver("environment", "environment_faults", full=200, quick=14),
     Driver("operators", "fuzz_operators", full=25_000, quick=250),
     Driver("mutations", "mutate_files", full=5_000, quick=100),
     Driver("damage", "damage_folders", full=600, quick=40),
     Driver("hostile", "hostile_files", full=150, quick=150),
-    Driver("environment", "environment_faults", full=1, quick=1),
 )
 """Those that take longest come first."""
 

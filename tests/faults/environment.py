@@ -197,11 +197,13 @@ class LostStreams(Fault):
         os.close(reading)
         full = os.open("/dev/full", os.O_WRONLY)
         for stream in self._streams:
+            name = ("stdin", "stdout", "stderr")[stream]
             if self._way == "closed":
-                setattr(sys, ("stdin", "stdout", "stderr")[stream], None)
+                setattr(sys, name, None)
                 os.close(stream)
             else:
                 os.dup2(full if self._way == "full" else writing, stream)
+                setattr(sys, name, os.fdopen(stream, "w", closefd=False))
 
 
 FAULTS: tuple[type[Fault], ...] = (

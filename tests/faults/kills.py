@@ -4,13 +4,14 @@ Each run is killed once or several times, resumed until it ends, and compared wi
 """
 
 import dataclasses
+import itertools
 import json
 import random
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,13 +133,14 @@ def kill_runs(count: int, seed: int) -> list[Outcome]:
         num_operations = (rest - num_working - num_compiled) // 2
         num_moments = rest - num_working - num_compiled - num_operations
         rows = {
-            "at every file operation of a run": ((toy, [Kill(operation)]) for operation in swept),
-            "at file operations, all tasks": _plans(tasks, num_operations, drawn, at_operations=True),
-            "at random moments, all tasks": _plans(tasks, num_moments, drawn, at_operations=False),
-            "with workers": _plans([working], num_working, drawn, at_operations=False),
-            "with torch.compile": _plans([compiled], num_compiled, drawn, at_operations=True),
+            "at every file operation of a run": (len(swept), ((toy, [Kill(operation)]) for operation in swept)),
+            "at file operations, all tasks": (num_operations, _plans(tasks, drawn, at_operations=True)),
+            "at random moments, all tasks": (num_moments, _plans(tasks, drawn, at_operations=False)),
+            "with workers": (num_working, _plans([working], drawn, at_operations=False)),
+            "with torch.compile": (num_compiled, _plans([compiled], drawn, at_operations=True)),
         }
-        return [_outcome(f"kill -9 {name}", plans, _emptied(place / "killed")) for name, plans in rows.items()]
+        killed = place / "killed"
+        return [_outcome(f"kill -9 {name}", number, plans, killed) for name, (number, plans) in rows.items()]
 
 
 def toy_case() -> Case:
@@ -164,37 +166,33 @@ def _timeless(value: Any) -> Any:
     return [_timeless(each) for each in value] if isinstance(value, list) else value
 
 
-def _plans(
-    wholes: list[Whole], count: int, drawn: random.Random, *, at_operations: bool
-) -> Iterator[tuple[Whole, list[Kill]]]:
-    """Runs in turn, each to be killed up to three times, until there were so many kills."""
-    planned = 0
-    while planned < count:
-        whole = wholes[planned % len(wholes)] if len(wholes) > 1 else wholes[0]
-        number = min(drawn.randint(1, 3), count - planned)
-        moments = [drawn.random() for _ in range(number)]
+def _plans(wholes: list[Whole], drawn: random.Random, *, at_operations: bool) -> Iterator[tuple[Whole, list[Kill]]]:
+    """Runs in turn without end, each to be killed up to three times."""
+    for whole in itertools.cycle(wholes):
+        moments = [drawn.random() for _ in range(drawn.randint(1, 3))]
         if at_operations:
-            kills = [Kill(operation=1 + int(moment * whole.operations)) for moment in moments]
+            yield whole, [Kill(operation=1 + int(moment * whole.operations)) for moment in moments]
         else:
-            kills = [Kill(seconds=moment * whole.seconds) for moment in moments]
-        yield whole, kills
-        planned += number
+            yield whole, [Kill(seconds=moment * whole.seconds) for moment in moments]
 
 
-def _outcome(fault: str, plans: Iterable[tuple[Whole, list[Kill]]], place: Path) -> Outcome:
+def _outcome(fault: str, count: int, plans: Iterator[tuple[Whole, list[Kill]]], place: Path) -> Outcome:
+    """What became of at least so many kills, or of all that are planned."""
     tried, held, broken = 0, 0, list[str]()
     for whole, kills in plans:
-        number, wrong = _survive(whole, kills, place)
-        tried += number
+        number, wrong = _survive(whole, kills[: count - tried], _emptied(place))
+        tried += max(number, 1) if wrong else number
         held += 0 if wrong else number
         if wrong:
             broken.append(f"{whole.case.name}, {', '.join(map(str, kills))}: {wrong}")
+        if tried >= count:
+            break
     return Outcome(fault, tried, held, tuple(broken))
 
 
 def _survive(whole: Whole, kills: list[Kill], place: Path) -> tuple[int, str]:
     """How many kills there were, and what is wrong with the run that was then resumed; empty if nothing is."""
-    path = _emptied(place) / "run"
+    path = place / "run"
     number, last = 0, None
     for kill in (*kills, None):
         ended = whole.case.train(path, place, kill)
