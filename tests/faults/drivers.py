@@ -1,0 +1,39 @@
+"""Every driver, with how many faults it tries."""
+
+import importlib
+import sys
+import time
+from typing import NamedTuple
+
+from tests.faults.outcome import Outcome
+
+SEED = 20261124
+
+
+class Driver(NamedTuple):
+    """A function of this package that tries faults."""
+
+    module: str
+    function: str
+    full: int
+    """Faults to try."""
+    quick: int
+
+
+DRIVERS = (
+    Driver("kills", "kill_runs", full=500, quick=15),
+    Driver("environment", "environment_faults", full=200, quick=14),
+    Driver("operators", "fuzz_operators", full=25_000, quick=250),
+    Driver("mutations", "mutate_files", full=5_000, quick=100),
+    Driver("damage", "damage_folders", full=600, quick=40),
+    Driver("hostile", "hostile_files", full=150, quick=150),
+)
+"""Those that take longest come first."""
+
+
+def run(driver: Driver, count: int) -> list[Outcome]:
+    """A driver's rows; told on stderr when it is done."""
+    start = time.perf_counter()
+    outcomes = getattr(importlib.import_module(f"tests.faults.{driver.module}"), driver.function)(count, SEED)
+    print(f"{driver.module}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    return outcomes
