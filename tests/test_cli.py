@@ -47,7 +47,8 @@ def test_train_prints_its_evaluations_and_result_and_fills_the_folder(trained: t
     assert [line.split("  ")[0] for line in printed[4:6]] == ["epoch 1/2", "epoch 2/2"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert printed[-1] == f"test accuracy: {100 * records[-1]['accuracy']:.2f} %"
-    assert {path.name for path in run.iterdir()} == {"config.json", "manifest.json", "metrics.jsonl", "checkpoints"}
+    own = {"config.json", "data.json", "machine.json", "manifest.json"}
+    assert {path.name for path in run.iterdir()} == {*own, "metrics.jsonl", "checkpoints"}
     config = json.loads((run / "config.json").read_text())
     assert (config["schema"], config["version"]) == (1, __version__)
     assert config["run"]["training"]["epochs"] == 2
@@ -397,6 +398,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> N
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         "config.json",
         "manifest.json",
+        "data.json",
+        "machine.json",
         "metrics.jsonl",
         "checkpoints",
     }
