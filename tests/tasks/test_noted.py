@@ -3,8 +3,12 @@
 import ast
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 import fredholm
 from fredholm.tasks import ImageLearning
+from fredholm.tasks.masks import open_masks
 from fredholm.tasks.noted import FileState, noted, noted_content, noting
 from fredholm.tasks.text import Tokens, read_text
 
@@ -64,6 +68,17 @@ def test_tokens_of_a_file_are_read_by_a_new_run_alone(tmp_path: Path) -> None:
     with noting() as found:
         Tokens(file=str(file)).learn([])
     assert (list(found.files), list(found.start)) == ([], [file])
+
+
+def test_masks_that_threads_read_are_noted_too(tmp_path: Path) -> None:
+    for number in range(3):
+        for folder, value in (("images", 9 * number), ("masks", number % 2)):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            Image.fromarray(np.full((4, 4), value, np.uint8)).save(tmp_path / folder / f"{number}.png")
+    (tmp_path / "classes.txt").write_text("ground\nsky\n")
+    with noting() as found:
+        open_masks(tmp_path)
+    assert found.files.keys() == {path for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_digits_that_come_with_a_package_are_noted_by_content() -> None:
