@@ -14,6 +14,7 @@ class ClassNames:
 
     def __init__(self, known: tuple[str, ...] | None) -> None:
         self._known = known
+        self._members = frozenset(known or ())
 
     def check(self, name: str) -> str:
         """The name.
@@ -21,7 +22,7 @@ class ClassNames:
         Raises:
             ValueError: the class is not a known one.
         """
-        if self._known is not None and name not in self._known:
+        if self._known is not None and name not in self._members:
             raise ValueError(f"class {name!r} is none of {', '.join(self._known)}")
         return name
 

@@ -104,13 +104,18 @@ class Kinds:
         return found
 
     def _add(self, path: Path, found: Listed) -> None:
-        if not path.is_dir() or (self.is_one is not None and self.is_one(path)):
-            found.files.append(path)
-            return
-        for entry in sorted(path.iterdir()):
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir() or entry.name.lower().endswith(self.suffixes):
-                self._add(entry, found)
+        waiting, seen = [path], set[tuple[int, int]]()
+        while waiting:
+            entry = waiting.pop()
+            is_folder = entry.is_dir()
+            if is_folder and not (self.is_one is not None and self.is_one(entry)):
+                status = entry.stat()
+                if (status.st_dev, status.st_ino) in seen:  # a link to a folder that it lies in, or another name of one
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+                listed = sorted((each for each in entry.iterdir() if not each.name.startswith(".")), reverse=True)
+                waiting += listed
+            elif is_folder or entry == path or entry.name.lower().endswith(self.suffixes):
+                found.files.append(entry)
             else:
                 found.skipped.append(entry)

@@ -19,6 +19,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.data_files import data_path
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.outputs import Outputs
@@ -237,7 +238,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @cached_property
     def _split(self) -> Parts:
-        clouds, root = self._clouds, str(Path(self.config.data).expanduser())
+        clouds, root = self._clouds, str(data_path(self.config.data))
         names = [name.removeprefix(root) for name in clouds.names]  # wherever the data lie
         labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
         return self._divided(clouds.marks.keys(names, labels), clouds.marks.given)

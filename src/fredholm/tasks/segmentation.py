@@ -18,6 +18,7 @@ from fredholm.encoders.image import Image
 from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
+from fredholm.tasks.data_files import data_path
 from fredholm.tasks.images import read_images
 from fredholm.tasks.images.patches import divided_into_patches
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, size_of
@@ -205,7 +206,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     @cached_property
     def _split(self) -> Parts:
-        images, root = self._images, str(Path(self.config.data).expanduser())
+        images, root = self._images, str(data_path(self.config.data))
         names = [name.removeprefix(root) for name in images.names]  # wherever the data lie
         return self._divided(images.marks.keys(names, [0] * len(images)), images.marks.given)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fredholm.tasks.cells import parse_value
-from fredholm.tasks.table_text import csv_text
+from fredholm.tasks.table_text import csv_text, first_twice
 
 from .field_set import FieldSet, pack
 
@@ -38,8 +38,9 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
     try:
         header = [name.strip() for name in next(rows, [])]
         coordinates, channels = _columns(header, coordinates, channels)
-        places, numbers = ([header.index(name) for name in names] for names in (coordinates, channels))
-        key = header.index(FIELD) if FIELD in header else None
+        place = {name: i for i, name in enumerate(header)}
+        places, numbers = ([place[name] for name in names] for names in (coordinates, channels))
+        key = place.get(FIELD)
         for cells in rows:
             if not cells:
                 continue
@@ -69,20 +70,23 @@ def _columns(
     header: list[str], coordinates: tuple[str, ...], channels: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     told = f"the columns are {', '.join(header) or 'none'}"
-    if twice := [name for i, name in enumerate(header) if name in header[:i]]:
-        raise ValueError(f"column {twice[0]!r} is there twice")
+    if (i := first_twice(header)) is not None:
+        raise ValueError(f"column {header[i]!r} is there twice")
+    known = set(header)
     coordinates = coordinates or tuple(name for name in AXES if name in header)
     if not coordinates:
         raise ValueError(f"no column x, y or z; {told}; name the coordinates (--task.coordinates)")
     if channels is None:
-        channels = tuple(name for name in header if name not in (*coordinates, FIELD))
+        others = {*coordinates, FIELD}
+        channels = tuple(name for name in header if name not in others)
         if not channels:
             raise ValueError(f"no column with values; {told}")
-    left = [name for name in AXES if name in header and name not in (*coordinates, *channels)]
+    read = {*coordinates, *channels}
+    left = [name for name in AXES if name in known and name not in read]
     if left and set(coordinates) <= set(AXES):
         raise ValueError(f"column {left[0]!r} is a coordinate; expected samples with {', '.join(coordinates)} alone")
     for name in (*coordinates, *channels):
-        if name not in header:
+        if name not in known:
             raise ValueError(f"no column {name!r}; {told}")
     return coordinates, channels
 

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.limits import check_expansion
 from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Divisible
 from fredholm.tasks.stratified_split import SplitKeys
@@ -135,9 +136,20 @@ class FieldSet(Divisible):
 
 
 def pack(pos: list[Tensor], values: list[Tensor], coordinates: int, channels: int) -> Samples:
-    """Samples of functions that have numbers of their own, padded to the longest."""
+    """Samples of functions that have numbers of their own, padded to the longest.
+
+    Raises:
+        ValueError: padded they would become too large (`check_expansion`).
+    """
     longest = max((len(own) for own in pos), default=0)
     n = len(pos)
+    each = 8 * coordinates + 4 * channels + 1
+    check_expansion(
+        f"{n:,} functions, padded to the longest of {longest:,} samples,",
+        n * longest * each,
+        sum(map(len, pos)) * each,
+        "thin out the longest ones, or leave them out",
+    )
     all_pos, all_values = torch.zeros(n, longest, coordinates, dtype=torch.float64), torch.zeros(n, longest, channels)
     mask = torch.zeros(n, longest, dtype=torch.bool)
     for i, (own_pos, own_values) in enumerate(zip(pos, values, strict=True)):

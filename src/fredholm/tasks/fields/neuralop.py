@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.npz_arrays import load_arrays, needed_array
 from fredholm.tasks.splits import Splits
 
 from .field_set import FieldSet, Samples
@@ -37,7 +37,8 @@ def neuralop(path: str | Path, problem: Problem = "darcy", resolution: int = 16)
         resolution: of the test set.
 
     Raises:
-        ValueError: a problem or resolution that is not there, or the file cannot be read or lacks an array.
+        ValueError: a problem or resolution that is not there, or the file cannot be read or lacks an array of
+            real numbers.
     """
     if problem not in get_args(Problem):
         raise ValueError(f"problem is {problem!r}; expected one of {', '.join(get_args(Problem))}")
@@ -48,16 +49,17 @@ def neuralop(path: str | Path, problem: Problem = "darcy", resolution: int = 16)
     read = {"darcy": _darcy, "burgers": _burgers, "burgers-steps": _burgers_steps}[problem]
     try:
         return Splits(read(arrays, "train", 16), read(arrays, "test", resolution))
-    except (KeyError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
 def _darcy(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> FieldSet:
-    a, u = (arrays[f"darcy_{split}_{resolution}_{name}"] for name in ("x", "y"))
+    names = (f"darcy_{split}_{resolution}_{name}" for name in ("x", "y"))
+    a, u = (needed_array(arrays, name, "biuf", None, resolution, resolution) for name in names)
     n = len(a)
     # the samples are nodes of the lattice k / resolution, of which the coarse one has every second
     pos = Grid(resolution, resolution, origin=(0.0, 0.0), spacing=(1 / resolution,) * 2).pos.expand(n, -1, -1)
-    given, wanted = (Samples(pos, torch.from_numpy(v).float().reshape(n, -1, 1), None) for v in (a, u))
+    given, wanted = (Samples(pos, torch.from_numpy(v).float().reshape(n, resolution**2, 1), None) for v in (a, u))
     return FieldSet(
         given=given,
         wanted=wanted,
@@ -75,8 +77,8 @@ def _burgers(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> F
     pos = Grid(times, points, spacing=spacing, origin=(0.0, 0.0)).pos.expand(n, -1, -1)
     given = start[:, None].expand(-1, times, -1)
     return FieldSet(
-        given=Samples(pos, given.reshape(n, -1, 1), None),
-        wanted=Samples(pos, whole.reshape(n, -1, 1), None),
+        given=Samples(pos, given.reshape(n, times * points, 1), None),
+        wanted=Samples(pos, whole.reshape(n, times * points, 1), None),
         coordinates=("t", "x"),
         channels=("velocity",),
         wanted_channels=("velocity",),
@@ -101,8 +103,11 @@ def _burgers_steps(arrays: Mapping[str, np.ndarray], split: str, resolution: int
 
 def _states(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> tuple[torch.Tensor, torch.Tensor]:
     """u at t = 0, `(n, N)`, and at all times, `(n, T + 1, N)`."""
-    start, whole = (torch.from_numpy(arrays[f"burgers_{split}_{resolution}_{name}"]).float() for name in ("x", "y"))
-    return start, whole
+    start = needed_array(arrays, f"burgers_{split}_{resolution}_x", "biuf", None, resolution)
+    whole = needed_array(arrays, f"burgers_{split}_{resolution}_y", "biuf", len(start), None, resolution)
+    if whole.shape[1] < 2:
+        raise ValueError(f"burgers_{split}_{resolution}_y has {whole.shape[1]} times; expected at least two")
+    return torch.from_numpy(start).float(), torch.from_numpy(whole).float()
 
 
 def _names(problem: str, split: str, resolution: int, count: int) -> tuple[str, ...]:

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.data_files import data_path
 from fredholm.tasks.images import open_images
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES, array_names, load_arrays
 from fredholm.tasks.parts import part_of, refuse_part
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.table_text import PARQUET
@@ -26,6 +28,7 @@ FIELD_TABLES = (".csv", ".csv.gz", PARQUET)
 """How the names of tables of samples end."""
 
 
+@reads_data
 def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Splits[FieldSet]:
     """Open sampled functions with their splits, or all as one set.
 
@@ -38,7 +41,7 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
     Raises:
         ValueError: nothing of that name, the source is broken, or settings that it does not read.
     """
-    path = Path(data).expanduser()
+    path = data_path(data)
     if not path.name.endswith(FIELD_TABLES):
         refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
@@ -56,6 +59,7 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
     return Splits(found, is_given=False)
 
 
+@reads_data
 def open_functions(
     data: str | Path,
     *,
@@ -77,7 +81,7 @@ def open_functions(
     Raises:
         ValueError: nothing of that name, the source is broken, nothing is wanted, or settings that it does not read.
     """
-    path = Path(data).expanduser()
+    path = data_path(data)
     is_table = path.name.endswith(FIELD_TABLES)
     for because, idle, instead in (
         (is_table or path.is_dir(), {"coordinates": coordinates}, "pass a .csv file"),
@@ -163,9 +167,10 @@ def _matched(
         )
     named = [[name.partition(", ")[2] for name in fields.names] for fields in (given, wanted)]
     for ours, theirs, file in ((*named, "wanted.csv"), (*named[::-1], "given.csv")):
-        if alone := [name for name in ours if name not in theirs]:
+        if alone := sorted(set(ours) - set(theirs)):
             raise ValueError(f"{folder / file}: has no {alone[0] or 'function'}, which the other file has")
-    order = torch.tensor([named[1].index(name) for name in named[0]])
+    place = {name: i for i, name in enumerate(named[1])}
+    order = torch.tensor([place[name] for name in named[0]])
     return dataclasses.replace(given, wanted=wanted.given.select(order), wanted_channels=wanted.channels)
 
 
@@ -181,6 +186,7 @@ def _table(folder: Path, name: str) -> Path:
     raise ValueError(f"{folder}: has no {name}.csv; expected given.csv and wanted.csv")
 
 
+@reads_data
 def read_fields(
     path: Path,
     *,
@@ -213,6 +219,7 @@ def read_fields(
     return found
 
 
+@reads_data
 def read_places(path: Path, coordinates: tuple[str, ...]) -> Tensor:
     """Positions, `(N, s)` in float64: the coordinates of a table, or the array `pos` of an .npz file.
 

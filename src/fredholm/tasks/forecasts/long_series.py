@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.series import SeriesSet, read_series
 from fredholm.tasks.split_files import Split
 
@@ -35,6 +36,7 @@ class LongSeries:
         return len(self.values)
 
 
+@reads_data
 def open_long(
     path: Path,
     *,

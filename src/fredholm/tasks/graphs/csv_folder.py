@@ -12,6 +12,7 @@ from fredholm.tasks.cells import parse_value
 from fredholm.tasks.class_names import ClassNames
 from fredholm.tasks.sentences.table import Row, Table, read_table
 from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
+from fredholm.tasks.table_text import first_twice
 
 from .graph_set import GraphSet
 from .listed import Listed
@@ -88,7 +89,8 @@ class _Cells:
     @cached_property
     def others(self) -> tuple[str, ...]:
         """All other columns."""
-        return tuple(name for name in self.table.names if name not in self.columns.values())
+        usual = set(self.columns.values())
+        return tuple(name for name in self.table.names if name not in usual)
 
     def place(self, i: int) -> str:
         """File and line of row i."""
@@ -117,7 +119,8 @@ class _Cells:
 
     def numbers(self, columns: Sequence[str]) -> np.ndarray:
         """The numbers of some columns, `(rows, columns)`."""
-        if absent := [name for name in columns if name not in self.table.names]:
+        known = set(self.table.names)
+        if absent := [name for name in columns if name not in known]:
             raise ValueError(
                 f"{self.table.path}, line 1: no column {', '.join(map(repr, absent[:6]))}; the columns are "
                 f"{', '.join(self.table.names[:20])}"
@@ -234,7 +237,7 @@ class _Tables:
         else:
             listed.need("graph")
             names = listed.names("graph")
-            if twice := next((i for i, name in enumerate(names) if name in names[:i]), 0):
+            if (twice := first_twice(names)) is not None:
                 raise ValueError(f"{listed.place(twice)}: graph {names[twice]!r} is there twice")
             with_nodes = set(of_node)
             for i, name in enumerate(names):

@@ -106,6 +106,8 @@ class Listed:
         )
 
     def _check_nodes(self) -> None:
+        if len(self.names) > len(self.graph):
+            raise ValueError(f"there are {len(self.names)} graphs of {len(self.graph)} nodes; expected a node in each")
         counts = np.bincount(self.graph, minlength=len(self.names))
         for i in np.flatnonzero(counts == 0)[:1].tolist():
             raise ValueError(f"graph {self.names[i]!r} has no nodes; expected at least one")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fredholm.tasks.class_names import ClassNames
+from fredholm.tasks.limits import COUNTED, EXPANSION, check_counted, check_expansion
 from fredholm.tasks.npz_arrays import load_arrays, split_words
 from fredholm.tasks.split_files import SPLITS
 from fredholm.tasks.split_marks import SplitMarks, marks_of_arrays
@@ -77,6 +78,8 @@ def _read(
     values = np.zeros((nodes, 0)) if values is None else values
     has_graphs = "graph" in arrays
     graph = _checked("graph", arrays, (nodes,), "iu") if has_graphs else np.zeros(nodes, np.int64)
+    if len(graph) and int(graph.max()) >= nodes:
+        raise ValueError(f"graph[{int(graph.argmax())}] is {graph.max()}, but there are {nodes} nodes in all")
     if len(graph) and int(graph.min()) < 0:
         raise ValueError(f"graph[{int(graph.argmin())}] is {graph.min()}; expected numbers from 0 on")
     names = _texts("names", arrays, int(graph.max()) + 1) or [str(i) for i in range(int(graph.max()) + 1)]
@@ -139,6 +142,9 @@ def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     width = int(columns.max()) + 1 if len(columns) else 0
     if "x_shape" in arrays:
         width = max(width, int(arrays["x_shape"].prod()) // rows)
+    if len(columns) and int(columns.min()) < 0:
+        raise ValueError(f"x_indices has {columns.min()}; expected numbers from 0 on")
+    check_expansion(f"features ({rows:,}, {width:,})", 4 * rows * width, 12 * len(data), "leave rare columns out")
     dense = np.zeros((rows, width), np.float32)
     dense[np.repeat(np.arange(rows), np.diff(starts)), columns] = data
     return {**arrays, "features": dense}
@@ -161,7 +167,11 @@ def _num_nodes(arrays: _Arrays, features: np.ndarray | None) -> int:
     if "graph" in arrays:
         return len(arrays["graph"])
     if "num_nodes" in arrays:
-        return int(arrays["num_nodes"])
+        count = int(_checked("num_nodes", arrays, (), "iu"))
+        check_counted("num_nodes", count, "give them features", max(COUNTED, EXPANSION * _edges(arrays).shape[1]))
+        if count < 1:
+            raise ValueError(f"num_nodes is {count}; expected at least one")
+        return count
     raise ValueError("has no 'features' and no 'num_nodes'; give one of them")
 
 

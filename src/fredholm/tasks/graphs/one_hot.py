@@ -6,6 +6,8 @@ from typing import final
 
 import numpy as np
 
+from fredholm.tasks.limits import check_expansion
+
 
 @final
 @dataclass(frozen=True)
@@ -49,8 +51,11 @@ def columns_of(
         stem = f"{what}_label" if labels.shape[1] == 1 else f"{what}_label_{c}"
         column = labels[:, c]
         values = np.unique(column)
+        check_expansion(
+            f"{rows:,} rows with {len(values):,} labels", 8 * rows * len(values), 8 * rows, "give numbers as attributes"
+        )
         for value in values.tolist():
-            name = f"{stem}={value:g}"
+            name = f"{stem}={label_text(value)}"
             if known is not None and name not in known:
                 i = int(np.flatnonzero(column == value)[0])
                 raise ValueError(f"{place(f'{what}_labels', i)}: label {value:g} is none that the model knows")
@@ -64,3 +69,8 @@ def columns_of(
     absent = np.zeros(rows)
     columns = [np.asarray(found.get(name, absent), np.float64) for name in known]
     return Columns(np.stack(columns, axis=1) if columns else np.zeros((rows, 0)), known)
+
+
+def label_text(label: float) -> str:
+    """How a label is written in names: a whole number without a point."""
+    return repr(label).removesuffix(".0")

@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+from fredholm.tasks.data_files import data_path
+from fredholm.tasks.read_errors import reads_data
+
 from .csv_folder import is_csv_folder, read_csv_folder
 from .graph_set import GraphSet
 from .npz_file import read_npz
 from .tu_folder import read_tu_folder, tu_name
 
 
+@reads_data
 def open_graphs(
     data: str | Path,
     *,
@@ -27,7 +31,7 @@ def open_graphs(
     Raises:
         ValueError: there is nothing of that name or of a known kind, or it is broken.
     """
-    path = Path(data).expanduser()
+    path = data_path(data)
     if path.name in ("edges.csv", "edges.csv.gz") and path.is_file():
         path = path.parent
     if path.is_dir():

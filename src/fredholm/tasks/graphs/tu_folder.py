@@ -9,7 +9,7 @@ from fredholm.tasks.text import read_text
 
 from .graph_set import GraphSet
 from .listed import Listed
-from .one_hot import columns_of
+from .one_hot import columns_of, label_text
 
 _END = "_graph_indicator.txt"
 
@@ -61,9 +61,12 @@ def read_tu_folder(
     edges = _read_numbers(path("A"), columns=2)
     graph = _read_numbers(path("graph_indicator"), columns=1)[:, 0] - 1
     num_graphs = int(graph.max()) + 1
+    if num_graphs > len(graph):
+        i = int(graph.argmax())
+        raise ValueError(f"{place('graph_indicator', i)}: graph {num_graphs}, but there are {len(graph)} nodes in all")
     targets, labels = beside("graph", num_graphs)
     if labels is not None:
-        numbers, classes = ClassNames(None).number([f"{label:g}" for label in labels[:, 0].tolist()])
+        numbers, classes = ClassNames(None).number([label_text(label) for label in labels[:, 0].tolist()])
         found = {"labels": np.array(numbers), "classes": classes}
     else:
         count = 0 if targets is None else targets.shape[1]

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import torch
 
+from fredholm.tasks.data_files import data_path
 from fredholm.tasks.parts import refuse_part, rows_of_part
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_files import SPLITS, Split, find_split_files
 
 from .image_text_set import Example, ImageTextSet
@@ -13,6 +15,7 @@ from .jsonl_file import JSONL_SUFFIXES, read_examples, with_image_files
 from .npz_file import read_npz
 
 
+@reads_data
 def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = None) -> ImageTextSet:
     """Open labelled images with texts, with their split where they have one.
 
@@ -26,7 +29,7 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
             unknown in training, or images that differ in size where no size is given.
         ImportError: images are files, and pillow is not installed.
     """
-    path = Path(data).expanduser()
+    path = data_path(data)
     if path.is_file():
         _check_kind(path)
     if path.suffix == ".npz" and path.is_file():
@@ -49,6 +52,7 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
     return found
 
 
+@reads_data
 def read_image_texts(
     path: Path, *, num_images: int, channels: int, image_size: tuple[int, int], part: Split | None = None
 ) -> ImageTextSet:

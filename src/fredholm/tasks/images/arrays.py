@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fredholm.tasks.npz_arrays import load_arrays
 from fredholm.tasks.parts import choose_part, refuse_part
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_files import SPLIT_WORDS, Split
 
 from .resize import fit
@@ -15,6 +16,7 @@ from .resize import fit
 _RED, _GREEN, _BLUE = 19595, 38470, 7471  # the ITU-R 601 luma in 65536ths, as pillow has it
 
 
+@reads_data
 def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *, part: Split | None = None) -> Tensor:
     """Read `x` of an .npz file, or its part of `x_train`, `x_valid` (or `x_val`) and `x_test`, or an .npy file.
 

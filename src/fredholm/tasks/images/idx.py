@@ -1,5 +1,6 @@
 """Folders in the format of MNIST: four idx files, plain or gzipped."""
 
+import contextlib
 import gzip
 import math
 import re
@@ -10,7 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fredholm.tasks.noted import noted
+from fredholm.tasks.data_files import open_file, size_of_file
+from fredholm.tasks.limits import check_expansion, most_bytes
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.targets import ClassAnswers
 
@@ -27,6 +30,7 @@ def is_idx_folder(folder: Path) -> bool:
     return any(_FILE_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
+@reads_data
 def idx_folder(folder: str | Path, image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     """Read a folder of ``train-`` and ``t10k-`` ``images-idx3-ubyte`` and ``labels-idx1-ubyte`` files.
 
@@ -67,6 +71,7 @@ def idx_folder(folder: str | Path, image_size: tuple[int, int] | None = None) ->
     return Splits(*splits)
 
 
+@reads_data
 def read_idx(path: str | Path, num_dims: int) -> Tensor:
     """Read one idx file of unsigned bytes, gzipped if its name ends in ``.gz``.
 
@@ -81,17 +86,23 @@ def read_idx(path: str | Path, num_dims: int) -> Tensor:
         uint8 tensor of the dimensions the file states, none of them 0.
 
     Raises:
-        ValueError: unreadable, corrupt, truncated, too long, empty, or of another format, type or number of dimensions.
+        ValueError: unreadable, corrupt, truncated, too long, empty, of another format, type or number of dimensions, or
+            a gzip that unpacks to too much.
     """
     path = Path(path)
     try:
-        with gzip.open(noted(path)) if path.suffix == ".gz" else noted(path).open("rb") as file:
-            header = file.read(4 + 4 * num_dims)
+        with contextlib.ExitStack() as opened:
+            file = opened.enter_context(open_file(path))
+            given = size_of_file(file)
+            is_packed = path.suffix == ".gz"
+            stream = opened.enter_context(gzip.GzipFile(fileobj=file)) if is_packed else file
+            header = stream.read(4 + 4 * num_dims)
             shape = _read_header(path, header, num_dims)
             size = math.prod(shape)
+            most = most_bytes(given) if is_packed else given
             # in pieces: a broken header must not reserve more memory than the file can fill
             data = bytearray()
-            while len(data) <= size and (chunk := file.read(min(_CHUNK, size + 1 - len(data)))):
+            while len(data) <= min(size, most) and (chunk := stream.read(min(_CHUNK, size + 1 - len(data)))):
                 data += chunk
     except EOFError as error:
         raise ValueError(f"{path}: the gzip stream ends too early; fetch the file again") from error
@@ -99,6 +110,8 @@ def read_idx(path: str | Path, num_dims: int) -> Tensor:
         raise ValueError(f"{path}: not a sound gzip file ({error}); fetch the file again") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if len(data) > most:
+        check_expansion(f"{path}: unpacked it", size, given, "unpack it yourself")
     if len(data) != size:
         found = f"only {len(data):,}" if len(data) < size else "more"
         problem = "truncated" if len(data) < size else "over-long"

@@ -1,7 +1,6 @@
 """A folder of image files, one subfolder a class."""
 
 import math
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fredholm.tasks.data_files import files_below
 from fredholm.tasks.noted import noted
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_files import SPLIT_WORDS, Split
 from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits import Splits
@@ -77,6 +78,7 @@ class ImageFolder(ImageDataset):
         return read_images([self._files[index] for index in indices.tolist()], self._channels, self._image_size)
 
 
+@reads_data
 def image_folder(folder: str | Path, image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     """Open a folder with one subfolder a class, or with folders of splits that hold such subfolders.
 
@@ -135,7 +137,7 @@ def _split_roots(root: Path) -> dict[Split, Path]:
 def _warn_of_skipped(root: Path, files: list[Path]) -> None:
     """Warns of what lies below a folder and is not among the files that are read, but for hidden files."""
     read = set(files)
-    skipped = [path for path in _listed(root) if path not in read]
+    skipped = [path for path in files_below(root) if path not in read]
     if skipped:
         kinds = sorted({path.suffix.lower() or path.name for path in skipped})
         told = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
@@ -171,16 +173,7 @@ def _files_and_labels(root: Path, classes: tuple[str, ...]) -> tuple[list[Path],
 
 def image_files(folder: Path) -> list[Path]:
     """The images at any depth of a folder, but for hidden ones, by name."""
-    return sorted(path for path in _listed(folder) if path.suffix.lower() in IMAGE_SUFFIXES)
-
-
-def _listed(folder: Path) -> list[Path]:
-    """All files at any depth of a folder, but for hidden ones."""
-    found: list[Path] = []
-    for directory, subfolders, names in os.walk(folder):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        found += [Path(directory, name) for name in names if not name.startswith(".")]
-    return found
+    return sorted(path for path in files_below(folder) if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
 class Headers(NamedTuple):

@@ -4,6 +4,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.sentences.table import Table, read_table
 from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
 from fredholm.tasks.splits import Splits
@@ -16,6 +17,7 @@ TABLE = "labels.csv"
 _FILE, _LABEL = "file", "label"
 
 
+@reads_data
 def labelled_folder(
     folder: str | Path, image_size: tuple[int, int] | None = None, kind: Kind | None = None
 ) -> Splits[ImageDataset]:

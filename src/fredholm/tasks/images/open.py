@@ -3,6 +3,8 @@
 import difflib
 from pathlib import Path
 
+from fredholm.tasks.data_files import data_path
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.targets import Kind
 
@@ -14,6 +16,7 @@ from .labels_table import TABLE, labelled_folder
 from .npz_file import npz_images
 
 
+@reads_data
 def open_images(
     data: str | Path, *, image_size: tuple[int, int] | None = None, kind: Kind | None = None
 ) -> Splits[ImageDataset]:
@@ -34,7 +37,7 @@ def open_images(
     if str(data) == "digits":
         _refuse_kind(kind, "digits")
         return digits(image_size)
-    folder = Path(data).expanduser()
+    folder = data_path(data)
     try:
         if not folder.exists():
             raise ValueError(

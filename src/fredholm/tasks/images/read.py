@@ -1,19 +1,24 @@
 """From image files to uint8 tensors, by pillow."""
 
+import contextlib
 import os
+import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.noted import noted
+from fredholm.tasks.data_files import open_file
+from fredholm.tasks.limits import check_pixels
+from fredholm.tasks.read_errors import reads_data
 
-from .resize import check_image_size, fit
+from .resize import check_image_size, covering_size, fit
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -25,6 +30,9 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF")
 _GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L"}
 _ORIENTATION = 0x0112
+_MANY_PIXELS = 1 << 24
+_LARGE = threading.Lock()  # images of more than so many are decoded one at a time
+_FILTERS = threading.Lock()
 _SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
 
 
@@ -44,15 +52,17 @@ def read_images(paths: Sequence[str | Path], channels: int, image_size: tuple[in
         uint8 ``(len(paths), channels, *image_size)``.
 
     Raises:
-        ValueError: a file cannot be read or decoded, or ``channels`` or ``image_size`` make no sense.
+        ValueError: a file cannot be read or decoded, an image has more than `limits.PIXELS`, as it is or scaled to
+            cover ``image_size``, or ``channels`` or ``image_size`` make no sense.
         ImportError: pillow is not installed.
     """
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}; pass 1 (grey) or 3 (RGB)")
     check_image_size(image_size)
     images = torch.empty((len(paths), channels, *image_size), dtype=torch.uint8)
+    decode = partial(_decode, channels=channels, image_size=image_size)
     with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1) or 1) as pool:
-        for row, pixels in enumerate(pool.map(partial(_decode, channels=channels), paths)):
+        for row, pixels in enumerate(pool.map(decode, paths)):
             images[row] = fit(pixels.unsqueeze(0), image_size)[0]
     return images
 
@@ -67,14 +77,16 @@ def size_of(path: str | Path) -> tuple[int, int]:
     return use_image(path, _upright_size)
 
 
+@reads_data
 def use_image(path: str | Path, read: "Callable[[Picture], T]") -> T:
     """What `read` makes of an opened file; errors as above."""
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import UnidentifiedImageError
     except ImportError as error:
         raise ImportError('images are read by pillow, which is missing: pip install "fredholm[data]"') from error
     try:
-        with Image.open(noted(path), formats=_FORMATS) as image:
+        with open_file(path) as file, _opened(file) as image:
+            check_pixels(image.height, image.width, "it has", "scale it down")
             if getattr(image, "n_frames", 1) > 1:
                 raise ValueError("it holds several images")
             if image.mode == "F":
@@ -89,14 +101,31 @@ def use_image(path: str | Path, read: "Callable[[Picture], T]") -> T:
         raise ValueError(f"{path}: cannot be read as an image ({reason}); replace or remove the file") from error
 
 
-def _decode(path: str | Path, channels: int) -> Tensor:
-    return use_image(path, partial(_pixels, channels=channels))
+def _opened(file: IO[bytes]) -> "Picture":
+    from PIL import Image
+
+    # Pillow warns of very many pixels, which are refused; filters of warnings are shared by all threads
+    with _FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return Image.open(file, formats=_FORMATS)
 
 
-def _pixels(image: "Picture", channels: int) -> Tensor:
+def _decode(path: str | Path, channels: int, image_size: tuple[int, int]) -> Tensor:
+    return use_image(path, partial(_pixels, channels=channels, image_size=image_size))
+
+
+def _pixels(image: "Picture", channels: int, image_size: tuple[int, int]) -> Tensor:
+    """The image at its own size, `(C, H, W)`."""
+    height, width = covering_size(_upright_size(image), image_size)
+    check_pixels(height, width, f"to cover {image_size[0]} x {image_size[1]} it would have", "cut it to shape")
+    with _LARGE if image.height * image.width > _MANY_PIXELS else contextlib.nullcontext():
+        return _decoded(image, channels)
+
+
+def _decoded(image: "Picture", channels: int) -> Tensor:
     from PIL import Image, ImageOps
 
-    image = ImageOps.exif_transpose(image)
+    ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith("I"):  # pillow's own conversion clips 16 bits at 255
         image = _sixteen_to_eight_bits(image)
     elif image.has_transparency_data:

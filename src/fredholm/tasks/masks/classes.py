@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fredholm.tasks.noted import noted
+from fredholm.tasks.data_files import read_bytes
 
 from .mask_set import IGNORED
 
@@ -12,9 +12,9 @@ def named_classes(file: Path) -> tuple[str, ...] | None:
     if not file.is_file():
         return None
     try:
-        names = [line.strip() for line in noted(file).read_text(encoding="utf-8-sig").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: cannot be read as text ({getattr(error, 'strerror', None) or error})") from error
+        names = [line.strip() for line in read_bytes(file).decode("utf-8-sig").splitlines()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: cannot be read as text ({error})") from error
     while names and not names[-1]:
         names.pop()
     return checked_classes(names, str(file))
@@ -24,9 +24,9 @@ def checked_classes(names: list[str], source: str) -> tuple[str, ...]:
     """Names of classes; raises a ValueError where there are none, one is empty or is there twice, or they are many."""
     if not names:
         raise ValueError(f"{source}: names no class; write one a line, in the order of their numbers")
+    if len(names) > IGNORED:
+        raise ValueError(f"{source}: names {len(names)} classes; a mask can tell {IGNORED} from each other")
     for number, name in enumerate(names):
         if not name or name in names[:number]:
             raise ValueError(f"{source}: the name of class {number} is {name!r}; give each class one of its own")
-    if len(names) > IGNORED:
-        raise ValueError(f"{source}: names {len(names)} classes; a mask can tell {IGNORED} from each other")
     return tuple(names)

@@ -8,6 +8,7 @@ import torch
 from fredholm.tasks.images.arrays import pixels_of, with_channels
 from fredholm.tasks.npz_arrays import load_arrays, split_of_rows
 from fredholm.tasks.parts import rows_of_part
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_files import SPLITS, Split
 from fredholm.tasks.split_marks import marks_of_arrays
 
@@ -35,6 +36,7 @@ def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> Maske
         raise ValueError(f"{path}: {error}") from error
 
 
+@reads_data
 def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> torch.Tensor:
     """Read `images` alone, or an .npy file, as uint8 `(n, channels, H, W)`.
 

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fredholm.tasks.data_files import data_path
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
 from fredholm.tasks.images.resize import check_image_size
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.sentences.table import read_table
 from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
 from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
@@ -38,6 +40,7 @@ class _Inspected(NamedTuple):
     numbers: list[int]
 
 
+@reads_data
 def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -> MaskedImages:
     """Open images with the class of each pixel, with their split where they have one.
 
@@ -62,7 +65,7 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
     """
     if image_size is not None:
         check_image_size(image_size)
-    path = Path(data).expanduser()
+    path = data_path(data)
     if path.is_dir():
         found = _folder(path, image_size)
     elif path.suffix.lower() == ".npz" and path.is_file():

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.images.read import use_image
+from fredholm.tasks.read_errors import reads_data
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -25,6 +26,7 @@ class _Read(NamedTuple):
     values: np.ndarray | None
 
 
+@reads_data
 def read_mask(path: str | Path) -> Tensor:
     """Read class numbers.
 

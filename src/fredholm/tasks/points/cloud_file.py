@@ -5,13 +5,13 @@ import dataclasses
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from fredholm.tasks.cells import parse_value
-from fredholm.tasks.noted import noted
-from fredholm.tasks.table_text import PARQUET, csv_text
+from fredholm.tasks.data_files import open_file
+from fredholm.tasks.table_text import PARQUET, csv_text, first_twice
 from fredholm.tasks.text import read_text
 
 from .point_set import AXES, NORMAL, Cloud
@@ -103,7 +103,9 @@ def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
     except ImportError as error:
         raise ImportError('meshes need trimesh; get it with: pip install "fredholm[data]"') from error
     try:
-        with noted(path).open("rb") as file:
+        with open_file(path) as file:
+            if kind == ".off":
+                _check_off(file)
             loaded = trimesh.load(file, file_type=kind[1:], process=False, skip_materials=True)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); pass a file of points") from error
@@ -112,6 +114,10 @@ def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
         raise ValueError(f"{path}: cannot be read as {kind} ({told}); repair the file, or leave it out") from error
     parts = list(loaded.dump()) if isinstance(loaded, trimesh.Scene) else [loaded]
     meshes = [part for part in parts if isinstance(part, trimesh.Trimesh) and len(part.faces)]
+    for mesh in meshes:
+        if not 0 <= int(mesh.faces.min()) <= int(mesh.faces.max()) < len(mesh.vertices):
+            wrong = mesh.faces[(mesh.faces < 0) | (mesh.faces >= len(mesh.vertices))][0]
+            raise ValueError(f"{path}: a face has the vertex number {wrong}, of {len(mesh.vertices)} vertices")
     if meshes:
         return _sampled(meshes, path, num_samples, normals)
     shown = [part for part in parts if isinstance(part, (trimesh.Trimesh, trimesh.PointCloud))]
@@ -123,6 +129,16 @@ def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
         columns = {name: np.asarray(vertex["data"][name]).reshape(-1) for name in vertex["properties"]}
         columns = {name: column for name, column in columns.items() if name not in AXES and len(column) == len(pos)}
     return _of_columns(path, pos, columns)
+
+
+def _check_off(file: IO[bytes]) -> None:
+    """Raises ValueError where an .off file promises more vertices and faces than it has numbers."""
+    words = file.read().upper().partition(b"OFF")[2]
+    file.seek(0)
+    numbers = b" ".join(line.partition(b"#")[0] for line in words.splitlines()).split()
+    counts = [int(number) for number in numbers[:2] if number.lstrip(b"-").isdigit() and len(number) < 20]
+    if len(counts) == 2 and (min(counts) < 0 or 3 * counts[0] + 4 * counts[1] > len(numbers)):
+        raise ValueError(f"promises {counts[0]} vertices and {counts[1]} faces; {len(numbers)} numbers follow")
 
 
 def _sampled(meshes: "list[Trimesh]", path: Path, num_samples: int, normals: bool) -> Cloud:
@@ -196,15 +212,16 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
     try:
         header = [name.strip() for name in next(rows, [])]
         words = [name.lower() if name.lower() in (*AXES, WEIGHT, LABEL) else name for name in header]
-        if twice := [name for i, name in enumerate(header) if words[i] in words[:i]]:
-            raise ValueError(f"column {twice[0]!r} is there twice")
+        if (i := first_twice(words)) is not None:
+            raise ValueError(f"column {header[i]!r} is there twice")
         if absent := [axis for axis in AXES if axis not in words]:
             raise ValueError(f"no column {absent[0]!r}; the columns are {', '.join(header) or 'none'}")
         features = [name for name in words if name not in (*AXES, WEIGHT, LABEL)]
         wanted = list(features if channels is None else channels)
-        if absent := [name for name in wanted if name not in features]:
+        if absent := sorted(set(wanted) - set(features)):
             raise ValueError(f"no column {', '.join(map(repr, absent))}; the columns are {', '.join(header)}")
-        read = [name for name in words if name in (*AXES, WEIGHT, *wanted)]
+        asked, place = {*AXES, WEIGHT, *wanted}, {name: i for i, name in enumerate(words)}
+        read = [name for name in words if name in asked]
         cells: dict[str, list[float]] = {name: [] for name in read}
         labels: list[str] = []
         for row in rows:
@@ -214,11 +231,11 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
                 raise ValueError(f"has {len(row)} cells; the header has {len(header)}")
             for name in read:
                 try:
-                    cells[name].append(parse_value(row[words.index(name)]))
+                    cells[name].append(parse_value(row[place[name]]))
                 except ValueError as error:
                     raise ValueError(f"column {name!r}: {error}") from error
-            if LABEL in words:
-                labels.append(row[words.index(LABEL)].strip())
+            if LABEL in place:
+                labels.append(row[place[LABEL]].strip())
                 if not labels[-1]:
                     raise ValueError("column 'label' is empty; expected the point's class")
     except (ValueError, csv.Error) as error:

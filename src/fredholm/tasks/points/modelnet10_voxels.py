@@ -1,11 +1,12 @@
 """ModelNet10 as occupancy grids of 30 x 30 x 30 voxels, one bit each."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fredholm.tasks.npz_arrays import array_names, load_arrays
+from fredholm.tasks.npz_arrays import array_names, load_arrays, needed_array
 from fredholm.tasks.split_files import SPLITS
 from fredholm.tasks.split_marks import SplitMarks
 
@@ -38,10 +39,22 @@ def modelnet10_voxels(path: Path) -> PointSet:
     """
     file = path / _FILE if path.is_dir() else path
     arrays = load_arrays(file)
-    classes = tuple(map(str, arrays["classes"]))
+    try:
+        return _read(path, arrays)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> PointSet:
+    classes = tuple(map(str, needed_array(arrays, "classes", "U", None)))
     clouds, words, split = [], [], []
     for part in ("train", "test"):
-        bits, labels = arrays[f"X_{part}"], arrays[f"y_{part}"]
+        bits = needed_array(arrays, f"X_{part}", "iu", None, SIDE**3 // 8)
+        if bits.dtype != np.uint8:
+            raise ValueError(f"X_{part} is {bits.dtype}; expected uint8, bits")
+        labels = needed_array(arrays, f"y_{part}", "iu", len(bits))
+        for i in np.flatnonzero((labels < 0) | (labels >= len(classes)))[:1].tolist():
+            raise ValueError(f"y_{part}[{i}] is {labels[i]}, but there are {len(classes)} classes")
         for i, row in enumerate(bits):
             filled = np.unpackbits(row)[: SIDE**3].reshape(SIDE, SIDE, SIDE).astype(bool)
             pos = surface(filled)
@@ -49,6 +62,8 @@ def modelnet10_voxels(path: Path) -> PointSet:
                 clouds.append(Cloud(pos=pos, features=np.empty((len(pos), 0)), name=f"{path}:X_{part}[{i}]"))
                 words.append(classes[labels[i]])
                 split.append(SPLITS.index(part))
+    if not clouds:
+        raise ValueError("all shapes are empty; expected voxels")
     return PointSet.pack(clouds, labels=words, classes=classes, marks=SplitMarks(given=torch.tensor(split)))
 
 

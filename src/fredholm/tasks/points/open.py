@@ -9,8 +9,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fredholm._settings import check_count, refuse_idle
+from fredholm.tasks.data_files import data_path, files_below
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.parts import refuse_part, rows_of_part
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
 from fredholm.tasks.split_marks import SplitMarks
 
@@ -33,6 +35,7 @@ class _Files(NamedTuple):
     split: Tensor | None = None
 
 
+@reads_data
 def open_points(
     data: str | Path, *, num_samples: int = NUM_SAMPLES, normals: bool = False, channels: tuple[str, ...] = ()
 ) -> PointSet:
@@ -55,7 +58,7 @@ def open_points(
         ImportError: a mesh, and trimesh is not installed.
     """
     check_count("points", "num_samples", num_samples)
-    path = Path(data).expanduser()
+    path = data_path(data)
     if is_modelnet10_voxels(path):
         _refuse(path, num_samples=num_samples, normals=normals, channels=channels)
         return modelnet10_voxels(path)
@@ -77,6 +80,7 @@ def open_points(
     return found
 
 
+@reads_data
 def read_points(
     path: Path,
     *,
@@ -165,8 +169,7 @@ def _subfolders(root: Path) -> list[str]:
 
 def _files(folder: Path) -> list[Path]:
     """The clouds at any depth of a folder, by name."""
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in KINDS and path.is_file())
-    found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    found = sorted(path for path in (files_below(folder) if folder.is_dir() else ()) if path.suffix.lower() in KINDS)
     if not found:
         raise ValueError(f"{folder}: has no clouds ({', '.join(KINDS)}); add some, or remove the folder")
     return found

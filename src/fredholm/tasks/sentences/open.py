@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from fredholm.tasks.data_files import data_path
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_files import SPLITS, Split, find_split_files
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.targets import Kind
@@ -20,6 +22,7 @@ class OpenedSentences(NamedTuple):
     columns: Columns
 
 
+@reads_data
 def open_sentences(
     data: str | Path,
     *,
@@ -47,7 +50,7 @@ def open_sentences(
         ValueError: nothing of that name, and what `read_table`, `choose_columns`, `sentences_of` and `with_answers`
             refuse.
     """
-    path = Path(data).expanduser()
+    path = data_path(data)
     found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv", may_be_alone=True)
     tables: dict[Split, list[Table]] = {
         split: [read_table(file, columns) for file in files]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_marks import MARKS
 
 from .columns import Columns
@@ -24,6 +25,7 @@ class Sentence:
     """The cells of those of `MARKS` that the table has, with their columns' names."""
 
 
+@reads_data
 def read_sentences(path: Path, columns: Columns, names: tuple[str, ...] = ()) -> list[Sentence]:
     """The sentences of one file, whose labels may be absent; see `read_table` for `names`.
 

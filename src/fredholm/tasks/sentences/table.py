@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, final
 
-from fredholm.tasks.table_text import PARQUET, csv_text
+from fredholm.tasks.table_text import PARQUET, csv_text, first_twice
 from fredholm.tasks.text import json_lines
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", PARQUET)
@@ -95,8 +95,8 @@ def _cells(path: Path, text: str, columns: tuple[str, ...], *, is_csv: bool) -> 
 
 def _header(cells: list[str]) -> tuple[str, ...]:
     names = tuple(cell.strip() for cell in cells)
-    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-        raise ValueError(f"column {twice[0]!r} is there twice; where this is no header, name the columns (columns=)")
+    if (i := first_twice(names)) is not None:
+        raise ValueError(f"column {names[i]!r} is there twice; where this is no header, name the columns (columns=)")
     return names
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fredholm.tasks.cells import is_date, parse_time, parse_value
 from fredholm.tasks.split_marks import marks_of_cells
-from fredholm.tasks.table_text import csv_text
+from fredholm.tasks.table_text import csv_text, first_twice
 from fredholm.tasks.targets import answers_of_cells
 
 from .reading import Reading
@@ -102,12 +102,12 @@ class _Columns:
             instead = next((name for other in others for name in names if name.lower() == other), None)
             if word not in words and instead is not None:
                 words[names.index(instead)] = word
-        if twice := [name for i, name in enumerate(names) if words[i] in words[:i]]:
-            raise ValueError(f"column {twice[0]!r} is there twice")
+        if (i := first_twice(words)) is not None:
+            raise ValueError(f"column {names[i]!r} is there twice")
         special = {word: i for i, word in enumerate(words) if word in SPECIAL}
         if TIME not in special:
             raise ValueError(f"no column {TIME!r}; the columns are {', '.join(names) or 'none'}")
-        others = {name: i for i, name in enumerate(names) if i not in special.values()}
+        others = {name: i for i, name in enumerate(names) if words[i] not in SPECIAL}
         if channels is None and not others:
             raise ValueError(f"no column with values; the columns are {', '.join(names)}")
         wanted = tuple(others) if channels is None else channels

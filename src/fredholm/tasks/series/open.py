@@ -4,9 +4,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from fredholm.tasks.data_files import data_path
 from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.parts import refuse_part
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_files import Split
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.table_text import PARQUET
@@ -27,6 +29,7 @@ TEXT = (".txt", ".txt.gz")
 _WORDS = ("train", "test")
 
 
+@reads_data
 def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[SeriesSet]:
     """Open series and what is known of them with their splits, or all as one set.
 
@@ -44,7 +47,7 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[SeriesS
     Raises:
         ValueError: nothing of that name, or the source is broken, without labels, or of another kind.
     """
-    path = Path(data).expanduser()
+    path = data_path(data)
     if is_physionet_2012(path) or (path.is_dir() and is_idx_folder(path)):
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but {path} has classes; leave it out")
@@ -76,6 +79,7 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[SeriesS
     return Splits(train, test, valid)
 
 
+@reads_data
 def read_series(
     path: Path,
     *,

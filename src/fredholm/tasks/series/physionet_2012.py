@@ -1,12 +1,13 @@
 """The PhysioNet / Computing in Cardiology Challenge 2012: who of intensive-care patients dies in hospital."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fredholm.tasks.npz_arrays import load_arrays
+from fredholm.tasks.npz_arrays import load_arrays, needed_array
 from fredholm.tasks.splits import Splits
 from fredholm.tasks.targets import ClassAnswers
 
@@ -14,7 +15,7 @@ from .series_set import SeriesSet
 
 _FILES = ("set-a.npz", "set-b.npz")
 _NUM_UNITS = 4  # kinds of intensive care
-_OUTCOME = "In-hospital_death"
+_OUTCOME, _UNIT = "In-hospital_death", "ICUType"
 
 
 def is_physionet_2012(folder: Path) -> bool:
@@ -45,25 +46,45 @@ def _read(path: Path) -> SeriesSet:
     arrays = load_arrays(path)
     if absent := [name for name in names if name not in arrays]:
         raise ValueError(f"{path}: has no array {', '.join(absent)}; expected those of the challenge")
-    variables = tuple(map(str, arrays["var_names"]))
-    known, static = _static(arrays["static"].astype(np.float64), list(map(str, arrays["static_names"])))
+    try:
+        return _stays(path, arrays)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _stays(path: Path, arrays: Mapping[str, np.ndarray]) -> SeriesSet:
+    variables = tuple(map(str, needed_array(arrays, "var_names", "U", None)))
+    offsets = needed_array(arrays, "offsets", "iu", None).astype(np.int64)
+    minutes_of_all = needed_array(arrays, "time_min", "biuf", None)
+    events = len(minutes_of_all)
+    var, value = needed_array(arrays, "var", "iu", events), needed_array(arrays, "value", "biuf", events)
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != events or (np.diff(offsets) < 0).any():
+        raise ValueError(f"offsets do not rise from 0 to the {events} events")
+    for i in np.flatnonzero((var < 0) | (var >= len(variables)))[:1].tolist():
+        raise ValueError(f"var[{i}] is {var[i]}, but there are {len(variables)} variables")
+    stays, told = len(offsets) - 1, list(map(str, needed_array(arrays, "outcome_names", "U", None)))
+    outcomes = needed_array(arrays, "outcomes", "iu", stays, len(told))
+    of_stays = list(map(str, needed_array(arrays, "static_names", "U", None)))
+    for name, those in ((_OUTCOME, told), (_UNIT, of_stays)):
+        if name not in those:
+            raise ValueError(f"tells no {name}; it tells {', '.join(those) or 'nothing'}")
+    known, static = _static(needed_array(arrays, "static", "biuf", stays, len(of_stays)).astype(np.float64), of_stays)
     values, times = [], []
-    bounds = arrays["offsets"].astype(np.int64).tolist()
-    for i, (start, stop) in enumerate(pairwise(bounds)):
-        minutes, places = np.unique(arrays["time_min"][start:stop], return_inverse=True)
+    for i, (start, stop) in enumerate(pairwise(offsets.tolist())):
+        minutes, places = np.unique(minutes_of_all[start:stop], return_inverse=True)
         if not len(minutes):
             minutes = np.zeros(1)
         sampled = np.full((len(minutes), len(variables) + len(static)), np.nan)
-        sampled[places, arrays["var"][start:stop]] = arrays["value"][start:stop]
+        sampled[places, var[start:stop]] = value[start:stop]
         sampled[:, len(variables) :] = known[i]
         values.append(sampled)
         times.append(minutes / 60)
-    outcome = list(map(str, arrays["outcome_names"])).index(_OUTCOME)
     return SeriesSet.pack(
         values,
         times=times,
         answers=ClassAnswers(
-            names=("survived", "died"), values=torch.tensor(arrays["outcomes"][:, outcome].tolist(), dtype=torch.int64)
+            names=("survived", "died"),
+            values=torch.tensor(outcomes[:, told.index(_OUTCOME)].tolist(), dtype=torch.int64),
         ),
         channels=variables + static,
         names=tuple(f"{path.name}, stay {i}" for i in range(len(values))),
@@ -73,8 +94,8 @@ def _read(path: Path) -> SeriesSet:
 def _static(given: np.ndarray, names: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """What was known at admission, NaN where unknown, and the channels' names."""
     known = np.where(given < 0, np.nan, given)
-    units = known[:, names.index("ICUType")]
-    numbers = [c for c, name in enumerate(names) if name != "ICUType"]
+    units = known[:, names.index(_UNIT)]
+    numbers = [c for c, name in enumerate(names) if name != _UNIT]
     kinds = [np.where(np.isnan(units), np.nan, units == kind) for kind in range(1, _NUM_UNITS + 1)]
     columns = np.stack([*(known[:, c] for c in numbers), *kinds], axis=1)
     return columns, (

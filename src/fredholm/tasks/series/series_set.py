@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.limits import check_expansion
 from fredholm.tasks.split_marks import SplitMarks
 from fredholm.tasks.splits import Divisible
 from fredholm.tasks.stratified_split import SplitKeys
 from fredholm.tasks.targets import Answers
 
 _SAME = 1e-6
+_CUT = "cut the longest ones, or leave them out"
 
 
 @final
@@ -156,11 +158,19 @@ class SeriesSet(Divisible):
             times: `(samples,)` a series. Where all series have one spacing, to a millionth, they become that spacing.
             spacing, is_dated, answers, channels, names: see `SeriesSet`.
             marks: likewise; without times of their own they get those of the first samples.
+
+        Raises:
+            ValueError: padded they would become too large (`check_expansion`).
         """
         lengths = [len(each) for each in values]
         longest = max(lengths, default=0)
+        num_values = len(values) * longest * (len(channels) + (0 if times is None else 2))
+        given = sum(lengths) * (len(channels) + 1)
+        check_expansion(
+            f"{len(values):,} series, padded to the longest of {longest:,} samples,", 4 * num_values, 4 * given, _CUT
+        )
         padded = np.full((len(values), longest, len(channels)), np.nan, np.float32)
-        stamps = np.zeros((len(values), longest))
+        stamps = np.zeros((len(values), 0 if times is None else longest))
         for i, each in enumerate(values):
             padded[i, : len(each)] = each
             if times is not None:

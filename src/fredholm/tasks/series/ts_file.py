@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from fredholm.tasks.cells import parse_time, parse_value
+from fredholm.tasks.limits import check_expansion
 from fredholm.tasks.targets import Answers, answers_of_cells
 from fredholm.tasks.text import read_text
 
@@ -16,7 +17,7 @@ from .naming import unnamed_channels
 from .reading import Reading
 from .series_set import SeriesSet
 
-_BETWEEN_CHANNELS = re.compile(r":(?![^()]*\))")  # a date within parentheses has colons of its own
+_PARENTHESIS = re.compile(r"([()])")
 _SAMPLE = re.compile(r"\(([^(),]+),([^(),]*)\)")
 
 
@@ -53,11 +54,13 @@ def read_ts(path: Path, *, channels: tuple[str, ...] | None = None, reading: Rea
             if text.startswith("@"):
                 header = header.with_line(text)
                 continue
-            parts = _BETWEEN_CHANNELS.split(text)
+            parts = _parts(text)
             if header.has_labels:
                 labels.append(parts.pop().strip())
                 numbers.append(number)
-            given = unnamed_channels(len(parts), channels if channels else header.channels)
+            if channels is None and header.num_channels not in (None, len(parts)):
+                raise ValueError(f"has {len(parts)} channels; expected {header.num_channels}, as @dimensions says")
+            given = unnamed_channels(len(parts), channels)
             if channels is None:
                 channels = given
             sampled = [_channel(part, c, has_times=header.has_times) for c, part in enumerate(parts)]
@@ -87,7 +90,7 @@ class _Header:
     has_labels: bool = False
     is_regression: bool = False
     classes: tuple[str, ...] | None = None
-    channels: tuple[str, ...] | None = None
+    num_channels: int | None = None
 
     def with_line(self, line: str) -> "_Header":
         word, *rest = line.split()
@@ -102,7 +105,7 @@ class _Header:
         if word in ("@dimensions", "@dimension"):
             if len(rest) != 1 or not rest[0].isdigit() or int(rest[0]) < 1:
                 raise ValueError(f"{word} is {' '.join(rest) or 'empty'}; expected a number of channels")
-            return replace(self, channels=unnamed_channels(int(rest[0]), None))
+            return replace(self, num_channels=int(rest[0]))
         return self
 
     def answers(self, labels: list[str], reading: Reading | None, place: Callable[[int], str]) -> Answers | None:
@@ -114,6 +117,22 @@ class _Header:
         name = "target" if kind == "number" else "class"
         known = self.classes if reading.names is None and kind == "class" else reading.names
         return answers_of_cells({name: labels}, kind, lambda i, _: place(i), known)
+
+
+def _parts(line: str) -> list[str]:
+    """What stands between the colons of a line; a date within parentheses has colons of its own."""
+    if "(" not in line and ")" not in line:
+        return line.split(":")
+    found = [""]
+    pieces = _PARENTHESIS.split(line)
+    for piece, after in zip(pieces, [*pieces[1:], ""], strict=True):
+        if after == ")":
+            found[-1] += piece
+            continue
+        first, *others = piece.split(":")
+        found[-1] += first
+        found += others
+    return found
 
 
 def _channel(text: str, c: int, *, has_times: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -138,10 +157,13 @@ def _join(channels: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
     times = np.unique(np.concatenate([stamps for stamps, _ in channels]))
     if not len(times):
         raise ValueError("the series has no samples; expected at least one")
+    needed, given = len(times) * len(channels), sum(len(values) for _, values in channels)
+    check_expansion(f"{len(channels):,} channels at {len(times):,} times", 8 * needed, 8 * given, _THIN)
     joined = np.full((len(times), len(channels)), np.nan)
     for c, (stamps, values) in enumerate(channels):
         joined[np.searchsorted(times, stamps), c] = values
     return joined, times
 
 
+_THIN = "sample the channels at the same times"
 _NONE = np.empty(0, np.float64)

@@ -8,6 +8,7 @@ import torch
 
 from fredholm.tasks.cells import parse_value
 from fredholm.tasks.class_names import ClassNames
+from fredholm.tasks.limits import check_counted, check_expansion
 
 from .classes import ClassAnswers
 from .labels import LabelAnswers
@@ -15,6 +16,7 @@ from .numbers import NumberAnswers
 from .target import Answers, Kind
 
 BAR = "|"
+_FEWER = "leave out labels that are rare"
 """What stands between the labels of a cell."""
 Place = Callable[[int, str], str]
 """Where row i of a column stands, for messages."""
@@ -84,6 +86,9 @@ def _labels(name: str, words: list[str], place: Place, known: tuple[str, ...] | 
     rows = [[label.strip() for label in word.split(BAR)] if word else [] for word in words]
     names = ClassNames(known).number([label for row in rows for label in row])[1] if known is None else known
     number = {label: i for i, label in enumerate(names)}
+    check_expansion(
+        f"{len(rows):,} rows with {len(names):,} labels", len(rows) * len(names), sum(map(len, words)), _FEWER
+    )
     values = torch.zeros(len(rows), len(names), dtype=torch.bool)
     for i, row in enumerate(rows):
         for label in row:
@@ -193,6 +198,8 @@ def _classes(codes: np.ndarray, what: str, classes: np.ndarray | None, known: tu
     if len(values) and int(values.min()) < 0:
         raise ValueError(f"{what} has the label {int(values.min())}; expected 0 and above")
     largest = int(values.max()) if len(values) else -1
+    if names is None:
+        check_counted(f"classes up to the label {largest}", largest + 1, "name the classes, or number them from 0 on")
     names = tuple(map(str, range(largest + 1))) if names is None else names
     if largest >= len(names):
         raise ValueError(f"a label is {largest}, but there are {len(names)} classes")

@@ -29,6 +29,8 @@ def json_lines(path: Path, text: str) -> Iterator[JsonLine]:
             continue
         try:
             found: Any = json.loads(line)
+        except RecursionError as error:
+            raise ValueError(f"{path}, line {number}: is nested too deeply; make it flatter") from error
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: does not parse as JSON: {error}") from error
         if not isinstance(found, dict):

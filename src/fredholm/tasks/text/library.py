@@ -1,7 +1,10 @@
 """The package `tokenizers`, which learns and applies tokens, imported where it is needed."""
 
+import json
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from fredholm.tasks.limits import check_counted
 
 if TYPE_CHECKING:
     import tokenizers
@@ -28,7 +31,23 @@ def library_tokenizer(state: str) -> "tokenizers.Tokenizer":
         ImportError: the package is not installed.
     """
     library = tokenizers_library()
+    _check_numbers(state)
     try:
         return library.Tokenizer.from_str(state)
     except Exception as error:  # the library raises a bare Exception
         raise ValueError(f"this is no tokenizer of the tokenizers library: {error}") from error
+
+
+def _check_numbers(state: str) -> None:
+    """Raises ValueError where a token has so large a number that the library would run out of memory, and end us."""
+    try:
+        parsed = json.loads(state)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"this is no tokenizer of the tokenizers library: {type(error).__name__}: {error}") from error
+    parsed = parsed if isinstance(parsed, dict) else {}
+    model, added = parsed.get("model"), parsed.get("added_tokens")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    numbers += [token.get("id") for token in (added if isinstance(added, list) else ()) if isinstance(token, dict)]
+    largest = max((number for number in numbers if isinstance(number, int)), default=0)
+    check_counted(f"tokens up to number {largest}", largest + 1, "number them from 0 on")

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.data_files import data_path
+from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.split_files import find_split_files
 from fredholm.tasks.stratified_split import DEFAULT_VALID_FRACTION
 
@@ -23,6 +25,7 @@ class TextSplits:
     test: tuple[str, ...] | None
 
 
+@reads_data
 def open_text(
     data: str | Path,
     *,
@@ -48,7 +51,7 @@ def open_text(
         ValueError: there is nothing of that name, a file is empty, unreadable or no UTF-8, or shares of splits where
             the files have theirs.
     """
-    path = Path(data).expanduser()
+    path = data_path(data)
     found = find_split_files(path, TEXT_SUFFIXES, what="text", example=".txt")
     if found.by_split:
         shares = {"test_fraction": test_fraction}

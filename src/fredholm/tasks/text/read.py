@@ -1,30 +1,22 @@
 """From text files to strings."""
 
-import gzip
-import zlib
 from pathlib import Path
 
-from fredholm.tasks.noted import noted
+from fredholm.tasks.data_files import read_bytes
+from fredholm.tasks.read_errors import reads_data
 
 TEXT_SUFFIXES = (".txt", ".txt.gz")
 
 
+@reads_data
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file, gzipped if its name ends in .gz; a byte order mark at its start is dropped.
 
     Raises:
-        ValueError: the file is absent, may not be read, is empty, no gzip, or no UTF-8 (the message says at which byte
-            and line).
+        ValueError: the file is absent, may not be read, is empty, no gzip or one that unpacks to too much, or no UTF-8
+            (the message says at which byte and line).
     """
-    try:
-        data = noted(path).read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); pass a text file") from error
-    if path.suffix == ".gz":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path}: is no whole gzip file ({error}); unpack it or drop the .gz") from error
+    data = read_bytes(path)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

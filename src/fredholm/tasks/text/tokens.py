@@ -4,10 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Self, final, get_args
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.data_files import data_path
 
 from .marked_tokenizer import MarkedTokenizer
 
@@ -68,7 +68,7 @@ class Tokens:
             ImportError: the library is not installed.
         """
         if self.file is not None:
-            return MarkedTokenizer.load(Path(self.file).expanduser())
+            return MarkedTokenizer.load(data_path(self.file))
         if self.kind == "bytes":
             return MarkedTokenizer.bytes()
         if self.kind == "byte_pairs":

@@ -1,0 +1,65 @@
+"""What is said of data that cannot be read: one short line, which names the file and shows no control character."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+LONGEST = 480
+"""Characters of a message."""
+
+Settings = ParamSpec("Settings")
+Found = TypeVar("Found")
+
+
+def one_line(message: str) -> str:
+    """The message in one line of at most `LONGEST` characters, of which what is not printable is written as an escape.
+
+    What is too long is cut in the middle: what came stands at the start, what to do at the end.
+    """
+    shown = "".join(letter if letter.isprintable() else _escaped(letter) for letter in message)
+    end = LONGEST // 3
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - end - 5]} ... {shown[-end:]}"
+
+
+def _escaped(letter: str) -> str:
+    return " " if letter.isspace() else letter.encode("unicode_escape").decode("ascii")
+
+
+def reads_data(read: Callable[Settings, Found]) -> Callable[Settings, Found]:
+    """A reader whose errors are one line that names the data.
+
+    Args:
+        read: its first argument is the path of the data. Errors of the disk, too little memory and too deep nesting
+            become ValueError.
+    """
+
+    @functools.wraps(read)
+    def reader(*args: Settings.args, **settings: Settings.kwargs) -> Found:
+        try:
+            return read(*args, **settings)
+        except (ValueError, OSError, OverflowError, RecursionError, MemoryError, RuntimeError) as error:
+            reason = _reason(error)
+            if reason is None:
+                raise
+            data = str(next(iter((*args, *settings.values()))))
+            name = Path(data).name or data
+            told = one_line(reason if name in reason else f"{data}: {reason}")
+            if isinstance(error, ValueError) and told == str(error):
+                raise
+            raise ValueError(told) from error
+
+    return reader
+
+
+def _reason(error: Exception) -> str | None:
+    """What went wrong; None of an error that is none of the data's."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "it does not fit into memory; read less of it at once, or give the process more"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply; make it flatter"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: cannot be read ({error.strerror})" if error.filename else error.strerror
+    if isinstance(error, RuntimeError):
+        return None
+    return str(error)
