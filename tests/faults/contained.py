@@ -92,7 +92,11 @@ def _remove(folder: Path) -> None:
 def _run(numbers: Sequence[int], case_of: Callable[[int], Case], scratch: Path, write_to: int) -> None:
     """Never returns."""
     try:
+        import faulthandler
+
         import torch
+
+        faulthandler.disable()
 
         torch.set_num_threads(1)  # the threads of the parent are not in this process
         warnings.simplefilter("ignore")

@@ -54,9 +54,9 @@ def neuralop(path: str | Path, problem: Problem = "darcy", resolution: int = 16)
 
 
 def _darcy(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> FieldSet:
-    names = (f"darcy_{split}_{resolution}_{name}" for name in ("x", "y"))
-    a, u = (needed_array(arrays, name, "biuf", None, resolution, resolution) for name in names)
+    a = needed_array(arrays, f"darcy_{split}_{resolution}_x", "biuf", None, resolution, resolution)
     n = len(a)
+    u = needed_array(arrays, f"darcy_{split}_{resolution}_y", "biuf", n, resolution, resolution)
     # the samples are nodes of the lattice k / resolution, of which the coarse one has every second
     pos = Grid(resolution, resolution, origin=(0.0, 0.0), spacing=(1 / resolution,) * 2).pos.expand(n, -1, -1)
     given, wanted = (Samples(pos, torch.from_numpy(v).float().reshape(n, resolution**2, 1), None) for v in (a, u))

@@ -61,7 +61,8 @@ def pixels_of(images: np.ndarray, name: str) -> Tensor:
     Raises:
         ValueError: they are of another type or shape.
     """
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
+    is_shaped = images.ndim in (3, 4) and images.shape[3:] in ((), (1,), (3,)) and 0 not in images.shape[1:]
+    if images.dtype != np.uint8 or not is_shaped:
         raise ValueError(f"{name} is {images.dtype} {images.shape}; expected uint8 (n, H, W) or (n, H, W, 1 or 3)")
     return torch.from_numpy(images if images.ndim == 4 else images[..., None]).movedim(-1, 1).contiguous()
 

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -27,6 +28,7 @@ WEIGHT, LABEL = "weight", "label"
 """The columns that are no features."""
 NUM_SAMPLES = 2048
 _SEED = 0
+_ELEMENT = re.compile(rb"^element[ \t]+(vertex|face)[ \t]+(\d{1,18})[ \t\r]*$", re.MULTILINE)
 
 
 def read_cloud(
@@ -104,8 +106,7 @@ def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
         raise ImportError('meshes need trimesh; get it with: pip install "fredholm[data]"') from error
     try:
         with open_file(path) as file:
-            if kind == ".off":
-                _check_off(file)
+            promised = _promised(kind, file)
             loaded = trimesh.load(file, file_type=kind[1:], process=False, skip_materials=True)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); pass a file of points") from error
@@ -113,6 +114,12 @@ def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
         told = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ValueError(f"{path}: cannot be read as {kind} ({told}); repair the file, or leave it out") from error
     parts = list(loaded.dump()) if isinstance(loaded, trimesh.Scene) else [loaded]
+    shown = [part for part in parts if isinstance(part, (trimesh.Trimesh, trimesh.PointCloud))]
+    came = sum(len(part.vertices) for part in shown), sum(len(part.faces) for part in shown if hasattr(part, "faces"))
+    if came[0] < promised[0] or came[1] < promised[1]:
+        raise ValueError(
+            f"{path}: promises {promised[0]} vertices and {promised[1]} faces; it has {came[0]} and {came[1]}"
+        )
     meshes = [part for part in parts if isinstance(part, trimesh.Trimesh) and len(part.faces)]
     for mesh in meshes:
         if not 0 <= int(mesh.faces.min()) <= int(mesh.faces.max()) < len(mesh.vertices):
@@ -120,7 +127,6 @@ def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
             raise ValueError(f"{path}: a face has the vertex number {wrong}, of {len(mesh.vertices)} vertices")
     if meshes:
         return _sampled(meshes, path, num_samples, normals)
-    shown = [part for part in parts if isinstance(part, (trimesh.Trimesh, trimesh.PointCloud))]
     vertices = [np.asarray(part.vertices, np.float64).reshape(-1, 3) for part in shown]
     pos = np.concatenate(vertices) if vertices else np.empty((0, 3))
     columns = {}
@@ -131,14 +137,25 @@ def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
     return _of_columns(path, pos, columns)
 
 
-def _check_off(file: IO[bytes]) -> None:
-    """Raises ValueError where an .off file promises more vertices and faces than it has numbers."""
-    words = file.read().upper().partition(b"OFF")[2]
+def _promised(kind: str, file: IO[bytes]) -> tuple[int, int]:
+    """How many vertices and faces an .off or .ply file says that it has; of other kinds 0, as of what does not parse.
+
+    Raises:
+        ValueError: an .off file has fewer numbers than that takes.
+    """
+    data = file.read() if kind in (".off", ".ply") else b""
     file.seek(0)
+    if kind == ".ply":
+        elements = dict(_ELEMENT.findall(data.partition(b"end_header")[0]))
+        return int(elements.get(b"vertex", 0)), int(elements.get(b"face", 0))
+    words = data.upper().partition(b"OFF")[2]
     numbers = b" ".join(line.partition(b"#")[0] for line in words.splitlines()).split()
     counts = [int(number) for number in numbers[:2] if number.lstrip(b"-").isdigit() and len(number) < 20]
-    if len(counts) == 2 and (min(counts) < 0 or 3 * counts[0] + 4 * counts[1] > len(numbers)):
+    if len(counts) < 2:
+        return 0, 0
+    if min(counts) < 0 or 3 * counts[0] + 4 * counts[1] > len(numbers):
         raise ValueError(f"promises {counts[0]} vertices and {counts[1]} faces; {len(numbers)} numbers follow")
+    return counts[0], counts[1]
 
 
 def _sampled(meshes: "list[Trimesh]", path: Path, num_samples: int, normals: bool) -> Cloud:
