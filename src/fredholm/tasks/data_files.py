@@ -46,7 +46,7 @@ def open_file(path: str | Path) -> IO[bytes]:
         OSError: it is not there or may not be read, or is a folder, a pipe, a socket or a device, none of which is
             waited for.
     """
-    _refuse_other_kinds(path, os.stat(noted(path)).st_mode)  # noqa: PTH116
+    _refuse_other_kinds(path, os.stat(noted(Path(path))).st_mode)  # noqa: PTH116
     # without waiting, should it have become a pipe since
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
     try:

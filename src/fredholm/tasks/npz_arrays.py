@@ -249,7 +249,7 @@ def _array(file: IO[bytes], size: int, given: int) -> np.ndarray:
         _UNPACKED,
     )
     found = np.empty(count, dtype)
-    place = memoryview(found.view(np.uint8)) if count * dtype.itemsize else memoryview(b"")
+    place = memoryview(found.view(np.uint8).data) if count * dtype.itemsize else memoryview(b"")
     done = 0
     while done < len(place):
         part = file.read(min(_CHUNK, len(place) - done))

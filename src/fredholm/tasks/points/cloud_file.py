@@ -115,7 +115,10 @@ def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
         raise ValueError(f"{path}: cannot be read as {kind} ({told}); repair the file, or leave it out") from error
     parts = list(loaded.dump()) if isinstance(loaded, trimesh.Scene) else [loaded]
     shown = [part for part in parts if isinstance(part, (trimesh.Trimesh, trimesh.PointCloud))]
-    came = sum(len(part.vertices) for part in shown), sum(len(part.faces) for part in shown if hasattr(part, "faces"))
+    came = (
+        sum(len(part.vertices) for part in shown),
+        sum(len(part.faces) for part in shown if isinstance(part, trimesh.Trimesh)),
+    )
     if came[0] < promised[0] or came[1] < promised[1]:
         raise ValueError(
             f"{path}: promises {promised[0]} vertices and {promised[1]} faces; it has {came[0]} and {came[1]}"
