@@ -93,12 +93,10 @@ def test_a_run_ends_whatever_becomes_of_its_streams(tmp_path: Path, words: str, 
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000012"]
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    done = shell("$FREDHOLM train > /dev/full", tmp_path)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        1,
-        "error: cannot write to stdout: No space left on device",
-    )
+    done = shell("$FREDHOLM --version > /dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
 
 
 def test_too_little_memory_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,7 @@ def _flushed(code: int) -> int:
         sys.stdout.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
-            _say(f"error: stdout: {error.strerror}")
+            _say(f"error: {error_line(error)}")
         _discard(sys.stdout)
         return code or FAILURE
     return code
