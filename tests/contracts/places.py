@@ -243,7 +243,7 @@ KINDS: dict[str, Kind] = {
         _graph,
         2,
         is_scattered=True,
-        edges=lambda g, batch, n: torch.randint(n, (2, 15), generator=g),
+        edges=lambda g, batch, n: torch.randint(max(1, n), (2, 15 if n else 0), generator=g),
     ),
     "graphs": Kind(
         (7,),
@@ -252,7 +252,7 @@ KINDS: dict[str, Kind] = {
         2,
         is_scattered=True,
         per_entry=True,
-        edges=lambda g, batch, n: torch.randint(n, (batch, 2, 12), generator=g),
+        edges=lambda g, batch, n: torch.randint(max(1, n), (batch, 2, 12 if n else 0), generator=g),
     ),
     "points on a line": Kind((7,), _scattered(1), _points, is_scattered=True),
     "periodic points": Kind((7,), _scattered(2), _points, 2, is_scattered=True, is_periodic=True),
@@ -296,7 +296,7 @@ def _keep(generator: Generator, *shape: int) -> Tensor:
 
 def _entry_with_nothing(generator: Generator, batch: int, points: int) -> Tensor:
     mask = _keep(generator, batch, points)
-    mask[-1] = False
+    mask[-1:] = False
     return mask
 
 

@@ -16,6 +16,9 @@ from fredholm.kernels import Kernel, MultiHead, State, Stateful
 K = TypeVar("K", bound=Kernel, covariant=True)
 Answer = TypeVar("Answer")
 
+NOTHING = "no route: there is no batch entry, no point or no query, and the integral is 0 at every query"
+"""What `explain` says of an empty integral."""
+
 
 @final
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
@@ -38,7 +41,7 @@ class Integral(Generic[K]):
         own_queries: whether, besides, u(x) is the signal itself, or is not read.
 
     Raises:
-        ValueError: where the kernel reads u(x) at queries whose signal was not given.
+        ValueError: where the kernel reads u(x) at queries whose signal was not given, or is not that of the points.
     """
 
     kernel: K
@@ -61,6 +64,11 @@ class Integral(Generic[K]):
             raise ValueError(
                 f"{type(kernel).__name__} reads u(x), and the queries {query_domain!r} are not the points of u; "
                 "give query=, the signal there"
+            )
+        if query is None and kernel.reads_query and kernel.query_dim != u.shape[-1]:
+            raise ValueError(
+                f"{type(kernel).__name__} reads u(x) with {kernel.query_dim} channels, and the signal at the points "
+                f"has {u.shape[-1]}; give query=, the signal at the queries"
             )
         own = at_points and (query is None or query is u or not kernel.reads_query)
         if query is None:
@@ -93,9 +101,22 @@ class Integral(Generic[K]):
 
     @property
     def working_dtype(self) -> torch.dtype:
-        """The dtype of products: that of autocast where it is on, else that of the signal."""
-        kind = self.u.device.type
-        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.u.dtype
+        """The dtype of products and of the result: the signal's, or autocast's, which leaves float64 as it is."""
+        kind, own = self.u.device.type, self.u.dtype
+        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) and own != torch.float64 else own
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no batch entry, no point or no query, so that the integral is `nothing`."""
+        return 0 in (len(self.u), self.domain.num_points, self.num_queries)
+
+    def nothing(self) -> Tensor:
+        """0 at every query, `(B, Nq, d_out)`; its gradients are 0, whatever it would have been made of."""
+        places = (self.domain.pos, self.domain.weights, self.query_domain.pos)
+        parts = (self.u, self.query, *places, *self.kernel.parameters())
+        # sums of no element: their gradients are there, and 0 even where a value is not finite
+        zero = sum((part.flatten()[:0].sum().to(self.working_dtype) for part in parts), start=self.u.new_zeros(()))
+        return zero.to(self.working_dtype).expand(len(self.u), self.num_queries, self.kernel.out_dim)
 
     @property
     def num_queries(self) -> int:
@@ -256,6 +277,8 @@ class Route(Evaluation, Generic[K]):
             return [f"{type(integral.kernel).__name__} is not marked {_name_of(self.marker)}"]
         if self.devices is not None and (found := integral.u.device.type) not in self.devices:
             return [f"the signal is on {found}, not on {' or '.join(self.devices)}"]
+        if integral.is_empty:
+            return []
         reasons = self.refusals(cast("Integral[K]", integral))
         served = self.queries is Queries.ANYWHERE or (
             integral.at_points if self.queries is Queries.AT_POINTS else integral.own_queries
@@ -290,20 +313,19 @@ class Route(Evaluation, Generic[K]):
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
         """See `Evaluation.integrate`."""
         self._raise(self.unsupported_reasons(integral))
-        return self.take(integral)
+        return integral.nothing() if integral.is_empty else self.take(integral)
 
     @final
     def take(self, integral: Integral[Kernel]) -> Tensor:
-        """`integrate`, for an integral that the route has been asked about and does not refuse."""
-        if integral.num_queries == 0:
-            # nothing is wanted, and nothing that overflows on the way to it may reach a gradient
-            return integral.u[:, :0, :1].expand(-1, -1, integral.kernel.out_dim)
-        return self.compute(cast("Integral[K]", integral))
+        """`integrate`, for an integral that is not empty and that the route does not refuse."""
+        return self.compute(cast("Integral[K]", integral)).to(integral.working_dtype)
 
     @final
     def explain(self, integral: Integral[Kernel]) -> str:
         """See `Evaluation.explain`."""
         reasons = self.unsupported_reasons(integral)
+        if integral.is_empty and not reasons:
+            return NOTHING
         if reasons:
             return f"{self.name}, as asked, refuses: {'; '.join(reasons)}"
         return "\n".join([f"{self.name}: {self.purpose} (as asked)", *self.told(cast("Integral[K]", integral))])
@@ -394,13 +416,15 @@ class FirstOf(StatefulEvaluation):
     @final
     def unsupported_reasons(self, integral: Integral[Kernel]) -> list[str]:
         """See `Evaluation.unsupported_reasons`."""
+        if integral.is_empty:
+            return []
         told = {route.name: route.unsupported_reasons(integral) for route in self._made_for(integral)}
         return [] if [] in told.values() else [_refused(integral, told)]
 
     @final
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
         """See `Evaluation.integrate`."""
-        return self.choose(integral).route.take(integral)
+        return integral.nothing() if integral.is_empty else self.choose(integral).route.take(integral)
 
     @final
     def run(
@@ -418,6 +442,8 @@ class FirstOf(StatefulEvaluation):
     @final
     def explain(self, integral: Integral[Kernel]) -> str:
         """See `Evaluation.explain`."""
+        if integral.is_empty:
+            return NOTHING
         choice = self.choose(integral)
         return str(choice._replace(told=choice.route.told(integral)))
 

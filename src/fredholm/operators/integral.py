@@ -127,7 +127,7 @@ class IntegralOperator(nn.Module):
 
     def _integrate(self, integral: Integral[Kernel]) -> Tensor:
         """∫ κ u dμ, `(B, Nq, d_out)`, by nodes and route; offers what the nodes' proposal is to learn from."""
-        quadrature = self.quadrature
+        quadrature = None if integral.is_empty else self.quadrature
         nodes = None if quadrature is None else self._nodes(quadrature, integral)
         if quadrature is None or nodes is None:
             return self.evaluation.integrate(integral)
@@ -244,7 +244,7 @@ class IntegralOperator(nn.Module):
     ) -> str:
         """Which route `forward` would take for these arguments, and why not the others."""
         integral = self.prepare(u, domain, query, query_domain, key_padding_mask)
-        if self.quadrature is None:
+        if self.quadrature is None or integral.is_empty:
             return self.evaluation.explain(integral)
         with torch.random.fork_rng(), torch.no_grad(), warnings.catch_warnings(action="ignore"):
             nodes = self._nodes(self.quadrature, integral)
@@ -276,6 +276,9 @@ class IntegralOperator(nn.Module):
                     f"IntegralOperator: query {tuple(query.shape)} {query.dtype} on {query.device} must share "
                     f"batch size, dtype and device with u {tuple(u.shape)} {u.dtype} on {u.device}"
                 )
+        given, u = u, _in_16_bits_of_autocast(u)
+        if query is not None:
+            query = u if query is given else _in_16_bits_of_autocast(query)
         keys = domain.restrict(key_padding_mask)
         if keys is not domain and keys.batch_size is not None and keys.batch_size != batch:
             raise ValueError(f"IntegralOperator: key_padding_mask has batch size {keys.batch_size} but u has {batch}")
@@ -366,8 +369,24 @@ def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> N
         return
     if u.device != like.device:
         raise ValueError(f"IntegralOperator: {name} is on {u.device} but the operator is on {like.device}")
-    if not u.dtype.is_floating_point or (u.dtype != like.dtype and not torch.is_autocast_enabled(u.device.type)):
+    if not u.dtype.is_floating_point:
+        raise TypeError(f"IntegralOperator: {name} is {u.dtype}; give a signal of {like.dtype} numbers")
+    if torch.is_autocast_enabled(u.device.type) and like.dtype != torch.float64 != u.dtype:
+        cast = torch.get_autocast_dtype(u.device.type)
+        if like.dtype not in (torch.float32, cast):
+            raise TypeError(
+                f"IntegralOperator: the operator is {like.dtype} under autocast to {cast}; keep it in float32 there"
+            )
+    elif u.dtype != like.dtype:
         raise TypeError(f"IntegralOperator: {name} is {u.dtype} but the operator is {like.dtype}; convert one of them")
+
+
+def _in_16_bits_of_autocast(signal: Tensor) -> Tensor:
+    """The signal; of other 16 bits than autocast's, which torch does not multiply with those, in autocast's."""
+    kind = signal.device.type
+    if not torch.is_autocast_enabled(kind) or signal.dtype.itemsize != 2:
+        return signal
+    return signal.to(torch.get_autocast_dtype(kind))
 
 
 def _checked_domain(name: str, domain: Domain, num_points: int | None, u: Tensor, kernel: Kernel) -> Domain:

@@ -57,8 +57,8 @@ def call(layer: nn.Module, name: str, x: Tensor, **more) -> list[Tensor]:
 def test_dtypes_and_numbers_are_torchs(name, dtype, given):
     if name == "lstm" and dtype == torch.float16:
         pytest.skip("torch has no LSTM in float16 on a CPU")
-    if name == "long conv1d" and dtype == torch.float16 and torch.cpu.get_capabilities().get("avx512_fp16", False):
-        pytest.skip("torch never returns from long depthwise convolutions in float16 on this processor")
+    # on some processors torch never returns from long depthwise convolutions in float16
+    hangs = name == "long conv1d" and dtype == torch.float16 and given != torch.float64
     if given == torch.bfloat16 and dtype == torch.float16 and name in ("rnn", "gru"):
         pytest.skip("torch mixes the two dtypes of 16 bits here")
     torch.manual_seed(0)
@@ -69,8 +69,10 @@ def test_dtypes_and_numbers_are_torchs(name, dtype, given):
     results = []
     given_to_it = [x] * (3 if name == "attention" else 1)
     for layer in (by_torch, lambda _, *given: ours(*given)):
-        with torch.autocast("cpu", dtype):
-            out = parts(layer(theirs, *given_to_it))
+        in_float32 = hangs and layer is by_torch
+        with torch.autocast("cpu", dtype, enabled=not in_float32):
+            out = parts(layer(theirs, *(part.float() if in_float32 else part for part in given_to_it)))
+        out = [part.to(dtype) for part in out] if in_float32 else out
         results.append((out, slope(out, x)))
     (expected, their_grad), (out, grad) = results
     for mine, other in zip(out, expected, strict=True):

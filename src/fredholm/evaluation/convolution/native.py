@@ -1,7 +1,6 @@
 """Stationary kernels by torch's own convolution."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import final
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, extend, with_constant
 from fredholm.kernels import Stationary
-from fredholm.kernels.convolution.stationary import FilterGeometry
 
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
@@ -31,10 +29,21 @@ class NativeConvolution(FilterRoute[Stationary]):
 
     def filtered(self, image: Tensor, filtering: Filtering[Stationary], bias: Tensor | None = None) -> Tensor:
         """See `FilterRoute.filtered`."""
-        return (_transposed if filtering.geometry.transposed else _convolved)(image, filtering, bias)
+        transposed, weight = filtering.geometry.transposed, filtering.weight
+        convolve = _transposed if transposed else _convolved
+        # autocast leaves float64 as it is
+        casts = torch.is_autocast_enabled("cpu") and image.dtype != torch.float64
+        dtype = torch.get_autocast_dtype("cpu") if casts else image.dtype
+        # on a CPU, some processors never return from a long depthwise one in float16; and in 16 bits the gradient of a
+        # tap of a transposed one that meets no output is memory that nobody wrote
+        if image.device.type == "cpu" and (dtype == torch.float16 or (transposed and dtype == torch.bfloat16)):
+            with torch.autocast("cpu", enabled=False):
+                given = (image.float(), weight.float(), None if bias is None else bias.float())
+                return convolve(*given, filtering).to(dtype)
+        return convolve(image, weight, bias, filtering)
 
 
-def _convolved(image: Tensor, filtering: Filtering[Stationary], bias: Tensor | None) -> Tensor:
+def _convolved(image: Tensor, weight: Tensor, bias: Tensor | None, filtering: Filtering[Stationary]) -> Tensor:
     geometry, cells = filtering.geometry, filtering.queries.shape
     within = [
         lo >= 0 and (n + 2 * lo - w) // r + 1 == m
@@ -46,44 +55,23 @@ def _convolved(image: Tensor, filtering: Filtering[Stationary], bias: Tensor | N
         padding = tuple(lo for lo, _ in geometry.padding)
     else:
         image, padding = extend(image, geometry.padding, geometry.mode), 0
-    convolve, weight = CONVOLUTIONS[len(cells) - 1], filtering.weight
+    convolve = CONVOLUTIONS[len(cells) - 1]
     if len(weight) == 1:
         # by the strides of a lone output channel torch mistakes the layout, and its gradient then fails
         weight = weight.contiguous()
     return convolve(image, weight, bias, geometry.stride, padding, geometry.dilation, filtering.kernel.groups)
 
 
-def _transposed(image: Tensor, filtering: Filtering[Stationary], bias: Tensor | None) -> Tensor:
-    geometry, cells = filtering.geometry, filtering.queries.shape
+def _transposed(image: Tensor, weight: Tensor, bias: Tensor | None, filtering: Filtering[Stationary]) -> Tensor:
+    """By torch's own padding where it has that, else by a cut of the whole result."""
+    geometry, groups = filtering.geometry, filtering.kernel.groups
+    convolve = TRANSPOSED[len(filtering.queries.shape) - 1]
     extra = tuple(lo - hi for lo, hi in geometry.padding)
     within = [
         lo >= 0 and 0 <= more < max(r, d)
         for (lo, _), more, r, d in zip(geometry.padding, extra, geometry.stride, geometry.dilation, strict=True)
     ]
-    convolve, groups, weight = TRANSPOSED[len(cells) - 1], filtering.kernel.groups, filtering.weight
-    # autocast leaves float64 as it is
-    casts = torch.is_autocast_enabled("cpu") and image.dtype != torch.float64
-    dtype = torch.get_autocast_dtype("cpu") if casts else image.dtype
-    if image.device.type == "cpu" and dtype == torch.bfloat16:
-        # there the gradient of a tap that meets no output is memory that nobody wrote
-        with torch.autocast("cpu", enabled=False):
-            given = (image.float(), weight.float(), None if bias is None else bias.float())
-            return _transposed_by(convolve, *given, geometry, extra, groups, all(within)).to(dtype)
-    return _transposed_by(convolve, image, weight, bias, geometry, extra, groups, all(within))
-
-
-def _transposed_by(
-    convolve: Callable[..., Tensor],
-    image: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    geometry: FilterGeometry,
-    extra: tuple[int, ...],
-    groups: int,
-    within: bool,
-) -> Tensor:
-    """By torch's own padding where it has that, else by a cut of the whole result."""
-    if within:
+    if all(within):
         padding = tuple(lo for lo, _ in geometry.padding)
         return convolve(image, weight, bias, geometry.stride, padding, extra, groups, geometry.dilation)
     full = convolve(image, weight, None, geometry.stride, 0, 0, groups, geometry.dilation)

@@ -1,0 +1,441 @@
+"""Operators at random settings: every kernel, route, quadrature, kind of domain, dtype, size and scale of the signal.
+
+A `Setting` names all of it; it goes through `IntegralOperator`, once by the automatic route and once by each route that
+does not refuse. Each such call, forward and backward, must give the numbers of the literal integral in float64, or end
+in an error of this library's own.
+
+How near, of the result and of each gradient g of a leaf ℓ: `TOLERANCE` of the dtype, times the larger of
+
+    |g|, the largest value of the exact one,                                   and
+    A = |g(disturbed) - g| / eps, how much more than a last digit the exact one changes when each number that comes in
+        changes by its last digit (the largest of `DISTURBANCES` changes; a well conditioned one has A ≤ |g|);
+
+or `LAST_DIGITS` eps times |ℓ'| |g'| / |ℓ| of the leaf ℓ' where that is largest, for what cancels. A number that is
+itself out of the range of the dtype is not compared. Beyond the range that a kernel states (`Kernel.range_of`) nothing
+is, but an error is an own one there too.
+
+    python -m tests.faults.operators COUNT SEED    as the table has it
+    python -m tests.faults.operators SETTING       what is wrong with one, as the driver prints it
+"""
+
+import copy
+import dataclasses
+import functools
+import linecache
+import random
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+import fredholm
+from fredholm import IntegralOperator, quadrature
+from fredholm.domains import Domain
+from fredholm.evaluation import AUTO, Dense, Evaluation
+from fredholm.quadrature.quadrature import Quadrature
+from tests.contracts.instances import (
+    ALL_ROUTES,
+    EAGER,
+    QUERIES,
+    ROWS,
+    Case,
+    Results,
+    size,
+    table_kernel,
+    without_meaning,
+)
+from tests.contracts.places import KINDS, LISTED, MASKS, PAIRS, WEIGHTS, Place, Shape, normal, place_of
+from tests.contracts.routes import randomise
+from tests.faults.outcome import Outcome
+
+LIBRARY = Path(fredholm.__file__).parent
+LENGTHS = (0, 1, 1, 2, 3, 5, 7, 7, 11, 13, 17, 67)
+"""Points of a line: none, one, primes, and one more than fits a chunk."""
+SIDES = (1, 2, 3, 3, 4, 5)
+BATCHES = (0, 1, 1, 2, 2, 3)
+SCALES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 1.0, 1.0, 10.0, 30.0, 100.0, 1e3, 1e4)
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+DISTURBANCES = 3
+LAST_DIGITS = 10
+
+
+class Precision(NamedTuple):
+    """Dtype of the operator, of the signal, and of autocast if it is on."""
+
+    operator: torch.dtype
+    signal: torch.dtype
+    autocast: torch.dtype | None = None
+
+    @property
+    def result(self) -> torch.dtype:
+        """What the result has."""
+        return self.signal if self.autocast is None or self.signal == torch.float64 else self.autocast
+
+
+PRECISIONS = {
+    "float64": Precision(torch.float64, torch.float64),
+    "float32": Precision(torch.float32, torch.float32),
+    "bfloat16": Precision(torch.bfloat16, torch.bfloat16),
+    "float16": Precision(torch.float16, torch.float16),
+    "float32 under bfloat16": Precision(torch.float32, torch.float32, torch.bfloat16),
+    "float32 under float16": Precision(torch.float32, torch.float32, torch.float16),
+    "float64 under bfloat16": Precision(torch.float64, torch.float64, torch.bfloat16),
+    "bfloat16 signal under bfloat16": Precision(torch.float32, torch.bfloat16, torch.bfloat16),
+    "float16 under bfloat16": Precision(torch.float16, torch.float16, torch.bfloat16),
+    "float16 under float16": Precision(torch.float16, torch.float16, torch.float16),
+    "float32 signal of float64 under bfloat16": Precision(torch.float64, torch.float32, torch.bfloat16),
+}
+LIKELY = {"float32": 6, "float64": 2, "bfloat16": 2, "float16": 2}
+QUADRATURES: dict[str, Callable[[], Quadrature | None]] = {
+    "all points": lambda: None,
+    "Full": quadrature.Full,
+    "3 draws": lambda: quadrature.MonteCarlo(3),
+    "3 stratified draws each": lambda: quadrature.MonteCarlo(3, per_query=True, draw="stratified"),
+    "2 lattice draws": lambda: quadrature.MonteCarlo(2, draw="quasi_random"),
+    "2 anchors": lambda: quadrature.Anchors(2),
+    "3 nearest": lambda: quadrature.Neighbourhood(num_neighbours=3),
+    "radius 0.4": lambda: quadrature.Neighbourhood(radius=0.4, normalise=True),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One level of every factor."""
+
+    kernel: str
+    variant: str
+    domain: str
+    mask: str
+    weights: str
+    pairs: str
+    query: str
+    precision: str
+    quadrature: str
+    scale: float
+    batch: int
+    shape: Shape
+    is_plain: bool
+    """Whether the operator is the integral alone."""
+    seed: int
+
+    def __str__(self) -> str:
+        parts = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return " / ".join("x".join(map(str, part)) if isinstance(part, tuple) else str(part) for part in parts)
+
+    @classmethod
+    def parse(cls, text: str) -> "Setting":
+        """The setting that `str` printed."""
+        *names, scale, batch, shape, is_plain, seed = (part.strip() for part in text.split(" / "))
+        sizes = tuple(map(int, shape.split("x")))
+        return cls(*names, float(scale), int(batch), sizes, is_plain == "True", int(seed))
+
+
+def draw(rng: random.Random) -> Setting:
+    """A setting whose kernel reads such positions as the domain has; all else may be refused."""
+    while True:
+        kernel = rng.choice(list(ROWS))
+        variant = rng.choice(list(ROWS[kernel].variants))
+        domain = rng.choice([name for name in KINDS if name not in ("no point", "one point")])
+        kind = KINDS[domain]
+        try:
+            built = table_kernel(kernel, variant, kind.pos_dim)
+        except ValueError:
+            continue
+        needs = ROWS[kernel].needs(built)
+        if built.pos_dim not in (None, kind.pos_dim) or (needs.line and kind.pos_dim != 1 and rng.random() < 0.95):
+            continue
+        if (needs.edges and kind.edges is None) or (needs.lattice and not kind.is_lattice and rng.random() < 0.95):
+            continue
+        plain = rng.random() < 0.5
+        return Setting(
+            kernel,
+            variant,
+            domain,
+            mask=rng.choice(list(MASKS)),
+            weights="even" if needs.even or plain else rng.choice(list(WEIGHTS)),
+            pairs="all pairs" if needs.one_measure or plain else rng.choice(["all pairs", *PAIRS]),
+            query=rng.choice(["no query", *QUERIES] if not needs.own_points else list(QUERIES)[:4]),
+            precision=rng.choices(list(PRECISIONS), [LIKELY.get(name, 1) for name in PRECISIONS])[0],
+            quadrature=rng.choice(list(QUADRATURES)) if built.is_pairwise and rng.random() < 0.5 else "all points",
+            scale=rng.choice(SCALES),
+            batch=rng.choice(BATCHES),
+            shape=tuple(rng.choice(SIDES if len(kind.shape) > 1 else LENGTHS) for _ in kind.shape),
+            is_plain=rng.random() < 0.7,
+            seed=rng.randrange(1 << 20),
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is asked.
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """An operator and what it is called on."""
+
+    setting: Setting
+    operator: IntegralOperator
+    case: Case
+    autocast: torch.dtype | None
+
+    def arguments(self) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
+        """What the operator takes."""
+        case, domain = self.case, self.case.place.domain()
+        return case.u, domain, case.u if case.signal == "u" else case.query, case.query_domain(domain)
+
+    def by(self, evaluation: Evaluation) -> Results:
+        """The result, and the gradient of a fixed functional of it in each number that comes in."""
+        kernels_own = dict(self.case.kernel.named_parameters())
+        given = {name: leaf for name, leaf in self.case.leaves().items() if name not in kernels_own}
+        leaves = given | dict(self.operator.named_parameters())
+        for leaf in leaves.values():
+            leaf.requires_grad_()
+        operator = self.operator.with_quadrature(self.operator.quadrature)
+        operator.evaluation = evaluation
+        u, domain, query, query_domain = self.arguments()
+        torch.manual_seed(self.setting.seed)
+        with self.casting():
+            out = operator(u, domain, query=query, query_domain=query_domain)
+        # numbers that every dtype has
+        cotangent = normal(Generator().manual_seed(5), *out.shape).bfloat16().to(out.dtype)
+        grads = torch.autograd.grad(out, list(leaves.values()), cotangent, allow_unused=True, materialize_grads=True)
+        return {"result": out.detach()} | {f"d/d {name}": grad for name, grad in zip(leaves, grads, strict=True)}
+
+    def casting(self) -> torch.autocast:
+        """Autocast, if it is on."""
+        return torch.autocast("cpu", self.autocast or torch.bfloat16, enabled=self.autocast is not None)
+
+    def accepting(self) -> Iterator[Evaluation]:
+        """The routes that do not refuse."""
+        with self.casting():
+            integral = self.operator.prepare(*self.arguments())
+            for route in ALL_ROUTES:
+                if not route.unsupported_reasons(integral):
+                    yield route
+
+    def nodes(self) -> list[Tensor]:
+        """Which points a quadrature takes."""
+        if self.operator.quadrature is None:
+            return []
+        torch.manual_seed(self.setting.seed)
+        with self.casting():
+            nodes = self.operator.quadrature.nodes(self.operator.prepare(*self.arguments()))
+        return [] if nodes is None else [part for name, part in vars(nodes).items() if name in ("index", "owner")]
+
+    def mapped(self, number: Callable[[Tensor], Tensor], place: Callable[[Tensor], Tensor]) -> "Problem":
+        """The same in float64, with other numbers, and with others that say where and how much points are."""
+        case, operator = self.case, copy.deepcopy(self.operator).double()
+        with torch.no_grad():
+            for own, given in zip(operator.parameters(), self.operator.parameters(), strict=True):
+                own.copy_(number(given))
+        case = dataclasses.replace(
+            case,
+            kernel=operator.kernel,
+            u=number(case.u),
+            query=None if case.query is None else number(case.query),
+            place=case.place.mapped(place, but_times=True).mapped(_exact),
+            at=case.at.mapped(place, but_times=True).mapped(_exact) if isinstance(case.at, Place) else case.at,
+        )
+        return Problem(self.setting, operator, case, None)
+
+
+def _exact(t: Tensor) -> Tensor:
+    return t.detach().double()
+
+
+def problem_of(setting: Setting) -> Problem:
+    """The operator and the tensors of a setting; the signal is NaN at points that do not exist."""
+    generator, precision = Generator().manual_seed(setting.seed), PRECISIONS[setting.precision]
+    kernel = copy.deepcopy(table_kernel(setting.kernel, setting.variant, KINDS[setting.domain].pos_dim))
+    plain = setting.is_plain or kernel.in_dim != kernel.out_dim
+    options = dict.fromkeys(("residual", "bias", "output_projection"), not plain)
+    operator = IntegralOperator(kernel, quadrature=QUADRATURES[setting.quadrature](), **options)
+    operator = randomise(operator.double()).to(precision.operator)  # pyright: ignore[reportArgumentType]
+    batch, place = setting.batch, place_of(setting.domain, generator, setting.batch, setting.shape)
+    query, points = QUERIES[setting.query], place.num_points
+    at = query.at if query.at is None or isinstance(query.at, str) else query.at(place, generator, batch)
+    queries = at.num_points if isinstance(at, Place) else points
+    heads = vars(kernel).get("num_heads", 1)
+    place = dataclasses.replace(
+        place,
+        mask=MASKS[setting.mask](generator, batch, points),
+        weights=WEIGHTS[setting.weights](generator, batch, points),
+        pair_bias=PAIRS[setting.pairs](generator, batch, heads, queries, points),
+        lists_pairs=setting.pairs in LISTED,
+    )
+    if torch.float64 not in (precision.operator, precision.signal):
+        place, at = (part.mapped(Tensor.float) if isinstance(part, Place) else part for part in (place, at))
+    u = setting.scale * normal(generator, batch, points, kernel.in_dim)
+    u = without_meaning(u, place.mask).to(precision.signal)
+    v = None
+    if query.signal == "other":
+        v = setting.scale * normal(generator, batch, queries, kernel.query_dim)
+        v = without_meaning(v, None if isinstance(at, Place) else place.mask).to(precision.signal)
+    return Problem(setting, operator, Case(operator.kernel, u, place, v, query.signal, at), precision.autocast)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether it is right.
+
+
+class Expected:
+    """The numbers of a problem, in float64, and how far from them an answer may be.
+
+    Attributes:
+        values: these, or the error that the definition ends in.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.dtype = problem, PRECISIONS[problem.setting.precision].result
+        # autocast casts what it multiplies
+        self.eps = torch.finfo(self.dtype).eps
+        self.exact = problem.mapped(_exact, _exact)
+        self.values = _attempt(lambda: self.exact.by(Dense()))
+
+    @functools.cached_property
+    def comparable(self) -> bool:
+        """Whether a quadrature takes the same points in float64, where another may be as near."""
+        ours, exact = self.problem.nodes(), self.exact.nodes()
+        return all(a.shape == b.shape and bool((a == b).all()) for a, b in zip(ours, exact, strict=True))
+
+    @functools.cached_property
+    def amplified(self) -> dict[str, float]:
+        """A of each entry: its change when all numbers change by their last digits, in units of these."""
+        assert isinstance(self.values, dict)
+        most = dict.fromkeys(self.values, 0.0)
+        for seed in range(DISTURBANCES):
+            generator = Generator().manual_seed(seed)
+
+            def disturbed(t: Tensor, eps: float, generator: Generator = generator) -> Tensor:
+                up = torch.rand(t.shape, generator=generator) < 0.5
+                return t.detach().double() * (1 + eps * (2.0 * up - 1.0))
+
+            changed = self.problem.mapped(
+                lambda t: disturbed(t, self.eps),
+                lambda t: disturbed(t, torch.finfo(t.dtype).eps),
+            ).by(Dense())
+            for name, value in self.values.items():
+                most[name] = max(most[name], size(changed[name] - value) / self.eps)
+        return most
+
+    @functools.cached_property
+    def cancelling(self) -> dict[str, float]:
+        """What each entry may miss where it is a difference of larger numbers; see the top of the file."""
+        assert isinstance(self.values, dict)
+        leaves = self.exact.case.leaves() | dict(self.exact.operator.named_parameters())
+        sizes = {f"d/d {name}": size(leaf.nan_to_num(0.0, 0.0, 0.0)) for name, leaf in leaves.items()}
+        most = max([size(self.values[name]) * sizes[name] for name in self.values if name != "result"], default=0.0)
+        return {name: most / max(sizes.get(name, 1.0), 1e-30) for name in self.values if name != "result"}
+
+    def missed_by(self, got: Results) -> str:
+        """What is wrong with an answer; empty when nothing is."""
+        assert isinstance(self.values, dict)
+        for name, value in self.values.items():
+            if got[name].shape != value.shape:
+                return f"{name} has shape {tuple(got[name].shape)}, not {tuple(value.shape)}"
+        if got["result"].dtype != self.dtype:
+            return f"the result is {got['result'].dtype}, not {self.dtype}"
+        told = []
+        for name, value in self.values.items():
+            largest, own = size(value), torch.finfo(got[name].dtype)
+            if not largest < own.max / 2:
+                if name == "result":
+                    return ""
+                continue
+            if not bool(got[name].isfinite().all()):
+                told.append(f"{name} is not finite, where {largest:.1e} is right")
+                continue
+            error, tolerance = size(got[name].double() - value), TOLERANCE[self.dtype]
+            allowed = tolerance * largest + own.tiny
+            if error <= allowed or not self.comparable:
+                continue
+            allowed = max(allowed, tolerance * self.amplified[name])
+            allowed = max(allowed, min(tolerance, LAST_DIGITS * self.eps) * self.cancelling.get(name, 0.0))
+            if not error <= allowed:
+                told.append(f"{name} is off by {error:.1e} of {largest:.1e}, where {allowed:.1e} is allowed")
+        return "; ".join(told)
+
+
+def _attempt(compute: Callable[[], Results]) -> Results | Exception:
+    try:
+        return compute()
+    except Exception as error:
+        return error
+
+
+def is_own(error: Exception) -> bool:
+    """Whether this library raised an error, on purpose and for users to read."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    line = linecache.getline(frame.filename, frame.lineno or 0).strip()
+    is_ours = Path(frame.filename).is_relative_to(LIBRARY) and line.startswith("raise ")
+    return type(error) in (ValueError, TypeError) and is_ours and "\n" not in str(error)
+
+
+def told_of(error: Exception) -> str:
+    """An error in a line, with the place where it was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {' '.join(str(error).split())[:200]}"
+
+
+def calls(setting: Setting) -> Iterator[str]:
+    """What is wrong with each call of a setting, by the automatic route and by each that takes it; empty: nothing."""
+    problem = problem_of(setting)
+    expected = Expected(problem)
+    if isinstance(expected.values, Exception) and not is_own(expected.values):
+        yield f"Dense in float64: {told_of(expected.values)}"
+        return
+    by_auto = _attempt(lambda: problem.by(AUTO))
+    yield _judged("Auto", by_auto, expected)
+    if isinstance(by_auto, Exception):
+        return
+    for route in problem.accepting():
+        name = f"{route.name} (eager)" if route in EAGER else route.name
+        yield _judged(name, _attempt(functools.partial(problem.by, route)), expected)
+
+
+def _judged(name: str, got: Results | Exception, expected: Expected) -> str:
+    if isinstance(got, Exception):
+        return "" if is_own(got) else f"{name}: {told_of(got)}"
+    if isinstance(expected.values, Exception):
+        return ""
+    wrong = expected.missed_by(got)
+    return wrong and f"{name}: {wrong}"
+
+
+def fuzz_operators(count: int, seed: int) -> list[Outcome]:
+    """At least `count` calls of operators at random settings."""
+    rng, tried, broken = random.Random(seed), 0, []
+    while tried < count:
+        setting = draw(rng)
+        for wrong in quietly(setting):
+            tried += 1
+            if wrong:
+                broken.append(f"{setting} : {wrong}")
+    return [Outcome("operators at random settings", tried, tried - len(broken), tuple(broken))]
+
+
+def quietly(setting: Setting) -> list[str]:
+    """`calls`, without the warnings."""
+    with warnings.catch_warnings(action="ignore"), torch.random.fork_rng():
+        return list(calls(setting))
+
+
+def main(arguments: list[str]) -> None:
+    """Prints what is broken; see the top of the file."""
+    if len(arguments) == 1:
+        print(*filter(None, quietly(Setting.parse(arguments[0].split(" : ")[0]))), sep="\n")
+        return
+    start = time.perf_counter()
+    (outcome,) = fuzz_operators(*map(int, arguments))
+    print(*outcome.broken, sep="\n")
+    print(f"{len(outcome.broken)} of {outcome.tried} calls broken; {time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
