@@ -6,12 +6,14 @@ in an error of this library's own.
 
 How near, of the result and of each gradient g of a leaf ℓ: `TOLERANCE` of the dtype, times the larger of
 
-    |g|, the largest value of the exact one,                                   and
-    A = |g(disturbed) - g| / eps, how much more than a last digit the exact one changes when each number that comes in
-        changes by its last digit (the largest of `DISTURBANCES` changes; a well conditioned one has A ≤ |g|);
+    |g|    the largest value of the exact one,
+    A      |g(disturbed) - g| / eps, the largest of two: what the exact one changes by, when each number that comes in
+           changes by its last digit, in units of that digit,
+    D      |g(float32) - g| / eps(float32), how many last digits the definition misses in float32;
 
-or `LAST_DIGITS` eps times |ℓ'| |g'| / |ℓ| of the leaf ℓ' where that is largest, for what cancels. A number that is
-itself out of the range of the dtype is not compared. Beyond the range that a kernel states (`Kernel.range_of`) nothing
+or `LAST_DIGITS` eps times the result, or times |g'| |ℓ'| of the leaf where that is largest, over |ℓ|: what such a
+gradient would be if nothing cancelled. A well conditioned problem has A and D about |g|. A number that is itself out of
+the range of the dtype is not compared. Beyond the range that a kernel states (`Kernel.range_of`) nothing
 is, but an error is an own one there too.
 
     python -m tests.faults.operators COUNT SEED    as the table has it
@@ -61,8 +63,8 @@ SIDES = (1, 2, 3, 3, 4, 5)
 BATCHES = (0, 1, 1, 2, 2, 3)
 SCALES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 1.0, 1.0, 10.0, 30.0, 100.0, 1e3, 1e4)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-DISTURBANCES = 3
-LAST_DIGITS = 10
+DISTURBANCES = 2
+LAST_DIGITS = 30
 
 
 class Precision(NamedTuple):
@@ -228,19 +230,25 @@ class Problem:
             nodes = self.operator.quadrature.nodes(self.operator.prepare(*self.arguments()))
         return [] if nodes is None else [part for name, part in vars(nodes).items() if name in ("index", "owner")]
 
-    def mapped(self, number: Callable[[Tensor], Tensor], place: Callable[[Tensor], Tensor]) -> "Problem":
-        """The same in float64, with other numbers, and with others that say where and how much points are."""
-        case, operator = self.case, copy.deepcopy(self.operator).double()
+    def mapped(
+        self, number: Callable[[Tensor], Tensor], place: Callable[[Tensor], Tensor], dtype: torch.dtype = torch.float64
+    ) -> "Problem":
+        """The same in another dtype, with other numbers, and with others that say where and how much points are."""
+        case, operator = self.case, copy.deepcopy(self.operator).to(dtype)
         with torch.no_grad():
             for own, given in zip(operator.parameters(), self.operator.parameters(), strict=True):
                 own.copy_(number(given))
+
+        def at(where: Place) -> Place:
+            return where.mapped(place, but_times=True).mapped(lambda t: t.detach().to(dtype))
+
         case = dataclasses.replace(
             case,
             kernel=operator.kernel,
-            u=number(case.u),
-            query=None if case.query is None else number(case.query),
-            place=case.place.mapped(place, but_times=True).mapped(_exact),
-            at=case.at.mapped(place, but_times=True).mapped(_exact) if isinstance(case.at, Place) else case.at,
+            u=number(case.u).to(dtype),
+            query=None if case.query is None else number(case.query).to(dtype),
+            place=at(case.place),
+            at=at(case.at) if isinstance(case.at, Place) else case.at,
         )
         return Problem(self.setting, operator, case, None)
 
@@ -306,7 +314,7 @@ class Expected:
 
     @functools.cached_property
     def amplified(self) -> dict[str, float]:
-        """A of each entry: its change when all numbers change by their last digits, in units of these."""
+        """The larger of A and D of each entry; see the top of the file."""
         assert isinstance(self.values, dict)
         most = dict.fromkeys(self.values, 0.0)
         for seed in range(DISTURBANCES):
@@ -322,6 +330,10 @@ class Expected:
             ).by(Dense())
             for name, value in self.values.items():
                 most[name] = max(most[name], size(changed[name] - value) / self.eps)
+        narrow = self.problem.mapped(_exact, _exact, torch.float32).by(Dense())
+        for name, value in self.values.items():
+            missed = size(narrow[name].double() - value) / torch.finfo(torch.float32).eps
+            most[name] = max(most[name], missed if missed < float("inf") else 0.0)
         return most
 
     @functools.cached_property
@@ -330,7 +342,7 @@ class Expected:
         assert isinstance(self.values, dict)
         leaves = self.exact.case.leaves() | dict(self.exact.operator.named_parameters())
         sizes = {f"d/d {name}": size(leaf.nan_to_num(0.0, 0.0, 0.0)) for name, leaf in leaves.items()}
-        most = max([size(self.values[name]) * sizes[name] for name in self.values if name != "result"], default=0.0)
+        most = max(size(self.values[name]) * sizes.get(name, 1.0) for name in self.values)
         return {name: most / max(sizes.get(name, 1.0), 1e-30) for name in self.values if name != "result"}
 
     def missed_by(self, got: Results) -> str:
@@ -352,7 +364,7 @@ class Expected:
                 told.append(f"{name} is not finite, where {largest:.1e} is right")
                 continue
             error, tolerance = size(got[name].double() - value), TOLERANCE[self.dtype]
-            allowed = tolerance * largest + own.tiny
+            allowed = tolerance * largest + max(own.tiny, torch.finfo(self.dtype).tiny)
             if error <= allowed or not self.comparable:
                 continue
             allowed = max(allowed, tolerance * self.amplified[name])

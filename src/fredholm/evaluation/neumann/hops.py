@@ -168,8 +168,8 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
     mass, pairs, seen = measured(kernel, domain, integral.query_domain)
     factor = _range_factor(kernel, form, mass)
     inputs = HopInputs(
-        query=(form.query * factor).expand(len(form.value), -1, -1, -1),
-        own=None if form.own is None else form.own * factor,
+        query=_times(form.query, factor).expand(len(form.value), -1, -1, -1),
+        own=None if form.own is None else _times(form.own, factor),
         key=each_query_head(form.key, heads),
         value=each_query_head(form.value, heads),
         gamma=None if kernel.discount is None else kernel.discount(),
@@ -200,7 +200,7 @@ def _continue(
     total, count = keys.shape[2], form.query.shape[2]
     factor = _range_factor(kernel, form._replace(key=keys), None)
     inputs = HopInputs(
-        query=form.query * factor,
+        query=_times(form.query, factor),
         own=None,
         key=each_query_head(keys, heads),
         value=each_query_head(values, heads),
@@ -231,6 +231,11 @@ def _range_factor(kernel: Neumann, form: HopForm, mass: Tensor | None) -> Tensor
     largest = sizes[0].amax().to(dtype) * sizes[1].amax().to(dtype)
     exponent = torch.frexp(torch.where((largest > 0) & largest.isfinite(), largest, 1.0)).exponent
     return torch.ldexp(torch.ones_like(largest), -exponent)
+
+
+def _times(query: Tensor, factor: Tensor) -> Tensor:
+    """Queries times a power of two, in its dtype: in 16 bits their gradient, over that power, may overflow."""
+    return query.to(factor.dtype) * factor
 
 
 def _computed(kernel: Neumann, inputs: HopInputs, solver: Solver | None, elements: int | None) -> tuple[Tensor, Tensor]:

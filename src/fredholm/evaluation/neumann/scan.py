@@ -105,11 +105,14 @@ def _integral(kernel: FactorisedNeumann, given: _Chunk, state: State) -> tuple[T
     norm, sums = (_row_norms if isinstance(kernel.norm, RowNorm) else _running_norms)(
         own, pairs, sums, phi_size.double(), psi_size.double()
     )
+    # each row over its norm, which cancels in a hop: squares of tiny norms would vanish in the gradient of s
+    size = torch.where(norm > 0, norm, 1.0).detach()
+    phi, pairs, norm = own.phi / size[..., None], pairs / size[..., None], norm / size
     assert kernel.discount is not None
     share = divided(kernel.discount().to(norm.dtype)[:, None, None], norm)[..., None]  # s
     hop = share * pairs
     identity = torch.eye(hop.shape[-1], dtype=hop.dtype, device=hop.device)
-    known = torch.cat([share * own.phi, hop @ own.value], dim=-1)
+    known = torch.cat([share * phi, hop @ own.value], dim=-1)
     reads, alone = torch.linalg.solve_triangular(identity - hop, known, upper=False).split(
         (own.phi.shape[-1], own.value.shape[-1]), dim=-1
     )  # P and y⁰
