@@ -7,7 +7,7 @@ in an error of this library's own.
 How near, of the result and of each gradient g of a leaf ℓ: `TOLERANCE` of the dtype, times the larger of
 
     |g|    the largest value of the exact one,
-    A      |g(disturbed) - g| / eps, the largest of two: what the exact one changes by, when each number that comes in
+    A      |g(disturbed) - g| / eps, the largest of four: what the exact one changes by, when each number that comes in
            changes by its last digit, in units of that digit,
     D      |g(float32) - g| / eps(float32), how many last digits the definition misses in float32;
 
@@ -63,7 +63,7 @@ SIDES = (1, 2, 3, 3, 4, 5)
 BATCHES = (0, 1, 1, 2, 2, 3)
 SCALES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 1.0, 1.0, 10.0, 30.0, 100.0, 1e3, 1e4)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-DISTURBANCES = 2
+DISTURBANCES = 4
 LAST_DIGITS = 30
 
 
@@ -213,13 +213,11 @@ class Problem:
         """Autocast, if it is on."""
         return torch.autocast("cpu", self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
-    def accepting(self) -> Iterator[Evaluation]:
+    def accepting(self) -> list[Evaluation]:
         """The routes that do not refuse."""
         with self.casting():
             integral = self.operator.prepare(*self.arguments())
-            for route in ALL_ROUTES:
-                if not route.unsupported_reasons(integral):
-                    yield route
+            return [route for route in ALL_ROUTES if not route.unsupported_reasons(integral)]
 
     def nodes(self) -> list[Tensor]:
         """Which points a quadrature takes."""

@@ -370,7 +370,7 @@ def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> N
     if u.device != like.device:
         raise ValueError(f"IntegralOperator: {name} is on {u.device} but the operator is on {like.device}")
     if not u.dtype.is_floating_point:
-        raise TypeError(f"IntegralOperator: {name} is {u.dtype}; give a signal of {like.dtype} numbers")
+        raise TypeError(f"IntegralOperator: {name} is {u.dtype} but the operator is {like.dtype}; convert the signal")
     if torch.is_autocast_enabled(u.device.type) and like.dtype != torch.float64 != u.dtype:
         cast = torch.get_autocast_dtype(u.device.type)
         if like.dtype not in (torch.float32, cast):

@@ -293,7 +293,7 @@ def test_pair_weights(name, is_causal, pairs):
         n = made.domain.num_points
         made = changed(made, domain=made.domain.weigh_pairs(pair_bias(pairs, n, n)))
         route = WEIGHING[type(made.kernel)]
-        assert type(AUTO.choose(made).route) is type(route)
+        assert made.is_empty or type(AUTO.choose(made).route) is type(route)
         compare(with_gradient_of_pairs(route, made), with_gradient_of_pairs(Dense(), made), TOLERANCE[torch.float64])
 
 

@@ -162,7 +162,8 @@ def test_neither_importing_nor_refusing_imports_triton():
 )
 @pytest.mark.usefixtures("interpreting")
 def test_what_is_not_fused_of_yat_scores_is_named(kernel, told):
-    found = TritonYat().unsupported_reasons(Integral(kernel, torch.zeros(1, 3, kernel.in_dim), Sequence(3)))
+    u, query = torch.zeros(1, 3, kernel.in_dim), torch.zeros(1, 3, kernel.query_dim)
+    found = TritonYat().unsupported_reasons(Integral(kernel, u, Sequence(3), query))
     assert told in found if told else found == []
 
 

@@ -168,8 +168,8 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
     mass, pairs, seen = measured(kernel, domain, integral.query_domain)
     factor = _range_factor(kernel, form, mass)
     inputs = HopInputs(
-        query=_times(form.query, factor).expand(len(form.value), -1, -1, -1),
-        own=None if form.own is None else _times(form.own, factor),
+        query=_scaled(kernel, form.query, factor).expand(len(form.value), -1, -1, -1),
+        own=None if form.own is None else _scaled(kernel, form.own, factor),
         key=each_query_head(form.key, heads),
         value=each_query_head(form.value, heads),
         gamma=None if kernel.discount is None else kernel.discount(),
@@ -200,7 +200,7 @@ def _continue(
     total, count = keys.shape[2], form.query.shape[2]
     factor = _range_factor(kernel, form._replace(key=keys), None)
     inputs = HopInputs(
-        query=_times(form.query, factor),
+        query=form.query.to(factor.dtype) * factor,
         own=None,
         key=each_query_head(keys, heads),
         value=each_query_head(values, heads),
@@ -233,9 +233,20 @@ def _range_factor(kernel: Neumann, form: HopForm, mass: Tensor | None) -> Tensor
     return torch.ldexp(torch.ones_like(largest), -exponent)
 
 
-def _times(query: Tensor, factor: Tensor) -> Tensor:
-    """Queries times a power of two, in its dtype: in 16 bits their gradient, over that power, may overflow."""
-    return query.to(factor.dtype) * factor
+def _scaled(kernel: Neumann, query: Tensor, factor: Tensor) -> Tensor:
+    """Queries times a power of two, in its dtype, for in 16 bits their gradient, over that power, may overflow.
+
+    Under the norm of rows each is over a power of its own instead, for a row may have tiny scores only.
+    """
+    query = query.to(factor.dtype)
+    if not (isinstance(kernel.norm, RowNorm) and kernel.score.is_homogeneous):
+        return query * factor
+    size = query.detach().abs().amax(-1, keepdim=True)
+    exponent = torch.frexp(torch.where((size > 0) & size.isfinite(), size, 1.0)).exponent
+    # in two halves, either of which is within the range
+    half = exponent // 2
+    one = torch.ones_like(size)
+    return query * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
 
 
 def _computed(kernel: Neumann, inputs: HopInputs, solver: Solver | None, elements: int | None) -> tuple[Tensor, Tensor]:

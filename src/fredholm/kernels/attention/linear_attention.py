@@ -19,7 +19,15 @@ from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.scored import Normalised
-from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, divided
+from fredholm.kernels.kernel import (
+    HeadProjections,
+    State,
+    Stateful,
+    check_heads,
+    divided,
+    each_query_head,
+    wide_dtype,
+)
 
 
 class FeatureMapForm(NamedTuple):
@@ -122,8 +130,10 @@ class LinearAttention(FeatureMapped, Stateful):
     def numerator(self, u: Tensor, query: Tensor, visible: Tensor) -> Tensor:
         """φ(q)·φ(k); see `Normalised.numerator`."""
         phi, psi, _ = self.feature_map_form(u, query)
-        shared = self.num_heads // self.projections.num_kv_heads
-        return torch.where(visible, phi @ psi.repeat_interleave(shared, dim=1).mT, 0.0)
+        dtype = wide_dtype(phi, psi)
+        with torch.autocast(u.device.type, enabled=False):
+            scores = phi.to(dtype) @ each_query_head(psi.to(dtype), self.num_heads).mT
+        return torch.where(visible, scores, 0.0)
 
     def feature_map_form(self, u: Tensor, query: Tensor) -> FeatureMapForm:
         """See `FeatureMapped.feature_map_form`.

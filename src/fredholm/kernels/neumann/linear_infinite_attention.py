@@ -64,7 +64,8 @@ class CentralQueries(ValueMixing):
         num_queries = (domain if query_domain is None else query_domain).num_points
         form, wide = self.central_form(), wide_dtype(u)
         q = torch.einsum("bnc,hdc->bhnd", self.multiplicand(u), form.weight.to(u.dtype)).to(wide)
-        a = central_weights(q, self.given_mass(domain, wide)[:, None], form)
+        with torch.autocast(u.device.type, enabled=False):
+            a = central_weights(q, self.given_mass(domain, wide)[:, None], form)
         gamma = self.scale()
         a = a if gamma is None else a * gamma.to(wide)[:, None]
         return a[:, :, None].expand(-1, -1, num_queries, -1).to(u.dtype)

@@ -174,7 +174,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         integral = Integral(kernel, u, domain, None, query_domain)
         route = operator.evaluation
         route = route.choose(integral).route if isinstance(route, Auto) else route
-        fits = not is_watched(operator) and not route.unsupported_reasons(integral)
+        fits = not (is_watched(operator) or integral.is_empty or route.unsupported_reasons(integral))
         found = integral.once(as_filtering) if fits else None
         filtering = (route, found) if isinstance(route, FilterRoute) and isinstance(found, Filtering) else None
         plan = _Plan(asked, kernel, operator.evaluation, domain, query_domain, cells, filtering)
