@@ -13,8 +13,8 @@ How near, of the result and of each gradient g of a leaf ℓ: `TOLERANCE` of the
 
 or `LAST_DIGITS` eps times the result, or times |g'| |ℓ'| of the leaf where that is largest, over |ℓ|: what such a
 gradient would be if nothing cancelled. A well conditioned problem has A and D about |g|. A number that is itself out of
-the range of the dtype is not compared. Beyond the range that a kernel states (`Kernel.range_of`) nothing
-is, but an error is an own one there too.
+the range of the dtype is not compared. Beyond the range that a kernel states (`Kernel.signal_range`) nothing is, but an
+error is an own one there too.
 
     python -m tests.faults.operators COUNT SEED    as the table has it
     python -m tests.faults.operators SETTING       what is wrong with one, as the driver prints it
@@ -351,6 +351,9 @@ class Expected:
                 return f"{name} has shape {tuple(got[name].shape)}, not {tuple(value.shape)}"
         if got["result"].dtype != self.dtype:
             return f"the result is {got['result'].dtype}, not {self.dtype}"
+        least, most = self.problem.operator.kernel.signal_range[self.dtype]
+        if not least <= self.problem.setting.scale <= most:
+            return ""
         told = []
         for name, value in self.values.items():
             largest, own = size(value), torch.finfo(got[name].dtype)

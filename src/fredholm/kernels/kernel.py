@@ -9,7 +9,7 @@ are those of its terms in a row.
 import abc
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
 import torch
@@ -17,6 +17,25 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain, past_mass, whole_grid
 from fredholm.domains.checks import values_can_be_read
+
+Range = Mapping[torch.dtype, tuple[float, float]]
+"""Between which root mean squares of a signal the numbers of a kernel are right, in each dtype."""
+
+WIDE_RANGE: Range = {
+    torch.float64: (1e-4, 1e4),
+    torch.float32: (1e-4, 1e4),
+    torch.bfloat16: (1e-4, 30.0),
+    torch.float16: (1e-2, 1.0),
+}
+"""That of most kernels."""
+
+RANGE_OF_EXPONENTIALS: Range = {
+    torch.float64: (1e-4, 100.0),
+    torch.float32: (1e-4, 10.0),
+    torch.bfloat16: (1e-4, 10.0),
+    torch.float16: (1e-2, 1.0),
+}
+"""That of kernels with exponentials of the signal: a last digit of a score of size S is a relative error of S ε."""
 
 
 class Kernel(nn.Module, abc.ABC):
@@ -43,6 +62,9 @@ class Kernel(nn.Module, abc.ABC):
             chains of pairs must; else the integral multiplies κ by them.
         edge_dim: features of a pair that κ reads where pairs are listed with some (`Domain.list_pairs`); 0: none.
         no_weight_decay: local names of parameters that an optimiser should not decay.
+        signal_range: between which root mean squares of u, with parameters of size about 1, every route keeps the
+            digits of a dtype, forward and in all gradients. Beyond it they may be lost: normalise the signal, or
+            compute in a wider dtype.
     """
 
     in_dim: int
@@ -59,6 +81,7 @@ class Kernel(nn.Module, abc.ABC):
     holds_pair_weights: bool = False
     edge_dim: int = 0
     no_weight_decay: frozenset[str] = frozenset()
+    signal_range: Range = WIDE_RANGE
 
     @property
     def query_dim(self) -> int:
@@ -179,6 +202,11 @@ def stateful(kernel: Kernel) -> Stateful:
 def joined_states(parts: Iterable[State]) -> State:
     """Several states as one."""
     return tuple(part for state in parts for part in state)
+
+
+def _common_range(ranges: Sequence[Range]) -> Range:
+    """What lies in all of them."""
+    return {dtype: (max(r[dtype][0] for r in ranges), min(r[dtype][1] for r in ranges)) for dtype in ranges[0]}
 
 
 class MultiHead(Kernel):
@@ -373,6 +401,7 @@ class Sum(Stateful):
         self.in_dim, self.out_dim = flat[0].in_dim, flat[0].out_dim
         self.pos_dim = next((term.pos_dim for term in flat if term.pos_dim is not None), None)
         self.is_causal = all(term.is_causal for term in flat)
+        self.signal_range = _common_range([term.signal_range for term in flat])
         self.reads_query = any(term.reads_query for term in flat)
         self.reads_past_by_position = all(term.reads_past_by_position for term in flat)
         self.reads_order = any(term.reads_order for term in flat)
@@ -462,6 +491,7 @@ class Scaled(Stateful):
         self.gate = nn.Parameter(torch.tensor(float(gate), dtype=like.dtype, device=like.device))
         self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
         self.is_causal, self.reads_query = kernel.is_causal, kernel.reads_query
+        self.signal_range = kernel.signal_range
         self.reads_past_by_position, self.reads_order = kernel.reads_past_by_position, kernel.reads_order
         self.is_affine, self.counts_points = kernel.is_affine, kernel.counts_points
         self.is_pairwise, self.holds_pair_weights = kernel.is_pairwise, kernel.holds_pair_weights

@@ -73,6 +73,7 @@ class OnEdges(Kernel):
         if long_range is not None:
             self.raw_long_range = nn.Parameter(torch.tensor(long_range, dtype=torch.float64).expm1().log().float())
         self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
+        self.signal_range = kernel.signal_range
         self.reads_query, self.is_affine, self.edge_dim = kernel.reads_query, kernel.is_affine, kernel.edge_dim
         self.counts_points = kernel.counts_points
 

@@ -242,10 +242,14 @@ class IntegralOperator(nn.Module):
         query_domain: Domain | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> str:
-        """Which route `forward` would take for these arguments, and why not the others."""
+        """Which route `forward` would take for these arguments, and why not the others.
+
+        And whether the signal is beyond the range in which the kernel keeps its digits (`Kernel.signal_range`).
+        """
         integral = self.prepare(u, domain, query, query_domain, key_padding_mask)
+        beyond = _beyond_range(integral)
         if self.quadrature is None or integral.is_empty:
-            return self.evaluation.explain(integral)
+            return self.evaluation.explain(integral) + beyond
         with torch.random.fork_rng(), torch.no_grad(), warnings.catch_warnings(action="ignore"):
             nodes = self._nodes(self.quadrature, integral)
             if nodes is None:
@@ -253,7 +257,7 @@ class IntegralOperator(nn.Module):
             else:
                 nodes.integrate(explained := _Explained(self.evaluation), integral)
                 told = explained.texts[0]
-        return f"{self.quadrature.name}: {self.quadrature.describe(integral.domain.num_points)}\n{told}"
+        return f"{self.quadrature.name}: {self.quadrature.describe(integral.domain.num_points)}\n{told}{beyond}"
 
     def prepare(
         self,
@@ -387,6 +391,21 @@ def _in_16_bits_of_autocast(signal: Tensor) -> Tensor:
     if not torch.is_autocast_enabled(kind) or signal.dtype.itemsize != 2:
         return signal
     return signal.to(torch.get_autocast_dtype(kind))
+
+
+def _beyond_range(integral: Integral[Kernel]) -> str:
+    """A line where the signal is not within the range that the kernel states for the dtype; else nothing."""
+    kernel, dtype = integral.kernel, integral.working_dtype
+    if integral.is_empty or dtype not in kernel.signal_range:
+        return ""
+    least, most = kernel.signal_range[dtype]
+    size = integral.u.detach().double().square().mean().sqrt().item()
+    if size == 0 or least <= size <= most:
+        return ""
+    return (
+        f"\n  the root mean square of the signal is {size:.2g}; {type(kernel).__name__} keeps its digits in {dtype} "
+        f"between {least:g} and {most:g}: normalise the signal, or compute in a wider dtype"
+    )
 
 
 def _checked_domain(name: str, domain: Domain, num_points: int | None, u: Tensor, kernel: Kernel) -> Domain:

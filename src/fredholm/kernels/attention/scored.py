@@ -32,7 +32,15 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
-from fredholm.kernels.kernel import Kernel, State, Stateful, divided, each_query_head, wide_dtype
+from fredholm.kernels.kernel import (
+    RANGE_OF_EXPONENTIALS,
+    Kernel,
+    State,
+    Stateful,
+    divided,
+    each_query_head,
+    wide_dtype,
+)
 
 
 class ValueMixing(Kernel):
@@ -373,6 +381,7 @@ class Scored(ValueMixing):
     score: Score
     normaliser: Normaliser
     reads_bias: bool = False
+    signal_range = RANGE_OF_EXPONENTIALS
 
     @abc.abstractmethod
     def score_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> ScoreForm:

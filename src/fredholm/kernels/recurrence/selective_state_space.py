@@ -17,7 +17,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.kernel import at_least_float32, wide_dtype
+from fredholm.kernels.kernel import RANGE_OF_EXPONENTIALS, at_least_float32, wide_dtype
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 InputRule = Literal["euler", "zoh"]
@@ -47,6 +47,7 @@ class SelectiveStateSpace(DiagonalRecurrence):
 
     no_weight_decay = frozenset({"log_a", "step_bias", "feedthrough"})
     is_time_invariant = False
+    signal_range = RANGE_OF_EXPONENTIALS
 
     def __init__(
         self,

@@ -1,0 +1,100 @@
+"""A few operators at random settings, and that the fuzz would notice what is wrong."""
+
+import random
+
+import pytest
+import torch
+
+from fredholm.evaluation import AUTO, FusedAttention
+from tests.faults.operators import PRECISIONS, Setting, draw, fuzz_operators, is_own, problem_of, quietly
+
+PLAIN = Setting.parse(
+    "Attention / causal / sequence / padding / even / all pairs / no query / float32"
+    " / all points / 1 / 2 / 7 / True / 3"
+)
+
+
+def test_none_is_broken() -> None:
+    (outcome,) = fuzz_operators(60, seed=0)
+    assert outcome.broken == ()
+    assert outcome.tried == outcome.held >= 60
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        "YatAttention / plain / points / all / even / all pairs / no query / float32"
+        " / all points / 1 / 0 / 5 / True / 1",
+        "ContinuousConvolution / plain / times / all / weights / all pairs / no query / bfloat16"
+        " / all points / 1 / 0 / 3"
+        " / True / 1",
+        "LinearSystem / plain / times / all / even / all pairs / no query / float32 / all points"
+        " / 1 / 0 / 3 / True / 1",
+        "LowRankMLP / causal / sequence / all / even / all pairs / nowhere / float64"
+        " / all points / 1 / 2 / 3 / True / 1",
+        "MLP / plain / points / all / even / all pairs / no query / float32 / 3 draws / 1 / 0 / 7 / True / 1",
+        "MLP / plain / points / all / even / all pairs / no query / float32 / 2 anchors / 1 / 2 / 0 / True / 1",
+        "LSTM / plain / sequence / all / even / pairs kept per entry / no query / bfloat16"
+        " / all points / 1 / 2 / 3"
+        " / True / 1",
+        "Attention / plain / sequence / all / even / all pairs / no query"
+        " / float16 under bfloat16 / all points / 1 / 2"
+        " / 3 / True / 1",
+        "Attention / plain / sequence / all / even / all pairs / no query"
+        " / float64 under bfloat16 / all points / 1 / 2"
+        " / 3 / True / 1",
+        "FactorisedInfiniteAttention / causal / points per entry / all / even / all pairs / u"
+        " / float32 / all points / 30"
+        " / 3 / 7 / True / 7",
+        "FactorisedInfiniteAttention / rows / points per entry / all / even / all pairs"
+        " / other values / float32"
+        " / all points / 1000.0 / 3 / 67 / True / 352541",
+        "LinearAttention / plain / points / all / even / all pairs / no query / float32"
+        " / all points / 100 / 2 / 7 / True"
+        " / 9",
+    ],
+)
+def test_what_was_broken_once_stays_right(found: str) -> None:
+    assert not any(quietly(Setting.parse(found)))
+
+
+def test_gradients_of_hops_in_float16_are_finite() -> None:
+    setting = Setting.parse(
+        "InfiniteAttention / rows / union / padding / even / all pairs / other points / float16"
+        " / all points / 1000.0 / 3"
+        " / 13 / False / 762645"
+    )
+    assert all(part.isfinite().all() for part in problem_of(setting).by(AUTO).values())
+
+
+def test_a_wrong_number_and_an_internal_error_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(quietly(PLAIN))
+    compute = FusedAttention.compute
+    monkeypatch.setattr(FusedAttention, "compute", lambda route, integral: compute(route, integral) * (1 + 1e-3))
+    assert any("FusedAttention: result is off by" in wrong for wrong in quietly(PLAIN))
+    monkeypatch.setattr(FusedAttention, "compute", lambda route, integral: integral.u * torch.nan)
+    assert any("FusedAttention: result is not finite" in wrong for wrong in quietly(PLAIN))
+    monkeypatch.setattr(FusedAttention, "compute", lambda route, integral: torch.zeros(2) @ torch.zeros(3))
+    assert any("RuntimeError" in wrong for wrong in quietly(PLAIN))
+
+
+def test_only_errors_that_the_library_raises_on_purpose_are_its_own() -> None:
+    assert not is_own(_raised(lambda: torch.zeros(2) @ torch.zeros(3)))
+    assert not is_own(_raised(lambda: torch.nn.Linear(2, 3)(torch.zeros(1, 5))))
+    assert is_own(_raised(lambda: __import__("fredholm").kernels.MLP(0)))
+
+
+def _raised(act) -> Exception:
+    try:
+        act()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_a_setting_is_what_it_is_printed_as() -> None:
+    rng = random.Random(1)
+    for _ in range(20):
+        setting = draw(rng)
+        assert Setting.parse(str(setting)) == setting
+        assert setting.precision in PRECISIONS
