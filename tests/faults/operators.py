@@ -135,7 +135,10 @@ class Setting:
         """The setting that `str` printed."""
         *names, scale, batch, shape, is_plain, seed = (part.strip() for part in text.split(" / "))
         sizes = tuple(map(int, shape.split("x")))
-        return cls(*names, float(scale), int(batch), sizes, is_plain == "True", int(seed))
+        levels = dict(zip((field.name for field in dataclasses.fields(cls)), names, strict=False))
+        return cls(
+            **levels, scale=float(scale), batch=int(batch), shape=sizes, is_plain=is_plain == "True", seed=int(seed)
+        )
 
 
 def draw(rng: random.Random) -> Setting:
@@ -276,7 +279,7 @@ def problem_of(setting: Setting) -> Problem:
         lists_pairs=setting.pairs in LISTED,
     )
     if torch.float64 not in (precision.operator, precision.signal):
-        place, at = (part.mapped(Tensor.float) if isinstance(part, Place) else part for part in (place, at))
+        place, at = place.mapped(Tensor.float), at.mapped(Tensor.float) if isinstance(at, Place) else at
     u = setting.scale * normal(generator, batch, points, kernel.in_dim)
     u = without_meaning(u, place.mask).to(precision.signal)
     v = None
