@@ -126,3 +126,9 @@ def test_labels_without_names_are_counted_up_to_a_limit(tmp_path: Path) -> None:
 
     with refused(ValueError, "classes up to the label 400000000 would be 400,000,001; the limit is 1,000,000"):
         open_images(tmp_path / "a.npz")
+
+
+def test_a_file_is_not_asked_for_more_than_it_has(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    with open_file(tmp_path / "a") as file:
+        assert (file.read(1), file.read(1 << 62), file.read(1 << 62), file.read()) == (b"a", b"bc", b"", b"")

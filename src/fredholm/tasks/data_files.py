@@ -5,12 +5,13 @@ Nothing here waits for a pipe, opens a device, follows a folder that holds itsel
 
 import errno
 import gzip
+import io
 import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, final
 
 from fredholm.tasks.limits import FREE_TEXT_BYTES, TEXT_EXPANSION, check_expansion, most_bytes
 from fredholm.tasks.noted import noted
@@ -48,13 +49,25 @@ def open_file(path: str | Path) -> IO[bytes]:
     """
     _refuse_other_kinds(path, os.stat(noted(Path(path))).st_mode)  # noqa: PTH116
     # without waiting, should it have become a pipe since
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
+    raw = io.FileIO(str(path), "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+    file = _Whole(raw)
     try:
         _refuse_other_kinds(path, os.fstat(file.fileno()).st_mode)
     except OSError:
         file.close()
         raise
     return file
+
+
+@final
+class _Whole(io.BufferedReader):
+    """A file of which no more is asked for than there is: Python takes the memory for all that is asked for."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and 0 <= size <= _CHUNK:
+            return super().read(size)
+        left = max(0, os.fstat(self.fileno()).st_size - self.tell())
+        return super().read(-1 if size is None or size < 0 else min(size, left))
 
 
 def _refuse_other_kinds(path: str | Path, mode: int) -> None:

@@ -143,7 +143,7 @@ def _samples(arrays: Mapping[str, np.ndarray], prefix: str) -> Samples:
 
 def _on_grid(values: np.ndarray, name: str, *, has_channels: bool) -> Samples:
     shape = values.shape[1:-1] if has_channels else values.shape[1:]
-    if not 1 <= len(shape) <= 3 or 0 in shape:
+    if not 1 <= len(shape) <= 3 or 0 in values.shape:
         raise ValueError(
             f"{name} is {values.shape} without positions; expected a grid, (n, H, W), and (n, H, W, m) with channels "
             "named"

@@ -135,8 +135,11 @@ def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     if absent := [name for name in ("x_indices", "x_data") if name not in arrays]:
         raise ValueError(f"has x_indptr but no {absent[0]}; expected all of a sparse matrix")
     starts, columns, data = (arrays[name] for name in ("x_indptr", "x_indices", "x_data"))
+    if any(array.ndim != 1 or array.dtype.kind not in "biuf" for array in (starts, columns, data)):
+        told = ", ".join(f"{array.dtype} {array.shape}" for array in (starts, columns, data))
+        raise ValueError(f"x_indptr, x_indices and x_data are {told}; expected numbers in a row")
     rows = len(starts) - 1
-    is_shaped = starts.ndim == columns.ndim == 1 and columns.shape == data.shape and rows >= 1
+    is_shaped = columns.shape == data.shape and rows >= 1
     if not is_shaped or starts[0] != 0 or starts[-1] != len(columns) or (np.diff(starts) < 0).any():
         raise ValueError(f"x_indptr does not rise from 0 to the {len(columns)} entries of x_indices and x_data")
     width = int(columns.max()) + 1 if len(columns) else 0
