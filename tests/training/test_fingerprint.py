@@ -222,6 +222,7 @@ def test_a_tokenizer_is_read_by_a_new_run_alone(tmp_path: Path) -> None:
     assert (list(known.files), list(known.start)) == (["a.csv"], [os.path.realpath(tmp_path / "tokenizer.json")])
     (tmp_path / "tokenizer.json").unlink()
     assert train(config, tmp_path / "run", resume=True) == result
+    assert Fingerprint.of_text((tmp_path / "run" / "data.json").read_text()) == known
 
 
 def test_a_folder_that_does_not_say_what_it_read(tmp_path: Path) -> None:
