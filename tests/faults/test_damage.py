@@ -4,21 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from fredholm.training import integrity
 from tests.faults.damage import KINDS, LOG_KINDS, damage_folders
+
+COUNT = 3 * (len(KINDS) + len(LOG_KINDS))
+"""Of every kind one for each task."""
 
 
 def test_damaged_run_folders_are_refused_or_read_bit_for_bit() -> None:
-    outcomes = damage_folders(4 * (len(KINDS) + len(LOG_KINDS)), seed=1)
+    outcomes = damage_folders(COUNT, seed=1)
     assert [line for outcome in outcomes for line in outcome.broken] == []
-    assert sum(outcome.held for outcome in outcomes) == 4 * (len(KINDS) + len(LOG_KINDS))
+    assert sum(outcome.held for outcome in outcomes) == COUNT
 
 
+@pytest.mark.slow
 def test_without_checksums_the_driver_finds_what_is_read_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(path: Path, entry: object) -> None:
         pass
 
     monkeypatch.setattr("fredholm.training.checkpoint.check_listed", unchecked)
-    assert integrity.check_listed is not unchecked
-    broken = [line for outcome in damage_folders(3 * (len(KINDS) + len(LOG_KINDS)), seed=1) for line in outcome.broken]
+    broken = [line for outcome in damage_folders(COUNT, seed=1) for line in outcome.broken]
     assert any("silently read as something else" in line for line in broken)

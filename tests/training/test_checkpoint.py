@@ -202,7 +202,7 @@ def test_of_damaged_weights_none_are_taken(tmp_path: Path) -> None:
     flip(tmp_path / "step-00000010" / "ema.safetensors")
     target = model()
     before = tensors(target)
-    with refused(ValueError, "ema.safetensors is damaged: its SHA-256 is not the one from when it was written"):
+    with refused(ValueError, "ema.safetensors is damaged: its SHA-256 is not the one that manifest.json lists"):
         checkpoints.load_weights(10, target)
     assert all(torch.equal(tensor, target.state_dict()[name]) for name, tensor in before.items())
 

@@ -71,7 +71,7 @@ def check_listed(path: Path, entry: Mapping[str, Any]) -> None:
     """
     size = file_size(path)
     if size != entry["bytes"]:
-        raise ValueError(f"{path} is damaged: it has {size} bytes, and {entry['bytes']} when it was written")
+        raise ValueError(f"{path} is damaged: it has {size} bytes, and manifest.json lists {entry['bytes']}")
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
             raise _changed(path)
@@ -141,7 +141,7 @@ def file_size(path: Path) -> int:
 
 
 def _changed(path: Path) -> ValueError:
-    return ValueError(f"{path} is damaged: its SHA-256 is not the one from when it was written")
+    return ValueError(f"{path} is damaged: its SHA-256 is not the one that manifest.json lists")
 
 
 def _text(content: Mapping[str, Any]) -> bytes:
