@@ -1,6 +1,7 @@
 """Every driver, with how many faults it tries."""
 
 import importlib
+import multiprocessing
 import sys
 import time
 from typing import NamedTuple
@@ -33,6 +34,7 @@ DRIVERS = (
 
 def run(driver: Driver, count: int) -> list[Outcome]:
     """A driver's rows; told on stderr when it is done."""
+    multiprocessing.set_start_method("fork", force=True)  # this process was spawned, and would spawn its own too
     start = time.perf_counter()
     outcomes = getattr(importlib.import_module(f"tests.faults.{driver.module}"), driver.function)(count, SEED)
     print(f"{driver.module}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
