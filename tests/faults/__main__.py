@@ -1,7 +1,6 @@
 """``python -m tests.faults [--quick]``: every driver, two side by side, and the table of docs/reliability.md."""
 
 import argparse
-import importlib.util
 import multiprocessing
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -14,10 +13,12 @@ def main() -> int:
     """Prints the table, then what broke; 1 if anything did."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few faults of each kind")
-    parser.add_argument("drivers", nargs="*", help=f"of {', '.join(each.module for each in DRIVERS)}; default: all")
+    names = [each.module for each in DRIVERS]
+    parser.add_argument("drivers", nargs="*", metavar="DRIVER", help=f"some of {', '.join(names)}; default: all")
     arguments = parser.parse_args()
-    chosen = [each for each in DRIVERS if importlib.util.find_spec(f"tests.faults.{each.module}")]
-    chosen = [each for each in chosen if not arguments.drivers or each.module in arguments.drivers]
+    if unknown := set(arguments.drivers) - set(names):
+        parser.error(f"no driver {min(unknown)!r}; expected some of {', '.join(names)}")
+    chosen = [each for each in DRIVERS if not arguments.drivers or each.module in arguments.drivers]
     # spawned, so that each driver starts with one thread and may fork
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         waiting = [pool.submit(run, each, each.quick if arguments.quick else each.full) for each in chosen]

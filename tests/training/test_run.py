@@ -539,6 +539,28 @@ def test_a_folder_without_run_or_checkpoint_is_refused(tmp_path: Path, stop_at: 
         Run(tmp_path / "a", tasks=[ToyTask]).evaluate()
 
 
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, short = tmp_path / "run", toy_run(epochs=1)
+    run(path, short)
+    reader, load, turns = Run(path, tasks=[ToyTask]), Checkpoints.load_tensors, []
+
+    def while_another_trains(self: Checkpoints, step: int, name: str) -> dict[str, Tensor]:
+        if not turns:
+            turns.append(step)
+            longer = dataclasses.replace(short.training, epochs=3)
+            run(path, dataclasses.replace(short, training=longer), resume=True)
+        return load(self, step, name)
+
+    monkeypatch.setattr(Checkpoints, "load_tensors", while_another_trains)
+    model = reader.model("last")
+    assert turns == [STEPS_PER_EPOCH]
+    newest = Run(path, tasks=[ToyTask])
+    assert newest.step("last") == 3 * STEPS_PER_EPOCH
+    assert equal(dict(model.state_dict()), dict(newest.model("last").state_dict()))
+
+
 def test_a_run_of_an_unknown_task_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "a", toy_run(epochs=1))
     with pytest.raises(ValueError, match=r"run.task is of type 'ToyTask.Config'; expected one of"):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeVar, final
 
 from torch import Tensor, nn
 
@@ -33,6 +33,9 @@ from fredholm.training.trainer import Trainer, check_examples, measured_split, r
 
 FREE = ("epochs", "patience", "num_workers", "device", "tensorboard")
 """The training settings that may be other when a run goes on."""
+
+
+T = TypeVar("T")
 
 
 @final
@@ -78,6 +81,9 @@ class Run:
 
         Without a validation split, or before its first evaluation, the best is the last.
         """
+        return self._while_it_trains(lambda: self._step(which))
+
+    def _step(self, which: Which) -> int:
         last = self._folder.checkpoints.last_step()
         if last is None:
             raise ValueError(f"{self._folder.path} has no checkpoint yet")
@@ -88,11 +94,24 @@ class Run:
 
     def model(self, which: Which = "best") -> nn.Module:
         """The averaged model of a checkpoint, on the run's device and in evaluation mode."""
-        step = self.step(which)
         model = self.task.model()
+        self._while_it_trains(lambda: self._fill(model, which))
+        return model.to(self.device).eval().requires_grad_(False)
+
+    def _fill(self, model: nn.Module, which: Which) -> None:
+        step = self._step(which)
         noted(self._folder.checkpoints.average_file(step), is_start=True)
         self._folder.checkpoints.load_weights(step, model)
-        return model.to(self.device).eval().requires_grad_(False)
+
+    def _while_it_trains(self, read: Callable[[], T]) -> T:
+        """What is read of the checkpoints; again, where a run that trains has meanwhile removed one for a newer one."""
+        while True:
+            before = self._folder.checkpoints.steps()
+            try:
+                return read()
+            except (ValueError, OSError):
+                if self._folder.checkpoints.steps() == before:
+                    raise
 
     def evaluate(self, split: HeldOut = "test", which: Which = "best") -> dict[str, float]:
         """The averaged model's metrics on the test split; or on the validation split, where the best one's flatter.
