@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from fredholm import analysis
 from fredholm.models.infvit import AttentionKind
 from fredholm.training import Run, kept_result
-from fredholm.training.kept_result import RESULT_FILE
+from fredholm.training.kept_result import RESULT_FILE, read_result
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import Recipe, open_recipe
 
@@ -256,7 +256,7 @@ def main(config: Config) -> None:
     config.out.mkdir(parents=True, exist_ok=True)
     for job in jobs(config):
         run(job, config)
-    results = [json.loads(path.read_text()) for path in config.out.glob(f"*/{RESULT_FILE}")]
+    results = [read_result(path.parent) for path in config.out.glob(f"*/{RESULT_FILE}")]
     results.sort(key=lambda r: (PARTS.index(r["part"]), ATTENTIONS.index(r["attention"]), r["seed"]))
     (config.out / "results.json").write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
     tell(results)

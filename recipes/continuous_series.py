@@ -32,6 +32,7 @@ import tyro
 from fredholm.models.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig, kept_result
+from fredholm.training.kept_result import RESULT_FILE, read_result
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import open_recipe
 from fredholm.training.scoring import score_split
@@ -183,8 +184,8 @@ def measure(job: Job, done: Run) -> dict[str, Any]:
 
 def result_of(job: Job, out: Path) -> dict[str, Any] | None:
     """What a run found; None where it is not done."""
-    path = job.folder(out) / "result.json"
-    return json.loads(path.read_text()) if path.is_file() else None
+    path = job.folder(out)
+    return read_result(path) if (path / RESULT_FILE).is_file() else None
 
 
 def jobs(config: Config, parts: Sequence[Part] = PARTS) -> Iterator[Job]:

@@ -34,6 +34,7 @@ from fredholm.models.infvit import InfViT
 from fredholm.tasks import ImageLearning
 from fredholm.tasks.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig, kept_result
+from fredholm.training.kept_result import RESULT_FILE, read_result
 from fredholm.training.progress import print_line
 
 Part = Literal["mnist", "cifar10", "gamma", "activation"]
@@ -207,7 +208,7 @@ def main(config: Config) -> None:
     config.out.mkdir(parents=True, exist_ok=True)
     for job in jobs(config):
         kept_result(job.config(config), job.folder(config.out), lambda done, job=job: measure(job, done))
-    results = [json.loads(path.read_text()) for path in sorted(config.out.glob("*/result.json"))]
+    results = [read_result(path.parent) for path in sorted(config.out.glob(f"*/{RESULT_FILE}"))]
     (config.out / "results.json").write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
     tell(results)
 

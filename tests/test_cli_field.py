@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fredholm import cli
+from fredholm.training import RunFolder
 from tests.command_line import call, check_refused
 from tests.tasks.test_field_learning import write
 
@@ -70,8 +71,8 @@ def test_a_run_folder_names_no_file_to_write(folder: Path, tmp_path: Path, capsy
     for name in ("save", "picture"):
         other = json.loads(json.dumps(whole))
         other["run"]["task"]["answer"][name] = str(tmp_path / "planted.npz")
-        (run / "config.json").write_text(json.dumps(other))
-        message = f"{run / 'config.json'}: run.task.answer has unknown fields {name}"
+        RunFolder(run).put({"config.json": json.dumps(other)})  # with checksums that fit, as a stranger's has
+        message = f"{run / 'config.json'}: run.task.answer has unknown fields '{name}'"
         check_refused(capsys, tmp_path, message, "predict", str(run), str(folder / "new.csv"))
 
 

@@ -267,7 +267,7 @@ def _texts(folder: Path) -> None:
     words = ["the cat\nsat on", "a mat\n\nand the", "dog sat\non a", "log and\n\nthen both", "went home\nto eat"]
     text = " ".join(words[i % 5] + f" {i}" for i in range(40))
     (folder / "one.txt").write_text(text)
-    (folder / "two.txt").write_text(text.upper())
+    (folder / "two.txt").write_text(text[::-1])
     own = folder / "own"
     own.mkdir()
     for split in ("train", "valid", "test"):

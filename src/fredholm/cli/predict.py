@@ -16,6 +16,7 @@ from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.cli.row_formats import FORMATS, FormatName, RowFormat
 from fredholm.tasks import Prediction
+from fredholm.tasks.inputs import Listed
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.split_files import Split
 from fredholm.training.checkpoint import Which
@@ -88,9 +89,11 @@ def _predict(argv: list[str]) -> None:
     )
     if arguments.overwrite and arguments.output is None and not outputs.named:
         raise ValueError("--overwrite has no effect where nothing is written; leave it out, or name a file")
-    files = _files(run, arguments.files, failures)
+    listed = run.task.predicts.listed(arguments.files)
+    files = listed.files
     if arguments.output is not None:
         outputs.check("--output", arguments.output, files)
+    _tell_left_out(listed, failures)
     rows = _Rows(FORMATS[_format(arguments)](), arguments.output, outputs)
     for prediction in _predictions(run, files, arguments, outputs, failures):
         if arguments.probabilities and not prediction.probabilities:
@@ -173,16 +176,14 @@ class _Rows:
             self._kept += lines
 
 
-def _files(run: Run, paths: Sequence[Path], failures: _Failures) -> list[Path]:
-    """What is to be predicted; tells of what is not."""
-    listed = run.task.predicts.listed(paths)
+def _tell_left_out(listed: Listed, failures: _Failures) -> None:
+    """Tells of what is not to be predicted."""
     for path, error in listed.failures:
         failures.add(path, error)
     if listed.skipped:
         kinds = sorted({path.suffix or path.name for path in listed.skipped})
         told = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
         _tell(f"skipped {len(listed.skipped)} file{'s' if len(listed.skipped) > 1 else ''} of other kinds ({told})")
-    return listed.files
 
 
 def _tell(line: str) -> None:

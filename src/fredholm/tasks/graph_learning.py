@@ -84,6 +84,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         model: SignalModel.Config = field(default_factory=_small)
 
         shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
+        dividing: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.dividing, "num_folds", "fold")
 
         def __post_init__(self) -> None:
             if self.num_folds is None:

@@ -131,6 +131,7 @@ class SeriesLearning(TargetTask[SeriesSet]):
         model: SeriesModelConfig = field(default_factory=FilterBank.Config)
 
         shaping: ClassVar[tuple[str, ...]] = ("bin", "fill", "limit", "model")
+        dividing: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.dividing, "train_every", "train_drop")
 
         def __post_init__(self) -> None:
             for name in ("train_every", "test_every"):

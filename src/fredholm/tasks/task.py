@@ -125,6 +125,23 @@ class Task(ABC):
         shaping: ClassVar[tuple[str, ...]] = ()
         """The settings that decide which weights fit the model, or what its inputs mean."""
 
+        dividing: ClassVar[tuple[str, ...]] = ()
+        """The settings that decide what of the data is learnt from."""
+
+        @final
+        def check_not_divided_anew(self, learnt: Task.Config) -> None:
+            """Raises ValueError where other data would be learnt from than by a run: what it learnt would be measured.
+
+            Other data may be divided in any way.
+            """
+            for name in self.dividing:
+                own, then = getattr(self, name), getattr(learnt, name)
+                if own != then and self.data == learnt.data:
+                    raise ValueError(
+                        f"{name}={own!r} chooses other data to learn from than the run's {then!r}, so that what it "
+                        "learnt could be measured; leave it out, or give other data"
+                    )
+
         @abstractmethod
         def build(self, facts: Task.Facts | None = None) -> Task:
             """The task. ``facts`` come from an earlier run's folder; None reads them from the training data."""
@@ -353,6 +370,8 @@ class SplitTask(Task, Generic[Part]):
         valid_fraction: float = DEFAULT_VALID_FRACTION
         split_seed: int = 0
         split_by: SplitBy = "shares"
+
+        dividing: ClassVar[tuple[str, ...]] = ("test_fraction", "valid_fraction", "split_seed", "split_by")
 
     @property
     def num_train(self) -> int:

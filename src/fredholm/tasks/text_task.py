@@ -4,7 +4,7 @@ import copy
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, final
+from typing import ClassVar, Self, final
 
 import torch
 
@@ -38,6 +38,8 @@ class TextTask(EpochTask):
         test_fraction: float = 0.1
         valid_fraction: float = DEFAULT_VALID_FRACTION
         context: int = 256
+
+        dividing: ClassVar[tuple[str, ...]] = ("documents", "test_fraction", "valid_fraction")
 
         def __post_init__(self) -> None:
             if self.context < 1:

@@ -40,17 +40,23 @@ def kept_result(
     if not folder.is_new():
         refuse_other(path, config, tasks)
         if not is_missing(file):
-            return _read_result(file, folder.run)
+            return read_result(path)
     train(config, path, resume=True, tasks=tasks)
     result = measure(Run(path, tasks=tasks, device=config.training.device))
     write_file(file, seal({"run": folder.run, "result": result}))
     return result
 
 
-def _read_result(file: Path, run: str) -> dict[str, Any]:
+def read_result(path: Path) -> dict[str, Any]:
+    """What `kept_result` keeps in a run folder.
+
+    Raises:
+        ValueError: there is none, or it is damaged or of another run.
+    """
+    file = path / RESULT_FILE
     try:
         content = unseal(file)
-        if content.get("run") != run:
+        if content.get("run") != RunFolder(path).run:
             raise ValueError(f"{file} is the result of another run")
     except ValueError as error:
         raise ValueError(f"{error}; remove it to measure this run again") from error

@@ -205,7 +205,8 @@ def test_low_precision_stays_near_the_float64_oracle(options):
     problem = changed(problem, u=problem.u.detach().float())
     compare(results(BasisFFT(), problem), expected, 1e-5)
     with torch.autocast("cpu", torch.bfloat16):
-        compare(results(BasisFFT(), problem), expected, 1e-5)
+        # computed in float32: the result, and what comes back to it, are rounded to 16 bits by at most 2^-8
+        compare(results(BasisFFT(), problem), expected, 2**-7)
 
 
 def test_a_bfloat16_operator_computes_in_float32():
@@ -282,14 +283,16 @@ def test_refusals(domain, queries, told):
     assert told in reason
 
 
-def test_refuses_other_kernels_pair_weights_and_a_batch_without_signals():
+def test_refuses_other_kernels_and_pair_weights():
     u = torch.randn(1, 9, 4)
     (reason,) = ROUTE.unsupported_reasons(Integral(Convolution(4, 4, 3, padding=1), u, Sequence(9)))
     assert reason == "Convolution is not marked BasisFilter"
     weighed = Sequence(9).weigh_pairs(torch.ones(9, 9, dtype=torch.bool))
     assert ROUTE.unsupported_reasons(Integral(Waves(4, 4), u, weighed)) == ["the measure differs from query to query"]
-    (reason,) = ROUTE.unsupported_reasons(Integral(Waves(4, 4), u[:0], Sequence(9)))
-    assert "the batch is empty" in reason
+
+
+def test_a_batch_without_signals():
+    check_route(ROUTE, Integral(Waves(4, 4), torch.randn(0, 9, 4), Sequence(9)))
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,8 @@ def test_low_precision_stays_near_the_float64_oracle(options):
     with torch.autocast("cpu", torch.bfloat16):
         compare(results(BasisTiled(5000), problem), expected, 2e-2)
         out = BasisTiled(5000).integrate(Integral(problem.kernel, problem.u, times))
-    torch.testing.assert_close(out.double(), expected["integral"], rtol=1e-5, atol=1e-4)
+    # computed in float32: the one rounding to 16 bits, of at most 2^-8, is that of the result
+    torch.testing.assert_close(out.double(), expected["integral"], rtol=2**-8, atol=1e-4)
     problem.kernel.bfloat16()
     problem = changed(problem, u=problem.u.detach().bfloat16())
     found = results(BasisTiled(5000), problem)

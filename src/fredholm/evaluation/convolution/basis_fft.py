@@ -142,9 +142,7 @@ class BasisFFT(FilterRoute[BasisFilter]):
     chunk_elements: int | None = None
 
     def filter_refusals(self, filtering: Filtering[BasisFilter], batch_size: int) -> list[str]:
-        """Refuses filters too small to pay, and an empty batch."""
-        if batch_size == 0:
-            return ["the batch is empty, which transforms do not take"]
+        """Refuses filters too small to pay."""
         if self.min_gain == 0:
             return []
         plan = Plan.of(filtering, batch_size)

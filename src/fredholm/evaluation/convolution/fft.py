@@ -39,8 +39,6 @@ class FFT(FilterRoute[Stationary]):
 
     def filter_refusals(self, filtering: Filtering[Stationary], batch_size: int) -> list[str]:
         """Refuses windows that lie wholly beyond the signal, and filters too small to pay."""
-        if batch_size == 0:
-            return ["the batch is empty, which transforms do not take"]
         if _misses(filtering):
             return ["no window of the filter meets a key, and this route would give 0 only to rounding"]
         if self.min_gain == 0:
