@@ -299,7 +299,9 @@ def _live_bare(environment: dict[str, str], place: Path) -> str:
     try:
         command = [sys.executable, "-m", "fredholm", "train", "digits", "--run-dir", str(place / "run"), *TINY]
         done = subprocess.run(command, cwd=place, env=whole, capture_output=True, text=True, check=False)
-        is_well = done.returncode == 0 and not done.stderr and last_step(place / "run") == 12
+        # matplotlib, which torchmetrics imports, tells where it keeps its fonts without a home
+        told = [line for line in done.stderr.splitlines() if line and "matplotlib" not in line]
+        is_well = done.returncode == 0 and not told and last_step(place / "run") == 12
         return "" if is_well else f"{environment}: exit code {done.returncode}: {done.stderr}"
     finally:
         shutil.rmtree(place)

@@ -22,7 +22,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str) -> Task:
     """The run's task with other settings, each NAME=VALUE (a switch has no value), and the same facts.
 
     Raises:
-        ValueError: a setting that the task does not have or take.
+        ValueError: a setting that the task does not have or take, or that chooses other data to learn from.
     """
     words: list[str] = []
     for setting in settings:
@@ -31,7 +31,9 @@ def changed_task(run: Run, settings: Sequence[str], command: str) -> Task:
         words += [f"--task.{name.replace('_', '-')}", *(values if equals else [])]
     default = _Changed(task=run.config.task)
     try:
-        return parse(_Changed, command, words, default).task.build(run.task.facts)
+        config = parse(_Changed, command, words, default).task
+        config.check_not_divided_anew(run.config.task)
+        return config.build(run.task.facts)
     except ValueError as error:
         raise ValueError(with_option_names(str(error), default)) from error
 

@@ -43,7 +43,6 @@ def _evaluate(argv: list[str]) -> None:
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
         run.task = changed_task(run, arguments.task, "evaluate")
-        run.task.config.check_not_divided_anew(run.config.task)
     with noting() as read:
         split = arguments.split or measured_split(run.task) or "test"
         step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)

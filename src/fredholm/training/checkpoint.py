@@ -6,7 +6,9 @@ the state (progress, random states, where the log stands) with the size and SHA-
 """
 
 import contextlib
+import errno
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -326,6 +328,10 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
             if NOTES not in (file.metadata() or {}):
                 raise ValueError(f"{path} is a safetensors file of another program, not a checkpoint of this library")
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except RuntimeError as error:  # torch maps the file once more, which the system may refuse
+        if os.strerror(errno.EMFILE) not in str(error):
+            raise
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path)) from error
     except SafetensorError as error:
         reason = " ".join(str(error).split())
         raise ValueError(

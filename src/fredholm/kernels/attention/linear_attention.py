@@ -20,6 +20,7 @@ from torch import Tensor
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.scored import Normalised
 from fredholm.kernels.kernel import (
+    RANGE_OF_EXPONENTIALS,
     HeadProjections,
     State,
     Stateful,
@@ -120,6 +121,8 @@ class LinearAttention(FeatureMapped, Stateful):
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, embed_dim // num_heads, bias=bias
         )
         self.feature_map = feature_map
+        if feature_map is not None:
+            self.signal_range = RANGE_OF_EXPONENTIALS
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
 

@@ -28,7 +28,16 @@ from torch import Tensor
 
 from fredholm.kernels.attention.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
 from fredholm.kernels.attention.scored import Dot
-from fredholm.kernels.kernel import HeadProjections, State, Stateful, check_heads, divided, each_query_head, wide_dtype
+from fredholm.kernels.kernel import (
+    RANGE_OF_EXPONENTIALS,
+    HeadProjections,
+    State,
+    Stateful,
+    check_heads,
+    divided,
+    each_query_head,
+    wide_dtype,
+)
 from fredholm.kernels.neumann.infinite_attention import (
     Discount,
     FrobeniusNorm,
@@ -108,6 +117,8 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, embed_dim // num_heads, bias=bias
         )
         self.feature_map = feature_map
+        if feature_map is not None:
+            self.signal_range = RANGE_OF_EXPONENTIALS
         self.norm: HopNorm = FrobeniusNorm() if normaliser == "frobenius" else RowNorm()
         self.discount = Discount(gamma, num_heads, learn_gamma)
         self.in_dim = self.out_dim = embed_dim
