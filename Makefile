@@ -12,7 +12,7 @@ help:
 	@echo 'make demo      train on 1,797 real scanned digits, three seeds, and print the mean test accuracy'
 	@echo 'make test      run the test suite without its slow tests'
 	@echo 'make test-all  run all tests'
-	@echo 'make faults    kill, damage and starve runs for half an hour; the table of docs/reliability.md'
+	@echo 'make faults    kill, damage and starve runs, 10 to 15 minutes; the table of docs/reliability.md'
 	@echo 'make check     ruff, pyright and the import-direction test'
 	@echo 'make docs      build the documentation into docs/_build/html'
 	@echo 'make pictures  draw the pictures of the documentation again'
