@@ -112,7 +112,7 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "groups/nodes.csv, line 1: no column 'heat'; the columns are id, label, x, y",
         ),
         (["predict", "links", "rings/graphs.csv"], "rings/graphs.csv, line 1: no column 'source'"),
-        (["evaluate", "graphs", "--task", "num-folds=5"], "num_folds=5 chooses other data"),
+        (["evaluate", "graphs", "--task", "num-folds=5"], "--task.num-folds=5 chooses other data"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(
