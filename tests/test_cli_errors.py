@@ -4,8 +4,10 @@ import errno
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +82,38 @@ def test_every_error_is_one_harmless_line(error: Exception, capsys: pytest.Captu
     assert err.startswith("error: ")
     if "do this" in str(error):
         assert err.endswith("do this\n")
+
+
+ENDS_WITH_CTRL_C = """
+import os, signal, sys, threading
+from fredholm.cli.error_reporting import exit_code
+from fredholm.training.interruption import InterruptedRunError
+
+class InterruptedOnceMore:
+    def write(self, text):
+        os.write(2, text.encode())
+        os.kill(os.getpid(), signal.SIGINT)
+    def flush(self):
+        pass
+
+def run():
+    sys.stderr = InterruptedOnceMore()
+    raise InterruptedRunError(signal.SIGINT, "interrupted; step 6 is saved")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(exit_code(run, ends_process=True))
+"""
+
+
+def test_ctrl_c_after_the_last_word_adds_none() -> None:
+    process = subprocess.run([sys.executable, "-c", ENDS_WITH_CTRL_C], capture_output=True, text=True, check=False)
+    assert process.returncode == -signal.SIGINT
+    assert process.stderr in ("interrupted; step 6 is saved", "interrupted; step 6 is saved\n")
+
+
+def test_a_command_may_run_in_any_thread() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(exit_code, lambda: 3).result() == 3
 
 
 def test_other_errors_of_torch_are_no_users() -> None:

@@ -1,7 +1,6 @@
 """From the words after `fredholm` to the command that they name."""
 
 import difflib
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -26,10 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         128 + N after signal N, such as 130 after Ctrl-C. Errors are one line on stderr.
     """
     settle_streams()
-    code = exit_code(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)))
-    if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the process is ending: Ctrl-C ends it sooner, without a word
-    return code
+    return exit_code(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)), ends_process=argv is None)
 
 
 def _dispatch(argv: list[str]) -> int:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,26 +35,31 @@ _NO_MEMORY = re.compile(
 _WANTED = re.compile(r"(?:ried|nable) to allocate ([\d.]+) (\w+)")
 
 
-def exit_code(run: Callable[[], int]) -> int:
+def exit_code(run: Callable[[], int], *, ends_process: bool = False) -> int:
     """What `run` returns, or the code of its error, which is reported.
 
     With FREDHOLM_TRACEBACK in the environment errors that have a code are raised.
+
+    Args:
+        run: the command.
+        ends_process: whether the process ends with this code; then Ctrl-C only ends it sooner, without a word.
     """
-    with warnings.catch_warnings(), _interruptible():
+    with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            return _flushed(_code_of(run))
+            with _interruptible(ends_process):
+                return _flushed(_code_of(run))
         except KeyboardInterrupt:
             _say("interrupted")
             return INTERRUPTED
+        except InterruptedRunError as error:
+            _say(_one_line(str(error)))
+            return 128 + error.signal_number
 
 
 def _code_of(run: Callable[[], int]) -> int:
     try:
         return run()
-    except InterruptedRunError as error:
-        _say(_one_line(str(error)))
-        return 128 + error.signal_number
     except BrokenPipeError:
         _discard(sys.stdout)
         return FAILURE
@@ -106,9 +112,10 @@ def _lacking_memory(error: BaseException) -> BaseException | None:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def _interruptible(ends_process: bool) -> Iterator[None]:
     """While entered the first Ctrl-C is an error like others, and one after it ends the process without a word."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    in_main = threading.current_thread() is threading.main_thread()  # Python takes signals there alone
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
 
@@ -132,7 +139,7 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = unraisable
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.SIG_DFL if ends_process else signal.default_int_handler)
 
 
 def settle_streams() -> None:
