@@ -26,7 +26,7 @@ from fredholm.models.gpt2 import GPT2
 from fredholm.models.kernel_configs import KernelConfig
 from fredholm.models.language_model import LanguageModel
 from fredholm.tasks import LanguageModelling
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import DivergedError, Run, TrainingConfig
 from fredholm.training.kept_result import kept_result
 from fredholm.training.progress import print_line

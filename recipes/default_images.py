@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from benchmarks.peers.vision_transformer import VisionTransformer
 from fredholm.tasks import ImageLearning
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training.parameter_groups import parameter_groups
 from fredholm.training.progress import print_line
 

@@ -10,7 +10,7 @@ Score:     98.70 % mean test accuracy (99.17, 98.61, 98.33)
 
 from fredholm.models import ITNet, MLPConfig
 from fredholm.tasks import ImageLearning
-from fredholm.tasks.augmentation import Augmentation
+from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 
 

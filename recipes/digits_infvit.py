@@ -18,7 +18,7 @@ import torch
 from fredholm import analysis
 from fredholm.models.infvit import InfViT
 from fredholm.tasks import ImageLearning
-from fredholm.tasks.augmentation import Augmentation
+from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 
 

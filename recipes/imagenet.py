@@ -24,7 +24,7 @@ random crops; the measured images are trimmed alike, without its margin of 32 pi
 
 from fredholm.models import ITNet
 from fredholm.tasks import ImageLearning
-from fredholm.tasks.augmentation import Augmentation
+from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 
 

@@ -32,7 +32,7 @@ import tyro
 
 from fredholm.models.infvit import InfViT
 from fredholm.tasks import ImageLearning
-from fredholm.tasks.augmentation import Augmentation
+from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig, kept_result
 from fredholm.training.kept_result import RESULT_FILE, read_result
 from fredholm.training.progress import print_line

@@ -23,7 +23,7 @@ import tyro
 from fredholm.kernels import KernelInputs
 from fredholm.models import ITNet, MLPConfig
 from fredholm.tasks import ImageLearning
-from fredholm.tasks.augmentation import Augmentation
+from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.kept_result import kept_result
 from fredholm.training.progress import print_line

@@ -12,7 +12,7 @@ Score:     99.43 % test accuracy, seed 0 (99.31 % after half of the epochs)
 
 from fredholm.models import ITNet, MLPConfig
 from fredholm.tasks import ImageLearning
-from fredholm.tasks.augmentation import Augmentation
+from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig
 
 

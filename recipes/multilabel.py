@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fredholm.kernels import yat
 from fredholm.kernels.attention.yat import UnitScale
-from fredholm.tasks.multilabel_metrics import precision_at, propensities, propensity_scored_precision_at
+from fredholm.tasks.targets.multilabel_metrics import precision_at, propensities, propensity_scored_precision_at
 from fredholm.training.progress import print_line, progress_bar
 
 RANKS = (1, 3, 5)

@@ -34,11 +34,11 @@ from torch import Tensor, nn
 from fredholm.analysis.localisation import box_mask
 from fredholm.encoders.image import Image
 from fredholm.models.infvit import InfViT
+from fredholm.tasks.files.npz_arrays import load_arrays
 from fredholm.tasks.images import idx_folder
 from fredholm.tasks.inputs import Inputs, Kinds
-from fredholm.tasks.npz_arrays import load_arrays
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Task
 from fredholm.training import Run, TrainingConfig
 

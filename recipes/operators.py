@@ -39,7 +39,7 @@ from fredholm.models import (
 )
 from fredholm.tasks import OperatorLearning
 from fredholm.tasks.fields import Problem, neuralop
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.progress import print_line
 

@@ -31,9 +31,9 @@ from torch import Tensor
 
 from fredholm.models import AttentionConfig, ITNet, KernelConfig, LowRankConfig, MLPConfig, SeparableConfig
 from fredholm.tasks import Segmentation
+from fredholm.tasks.files.npz_arrays import load_arrays
 from fredholm.tasks.masks.answer import palette
 from fredholm.tasks.masks.augmentation import MaskAugmentation
-from fredholm.tasks.npz_arrays import load_arrays
 from fredholm.training import Run, TrainingConfig
 from fredholm.training.kept_result import best_on_both, kept_result
 from fredholm.training.progress import print_line

@@ -28,8 +28,8 @@ from fredholm.models import SummaryBank
 from fredholm.models.series_model import SeriesSampling
 from fredholm.tasks import SeriesLearning
 from fredholm.tasks.series import SeriesSet
-from fredholm.tasks.series_learning import batch_of, measure, series_of
-from fredholm.tasks.stratified_split import stratified_folds
+from fredholm.tasks.series.series_learning import batch_of, measure, series_of
+from fredholm.tasks.splits.stratified_split import stratified_folds
 from fredholm.tasks.targets import Wish
 from fredholm.training.progress import print_line
 

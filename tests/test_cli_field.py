@@ -10,7 +10,7 @@ import pytest
 from fredholm import cli
 from fredholm.training import RunFolder
 from tests.command_line import call, check_refused
-from tests.tasks.test_field_learning import write
+from tests.tasks.fields.test_field_learning import write
 
 TINY = [
     *("--task.width", "6", "--task.omega-0", "4", "--task.model.embed-dim", "8", "--task.model.depth", "1"),

@@ -8,7 +8,7 @@ import pytest
 
 from fredholm import cli
 from tests.command_line import call
-from tests.tasks.test_operator_learning import waves, write
+from tests.tasks.fields.test_operator_learning import waves, write
 
 TINY = [
     *("--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.position-frequencies", "2"),

@@ -7,7 +7,7 @@ import pytest
 
 from fredholm import cli
 from tests.command_line import call, check_refused
-from tests.tasks.test_series_learning import write_npz
+from tests.tasks.series.test_series_learning import write_npz
 
 TINY = [
     *(

@@ -9,8 +9,7 @@ import pytest
 
 from fredholm import cli
 from fredholm.models.generation import Sampling
-from fredholm.tasks import language_modelling
-from fredholm.tasks.text import Piece
+from fredholm.tasks.text import Piece, language_modelling
 from tests.command_line import call, check_refused
 from tests.test_cli import TINY as TINY_IMAGES
 

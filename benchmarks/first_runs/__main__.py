@@ -26,7 +26,7 @@ from benchmarks.first_runs import (
     texts,
 )
 from benchmarks.first_runs.first_run import write_json
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 
 FIRST_RUNS: tuple[FirstRun, ...] = (
     *texts.FIRST_RUNS,

@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from fredholm import cli
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import Run
 
 Peer = Callable[[Any, HeldOut], float]

@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import RidgeCV
 
 from benchmarks.first_runs.first_run import FirstRun, Peer
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 
 DAYS, SHOPS, HOURS = 730, 8, 2400
 

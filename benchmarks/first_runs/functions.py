@@ -17,7 +17,7 @@ from torch import nn
 
 from benchmarks.first_runs.first_run import FirstRun, Peer, learnable
 from fredholm.tasks.schedule import schedule_for
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 
 
 def distances(folder: Path, seed: int) -> Path:

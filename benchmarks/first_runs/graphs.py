@@ -18,7 +18,7 @@ from sklearn.svm import SVC
 
 from benchmarks.first_runs.first_run import FirstRun, Peer, accuracy, fitted, learnable
 from fredholm.tasks.graphs import open_graphs
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 
 Edges = list[tuple[int, int]]
 KINDS = ("uniform", "small world", "geometric", "blocks")

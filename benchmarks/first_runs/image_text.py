@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 
 from benchmarks.first_runs.first_run import FirstRun, Peer, learnable
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 
 SIDE, NUM_PICTURES, TEXTS = 32, 400, 4
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 230), "yellow": (230, 210, 40)}

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.first_runs.first_run import FirstRun
 from benchmarks.first_runs.sentences import descriptions, docstrings
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.text import IGNORED
 
 LETTERS = 300_000

@@ -13,7 +13,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from torchmetrics.functional.classification import multiclass_jaccard_index
 
 from benchmarks.first_runs.first_run import FirstRun, Peer, learnable
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 
 SIDE, NUM_SCENES = 64, 160
 CLASSES = {"scenes": ("ground", "disc", "square", "ring"), "fields": ("water", "meadow", "furrows", "town")}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.first_runs.first_run import FirstRun, learnable
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 
 NUM_BYTES = 200_000
 ORDERS = range(3, 9)

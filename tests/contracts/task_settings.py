@@ -46,20 +46,20 @@ from fredholm.tasks import (
     SeriesLearning,
     Task,
 )
-from fredholm.tasks.augmentation import Augmentation
 from fredholm.tasks.fields.answer import Answer
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import build_network, small_network
+from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.tasks.masks.augmentation import MaskAugmentation, Masked
 from fredholm.tasks.points import NUM_SAMPLES
 from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
 from fredholm.tasks.series.thinning import Dropped
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets import ClassTarget
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.checkpoint import Checkpoints
+from fredholm.training.storage.checkpoint import Checkpoints
 from tests.contracts.settings import Subject
 from tests.tasks.graphs.build import rings, two_groups
 from tests.tasks.image_texts.build import write_folder, write_npz

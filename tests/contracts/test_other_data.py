@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from fredholm.tasks import TASKS, Task
-from fredholm.tasks.noted import noting
+from fredholm.tasks.files.noted import noting
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.fingerprint import Fingerprint
+from fredholm.training.storage.fingerprint import Fingerprint
 from tests.contracts.settings import Subject
 from tests.contracts.task_settings import task_subjects
 

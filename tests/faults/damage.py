@@ -21,13 +21,13 @@ from safetensors.torch import save_file
 
 from fredholm.models import ITNet, MLPConfig
 from fredholm.tasks import TASKS, ImageLearning
-from fredholm.tasks.sentence_learning import SentenceLearning
+from fredholm.tasks.sentences.sentence_learning import SentenceLearning
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, RunFolder, Trainer, TrainingConfig, train
-from fredholm.training.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS
-from fredholm.training.config_json import to_json
 from fredholm.training.random_state import random_state
 from fredholm.training.run import read_trained
+from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS
+from fredholm.training.storage.config_json import to_json
 from tests.faults.outcome import Outcome
 from tests.training.toy_task import ToyTask, toy_run
 

@@ -21,6 +21,6 @@ def test_without_checksums_the_driver_finds_what_is_read_silently(monkeypatch: p
     def unchecked(path: Path, entry: object) -> None:
         pass
 
-    monkeypatch.setattr("fredholm.training.checkpoint.check_listed", unchecked)
+    monkeypatch.setattr("fredholm.training.storage.checkpoint.check_listed", unchecked)
     broken = [line for outcome in damage_folders(COUNT, seed=1) for line in outcome.broken]
     assert any("silently read as something else" in line for line in broken)

@@ -12,7 +12,7 @@ from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.generation import generate
 from fredholm.tasks import LanguageModelling
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.config_json import from_json, to_json
+from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 
 VOCABULARY, CONTEXT = 7, 13

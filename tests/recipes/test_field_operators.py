@@ -10,7 +10,7 @@ import torch
 from fredholm.models.neural_field import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.tasks.fields import read_npz
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits.splits import Splits
 from fredholm.training import Run, train
 from recipes import field_operators as study
 

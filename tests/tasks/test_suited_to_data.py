@@ -13,7 +13,7 @@ from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
 from fredholm.models.kernel_configs import ConstantConfig
 from fredholm.tasks import FieldLearning, GraphLearning, LinkLearning, NodeLearning, OperatorLearning
 from fredholm.tasks.graphs.inputs import GraphInputs
-from fredholm.tasks.link_learning import walks_between
+from fredholm.tasks.graphs.link_learning import walks_between
 from fredholm.tasks.schedule import width_for
 from tests.tasks.graphs.build import rings, two_groups
 
@@ -128,7 +128,7 @@ def test_walks_between_two_nodes_are_counted(monkeypatch: pytest.MonkeyPatch) ->
     expected = literal_walks(edges, 9, pairs)
     assert (expected > 0).any(0).all()
     torch.testing.assert_close(walks_between(edges, 9, pairs), expected.float(), rtol=1e-5, atol=1e-6)
-    monkeypatch.setattr("fredholm.tasks.link_learning.CELLS", 30)
+    monkeypatch.setattr("fredholm.tasks.graphs.link_learning.CELLS", 30)
     torch.testing.assert_close(walks_between(edges, 9, pairs), expected.float(), rtol=1e-5, atol=1e-6)
 
 

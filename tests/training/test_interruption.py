@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.tasks import Batch
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import Checkpoints, InterruptedRunError, LostWorkerError, Run, TrainingConfig, train
 from fredholm.training.interruption import STOPPING, Interruption
 from fredholm.training.progress import print_line, progress_bar

@@ -10,7 +10,7 @@ from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.proposal import KeyProposal
 from fredholm.quadrature.shared_nodes import SharedNodes
 from fredholm.tasks import Batch
-from fredholm.training import Learner, NonFiniteError, TrainingConfig
+from fredholm.training import ExponentialMovingAverage, Learner, NonFiniteError, TrainingConfig, warmed_decay
 from tests.training.toy_task import ToyTask
 
 CONFIG = TrainingConfig(epochs=1, batch_size=10, learning_rate=1e-2, device="cpu", warmup_fraction=0.0)
@@ -212,3 +212,39 @@ def test_what_is_clipped_stands_in_the_models_order() -> None:
     _, learning = sampled_learner()
     names = {id(p): name for name, p in learning.model.named_parameters()}
     assert [names[id(p)] for p in learning._sampling] == list(of_proposal(learning.model))
+
+
+def test_the_decay_warms_up_to_its_limit() -> None:
+    assert [warmed_decay(t, 0.9999) for t in (0, 8, 90)] == pytest.approx([1 / 10, 1 / 2, 91 / 100])
+    assert warmed_decay(10**7, 0.9999) == 0.9999
+    assert warmed_decay(5, 0.0) == 0.0
+
+
+def test_the_average_follows_its_recurrence() -> None:
+    model = nn.Linear(2, 1)
+    average = ExponentialMovingAverage(model, 0.7)
+    expected = model.weight.detach().clone().double()
+    for t in range(40):
+        with torch.no_grad():
+            model.weight.normal_()
+        average.update(model, t)
+        decay = min(0.7, (1 + t) / (10 + t))
+        expected = decay * expected + (1 - decay) * model.weight.detach().double()
+    assert isinstance(average.model, nn.Linear)
+    torch.testing.assert_close(average.model.weight.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_buffers_are_copied_and_the_trained_model_is_left_alone() -> None:
+    model = nn.BatchNorm1d(2)
+    average = ExponentialMovingAverage(model, 0.99)
+    model(torch.randn(5, 2))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    average.update(model, 0)
+    assert isinstance(average.model, nn.BatchNorm1d)
+    assert isinstance(average.model.running_mean, torch.Tensor)
+    assert torch.equal(average.model.running_mean, before["running_mean"])
+    assert int(average.model.state_dict()["num_batches_tracked"]) == 1
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert not average.model.training
+    assert model.training
+    assert not any(parameter.requires_grad for parameter in average.model.parameters())

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from fredholm.tasks import Batch
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import (
     Checkpoints,
     DivergedError,

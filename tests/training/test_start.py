@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fredholm.training.checkpoint import Matched, start_from
+from fredholm.training.storage.checkpoint import Matched, start_from
 
 HERE = {"weight": {0: ("cat", "mouse", "dog")}, "bias": {0: ("cat", "mouse", "dog")}}
 

@@ -12,7 +12,7 @@ from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from fredholm.tasks import Batch, Inputs, Kinds, Objective, Prediction, Task
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import Run, TrainingConfig
 
 NUM_CLASSES = 3

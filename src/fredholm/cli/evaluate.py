@@ -11,9 +11,9 @@ from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
-from fredholm.tasks.noted import noting
-from fredholm.tasks.splits import HeldOut
-from fredholm.training.checkpoint import Which
+from fredholm.tasks.files.noted import noting
+from fredholm.tasks.splits.splits import HeldOut
+from fredholm.training.storage.checkpoint import Which
 from fredholm.training.trainer import measured_split
 
 

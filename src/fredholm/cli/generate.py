@@ -16,8 +16,8 @@ from fredholm.cli.parsing import Flag, parse
 from fredholm.models.generation import Sampling
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.text import Piece, read_text
-from fredholm.training.checkpoint import Which
 from fredholm.training.random_state import seeded_generator
+from fredholm.training.storage.checkpoint import Which
 from fredholm.training.terminal_text import visible
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.parsing import Flag, parse
-from fredholm.training.machine import describe_machine
+from fredholm.training.storage.machine import describe_machine
 
 
 @dataclass(frozen=True, kw_only=True)

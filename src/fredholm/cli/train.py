@@ -26,7 +26,7 @@ from fredholm.training.plan import plan
 from fredholm.training.progress import print_line
 from fredholm.training.recipes import Recipe, open_recipe, recipes_by_modality
 from fredholm.training.run import Result, Run, read_trained, refuse_occupied, train
-from fredholm.training.run_folder import RunFolder
+from fredholm.training.storage.run_folder import RunFolder
 from fredholm.training.trainer import DivergedError
 
 

@@ -15,14 +15,14 @@ from sklearn.utils import check_random_state
 
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.task import SplitTask, Task
-from fredholm.training.checkpoint import model_tensors
 from fredholm.training.config import TrainingConfig
 from fredholm.training.interruption import InterruptedRunError
 from fredholm.training.progress import muted
 from fredholm.training.random_state import random_state as global_random_state
 from fredholm.training.random_state import restore_random_state
 from fredholm.training.run import Run, train
-from fredholm.training.run_folder import DATA, RunFolder
+from fredholm.training.storage.checkpoint import model_tensors
+from fredholm.training.storage.run_folder import DATA, RunFolder
 
 from .trained_model import TrainedModel
 

@@ -10,8 +10,8 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from fredholm.tasks.forecasting import Forecasting
 from fredholm.tasks.forecasts import LongSeries
+from fredholm.tasks.forecasts.forecasting import Forecasting
 from fredholm.tasks.forecasts.long_series import observed_before
 from fredholm.tasks.schedule import Preset
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.graph_learning import GraphLearning
 from fredholm.tasks.graphs import GraphArrays, GraphSet, graphs_of_arrays
+from fredholm.tasks.graphs.graph_learning import GraphLearning
 from fredholm.tasks.graphs.network import warn_of_notes
-from fredholm.tasks.split_marks import SplitMarks
+from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.targets import Answers
 
 from .classifier import Classifier

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.image_learning import ImageLearning
+from fredholm.tasks.images.image_learning import ImageLearning
 from fredholm.tasks.images.resize import fit
 from fredholm.tasks.targets import Answers, Kind
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fredholm.domains import Grid
 from fredholm.tasks.fields import functions_of_arrays
-from fredholm.tasks.operator_learning import OperatorLearning
+from fredholm.tasks.fields.operator_learning import OperatorLearning
 from fredholm.tasks.schedule import Preset
 
 from .estimator import Estimator, as_array

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.point_learning import PointLearning
 from fredholm.tasks.points import PointSet
+from fredholm.tasks.points.point_learning import PointLearning
 from fredholm.tasks.points.point_set import Cloud
 from fredholm.tasks.targets import Answers
 

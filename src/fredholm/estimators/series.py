@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor
 
 from fredholm.tasks.series.naming import unnamed_channels
+from fredholm.tasks.series.series_learning import SeriesLearning
 from fredholm.tasks.series.series_set import SeriesSet
-from fredholm.tasks.series_learning import SeriesLearning
 from fredholm.tasks.targets import Answers, Kind
 
 from .classifier import Classifier

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 from torch import Tensor
 
-from fredholm.tasks.sentence_learning import SentenceLearning
 from fredholm.tasks.sentences import Sentence
+from fredholm.tasks.sentences.sentence_learning import SentenceLearning
 from fredholm.tasks.targets import Answers
 
 from .classifier import Classifier

@@ -1,24 +1,24 @@
 """Data, loss and metric of one kind of problem each."""
 
-from .field_learning import FieldLearning
-from .forecasting import Forecasting
-from .graph_learning import GraphLearning
-from .image_learning import ImageLearning
-from .image_text_learning import ImageTextLearning
+from .fields.field_learning import FieldLearning
+from .fields.operator_learning import OperatorLearning
+from .forecasts.forecasting import Forecasting
+from .graphs.graph_learning import GraphLearning
+from .graphs.link_learning import LinkLearning
+from .graphs.node_learning import NodeLearning
+from .image_texts.image_text_learning import ImageTextLearning
+from .images.image_learning import ImageLearning
 from .inputs import Inputs, Kinds
-from .language_modelling import LanguageModelling
-from .link_learning import LinkLearning
-from .masked_language_modelling import MaskedLanguageModelling
-from .node_learning import NodeLearning
-from .operator_learning import OperatorLearning
+from .masks.segmentation import Segmentation
 from .outputs import Outputs
-from .point_learning import PointLearning
+from .points.point_learning import PointLearning
 from .prediction import Prediction
-from .segmentation import Segmentation
-from .sentence_learning import SentenceLearning
-from .series_learning import SeriesLearning
-from .splits import Examples, Splits
+from .sentences.sentence_learning import SentenceLearning
+from .series.series_learning import SeriesLearning
+from .splits.splits import Examples, Splits
 from .task import Batch, EpochTask, Objective, Source, SplitTask, Task
+from .text.language_modelling import LanguageModelling
+from .text.masked_language_modelling import MaskedLanguageModelling
 
 TASKS: tuple[type[Task], ...] = (
     ImageLearning,

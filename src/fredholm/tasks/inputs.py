@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, final
 
-from fredholm.tasks.outputs import Outputs
-from fredholm.tasks.split_files import Split
+from fredholm.tasks.splits.split_files import Split
+
+from .outputs import Outputs
 
 Found = TypeVar("Found")
 Failed = Callable[[Path, Exception], None]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, final
 
 from torch import Tensor, nn
 
-from fredholm.tasks.splits import Part
-from fredholm.tasks.targets import Answers, ClassWeights, Target, Wish
-from fredholm.tasks.task import Batch, SplitTask
+from fredholm.tasks.splits.splits import Part
+
+from .targets import Answers, ClassWeights, Target, Wish
+from .task import Batch, SplitTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric

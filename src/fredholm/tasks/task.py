@@ -14,14 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
-from fredholm.tasks.inputs import Failed, Inputs, Kinds
-from fredholm.tasks.objective import Objective
-from fredholm.tasks.outputs import Outputs
-from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset, Schedule, schedule_for
-from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import HeldOut, Part, Splits
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION, SplitBy
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.splits import HeldOut, Part, Splits
+from fredholm.tasks.splits.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION, SplitBy
+
+from .inputs import Failed, Inputs, Kinds
+from .objective import Objective
+from .outputs import Outputs
+from .prediction import Prediction
+from .schedule import Preset, Schedule, schedule_for
 
 if TYPE_CHECKING:
     from torchmetrics import Metric

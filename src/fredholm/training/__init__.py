@@ -1,17 +1,15 @@
 """Training a task: the loop, optimiser groups, schedule, checkpoints and logs."""
 
 from .batches import LostWorkerError
-from .checkpoint import Checkpoints, load_weights
-from .config import TrainingConfig
-from .ema import ExponentialMovingAverage, warmed_decay
+from .config import TrainingConfig, learning_rate
 from .interruption import InterruptedRunError
 from .kept_result import kept_result
-from .learner import Learner, NonFiniteError, StepReport
+from .learner import ExponentialMovingAverage, Learner, NonFiniteError, StepReport, warmed_decay
 from .parameter_groups import parameter_groups
 from .random_state import seed_everything
 from .run import Result, Run, train
-from .run_folder import RunFolder
-from .schedule import learning_rate
+from .storage.checkpoint import Checkpoints, load_weights
+from .storage.run_folder import RunFolder
 from .trainer import DivergedError, Trainer
 
 __all__ = [

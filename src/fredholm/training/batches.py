@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from fredholm.tasks.task import Batch, EpochTask, Task
-from fredholm.training.interruption import STOPPING, without_signals
-from fredholm.training.random_state import derived_generator
+
+from .interruption import STOPPING, without_signals
+from .random_state import derived_generator
 
 POOL = 16
 """Batches whose examples are sorted by length together: more leave less padding, and less chance to who meets whom."""

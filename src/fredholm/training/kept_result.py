@@ -7,10 +7,11 @@ from typing import Any
 
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
-from fredholm.training.atomic import write_file
-from fredholm.training.integrity import is_missing, seal, unseal
-from fredholm.training.run import Run, refuse_other, train
-from fredholm.training.run_folder import RunFolder
+from fredholm.training.storage.atomic import write_file
+from fredholm.training.storage.integrity import is_missing, seal, unseal
+from fredholm.training.storage.run_folder import RunFolder
+
+from .run import Run, refuse_other, train
 
 RESULT_FILE = "result.json"
 

@@ -5,14 +5,15 @@ from typing import NamedTuple, final
 
 import torch
 
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
-from fredholm.training.batches import EpochBatches
-from fredholm.training.config import TrainingConfig
-from fredholm.training.device import move
-from fredholm.training.learner import Learner
-from fredholm.training.random_state import seed_everything
-from fredholm.training.trainer import check_examples
+
+from .batches import EpochBatches
+from .config import TrainingConfig
+from .device import move
+from .learner import Learner
+from .random_state import seed_everything
+from .trainer import check_examples
 
 COPIES = 4
 """Of each parameter in a checkpoint: the weight, its average, and two moments of the optimiser."""

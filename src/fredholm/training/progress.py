@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from fredholm.training.terminal_text import visible
+from .terminal_text import visible
 
 _is_muted: ContextVar[bool] = ContextVar("is_muted", default=False)
 

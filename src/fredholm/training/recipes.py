@@ -18,8 +18,9 @@ from typing import final
 
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
-from fredholm.training.config import TrainingConfig
-from fredholm.training.run import Run
+
+from .config import TrainingConfig
+from .run import Run
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MODALITIES = ("images", "text", "series", "points", "graphs", "functions")

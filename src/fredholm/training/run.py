@@ -12,24 +12,25 @@ from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
 from fredholm.tasks import TASKS
-from fredholm.tasks.noted import Noted, noted, noting
+from fredholm.tasks.files.noted import Noted, noted, noting
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.split_files import Split
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Objective, Source, Task, Trained
-from fredholm.training.checkpoint import Matched, Start, Which, model_tensors, start_from
-from fredholm.training.config import TrainingConfig
-from fredholm.training.config_json import to_json
-from fredholm.training.device import choose_device
-from fredholm.training.fingerprint import FINGERPRINT, Difference, Fingerprint
-from fredholm.training.lock import only_writer
-from fredholm.training.machine import MACHINE, describe_numerics, other_numerics
-from fredholm.training.progress import print_line
-from fredholm.training.random_state import seed_everything
-from fredholm.training.run_folder import RunFolder
-from fredholm.training.scoring import score_split
-from fredholm.training.trainer import Trainer, check_examples, measured_split, read_progress
+from fredholm.training.storage.checkpoint import Matched, Start, Which, model_tensors, start_from
+from fredholm.training.storage.config_json import to_json
+from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
+from fredholm.training.storage.lock import only_writer
+from fredholm.training.storage.machine import MACHINE, describe_numerics, other_numerics
+from fredholm.training.storage.run_folder import RunFolder
+
+from .config import TrainingConfig
+from .device import choose_device
+from .progress import print_line
+from .random_state import seed_everything
+from .scoring import score_split
+from .trainer import Trainer, check_examples, measured_split, read_progress
 
 FREE = ("epochs", "patience", "num_workers", "device", "tensorboard")
 """The training settings that may be other when a run goes on."""

@@ -3,10 +3,11 @@
 import torch
 from torch import nn
 
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
-from fredholm.training.device import move
-from fredholm.training.progress import progress_bar
+
+from .device import move
+from .progress import progress_bar
 
 
 @torch.no_grad()

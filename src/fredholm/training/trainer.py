@@ -12,20 +12,21 @@ from typing import final
 
 from torch import Tensor, nn
 
-from fredholm.tasks.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Task
-from fredholm.training.atomic import write_file
-from fredholm.training.batches import EpochBatches, LostWorkerError, iterate
-from fredholm.training.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS, Checkpoints, model_tensors, tensor_bytes
-from fredholm.training.config import TrainingConfig
-from fredholm.training.config_json import from_json, to_json
-from fredholm.training.interruption import InterruptedRunError, Interruption
-from fredholm.training.learner import Learner, NonFiniteError, StepReport
-from fredholm.training.metrics_log import LogMark, MetricsLog
-from fredholm.training.progress import print_line, progress_bar
-from fredholm.training.random_state import random_state, restore_random_state, seed_everything
-from fredholm.training.run_folder import RunFolder
-from fredholm.training.scoring import score_split
+from fredholm.training.storage.atomic import write_file
+from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS, Checkpoints, model_tensors, tensor_bytes
+from fredholm.training.storage.config_json import from_json, to_json
+from fredholm.training.storage.metrics_log import LogMark, MetricsLog
+from fredholm.training.storage.run_folder import RunFolder
+
+from .batches import EpochBatches, LostWorkerError, iterate
+from .config import TrainingConfig
+from .interruption import InterruptedRunError, Interruption
+from .learner import Learner, NonFiniteError, StepReport
+from .progress import print_line, progress_bar
+from .random_state import random_state, restore_random_state, seed_everything
+from .scoring import score_split
 
 OVERFITTING = 1.05
 """A validation loss so many times the lowest one, while the training loss falls, is told."""

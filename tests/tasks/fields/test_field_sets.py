@@ -11,7 +11,7 @@ import torch
 from fredholm.domains import Grid
 from fredholm.tasks.fields import FieldSet, Samples, neuralop, open_fields, read_csv, read_fields, read_npz
 from fredholm.tasks.fields.open import read_places
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits.splits import Splits
 
 
 def drawn(*shape: int) -> np.ndarray:

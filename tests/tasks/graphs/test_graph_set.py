@@ -7,7 +7,7 @@ import torch
 
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.graphs.listed import Listed
-from fredholm.tasks.split_marks import SplitMarks
+from fredholm.tasks.splits.split_marks import SplitMarks
 from tests.refusals import refused
 
 

@@ -3,8 +3,8 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.images import InMemoryImages
-from fredholm.tasks.split_marks import SplitMarks
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits.split_marks import SplitMarks
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import ClassAnswers
 from tests.tasks.images.known import labels_of
 

@@ -9,7 +9,7 @@ import torch
 
 from fredholm.tasks import ImageLearning
 from fredholm.tasks.images import npz_images, open_images
-from fredholm.tasks.splitting import divided
+from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.targets import Answers, ClassAnswers, Kind, LabelAnswers, NumberAnswers
 from tests.refusals import refused
 from tests.tasks.images.known import labels_of

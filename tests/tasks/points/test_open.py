@@ -8,7 +8,7 @@ import torch
 
 from fredholm.tasks.points import PointSet, modelnet10_voxels, open_points, read_npz, read_points
 from fredholm.tasks.points.modelnet10_voxels import SIDE, surface
-from fredholm.tasks.split_marks import SplitMarks
+from fredholm.tasks.splits.split_marks import SplitMarks
 from tests.refusals import refused
 from tests.tasks.points.build import balls_and_rods, write_folder, write_off, write_xyz
 

@@ -7,8 +7,8 @@ import pytest
 from fredholm.models import SentenceStackConfig
 from fredholm.tasks import SentenceLearning
 from fredholm.tasks.sentences import Columns, SentenceSet, open_sentences
-from fredholm.tasks.splits import Splits
-from fredholm.tasks.splitting import divided
+from fredholm.tasks.splits.splits import Splits
+from fredholm.tasks.splits.splitting import divided
 from tests.refusals import refused
 
 

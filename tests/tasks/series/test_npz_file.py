@@ -7,7 +7,7 @@ import pytest
 
 from fredholm.tasks import series
 from fredholm.tasks.series import Reading, SeriesSet
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import ClassAnswers, LabelAnswers, NumberAnswers
 from tests.refusals import refused
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import ClassAnswers
 from tests.refusals import refused
 from tests.tasks.series.build import NAN, regular, timed

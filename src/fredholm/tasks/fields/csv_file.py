@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from fredholm.tasks.cells import parse_value
-from fredholm.tasks.table_text import csv_text, first_twice
+from fredholm.tasks.files.cells import parse_value
+from fredholm.tasks.files.table_text import csv_text, first_twice
 
 from .field_set import FieldSet, pack
 

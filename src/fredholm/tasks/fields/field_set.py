@@ -6,10 +6,10 @@ from typing import ClassVar, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.limits import check_expansion
-from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
-from fredholm.tasks.splits import Divisible
-from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.files.limits import check_expansion
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.splits.splits import Divisible
+from fredholm.tasks.splits.stratified_split import SplitKeys
 
 
 class Samples(NamedTuple):

@@ -4,7 +4,7 @@ import torch
 
 from fredholm.domains import Grid
 from fredholm.tasks.images import ImageDataset
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits.splits import Splits
 
 from .field_set import FieldSet, Samples
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.npz_arrays import load_arrays, needed_array
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.files.npz_arrays import load_arrays, needed_array
+from fredholm.tasks.splits.splits import Splits
 
 from .field_set import FieldSet, Samples
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
-from fredholm.tasks.split_marks import SplitMarks, marks_of_arrays
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
+from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
+from fredholm.tasks.splits.splits import Splits
 
 from .field_set import FieldSet, Samples, pack
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.read_errors import reads_data
+from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.series import SeriesSet, read_series
-from fredholm.tasks.split_files import Split
+from fredholm.tasks.splits.split_files import Split
 
 from .clock import Clock
 

@@ -7,8 +7,8 @@ from typing import ClassVar, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.splits import Divisible
-from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.splits.splits import Divisible
+from fredholm.tasks.splits.stratified_split import SplitKeys
 
 
 @final

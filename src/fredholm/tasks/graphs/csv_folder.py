@@ -8,11 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
-from fredholm.tasks.cells import parse_value
-from fredholm.tasks.class_names import ClassNames
+from fredholm.tasks.files.cells import parse_value
+from fredholm.tasks.files.table_text import first_twice
 from fredholm.tasks.sentences.table import Row, Table, read_table
-from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
-from fredholm.tasks.table_text import first_twice
+from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
+from fredholm.tasks.targets.class_names import ClassNames
 
 from .graph_set import GraphSet
 from .listed import Listed

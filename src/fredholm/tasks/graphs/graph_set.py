@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
-from fredholm.tasks.splits import Examples
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.splits.splits import Examples
 from fredholm.tasks.targets import Answers, ClassAnswers, NumberAnswers
 
 SPLIT_NAMES = ("train", "valid", "test")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 
 from .edges import tidy_edges
 from .graph_set import GraphSet

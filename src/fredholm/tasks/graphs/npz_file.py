@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fredholm.tasks.class_names import ClassNames
-from fredholm.tasks.limits import COUNTED, EXPANSION, check_counted, check_expansion
-from fredholm.tasks.npz_arrays import load_arrays, split_words
-from fredholm.tasks.split_files import SPLITS
-from fredholm.tasks.split_marks import SplitMarks, marks_of_arrays
+from fredholm.tasks.files.limits import COUNTED, EXPANSION, check_counted, check_expansion
+from fredholm.tasks.files.npz_arrays import load_arrays, split_words
+from fredholm.tasks.splits.split_files import SPLITS
+from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
+from fredholm.tasks.targets.class_names import ClassNames
 
 from .graph_set import GraphSet
 from .listed import Listed

@@ -12,8 +12,8 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.message_passing import MessagePassing
 from fredholm.models.signal_model import SignalModel
-from fredholm.tasks.splits import Part, Splits
-from fredholm.tasks.splitting import DividedTask
+from fredholm.tasks.splits.splits import Part, Splits
+from fredholm.tasks.splits.splitting import DividedTask
 from fredholm.tasks.task import Batch, Meanings, SplitTask, Task, meanings_of_inputs
 
 from .batches import batch_of, graphs_in

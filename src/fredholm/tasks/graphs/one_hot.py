@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from fredholm.tasks.limits import check_expansion
+from fredholm.tasks.files.limits import check_expansion
 
 
 @final

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fredholm.tasks.data_files import data_path
-from fredholm.tasks.read_errors import reads_data
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.read_errors import reads_data
 
 from .csv_folder import is_csv_folder, read_csv_folder
 from .graph_set import GraphSet

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 
 from .graph_set import SPLIT_NAMES, GraphSet
 from .of_arrays import GraphArrays, graphs_of_arrays

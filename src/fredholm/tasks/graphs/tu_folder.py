@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.class_names import ClassNames
+from fredholm.tasks.targets.class_names import ClassNames
 from fredholm.tasks.text import read_text
 
 from .graph_set import GraphSet

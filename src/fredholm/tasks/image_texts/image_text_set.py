@@ -9,11 +9,11 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.class_names import ClassNames
 from fredholm.tasks.images import ImageDataset
-from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
-from fredholm.tasks.splits import Examples
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.splits.splits import Examples
 from fredholm.tasks.targets import ClassAnswers
+from fredholm.tasks.targets.class_names import ClassNames
 
 
 @final

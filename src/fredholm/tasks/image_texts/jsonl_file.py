@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fredholm.tasks.images import ImageFolder
 from fredholm.tasks.images.read import is_grey, size_of
-from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
+from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
 from fredholm.tasks.text import json_lines, read_text
 from fredholm.tasks.text.tokenizer import utf8
 

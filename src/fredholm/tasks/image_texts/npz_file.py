@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fredholm.tasks.files.npz_arrays import load_arrays
 from fredholm.tasks.images import InMemoryImages
-from fredholm.tasks.npz_arrays import load_arrays
-from fredholm.tasks.split_marks import marks_of_arrays
+from fredholm.tasks.splits.split_marks import marks_of_arrays
 
 from .image_text_set import Example, ImageTextSet, numbered
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from fredholm.tasks.data_files import data_path
-from fredholm.tasks.parts import refuse_part, rows_of_part
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.split_files import SPLITS, Split, find_split_files
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.parts import refuse_part, rows_of_part
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
 
 from .image_text_set import Example, ImageTextSet
 from .jsonl_file import JSONL_SUFFIXES, read_examples, with_image_files

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.npz_arrays import load_arrays
-from fredholm.tasks.parts import choose_part, refuse_part
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.split_files import SPLIT_WORDS, Split
+from fredholm.tasks.files.npz_arrays import load_arrays
+from fredholm.tasks.files.parts import choose_part, refuse_part
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.split_files import SPLIT_WORDS, Split
 
 from .resize import fit
 

@@ -6,9 +6,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.split_marks import SplitMarks
-from fredholm.tasks.splits import Divisible
-from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.splits.split_marks import SplitMarks
+from fredholm.tasks.splits.splits import Divisible
+from fredholm.tasks.splits.stratified_split import SplitKeys
 from fredholm.tasks.targets import Answers
 
 

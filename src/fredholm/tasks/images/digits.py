@@ -2,9 +2,9 @@
 
 import torch
 
-from fredholm.tasks.noted import noted_content
-from fredholm.tasks.splits import Splits
-from fredholm.tasks.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
+from fredholm.tasks.files.noted import noted_content
+from fredholm.tasks.splits.splits import Splits
+from fredholm.tasks.splits.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 from fredholm.tasks.targets import ClassAnswers
 
 from .dataset import ImageDataset

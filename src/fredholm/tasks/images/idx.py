@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fredholm.tasks.data_files import open_file, size_of_file
-from fredholm.tasks.limits import check_expansion, most_bytes
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.files.data_files import open_file, size_of_file
+from fredholm.tasks.files.limits import check_expansion, most_bytes
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import ClassAnswers
 
 from .dataset import ImageDataset

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fredholm.tasks.data_files import files_below
-from fredholm.tasks.noted import noted
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.split_files import SPLIT_WORDS, Split
-from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.files.data_files import files_below
+from fredholm.tasks.files.noted import noted
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.split_files import SPLIT_WORDS, Split
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, ClassAnswers
 
 from .dataset import ImageDataset

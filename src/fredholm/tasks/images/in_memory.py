@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.targets import Answers
 
 from .dataset import ImageDataset

@@ -4,10 +4,10 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
-from fredholm.tasks.read_errors import reads_data
+from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.sentences.table import Table, read_table
-from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_cells
 
 from .dataset import ImageDataset

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.npz_arrays import load_arrays, split_words
-from fredholm.tasks.split_files import Split
-from fredholm.tasks.split_marks import marks_of_arrays
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.files.npz_arrays import load_arrays, split_words
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.split_marks import marks_of_arrays
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_array
 
 from .arrays import pixels_of

@@ -3,9 +3,9 @@
 import difflib
 from pathlib import Path
 
-from fredholm.tasks.data_files import data_path
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
 
 from .dataset import ImageDataset

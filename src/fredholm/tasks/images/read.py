@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.data_files import open_file
-from fredholm.tasks.limits import check_pixels
-from fredholm.tasks.read_errors import reads_data
+from fredholm.tasks.files.data_files import open_file
+from fredholm.tasks.files.limits import check_pixels
+from fredholm.tasks.files.read_errors import reads_data
 
 from .resize import check_image_size, covering_size, fit
 

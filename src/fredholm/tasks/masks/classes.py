@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fredholm.tasks.data_files import read_bytes
+from fredholm.tasks.files.data_files import read_bytes
 
 from .mask_set import IGNORED
 

@@ -8,12 +8,12 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.noted import noted
 from fredholm.tasks.images.kept import Kept
 from fredholm.tasks.images.read import read_images
 from fredholm.tasks.images.resize import fit, fit_masks
-from fredholm.tasks.noted import noted
-from fredholm.tasks.split_marks import NO_MARKS, SplitMarks
-from fredholm.tasks.splits import Examples
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.splits.splits import Examples
 
 from .read import read_mask
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fredholm.tasks.files.npz_arrays import load_arrays, split_of_rows
+from fredholm.tasks.files.parts import rows_of_part
+from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.images.arrays import pixels_of, with_channels
-from fredholm.tasks.npz_arrays import load_arrays, split_of_rows
-from fredholm.tasks.parts import rows_of_part
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.split_files import SPLITS, Split
-from fredholm.tasks.split_marks import marks_of_arrays
+from fredholm.tasks.splits.split_files import SPLITS, Split
+from fredholm.tasks.splits.split_marks import marks_of_arrays
 
 from .classes import checked_classes
 from .mask_set import IGNORED, MaskArrays, MaskedImages

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fredholm.tasks.data_files import data_path
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
 from fredholm.tasks.images.resize import check_image_size
-from fredholm.tasks.read_errors import reads_data
 from fredholm.tasks.sentences.table import read_table
-from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
-from fredholm.tasks.split_marks import MARKS, SplitMarks, marks_of_cells
+from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS, Split
+from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
 
 from .classes import named_classes
 from .mask_set import IGNORED, MaskedImages, MaskFiles

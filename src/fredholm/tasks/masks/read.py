@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.images.read import use_image
-from fredholm.tasks.read_errors import reads_data
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

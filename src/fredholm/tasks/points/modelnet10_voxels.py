@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fredholm.tasks.npz_arrays import array_names, load_arrays, needed_array
-from fredholm.tasks.split_files import SPLITS
-from fredholm.tasks.split_marks import SplitMarks
+from fredholm.tasks.files.npz_arrays import array_names, load_arrays, needed_array
+from fredholm.tasks.splits.split_files import SPLITS
+from fredholm.tasks.splits.split_marks import SplitMarks
 
 from .point_set import Cloud, PointSet
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.npz_arrays import load_arrays, split_words
-from fredholm.tasks.split_files import Split
-from fredholm.tasks.split_marks import SplitMarks, marks_of_arrays
+from fredholm.tasks.files.npz_arrays import load_arrays, split_words
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
 
 from .point_set import Cloud, PointSet
 

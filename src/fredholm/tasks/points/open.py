@@ -9,12 +9,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fredholm._settings import check_count, refuse_idle
-from fredholm.tasks.data_files import data_path, files_below
-from fredholm.tasks.npz_arrays import ARRAY_SUFFIXES
-from fredholm.tasks.parts import refuse_part, rows_of_part
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.split_files import SPLIT_WORDS, SPLITS, Split
-from fredholm.tasks.split_marks import SplitMarks
+from fredholm.tasks.files.data_files import data_path, files_below
+from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.files.parts import refuse_part, rows_of_part
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS, Split
+from fredholm.tasks.splits.split_marks import SplitMarks
 
 from .cloud_file import NUM_SAMPLES, SURFACES, TABLES, read_cloud
 from .modelnet10_voxels import is_modelnet10_voxels, modelnet10_voxels

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from fredholm.tasks.data_files import data_path
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.split_files import SPLITS, Split, find_split_files
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
 
 from .columns import Columns, choose_columns

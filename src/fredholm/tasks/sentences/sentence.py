@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.split_marks import MARKS
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.split_marks import MARKS
 
 from .columns import Columns
 from .table import Row, Table, read_table

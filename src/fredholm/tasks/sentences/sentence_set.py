@@ -7,9 +7,9 @@ from typing import ClassVar, Self, final
 
 from torch import Tensor
 
-from fredholm.tasks.split_marks import NO_MARKS, SplitMarks, marks_of_cells
-from fredholm.tasks.splits import Divisible
-from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks, marks_of_cells
+from fredholm.tasks.splits.splits import Divisible
+from fredholm.tasks.splits.stratified_split import SplitKeys
 from fredholm.tasks.targets import Answers, Kind, answers_of_cells
 
 from .sentence import Sentence

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, final
 
-from fredholm.tasks.table_text import PARQUET, csv_text, first_twice
+from fredholm.tasks.files.table_text import PARQUET, csv_text, first_twice
 from fredholm.tasks.text import json_lines
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", PARQUET)

@@ -9,9 +9,9 @@ from typing import final
 
 import numpy as np
 
-from fredholm.tasks.cells import is_date, parse_time, parse_value
-from fredholm.tasks.split_marks import marks_of_cells
-from fredholm.tasks.table_text import csv_text, first_twice
+from fredholm.tasks.files.cells import is_date, parse_time, parse_value
+from fredholm.tasks.files.table_text import csv_text, first_twice
+from fredholm.tasks.splits.split_marks import marks_of_cells
 from fredholm.tasks.targets import answers_of_cells
 
 from .reading import Reading

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from fredholm.tasks.images import ImageDataset, idx_folder
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.splits.splits import Splits
 
 from .series_set import SeriesSet
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
-from fredholm.tasks.parts import choose_part, rows_of_part
-from fredholm.tasks.split_files import Split
-from fredholm.tasks.split_marks import marks_of_arrays
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
+from fredholm.tasks.files.parts import choose_part, rows_of_part
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.split_marks import marks_of_arrays
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, answers_of_array
 
 from .naming import unnamed_channels

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fredholm.tasks.npz_arrays import load_arrays, needed_array
-from fredholm.tasks.splits import Splits
+from fredholm.tasks.files.npz_arrays import load_arrays, needed_array
+from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import ClassAnswers
 
 from .series_set import SeriesSet

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.limits import check_expansion
-from fredholm.tasks.split_marks import SplitMarks
-from fredholm.tasks.splits import Divisible
-from fredholm.tasks.stratified_split import SplitKeys
+from fredholm.tasks.files.limits import check_expansion
+from fredholm.tasks.splits.split_marks import SplitMarks
+from fredholm.tasks.splits.splits import Divisible
+from fredholm.tasks.splits.stratified_split import SplitKeys
 from fredholm.tasks.targets import Answers
 
 _SAME = 1e-6

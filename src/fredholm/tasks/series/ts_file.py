@@ -8,8 +8,8 @@ from typing import final
 
 import numpy as np
 
-from fredholm.tasks.cells import parse_time, parse_value
-from fredholm.tasks.limits import check_expansion
+from fredholm.tasks.files.cells import parse_time, parse_value
+from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.targets import Answers, answers_of_cells
 from fredholm.tasks.text import read_text
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.cells import parse_value
+from fredholm.tasks.files.cells import parse_value
 from fredholm.tasks.targets import answers_of_cells
 from fredholm.tasks.text import read_text
 

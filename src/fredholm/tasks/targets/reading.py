@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from fredholm.tasks.cells import parse_value
-from fredholm.tasks.class_names import ClassNames
-from fredholm.tasks.limits import check_counted, check_expansion
+from fredholm.tasks.files.cells import parse_value
+from fredholm.tasks.files.limits import check_counted, check_expansion
 
+from .class_names import ClassNames
 from .classes import ClassAnswers
 from .labels import LabelAnswers
 from .numbers import NumberAnswers

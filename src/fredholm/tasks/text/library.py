@@ -4,7 +4,7 @@ import json
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from fredholm.tasks.limits import check_counted
+from fredholm.tasks.files.limits import check_counted
 
 if TYPE_CHECKING:
     import tokenizers

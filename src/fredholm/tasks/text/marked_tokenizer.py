@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.noted import noted
+from fredholm.tasks.files.noted import noted
 
 from .byte_pairs import byte_letters, pieces
 from .library import library_tokenizer, tokenizers_library

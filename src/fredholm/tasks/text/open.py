@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.data_files import data_path
-from fredholm.tasks.read_errors import reads_data
-from fredholm.tasks.split_files import find_split_files
-from fredholm.tasks.stratified_split import DEFAULT_VALID_FRACTION
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.split_files import find_split_files
+from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
 
 from .documents import Separator, cut_documents, split_documents
 from .read import TEXT_SUFFIXES, read_text

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fredholm.tasks.data_files import read_bytes
-from fredholm.tasks.read_errors import reads_data
+from fredholm.tasks.files.data_files import read_bytes
+from fredholm.tasks.files.read_errors import reads_data
 
 TEXT_SUFFIXES = (".txt", ".txt.gz")
 

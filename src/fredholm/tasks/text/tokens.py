@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self, final, get_args
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.data_files import data_path
+from fredholm.tasks.files.data_files import data_path
 
 from .marked_tokenizer import MarkedTokenizer
 

@@ -1,0 +1,415 @@
+"""Learning to reconstruct functions from their samples."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import filled, refuse_idle
+from fredholm.domains import Points
+from fredholm.fields.field import Field
+from fredholm.fields.frames.frame import Frame
+from fredholm.fields.placed import PlacedField, refine
+from fredholm.fields.splined import splined
+from fredholm.models.neural_field import FieldOperator
+from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
+from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.outputs import PICTURES
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import divided
+from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
+
+from .answer import Answer, Evaluated, answered, places
+from .batches import draw_samples, joined, standardise
+from .by_name import FieldName, FrameName, field_by_name, frame_by_name
+from .open import FIELD_TABLES
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+"""Of splines, from which the training functions choose."""
+TRIED = 32
+"""Functions by which they do."""
+MOST_SHOWN = 256
+"""Samples of a function that are shown where nothing else is said."""
+CHUNK = 16
+"""Functions of a file that are predicted at a time."""
+
+
+@final
+class FieldLearning(SplitTask[FieldSet]):
+    """A field operator on sampled functions, trained by the mean squared error of its fields.
+
+    It is that of Neural Fields Meet Attention, appendices F to H. Values are standardised by the training split's mean
+    and deviation per channel; positions are left to the frame.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, or are not those of `facts`; or fields are to be refined that are of
+            other functions than what is shown.
+    """
+
+    command: ClassVar[str] = "field"
+    predicts = Kinds(suffixes=(*FIELD_TABLES, *ARRAY_SUFFIXES), has_parts=True)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": (".npz",), "picture": PICTURES}
+    objective = Objective(metric="relative_error", maximise=False)
+
+    parts: ClassVar[tuple[type, ...]] = (FieldOperator.Config,)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; means and deviations are of existing samples, one a channel."""
+
+        coordinates: tuple[str, ...]
+        channels: tuple[str, ...]
+        target_channels: tuple[str, ...]
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+        target_mean: tuple[float, ...]
+        target_deviation: tuple[float, ...]
+        wants_others: bool = False
+        """Whether what is wanted is of other functions, or places, than what is given."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(SplitTask.Config):
+        """Sampled functions, what is shown of them, and the operator.
+
+        Args:
+            data: a .csv or .npz file of samples, or images, which are functions of the plane; see `open_fields`.
+            coordinates: columns of a table that are coordinates; none: those of x, y and z that are there.
+            shown: samples of each function that the operator sees, drawn anew in every training batch; None: all.
+            shown_seed: picks those of test functions, the same each time; refused where all are shown.
+            wanted: samples of each function that a training step is measured on, drawn likewise; None: all.
+            frame: how samples give themselves coordinates: what the fields are equivariant to.
+            proper: of frames with axes: whether mirror images are no motions.
+            average: of frames with axes: whether a field is the mean over their signs, for symmetric samples.
+            weigh_frame: whether the frame weighs a sample by the size of its values, and so follows what the samples
+                show and not where they lie; on regular grids nothing else shows a rotation. Refused with the frame
+                identity, which depends on no sample.
+            field: what the operator predicts: the weights of a SIREN, or sums of sinusoids whose frequencies are given
+                or are predicted too.
+            width: units of each layer of the SIREN, or terms of the sum.
+            depth: linear layers of the SIREN, the output counted; refused with a sum.
+            omega_0: frequency of the SIREN's sines, or deviation of the sum's frequencies, in radians per unit of the
+                frame.
+            refine_steps: steps of Adam that fit each field to what is shown of it before it is measured or answers; in
+                training there are none.
+            refine_rate: of these steps; refused without any.
+            spline: how smooth a spline is that each field gets through what it leaves of what is shown, 0 for one
+                through all samples (`fields.splined`); in training too, so that the operator learns what a spline does
+                not know. None: there is none. Refused where other functions are wanted than what is shown.
+            model: the operator.
+            answer: where `predict` answers.
+        """
+
+        data: str = ""
+        coordinates: tuple[str, ...] = ()
+        shown: int | None = None
+        shown_seed: int = 0
+        wanted: int | None = None
+        frame: FrameName = "isotropic"
+        proper: bool = False
+        average: bool = False
+        weigh_frame: bool = False
+        field: FieldName = "siren"
+        width: int = 64
+        depth: int = 3
+        omega_0: float = 30.0
+        refine_steps: int = 0
+        refine_rate: float = 1e-2
+        spline: float | None = None
+        model: FieldOperator.Config = dataclasses.field(default_factory=FieldOperator.Config)
+        answer: Answer = dataclasses.field(default_factory=Answer)
+
+        shaping: ClassVar[tuple[str, ...]] = (
+            *("frame", "proper", "average", "weigh_frame"),
+            *("field", "width", "depth", "omega_0", "model"),
+        )
+
+        def __post_init__(self) -> None:
+            for name, allowed in (("frame", get_args(FrameName)), ("field", get_args(FieldName))):
+                if getattr(self, name) not in allowed:
+                    raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+            for name in ("shown", "wanted"):
+                if getattr(self, name) is not None and getattr(self, name) < 1:
+                    raise ValueError(f"{name} is {getattr(self, name)}; expected at least one sample")
+            if self.refine_steps < 0 or not 0 < self.refine_rate < float("inf"):
+                raise ValueError(
+                    f"refine_steps is {self.refine_steps} and refine_rate {self.refine_rate}; expected at least 0 and "
+                    "a finite number above 0"
+                )
+            if self.spline is not None and not 0 <= self.spline < float("inf"):
+                raise ValueError(f"spline is {self.spline}; expected a finite smoothing of at least 0")
+            own, siren = f"frame={self.frame!r}", {"depth": self.depth}
+            for idle, because, instead, given in (
+                (self.shown is None, "shown=None", "show some samples", {"shown_seed": self.shown_seed}),
+                (
+                    self.frame not in ("affine", "rotational"),
+                    own,
+                    "take the frame 'affine' or 'rotational'",
+                    {"proper": self.proper, "average": self.average},
+                ),
+                (self.frame == "identity", own, "take another frame", {"weigh_frame": self.weigh_frame}),
+                (self.field != "siren", f"field={self.field!r}", "take the field 'siren'", siren),
+                (self.refine_steps == 0, "refine_steps=0", "give steps", {"refine_rate": self.refine_rate}),
+            ):
+                if idle:
+                    refuse_idle("", type(self), because, instead, **given)
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: what is shown, the spline through it, and the sizes of operator and fields.
+
+            Half of the samples are shown, so that it is measured what an operator tells of the others, and a spline
+            goes through them; unless other functions are wanted. Its smoothing is that of SMOOTHINGS which tells some
+            training functions best without an operator. Frequencies are at most what the samples tell apart.
+            """
+            default, task = FieldLearning.Config(), self.build()
+            count = int(task.splits.train.given.exists.sum(1).min())
+            config, is_own = self, not task.facts.wants_others
+            if is_own:
+                config = filled(config, [default], shown=max(1, min(count // 2, MOST_SHOWN)))
+            samples = min(count, config.shown or count)
+            if is_own and not config.refine_steps:
+                config = filled(config, [default], spline=task._best_smoothing(samples))
+            # the samples have a root mean square size of 1, a box then has sides of about 2 √3
+            fastest = math.pi * samples ** (1 / len(task.facts.coordinates)) / (2 * 3**0.5)
+            sizes = {"width": 32 if preset == "small" else 64, "omega_0": round(min(max(fastest, 1.0), 30.0), 1)}
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            model = filled(
+                self.model,
+                [default.model],
+                embed_dim=width,
+                depth=DEPTH[preset] // 2,
+                num_heads=math.gcd(width, 4),
+                expansion=2,
+                num_seeds=4,
+                head_dim=2 * width,
+                **({} if config.spline is None else {"epsilon": 1e-3}),
+            )
+            schedule = schedule_for(
+                task.num_train, preset, has_valid=task.num_held_out("valid") > 0, weight_decay=1e-4, length=0.5
+            )
+            return Suited(dataclasses.replace(filled(config, [default], **sizes), model=model), schedule)
+
+        def build(self, facts: Task.Facts | None = None) -> "FieldLearning":
+            """The task; see `FieldLearning`."""
+            if facts is not None and not isinstance(facts, FieldLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of field learning")
+            return FieldLearning(self, facts)
+
+        def build_frame(self) -> Frame:
+            """The frame of that name."""
+            return frame_by_name(self.frame, proper=self.proper, average=self.average)
+
+        def build_field(self, pos_dim: int, out_dim: int) -> Field:
+            """The field of that name, on the coordinates that the frame gives."""
+            return field_by_name(self.field, pos_dim, out_dim, width=self.width, depth=self.depth, omega_0=self.omega_0)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        self.config = config
+        self._facts = facts or measure(self._opened.train)
+        for name, is_asked in (("refine_steps", config.refine_steps > 0), ("spline", config.spline is not None)):
+            if is_asked and self._facts.wants_others:
+                raise ValueError(f"{name} fits fields to what is shown; these data want other functions; leave it out")
+        self._scale = tuple(torch.tensor(values) for values in (self._facts.mean, self._facts.deviation))
+        self._target_scale = tuple(
+            torch.tensor(values) for values in (self._facts.target_mean, self._facts.target_deviation)
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    def _check(self, splits: Splits[FieldSet]) -> None:
+        splits.check_facts(self._facts, self.config.data)
+
+    def _open(self) -> Splits[FieldSet]:
+        config = self.config
+        if not config.data:
+            raise ValueError("no samples are given; pass a .csv or .npz file of them, or images")
+        return divided(open_fields(config.data, coordinates=config.coordinates), config)
+
+    def model(self) -> nn.Module:
+        """The field operator."""
+        config, facts = self.config, self._facts
+        frame, pos_dim = config.build_frame(), len(facts.coordinates)
+        family = config.build_field(pos_dim * frame.coordinates_per_axis, len(facts.target_channels))
+        model = FieldOperator(pos_dim, family, frame, config.model, in_dim=len(facts.channels))
+        if config.spline is not None:
+            # a spline alone is a good start, which random fields are not
+            model.start.data[family.amplitudes()] = 0.0
+        return model
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`."""
+        part = self.splits.train.select(indices)
+        shown = draw_samples(part.given, self.config.shown, generator)
+        return self._batch(shown, draw_samples(part.targets, self.config.wanted, generator))
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of a held-out split; what is shown of a function is drawn once and for all, and all is wanted."""
+        part, shown = self.held_out(split).select(indices), self.config.shown
+        if shown is None or shown >= part.given.pos.shape[1]:
+            return self._batch(part.given, part.targets)
+        seeds = [1_000_003 * self.config.shown_seed + index for index in indices.tolist()]
+        drawn = [
+            draw_samples(part.given.select(torch.tensor([i])), shown, torch.Generator().manual_seed(seed))
+            for i, seed in enumerate(seeds)
+        ]
+        return self._batch(joined(drawn), part.targets)
+
+    def _batch(self, shown: Samples, wanted: Samples) -> Batch:
+        standardised = standardise(wanted, *self._target_scale)
+        return self._shown(shown) | {f"wanted_{name}": tensor for name, tensor in standardised.items()}
+
+    def _shown(self, samples: Samples) -> Batch:
+        batch = standardise(samples, *self._scale)
+        if self.config.weigh_frame:
+            batch["frame_weights"] = torch.where(batch["mask"], samples.values.norm(dim=-1), 0.0)
+        return batch
+
+    def num_targets(self, batch: Batch) -> int:
+        """One per function."""
+        return len(batch["values"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Squared error, its mean over the wanted samples and channels of each function, summed over functions."""
+        found = self._through_samples(self._place(model, batch), batch)(batch["wanted_pos"]).float()
+        return self._errors(found, batch).sum()
+
+    @staticmethod
+    def _errors(found: Tensor, batch: Batch) -> Tensor:
+        exists = batch["wanted_mask"].to(found.dtype)
+        squares = (found - batch["wanted_values"]).square().mean(-1) * exists
+        return squares.sum(-1) / exists.sum(-1).clamp(min=1)
+
+    @staticmethod
+    def _place(model: nn.Module, batch: Batch) -> PlacedField:
+        domain = Points(batch["pos"], mask=batch["mask"])
+        return model(batch["values"], domain, frame_weights=batch.get("frame_weights"))
+
+    def _refined(self, model: nn.Module, batch: Batch) -> PlacedField:
+        placed, config = self._place(model, batch), self.config
+        samples = batch["pos"], batch["values"], batch["mask"]
+        if config.refine_steps:
+            placed = refine(placed, *samples, steps=config.refine_steps, rate=config.refine_rate)
+        return self._through_samples(placed, batch)
+
+    def _through_samples(self, placed: PlacedField, batch: Batch) -> PlacedField:
+        if self.config.spline is None:
+            return placed
+        return splined(placed, batch["pos"], batch["values"], batch["mask"], smoothing=self.config.spline)
+
+    @torch.no_grad()
+    def _best_smoothing(self, shown: int) -> float:
+        """Of `SMOOTHINGS`, with which a spline alone tells some training functions best from so many samples."""
+        train, model = self.splits.train, self.model()
+        assert isinstance(model, FieldOperator)
+        model.start[model.field.amplitudes()] = 0.0  # and so the field is 0
+        for parameter in model.head.parameters():
+            parameter.zero_()
+        part = train.select(torch.arange(min(len(train), TRIED)))
+        batch = self._batch(draw_samples(part.given, shown, torch.Generator().manual_seed(0)), part.targets)
+        samples, placed = (batch["pos"], batch["values"], batch["mask"]), self._place(model, batch)
+
+        def error(smoothing: float) -> float:
+            found = splined(placed, *samples, smoothing=smoothing)(batch["wanted_pos"])
+            return float(self._errors(found, batch).mean())
+
+        return min(SMOOTHINGS, key=error)
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`relative_error`, ‖f - u‖ / ‖u‖ at the wanted samples in the data's unit, its mean over functions; `loss`.
+
+        A function that is 0 at all its samples is measured against the training deviation. `loss` is the mean squared
+        error of standardised values.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        return {"relative_error": MeanMetric(), "loss": MeanMetric()}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `held_out_batch` to the metrics."""
+        found = self._refined(model, batch)(batch["wanted_pos"]).float()
+        metrics["loss"].update(self._errors(found, batch))
+        mean, deviation = (part.to(found) for part in self._target_scale)
+        exists = batch["wanted_mask"][..., None]
+        wanted = torch.where(exists, batch["wanted_values"] * deviation + mean, 0.0).flatten(1).norm(dim=1)
+        error = torch.where(exists, (found - batch["wanted_values"]) * deviation, 0.0).flatten(1).norm(dim=1)
+        zero = (exists * deviation).flatten(1).norm(dim=1)
+        metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """`file`, `field`, coordinates, values and whether it is `far` from the samples, for each place asked for.
+
+        Where values are saved or drawn, a row has a field's least and largest value.
+
+        Raises:
+            ValueError: a file cannot be read or does not fit, or there is no grid to draw.
+        """
+        self.config.answer.check(inputs.outputs)
+        found: list[tuple[Path, Evaluated]] = []
+        for file, (fields, asked) in inputs.read(lambda file: self._read(file, inputs.part)):
+            for indices in torch.arange(len(fields)).split(CHUNK):
+                part = fields.select(indices)
+                moved = {name: tensor.to(device) for name, tensor in self._shown(part.given).items()}
+                found += [(file, one) for one in self._evaluated(model, moved, part, [asked[i] for i in indices])]
+        answer, facts = self.config.answer, self._facts
+        return answered(answer, inputs.outputs, found, facts.coordinates, facts.target_channels)
+
+    def _read(self, file: Path, part: Split | None) -> tuple[FieldSet, list[Tensor]]:
+        """The fields of a file, and where each is asked for."""
+        facts = self._facts
+        fields = read_fields(file, coordinates=facts.coordinates, channels=facts.channels, part=part)
+        return fields, places(self.config.answer, fields)
+
+    def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
+        """The fields of a batch, each at its own places."""
+        placed = self._refined(model, batch)
+        longest = max(len(pos) for pos in asked)
+        pos = torch.stack([torch.cat([pos, pos[:1].expand(longest - len(pos), -1)]) for pos in asked])
+        values, is_far = placed.sample(pos.to(batch["pos"].device))
+        mean, deviation = self._target_scale
+        values = values.float().cpu() * deviation + mean
+        return [
+            Evaluated(name, own, values[i, : len(own)], is_far[i, : len(own)].cpu())
+            for i, (name, own) in enumerate(zip(part.names, asked, strict=True))
+        ]
+
+
+def measure(train: FieldSet) -> FieldLearning.Facts:
+    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
+    found = {}
+    for prefix, samples in (("", train.given), ("target_", train.targets)):
+        exists = samples.exists[..., None].double()
+        count = exists.sum()
+        mean = (samples.values * exists).sum((0, 1)) / count
+        deviation = (((samples.values - mean) * exists).square().sum((0, 1)) / count).sqrt()
+        found[f"{prefix}mean"] = tuple(mean.tolist())
+        found[f"{prefix}deviation"] = tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist())
+    return FieldLearning.Facts(
+        coordinates=train.coordinates,
+        channels=train.channels,
+        target_channels=train.target_channels,
+        wants_others=train.wanted is not None,
+        **found,
+    )

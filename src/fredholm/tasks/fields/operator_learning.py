@@ -1,0 +1,737 @@
+"""Learning operators: maps from functions to functions."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, filled, refuse_idle
+from fredholm.domains import Domain, Grid, domain_of, nearest, whole_grid
+from fredholm.encoders.function import Function, FunctionBatch, interpolate
+from fredholm.models.field_model import FieldModel
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS, SpectralConfig
+from fredholm.models.neural_operator import NeuralOperator
+from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
+from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.outputs import PICTURES
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.splits.split_files import SPLITS
+from fredholm.tasks.splits.split_marks import SplitMarks
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import DividedTask, Parts
+from fredholm.tasks.task import (
+    Batch,
+    Meanings,
+    Objective,
+    SplitTask,
+    Suited,
+    Task,
+    Trained,
+    meanings_of_head,
+    meanings_of_inputs,
+)
+
+from .answer import Answer, Compared, Evaluated, answered, draw_comparison, places
+from .batches import draw_samples, joined
+from .open import FIELD_TABLES, is_function_folder
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+Loss = Literal["l2", "h1"]
+Symmetry = Literal["mirror", "exchange"]
+WAVES: dict[Preset, tuple[int, int, int]] = {"small": (16, 6, 4), "base": (24, 8, 5)}
+"""Highest frequencies of spectral kernels on a line, in the plane, and in space."""
+LEAST_SIDE = 8
+"""Points along an axis, from which it is told whether functions repeat."""
+DRAWN = 8
+"""Functions in the picture of a comparison."""
+
+
+@final
+@dataclass(frozen=True)
+class UnitGrid:
+    """A regular grid of the unit box."""
+
+    shape: tuple[int, ...]
+    spacing: tuple[float, ...]
+    origin: tuple[float, ...]
+    """Its first point."""
+
+
+@final
+class OperatorLearning(DividedTask[FieldSet]):
+    """A network from sampled functions to functions, trained by the relative error of its answers (FNO, section 5).
+
+    The network is a map between functions: it may be given them at other points, and asked at other points, than in
+    training. Values are standardised by the training split's mean and deviation per channel. Positions are moved and
+    scaled, all axes alike, so that those of the training split fill the unit box, unless they lie in it already.
+
+    Of trajectories the operator is one step in time; it is trained from every state to the next ones, and measured from
+    the first state to the last, each step from the answer before. Its network predicts the change.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, say nothing of what is wanted, have a function with two samples at one
+            place, or are not those of `facts`; or settings that have no effect on them.
+    """
+
+    command: ClassVar[str] = "operator"
+    predicts = Kinds(suffixes=(*FIELD_TABLES, *ARRAY_SUFFIXES), has_parts=True, is_one=is_function_folder)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "save": (".npz",),
+        "picture": PICTURES,
+        "comparison": PICTURES,
+    }
+    parts: ClassVar[tuple[type, ...]] = (NeuralOperator.Config, ITNet.Config, *KERNELS)
+    objective = Objective(metric="relative_l2", maximise=False)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; means and deviations are of existing samples, one a channel."""
+
+        coordinates: tuple[str, ...]
+        channels: tuple[str, ...]
+        target_channels: tuple[str, ...]
+        num_steps: int
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+        target_mean: tuple[float, ...]
+        target_deviation: tuple[float, ...]
+        origin: tuple[float, ...]
+        """Where the unit box begins."""
+        extent: float
+        """Length of its sides."""
+        grid: UnitGrid | None = None
+        """That of all functions, or one for functions of which each has places of its own; None: they share places
+        that are no grid."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(SplitTask.Config):
+        """Pairs of functions, what is shown of them, and the model.
+
+        Args:
+            data: an .npz file, a .csv table or a folder with given.csv and wanted.csv; see `open_functions`.
+            coordinates: columns of tables that are coordinates; none: those of x, y and z that are there.
+            targets: columns of a single table that are wanted.
+            problem: which of the sets in neuralop_pde.npz.
+            resolution: of its test set; a trained model may be measured at another one.
+            is_periodic: functions repeat beyond the unit box, along all coordinates.
+            symmetries: under which motions of the unit box the operator stays the same, of scalar values: `mirror`
+                along any axis, `exchange` of axes. Each training batch is moved by one of them at random.
+            shown: share of the samples of each function that the model is given, drawn anew in every training batch
+                and once in others.
+            fill_in: functions that are given on no grid are brought onto one by `encoders.interpolate`: that of the
+                training split, or, where each function has places of its own, one with twice as many points. Else the
+                integrals are over the samples as they come. Where all share places that are no grid, False is refused.
+            least_shown: in training the share is drawn between this and `shown`, for all functions of a batch at once;
+                None: it is `shown`.
+            wanted: samples of each answer that a training step is measured on, drawn likewise; None: all. With
+                loss='h1' and for trajectories it is refused.
+            loss: relative error of values, or of values and first derivatives together, by differences on a grid.
+            unroll: of trajectories, steps that training carries on from a true state; refused where there is one.
+            position_frequencies: Fourier frequencies of the place that enters the signal; 0: none. None: 16, and 0 of
+                periodic functions, whose operators mostly are the same everywhere.
+            position_sigma: standard deviation of these frequencies, in cycles a side of the unit box; refused where
+                there are none, and of periodic functions, whose frequencies are whole numbers.
+            model: the network, of functions; it answers at every point.
+            answer: where `predict` answers: at the points of `grid` or `at`, else where the file wants answers,
+                or at its samples.
+        """
+
+        data: str = ""
+        coordinates: tuple[str, ...] = ()
+        targets: tuple[str, ...] = ()
+        problem: Problem = "darcy"
+        resolution: int = 16
+        is_periodic: bool = False
+        symmetries: tuple[Symmetry, ...] = ()
+        shown: float = 1.0
+        fill_in: bool = True
+        least_shown: float | None = None
+        wanted: int | None = None
+        loss: Loss = "l2"
+        unroll: int = 1
+        position_frequencies: int | None = None
+        position_sigma: float = 1.0
+        model: FieldModel.Config = dataclasses.field(default_factory=NeuralOperator.Config)
+        answer: Answer = dataclasses.field(default_factory=Answer)
+
+        shaping: ClassVar[tuple[str, ...]] = (
+            *("is_periodic", "fill_in", "position_frequencies", "position_sigma"),
+            "model",
+        )
+
+        def __post_init__(self) -> None:
+            if self.loss not in get_args(Loss):
+                raise ValueError(f"loss is {self.loss!r}; expected one of {', '.join(get_args(Loss))}")
+            if unknown := [name for name in self.symmetries if name not in get_args(Symmetry)]:
+                raise ValueError(f"symmetries has {unknown[0]!r}; expected some of {', '.join(get_args(Symmetry))}")
+            for name in ("shown", "least_shown"):
+                share = getattr(self, name)
+                if share is not None and not 0 < share <= 1:
+                    raise ValueError(f"{name} is {share}; expected a share above 0 and at most 1")
+            if self.least_shown is not None and self.least_shown >= self.shown:
+                raise ValueError(
+                    f"least_shown is {self.least_shown} and shown {self.shown}; expected less, or leave it"
+                )
+            for name, value, least in (("position_frequencies", self.num_frequencies, 0), ("unroll", self.unroll, 1)):
+                check_count("operator", name, value, least)
+            if self.wanted is not None:
+                check_count("operator", "wanted", self.wanted)
+                if self.loss == "h1":
+                    raise ValueError("wanted draws scattered samples, and loss='h1' takes differences; leave one out")
+            self.model.answering_everywhere("each point")
+            none, given = None, {"position_sigma": self.position_sigma}
+            if self.is_periodic:
+                none = "is_periodic=True, which fixes the frequencies"
+            elif self.num_frequencies == 0:
+                none = "position_frequencies=0"
+            if none:
+                refuse_idle("", type(self), none, "leave it out", **given)
+
+        @property
+        def num_frequencies(self) -> int:
+            """Of the place."""
+            default = 0 if self.is_periodic else 16
+            return default if self.position_frequencies is None else self.position_frequencies
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: whether functions repeat, and the size of the network by the grid."""
+            default, task = OperatorLearning.Config(), self.build()
+            config, axes = self, len(task.facts.coordinates)
+            if self.position_sigma == default.position_sigma and task.repeats:
+                config = filled(self, [default], is_periodic=True)
+            width = width_for(task.num_train, preset, least=64 if axes == 1 else 32, up_to=1000)
+            model = config.model.resized(width, 4, default.model)
+            if isinstance(model, NeuralOperator.Config) and isinstance(model.kernel, SpectralConfig):
+                waves = filled(model.kernel, [SpectralConfig()], num_waves_per_axis=WAVES[preset][min(axes, 3) - 1])
+                model = dataclasses.replace(model, kernel=waves)
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                learning_rate=4e-3,
+                weight_decay=1e-4,
+                length=0.5,
+            )
+            return Suited(dataclasses.replace(config, model=model), schedule)
+
+        def build(self, facts: Task.Facts | None = None) -> "OperatorLearning":
+            """The task; see `OperatorLearning`."""
+            if facts is not None and not isinstance(facts, OperatorLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of operator learning")
+            return OperatorLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._facts = facts or measure(self._opened.train, config.is_periodic)
+        if self._facts.num_steps == 1:
+            single = "data without trajectories, which have one step"
+            refuse_idle("", type(config), single, "leave it out", unroll=config.unroll)
+        elif config.wanted is not None:
+            raise ValueError("wanted draws samples, and a trajectory goes on from all of them; leave it out")
+        elif config.unroll > self._facts.num_steps:
+            raise ValueError(f"unroll is {config.unroll}; the trajectories have {self._facts.num_steps} steps")
+        if self._facts.grid is None:
+            scattered = "functions that share places which are no grid, and are taken there"
+            refuse_idle("", type(config), scattered, "leave it out", fill_in=config.fill_in)
+        self._scale = tuple(torch.tensor(values) for values in (self._facts.mean, self._facts.deviation))
+        self._target_scale = tuple(
+            torch.tensor(values) for values in (self._facts.target_mean, self._facts.target_deviation)
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the training functions seem to repeat beyond the unit box, which a grid must then tile.
+
+        Across each border of the box they change by at most twice as much as between neighbours (root mean square),
+        and at the border they differ from each other at least half as much as elsewhere: those that are all 0 there do
+        not repeat.
+        """
+        train, facts = self.splits.train, self._facts
+        extent = torch.tensor(facts.extent, dtype=torch.float64)
+        for samples in (train.given, train.targets):
+            pos = (samples.pos - samples.pos.new_tensor(facts.origin)) / extent
+            grid = _grid_of(samples, pos, is_periodic=True) if bool((pos == pos[:1]).all()) else None
+            if grid is None or min(grid.shape) < LEAST_SIDE or not bool(samples.exists.all()):
+                return False
+            values = samples.values.mT.unflatten(-1, grid.shape)
+            spread = values.std(0).square().mean()
+            for axis in range(2, values.ndim):
+                ends = values.index_select(axis, torch.tensor([0, grid.shape[axis - 2] - 1]))
+                jump = ends.diff(dim=axis).square().mean()
+                if jump > 4 * values.diff(dim=axis).square().mean() or ends.std(0).square().mean() < 0.25 * spread:
+                    return False
+        return True
+
+    @cached_property
+    def _functions(self) -> Splits[FieldSet] | FieldSet:
+        """All functions, with their own split where they have one."""
+        config = self.config
+        if not config.data:
+            raise ValueError("no functions are given; pass an .npz file, a .csv table, or a folder with two tables")
+        return open_functions(
+            config.data,
+            coordinates=config.coordinates,
+            targets=config.targets,
+            problem=config.problem,
+            resolution=config.resolution,
+        )
+
+    @cached_property
+    def _split(self) -> Parts:
+        found = self._functions
+        if isinstance(found, FieldSet):
+            return self._divided(found.keys, None)
+        names = [f"{SPLITS[number]}: {name}" for number, own in self._given for name in own.names]
+        marks = SplitMarks.joined({SPLITS[number]: (len(own), own.marks) for number, own in self._given})
+        return self._divided(marks.keys(names, [0] * len(names)), marks.given)
+
+    @property
+    def _given(self) -> list[tuple[int, FieldSet]]:
+        """The parts of the data's own split, one after the other, each with its number in `SPLITS`."""
+        found = self._functions
+        assert isinstance(found, Splits)
+        parts = ((number, getattr(found, split)) for number, split in enumerate(SPLITS))
+        return [(number, part) for number, part in parts if part is not None]
+
+    def _part(self, numbers: Tensor) -> FieldSet:
+        whole = self._functions
+        parts = [part for _, part in self._given] if isinstance(whole, Splits) else [whole]
+        while int(numbers[0]) >= len(parts[0]):
+            numbers = numbers - len(parts.pop(0))
+        part = parts[0].select(numbers)
+        for samples, what in ((part.given, "samples"), (part.targets, "wanted samples")):
+            refuse_doubles(samples, part.names, what)
+        return part
+
+    def _check(self, splits: Splits[FieldSet]) -> None:
+        splits.check_facts(self._facts, self.config.data)
+        if splits.train.num_steps != self._facts.num_steps:
+            raise ValueError(
+                f"{self.config.data} has {splits.train.num_steps} steps; the run was made with {self._facts.num_steps}"
+            )
+
+    def model(self) -> nn.Module:
+        """The network on an encoder of functions, with one output a wanted channel."""
+        config, facts = self.config, self._facts
+        functions = Function.Config(
+            num_channels=len(facts.channels),
+            pos_dim=len(facts.coordinates),
+            is_periodic=config.is_periodic,
+            num_frequencies=config.num_frequencies,
+            sigma=config.position_sigma,
+        )
+        whole = config.model.answering_everywhere("each point")
+        return whole.build(Function(functions, whole.embed_dim), len(facts.target_mean))
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows and of the encoder's columns, the channels."""
+        facts = self._facts
+        return meanings_of_head(model, facts.target_channels) | meanings_of_inputs(model, facts.channels)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`.
+
+        Positions are those of the unit box; of trajectories `wanted_values` are those of `unroll` steps, one after the
+        other.
+        """
+        config, part = self.config, self.splits.train.select(indices)
+        given, wanted = part.given, part.targets
+        if part.num_steps > 1:
+            given, wanted = self._from_some_time(given, wanted, generator)
+        share = config.shown
+        if config.least_shown is not None:
+            share -= (share - config.least_shown) * float(torch.rand((), generator=generator))
+        shown = draw_samples(given, _count(share, given), generator)
+        batch = self._batch(shown, draw_samples(wanted, config.wanted, generator))
+        return self._moved(batch, generator)
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of a held-out split; what is shown is drawn once and for all, and all steps are wanted."""
+        part, share = self.held_out(split).select(indices), self.config.shown
+        if share == 1:
+            return self._batch(part.given, part.targets)
+        drawn = [
+            draw_samples(one, _count(share, one), torch.Generator().manual_seed(index))
+            for index in indices.tolist()
+            for one in (self.held_out(split).given.select(torch.tensor([index])),)
+        ]
+        return self._batch(joined(drawn), part.targets)
+
+    def _from_some_time(self, given: Samples, wanted: Samples, generator: torch.Generator) -> tuple[Samples, Samples]:
+        """Of each trajectory a state, drawn at random, and the next ones."""
+        channels, unroll = given.values.shape[-1], self.config.unroll
+        states = torch.cat([given.values, wanted.values], dim=-1).unflatten(-1, (-1, channels))
+        first = torch.randint(states.shape[2] - unroll, (len(states),), generator=generator)
+        index = (first[:, None] + torch.arange(unroll + 1))[:, None, :, None]
+        taken = states.take_along_dim(index, dim=2)
+        return given._replace(values=taken[:, :, 0]), wanted._replace(values=taken[:, :, 1:].flatten(2))
+
+    def _batch(self, shown: Samples, wanted: Samples) -> Batch:
+        mean, deviation = self._target_scale
+        exists, steps = wanted.exists, wanted.values.shape[-1] // len(mean)
+        values = (wanted.values - mean.repeat(steps)) / deviation.repeat(steps)
+        return self._shown(shown) | {
+            "wanted_pos": self._placed(wanted.pos),
+            "wanted_values": torch.where(exists[..., None], values, 0.0),
+            "wanted_mask": exists,
+        }
+
+    def _shown(self, samples: Samples) -> Batch:
+        mean, deviation = self._scale
+        values = torch.where(samples.exists[..., None], (samples.values - mean) / deviation, 0.0)
+        shown = {"pos": self._placed(samples.pos), "values": values, "mask": samples.exists}
+        return self._filled_in(shown) if self.config.fill_in else shown
+
+    def _filled_in(self, shown: Batch) -> Batch:
+        """What is shown, on a grid: its own, or that of the training split."""
+        domain, grid = self._domain(shown["pos"], shown["mask"]), self._facts.grid
+        if grid is None or (domain.mask is None and whole_grid(domain) is not None):
+            return shown
+        onto = Grid(*grid.shape, spacing=grid.spacing, origin=grid.origin, periodic=self.config.is_periodic)
+        values = interpolate(FunctionBatch(shown["values"], domain), onto)
+        return {
+            "pos": onto.pos.expand(len(values), -1, -1),
+            "values": values,
+            "mask": torch.ones(values.shape[:2], dtype=torch.bool),
+        }
+
+    def _placed(self, pos: Tensor) -> Tensor:
+        """Positions of the data in the unit box."""
+        return (pos - pos.new_tensor(self._facts.origin)) / self._facts.extent
+
+    def _moved(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """The batch after one of the symmetries."""
+        if not self.config.symmetries:
+            return batch
+        axes = batch["pos"].shape[-1]
+        is_mirrored, order = torch.zeros(axes, dtype=torch.bool), torch.arange(axes)
+        if "mirror" in self.config.symmetries:
+            is_mirrored = torch.rand(axes, generator=generator) < 0.5
+        if "exchange" in self.config.symmetries:
+            order = torch.randperm(axes, generator=generator)
+        moved = dict(batch)
+        for name in ("", "wanted_"):
+            pos = torch.where(is_mirrored, 1 - batch[f"{name}pos"], batch[f"{name}pos"])[..., order]
+            parts = {"pos": pos, **{part: batch[f"{name}{part}"] for part in ("values", "mask")}}
+            # points come in the order of a grid again, if they are one
+            sorted_by = row_major(pos)
+            moved |= {
+                f"{name}{part}": tensor.take_along_dim(_like(sorted_by, tensor), 1) for part, tensor in parts.items()
+            }
+        return moved
+
+    def num_targets(self, batch: Batch) -> int:
+        """One per function."""
+        return len(batch["values"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Relative errors summed over the functions; of trajectories the mean over steps."""
+        answers = self._answers(model, batch)
+        return self._errors(answers, batch, self.config.loss).sum()
+
+    def _domain(self, pos: Tensor, mask: Tensor) -> Domain:
+        hidden = None if bool(mask.all()) else mask
+        return domain_of(pos, hidden, periodic=self.config.is_periodic)
+
+    def _answers(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Standardised answers where they are wanted, `(B, Nq, m')`, or `(B, Nq, T·m')` of T steps."""
+        domain, asked = (self._domain(batch[f"{name}pos"], batch[f"{name}mask"]) for name in ("", "wanted_"))
+        state = FunctionBatch(batch["values"], domain)
+        if self._facts.num_steps == 1:
+            return self._told(model, state, asked)
+        steps = batch["wanted_values"].shape[-1] // len(self._facts.target_mean)
+        return torch.cat([*self._rolled_out(model, state, asked, steps)], dim=-1)
+
+    def _rolled_out(self, model: nn.Module, state: FunctionBatch, asked: Domain, steps: int) -> Iterator[Tensor]:
+        """The states after each step at the points asked; what goes on is what is told at the samples."""
+        is_same = asked.has_points_of(state.domain)
+        for _ in range(steps):
+            following = state._replace(values=state.values + self._told(model, state, state.domain))
+            yield following.values if is_same else interpolate(state, asked) + self._told(model, state, asked)
+            state = following
+
+    @staticmethod
+    def _told(model: nn.Module, state: FunctionBatch, asked: Domain) -> Tensor:
+        """What the network says there."""
+        own = asked.has_points_of(state.domain)
+        return (model(state) if own else model(state, at=asked)).float()
+
+    def _errors(self, answers: Tensor, batch: Batch, kind: Loss) -> Tensor:
+        """Relative error of each function, `(B,)`: ‖f - u‖ / ‖u‖ of each channel in the data's unit, their mean.
+
+        A channel that is 0 at all samples of a function is measured against its deviation.
+        """
+        mean, deviation = (part.to(answers) for part in self._target_scale)
+        steps = answers.shape[-1] // len(mean)
+        exists = batch["wanted_mask"][..., None]
+        wanted = torch.where(exists, batch["wanted_values"] + (mean / deviation).repeat(steps), 0.0)
+        difference = torch.where(exists, answers - batch["wanted_values"], 0.0)
+        squares, scales = difference.square().sum(1), wanted.square().sum(1)
+        if kind == "h1":
+            domain = self._domain(batch["wanted_pos"], batch["wanted_mask"])
+            squares, scales = squares + slope_squares(difference, domain), scales + slope_squares(wanted, domain)
+        zero = exists.to(scales).sum(1).expand_as(scales)
+        relative = (squares / torch.where(scales > 0, scales, zero)).clamp(min=1e-24).sqrt()
+        return relative.mean(-1)
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`relative_l2`, the mean over functions of ‖f - u‖ / ‖u‖ at the wanted samples; `relative_h1`; and `loss`.
+
+        Norms are of each channel in the data's unit, and relative errors a mean over channels, of trajectories also
+        over steps. With loss='h1' `relative_h1` is the same of values and first derivatives together.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        names = ("relative_l2", *(("relative_h1",) if self.config.loss == "h1" else ()), "loss")
+        return {name: MeanMetric() for name in names}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `held_out_batch` to the metrics."""
+        answers = self._answers(model, batch)
+        kinds: dict[str, Loss] = {"relative_l2": "l2", "relative_h1": "h1", "loss": self.config.loss}
+        for name, metric in metrics.items():
+            metric.update(self._errors(answers, batch, kinds[name]))
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """`file`, `field`, coordinates and values of each place asked for, of trajectories those of all steps.
+
+        Where values are saved or drawn, a row has the least and the largest value of a function. A comparison has a
+        row for each of the first functions, whose files must have the truth.
+
+        Raises:
+            ValueError: a file cannot be read or does not fit, comes without the truth, or there is no grid to draw.
+        """
+        outputs, answer, facts = inputs.outputs, self.config.answer, self._facts
+        answer.check(outputs)
+        found: list[tuple[Path, Evaluated]] = []
+        compared: list[tuple[FieldSet, Evaluated]] = []
+        for file, (functions, asked) in inputs.read(lambda file: self._read(file, inputs)):
+            for index in range(len(functions)):
+                one = functions.select(torch.tensor([index]))
+                told = self.evaluated(model, one, asked[index], device)
+                found.append((file, told))
+                if len(compared) < DRAWN:
+                    compared.append((one, told))
+        if outputs.comparison is not None and compared:
+            drawn = self._compared(model, compared, device, outputs.comparison.suffix)
+            outputs.write("--comparison", outputs.comparison, drawn)
+        return answered(answer, outputs, found, facts.coordinates, facts.target_channels)
+
+    def _read(self, file: Path, inputs: Inputs) -> tuple[FieldSet, list[Tensor]]:
+        """The functions of a file, and where each is asked for."""
+        facts = self._facts
+        functions = read_functions(
+            file,
+            coordinates=facts.coordinates,
+            channels=facts.channels,
+            targets=facts.target_channels,
+            part=inputs.part,
+        )
+        refuse_doubles(functions.given, functions.names, "samples")
+        if inputs.outputs.comparison is not None and functions.wanted is None:
+            raise ValueError(
+                f"{functions.names[0]} comes without {facts.target_channels[0]} to compare with; leave --comparison out"
+            )
+        return functions, self._asked(functions)
+
+    def _asked(self, functions: FieldSet) -> list[Tensor]:
+        """Where each function of a file is asked for."""
+        answer, wanted = self.config.answer, functions.targets
+        if answer.grid is None and answer.at is None:
+            return [pos[exists] for pos, exists in zip(wanted.pos, wanted.exists, strict=True)]
+        return places(answer, functions)
+
+    @torch.no_grad()
+    def evaluated(self, model: nn.Module, one: FieldSet, asked: Tensor, device: torch.device) -> Evaluated:
+        """The answer for one function at places `(N, s)` in the unit of the data's positions."""
+        batch = {name: tensor.to(device) for name, tensor in self._shown(one.given).items()}
+        at, steps = self._placed(asked)[None].to(device), self._facts.num_steps
+        width = steps * len(self._facts.target_mean)
+        batch |= {
+            "wanted_pos": at,
+            "wanted_mask": torch.ones(at.shape[:2], dtype=torch.bool, device=device),
+            "wanted_values": torch.zeros(*at.shape[:2], width, device=device),
+        }
+        mean, deviation = self._target_scale
+        values = self._answers(model, batch)[0].cpu() * deviation.repeat(steps) + mean.repeat(steps)
+        return Evaluated(one.names[0], asked, values)
+
+    def _compared(
+        self, model: nn.Module, told: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str
+    ) -> bytes:
+        """A picture of functions beside the truth that comes with them; of trajectories the last state."""
+        channels, rows = self._facts.target_channels, []
+        for one, answer in told:
+            assert one.wanted is not None
+            exists = one.wanted.exists[0]
+            pos, truth = one.wanted.pos[0, exists], one.wanted.values[0, exists]
+            if len(pos) != len(answer.pos) or not torch.equal(pos, answer.pos):
+                answer = self.evaluated(model, one, pos, device)
+            shown = one.given.pos[0, one.given.exists[0]], one.given.values[0, one.given.exists[0], 0]
+            last = len(channels) - len(self._facts.target_mean)
+            rows.append(Compared(one.names[0], *shown, pos, answer.values[:, last], truth[:, last]))
+        names = (
+            self._facts.coordinates,
+            self._facts.channels[0],
+            channels[len(channels) - len(self._facts.target_mean)],
+        )
+        return draw_comparison(rows, *names, kind=kind)
+
+
+def row_major(pos: Tensor) -> Tensor:
+    """The order of points `(B, N, s)` by their first coordinate, then by the second and so on: `(B, N)`."""
+    order = torch.arange(pos.shape[1]).expand(pos.shape[:2])
+    for axis in reversed(range(pos.shape[2])):
+        order = order.take_along_dim(pos[..., axis].take_along_dim(order, 1).argsort(dim=1, stable=True), 1)
+    return order
+
+
+def _like(index: Tensor, tensor: Tensor) -> Tensor:
+    return index if tensor.ndim == 2 else index[..., None]
+
+
+def _count(share: float, samples: Samples) -> int | None:
+    """So many samples of each function; None: all."""
+    return None if share == 1 else max(1, round(share * samples.pos.shape[1]))
+
+
+def slope_squares(values: Tensor, domain: Domain) -> Tensor:
+    """Σ |∇v|² over the points of a grid by central differences, at a border that does not wrap round by one-sided ones.
+
+    Args:
+        values: `(B, N, m)`.
+        domain: where they are.
+
+    Returns:
+        `(B, m)`.
+
+    Raises:
+        ValueError: where the points form no whole grid.
+    """
+    grid = whole_grid(domain)
+    if grid is None or domain.mask is not None:
+        raise ValueError(f"loss='h1' takes differences, and the answers are wanted at {domain!r}, which is no grid")
+    shaped = values.mT.unflatten(-1, grid.shape)
+    total = torch.zeros_like(shaped[..., *(0 for _ in grid.shape)])
+    for axis, (count, spacing) in enumerate(zip(grid.shape, grid.spacing, strict=True), 2):
+        if count == 1:
+            continue
+        if domain.is_periodic:
+            slope = (shaped.roll(-1, axis) - shaped.roll(1, axis)) / (2 * spacing)
+        else:
+            (slope,) = torch.gradient(shaped, spacing=spacing, dim=axis)
+        total = total + slope.square().flatten(2).sum(-1)
+    return total
+
+
+def refuse_doubles(samples: Samples, names: Sequence[str], what: str) -> None:
+    """Raises ValueError where two samples of a function lie at one place, in the name of the first such function."""
+    is_shared = samples.mask is None and samples.pos.stride(0) == 0
+    count = 1 if is_shared else len(samples.pos)
+    for i in range(min(count, len(samples.pos))):
+        index = samples.exists[i].nonzero()[:, 0]
+        pos = samples.pos[i, index]
+        if len(pos) < 2:
+            continue
+        found = nearest(pos, k=2)
+        twice = (found.squared[:, 1] == 0).nonzero()[:, 0]
+        if len(twice):
+            pair = sorted(int(index[n]) + 1 for n in found.points[twice[0]])
+            raise ValueError(
+                f"{names[i]}: {what} {pair[0]} and {pair[1]} lie at one place; a function has one value there"
+            )
+
+
+def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
+    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0.
+
+    Raises:
+        ValueError: periodic functions with samples outside of the unit box.
+    """
+    found: dict[str, tuple[float, ...]] = {}
+    of_states = train.given
+    if train.num_steps > 1:
+        states = torch.cat([train.given.values, train.targets.values], dim=-1)
+        times = states.unflatten(-1, (train.num_steps + 1, -1)).movedim(2, 0).flatten(0, 1)
+        exists = train.given.exists.repeat(train.num_steps + 1, 1)
+        of_states = Samples(train.given.pos.repeat(train.num_steps + 1, 1, 1), times, exists)
+    of_targets = of_states if train.num_steps > 1 else train.targets
+    for prefix, samples in (("", of_states), ("target_", of_targets)):
+        exists = samples.exists[..., None].double()
+        count = exists.sum()
+        mean = (samples.values * exists).sum((0, 1)) / count
+        deviation = (((samples.values - mean) * exists).square().sum((0, 1)) / count).sqrt()
+        found[f"{prefix}mean"] = tuple(mean.tolist())
+        found[f"{prefix}deviation"] = tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist())
+    every = torch.cat([samples.pos[samples.exists] for samples in (train.given, train.targets)])
+    low, high = every.amin(0), every.amax(0)
+    is_inside = bool((low >= 0).all()) and bool((high <= 1).all())
+    if is_periodic and not is_inside:
+        raise ValueError(
+            f"is_periodic is True, and coordinates run from {low.tolist()} to {high.tolist()}; scale them so that "
+            "functions repeat beyond the unit box, 0 to 1"
+        )
+    extent = 1.0 if is_inside else float((high - low).max()) or 1.0
+    origin = torch.zeros_like(low) if is_inside else low
+    found_grid = _grid_of(train.given, (train.given.pos - origin) / extent, is_periodic)
+    return OperatorLearning.Facts(
+        coordinates=train.coordinates,
+        channels=train.channels,
+        target_channels=train.target_channels,
+        num_steps=train.num_steps,
+        origin=tuple(origin.tolist()),
+        extent=extent,
+        grid=found_grid,
+        **found,
+    )
+
+
+def _grid_of(given: Samples, pos: Tensor, is_periodic: bool) -> UnitGrid | None:
+    """The grid of all functions; one with twice as many points as a function has, where each has places of its own.
+
+    Args:
+        given: the functions.
+        pos: their places in the unit box.
+        is_periodic: whether the grid has to tile it.
+
+    Returns:
+        None where all have the same places, which are no grid.
+    """
+    if bool((pos == pos[:1]).all()) and bool(given.exists.all()):
+        lattice = whole_grid(domain_of(pos[0], periodic=is_periodic))
+        return None if lattice is None else UnitGrid(lattice.shape, lattice.spacing, lattice.origin)
+    places = pos[given.exists]
+    low, high = places.amin(0), places.amax(0)
+    if is_periodic:
+        low, high = torch.zeros_like(low), torch.ones_like(high)
+    extent, wide = high - low, high > low
+    spacing = (extent[wide].prod() / (2 * given.exists.sum(1).double().mean())) ** (1 / max(1, int(wide.sum())))
+    counts = torch.where(wide, (extent / spacing).round().clamp(min=1), 1.0)
+    steps = torch.where(wide, extent / counts, 1.0)
+    first = torch.where(wide, low + steps / 2, low)
+    return UnitGrid(tuple(int(n) for n in counts.tolist()), tuple(steps.tolist()), tuple(first.tolist()))

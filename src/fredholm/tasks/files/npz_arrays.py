@@ -1,0 +1,275 @@
+"""The arrays of .npz and .npy files that a user hands over.
+
+Header, type, shape and size of each array are checked before memory is taken for it. Nothing is unpickled.
+"""
+
+import contextlib
+import io
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Literal, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS, Split
+
+from .data_files import open_file, size_of_file
+from .limits import ROW_BYTES, check_expansion
+
+ARRAY_SUFFIXES = (".npz", ".npy")
+_NPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
+_MAGIC = len(_NPY) + 2  # with the version
+_LONGEST_HEADER = 10_000
+_MOST_AXES = 8
+_CHUNK = 1 << 20
+_KINDS = "biufcUSMm"
+_ENCRYPTED = 1
+_LAST_LETTER = 0x10FFFF
+_INSTEAD = "pass one without objects"
+_UNPACKED = "save it with numpy.savez, not compressed"
+
+
+def load_arrays(path: Path, *, alone: str | None = None) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file; objects are refused.
+
+    Args:
+        path: the file.
+        alone: the name that the array of an .npy file gets; None: such a file is refused.
+
+    Raises:
+        ValueError: it cannot be read as one.
+    """
+    if alone is not None and path.suffix.lower() == ".npy":
+        return {alone: _single(path)}
+    arrays: dict[str, np.ndarray] = {}
+    with _opened(path) as (archive, members, given):
+        for name, member in members.items():
+            with archive.open(member) as file:
+                try:
+                    arrays[name] = _array(file, member.file_size, given)
+                except ValueError as error:
+                    raise ValueError(f"the array {_short(name)}: {error}") from error
+    return arrays
+
+
+def array_names(path: Path) -> tuple[str, ...]:
+    """The names of its arrays, which are not read; errors as for `load_arrays`."""
+    with _opened(path) as (_, members, _):
+        return tuple(members)
+
+
+def needed_array(
+    arrays: Mapping[str, np.ndarray], name: str, kinds: Literal["biuf", "iu", "U"], *shape: int | None
+) -> np.ndarray:
+    """The array of that name.
+
+    Args:
+        arrays: of the file.
+        name: it.
+        kinds: of numbers, of integers, or of texts, by numpy's letters.
+        shape: the length of each axis; None: any.
+
+    Raises:
+        ValueError: it is not there, or of another type or shape.
+    """
+    if name not in arrays:
+        raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
+    found = arrays[name]
+    fits = found.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, found.shape, strict=True))
+    if not fits or found.dtype.kind not in kinds:
+        what = {"biuf": "numbers", "iu": "integers", "U": "texts"}[kinds]
+        wanted = ", ".join("any" if side is None else str(side) for side in shape)
+        raise ValueError(f"{name} is {found.dtype} {found.shape}; expected {what} ({wanted})")
+    return found
+
+
+def split_words(has: Callable[[str], bool]) -> dict[Split, str]:
+    """By which word each split is named in a file, such as val.
+
+    Args:
+        has: whether there are arrays of a word of `SPLIT_WORDS`.
+
+    Raises:
+        ValueError: two words for one split.
+    """
+    found: dict[Split, str] = {}
+    for word, split in SPLIT_WORDS.items():
+        if has(word):
+            if split in found:
+                raise ValueError(f"has arrays of {found[split]} and of {word}, which are one split; keep one")
+            found[split] = word
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def arrays_of_splits(arrays: Mapping[str, np.ndarray]) -> dict[Split, dict[str, np.ndarray]]:
+    """The arrays of each split whose names begin with its word and a _, without that, and those that all share.
+
+    Empty where no names begin with train_. Errors as for `split_words`.
+    """
+    if not any(name.startswith("train_") for name in arrays):
+        return {}
+    words = split_words(lambda word: any(name.startswith(f"{word}_") for name in arrays))
+    starts = tuple(f"{word}_" for word in words.values())
+    shared = {name: array for name, array in arrays.items() if not name.startswith(starts)}
+    return {
+        split: shared
+        | {name.removeprefix(f"{word}_"): own for name, own in arrays.items() if name.startswith(f"{word}_")}
+        for split, word in words.items()
+    }
+
+
+def split_of_rows(arrays: Mapping[str, np.ndarray], count: int, *, is_test: Sequence[str] = ()) -> Tensor | None:
+    """The array `split`, one entry a row, as numbers in `SPLITS`, int64 `(count,)`, -1 of rows in none; None: no split.
+
+    The entries are words of `SPLIT_WORDS`, or "" of a row in none; or the numbers 0 train, 1 valid, 2 test.
+
+    Args:
+        arrays: of the file.
+        count: of the rows.
+        is_test: further names, of arrays that are True in the test split and False in training.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if (named := next((name for name in is_test if name in arrays), None)) is not None:
+        if arrays[named].dtype.kind != "b" or arrays[named].shape != (count,):
+            raise ValueError(f"{named} is {arrays[named].dtype} {arrays[named].shape}; expected bool ({count},)")
+        return SPLITS.index("test") * torch.from_numpy(arrays[named]).long()
+    if "split" not in arrays:
+        return None
+    split = arrays["split"]
+    if split.shape != (count,) or split.dtype.kind not in "iuU":
+        raise ValueError(f"split is {split.dtype} {split.shape}; expected words or integers ({count},), one a row")
+    if split.dtype.kind != "U":
+        for i in np.flatnonzero((split < 0) | (split > 2))[:1].tolist():
+            raise ValueError(f"split[{i}] is {split[i]}; expected 0 (train), 1 (valid) or 2 (test)")
+        return torch.from_numpy(split.astype(np.int64))
+    numbers = {"": -1} | {word: SPLITS.index(each) for word, each in SPLIT_WORDS.items()}
+    for i, word in enumerate(split.tolist()):
+        if word.lower() not in numbers:
+            raise ValueError(f"split[{i}] is {word!r}; expected train, valid or test, or '' where a row is in none")
+    return torch.tensor([numbers[word.lower()] for word in split.tolist()], dtype=torch.int64)
+
+
+def _single(path: Path) -> np.ndarray:
+    try:
+        with open_file(path) as file:
+            if file.read(len(_ZIP)) == _ZIP:
+                raise _OtherKindError("is an .npz file by its content; rename it")
+            file.seek(0)
+            return _array(file, size_of_file(file), size_of_file(file))
+    except _OtherKindError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path}: cannot be read as an .npy file ({_reason(error)}); {_INSTEAD}") from error
+
+
+@final
+class _OtherKindError(Exception):
+    """The file is whole, but not what it is called."""
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo], int]]:
+    """The archive, the member of each array, and the bytes of the file.
+
+    Raises:
+        ValueError: it is none, a member is no array, is encrypted or packed as numpy does not, two have one name, or
+            together they unpack to too much; or what is read meanwhile is broken.
+    """
+    try:
+        with open_file(path) as file:
+            if file.read(len(_NPY)) == _NPY:
+                raise _OtherKindError("is an .npy file by its content; rename it")
+            with zipfile.ZipFile(file) as archive:
+                members = _members(archive)
+                total = sum(member.file_size for member in members.values())
+                given = size_of_file(file)
+                check_expansion("unpacked it", total, given, _UNPACKED)
+                yield archive, members, given
+    except _OtherKindError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # a broken archive makes zipfile raise almost anything
+        raise ValueError(f"{path}: cannot be read as an .npz file ({_reason(error)}); {_INSTEAD}") from error
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    found: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        if name == member.filename:
+            raise ValueError(f"it holds {_short(name)}, which is no array")
+        if name in found:
+            raise ValueError(f"it holds two arrays {_short(name)}")
+        if member.flag_bits & _ENCRYPTED:
+            raise ValueError(f"the array {_short(name)} is encrypted")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"the array {_short(name)} is packed by method {member.compress_type}; expected deflate")
+        found[name] = member
+    return found
+
+
+def _array(file: IO[bytes], size: int, given: int) -> np.ndarray:
+    """The array that a stream of `size` bytes holds, from a file of `given` bytes.
+
+    Its header is checked before memory is taken.
+
+    Raises:
+        ValueError: the header is broken, its array is of objects, does not fill the stream to its end, or has more rows
+            or columns than such a file may.
+    """
+    start = file.read(_MAGIC + 4)
+    is_long = start[len(_NPY) : _MAGIC] == b"\2\0"
+    if start[: len(_NPY)] != _NPY or not (is_long or start[len(_NPY) : _MAGIC] == b"\1\0"):
+        raise ValueError(f"it begins with {start[:_MAGIC].hex(' ')}, which is no .npy header of version 1 or 2")
+    length = int.from_bytes(start[_MAGIC : _MAGIC + (4 if is_long else 2)], "little")
+    if length > _LONGEST_HEADER:
+        raise ValueError(f"its .npy header has {length} bytes; the limit is {_LONGEST_HEADER}")
+    parse = np.lib.format.read_array_header_2_0 if is_long else np.lib.format.read_array_header_1_0
+    header = start[_MAGIC:] + file.read(length - (0 if is_long else 2))
+    try:
+        shape, is_fortran, dtype = parse(io.BytesIO(header))
+    except Exception as error:  # a broken header makes Python's parser raise almost anything
+        raise ValueError("its .npy header does not parse") from error
+    if dtype.kind not in _KINDS or dtype.names is not None or dtype.subdtype is not None:
+        raise ValueError(f"it holds {'objects' if dtype.hasobject else str(dtype)[:40]}, no numbers or texts")
+    count = math.prod(shape)
+    filled = size - _MAGIC - len(header)
+    if any(side < 0 for side in shape) or count * dtype.itemsize != filled or len(shape) > _MOST_AXES:
+        raise ValueError(f"its header promises {dtype} {str(shape)[:80]}; {max(filled, 0):,} bytes follow")
+    check_expansion(
+        f"names for {str(shape)[:80]}",
+        ROW_BYTES * max(shape, default=0),
+        given,
+        _UNPACKED,
+    )
+    found = np.empty(count, dtype)
+    place = memoryview(found.view(np.uint8).data) if count * dtype.itemsize else memoryview(b"")
+    done = 0
+    while done < len(place):
+        part = file.read(min(_CHUNK, len(place) - done))
+        if not part:
+            raise ValueError(f"it ends after {done:,} of {len(place):,} bytes")
+        place[done : done + len(part)] = part
+        done += len(part)
+    if file.read(1):  # which also has zipfile compare the checksum
+        raise ValueError("it goes on after its array")
+    if dtype.kind == "U" and len(place):
+        codes = found.view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if int(codes.max()) > _LAST_LETTER:
+            raise ValueError(f"its texts have the number {codes.max()}, which is no letter")
+    return found.reshape(shape, order="F" if is_fortran else "C")
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 40 else f"{name[:37]}...")
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)

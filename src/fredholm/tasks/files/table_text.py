@@ -1,0 +1,53 @@
+"""Tables as text, be they text or not."""
+
+import importlib.util
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from fredholm.tasks.text import read_text
+
+from .data_files import open_file, size_of_file
+from .limits import COUNTED, check_counted
+
+PARQUET = ".parquet"
+
+
+def csv_text(path: Path) -> str:
+    """The text of a table in CSV: of a .parquet file its rows below a header, of others what they hold.
+
+    Raises:
+        ValueError: the file cannot be read; see `read_text`; or a .parquet file has more cells than it may.
+        ImportError: it is a .parquet file, and pyarrow is not installed.
+    """
+    return _of_parquet(path) if path.suffix.lower() == PARQUET else read_text(path)
+
+
+def first_twice(names: Sequence[str]) -> int | None:
+    """The place of the first of some names that stands before too; None: all differ."""
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        if name in seen:
+            return i
+        seen.add(name)
+    return None
+
+
+def _of_parquet(path: Path) -> str:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(f"{path}: a .parquet file is read by pyarrow: pip install pyarrow, or save it as .csv")
+    import pyarrow  # pyright: ignore[reportMissingImports]
+    import pyarrow.csv  # pyright: ignore[reportMissingImports]
+    import pyarrow.parquet  # pyright: ignore[reportMissingImports]
+
+    written = io.BytesIO()
+    try:
+        with open_file(path) as file:
+            source, given = pyarrow.parquet.ParquetFile(file), size_of_file(file)
+            cells = source.metadata.num_rows * source.metadata.num_columns
+            check_counted(f"{path}: its cells", cells, "save it as .csv", max(COUNTED, given))
+            pyarrow.csv.write_csv(source.read(), written)
+    except (pyarrow.ArrowException, OSError) as error:
+        told = " ".join(str(error).split())
+        raise ValueError(f"{path}: cannot be read as a table in .parquet ({told}); save it as .csv") from error
+    return written.getvalue().decode()

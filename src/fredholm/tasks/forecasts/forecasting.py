@@ -1,0 +1,526 @@
+"""Telling how series go on.
+
+Legend
+    N, H, m      context, horizon and season, in samples        y_t (F,)  the channels that are told, at sample t
+    l, s         of a window: its last value, and its deviation, at least FLOOR of the channel's in training
+    z            (y_{t+h} - l) / s, h = 1 .. H, what a model tells of a window that ends with sample t
+
+    seasonal naive forecast of y_{t+h}    y_{t + h - m ⌈h / m⌉}: the last season again
+    MASE    the mean of |y - ŷ| / q, where q is the mean of |y_t - y_{t-m}| over the training part of a series
+
+Source: Hyndman and Koehler, Another look at measures of forecast accuracy (2006), for MASE. That a window's last value
+is subtracted is NLinear (arXiv 2205.13504), that it is divided by its deviation RevIN (Kim et al., 2022).
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import refuse_idle
+from fredholm.encoders.series import SeriesBatch
+from fredholm.models.ckcnn import CKCNN
+from fredholm.models.filter_bank import FilterBank
+from fredholm.models.fitted_model import FittedModel
+from fredholm.models.itnet import ITNet
+from fredholm.models.itnet_series import ITNetSeriesConfig
+from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long, season_of
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset
+from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
+from fredholm.tasks.series.open import TEXT
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.targets import NumberTarget
+from fredholm.tasks.targets.numbers import check_quantiles
+from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
+
+from .long_series import observed_before
+from .windows import Ranges
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+Scale = Literal["window", "training"]
+CHUNK = 256
+"""Windows that are fitted or predicted at a time."""
+FLOOR = 0.05
+BLOCKS = 8
+"""Stretches of the training part, of which a fitted model leaves each out to choose its settings."""
+MOST_LAGS = 1024
+
+
+def _linear() -> FilterBank.Config:
+    return FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=MOST_LAGS)
+
+
+@final
+class Forecasting(SplitTask[WindowSet]):
+    """A model on windows of long series that tells what comes after them.
+
+    A split is one by time: the last samples of every series are for the test, those before them for validation, and
+    no window of the training part reaches into either. Each window is seen and told in its own scale. Metrics are in
+    the unit of the data, means over series, samples and channels.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training part.
+
+    Raises:
+        ValueError: the data cannot be opened, are on no clock, are too short, or are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "forecast"
+    predicts = Kinds(suffixes=(*(kind for kind in SERIES_SUFFIXES if kind not in TEXT), ".npy"), has_parts=True)
+    objective = Objective(metric="mase", maximise=False)
+    parts: ClassVar[tuple[type, ...]] = (
+        FilterBank.Config,
+        CKCNN.Config,
+        ITNetSeriesConfig,
+        ITNet.Config,
+        *KERNELS,
+        Clock,
+        NumberTarget,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training part. `deviation` is that of each channel, over all series; 1 of a constant one."""
+
+        target: NumberTarget
+        clock: Clock
+        channels: tuple[str, ...]
+        told: tuple[str, ...]
+        context: int
+        horizon: int
+        season: int
+        deviation: tuple[float, ...]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(SplitTask.Config):
+        """Series, what is seen and told of them, and the model.
+
+        Args:
+            data: a .csv, .parquet, .ts or .npz file of one or several long series, without labels.
+            horizon: samples that are told. None: a season, or without one 10; at most half of the test part.
+            context: samples that are seen before them. None: three times the season or the horizon, whichever is more;
+                at most a third of the training part of the shortest series.
+            channels: those that are told; (): all. The others are seen.
+            season: samples after which a series is like itself. None: of dates a day for steps below one, a week for
+                days, a year for weeks and months; else by autocorrelation; 1: there is none.
+            quantiles: such as 0.1 0.5 0.9, which are told in place of the mean.
+            scale: what a window is divided by: its own deviation, or that of training. Its last value is subtracted.
+            num_windows: of a split, at most; of more than these every second is taken, every third, and so on.
+            model: of the samples of a window a linear function in closed form, to which features of filters can be
+                added (num_groups, num_thresholds), or a network that learns by steps.
+        """
+
+        data: str = ""
+        horizon: int | None = None
+        context: int | None = None
+        channels: tuple[str, ...] = ()
+        season: int | None = None
+        quantiles: tuple[float, ...] = ()
+        scale: Scale = "window"
+        num_windows: int = 1500
+        model: SeriesModelConfig = field(default_factory=_linear)
+
+        def __post_init__(self) -> None:
+            for name in ("horizon", "context", "season", "num_windows"):
+                value = getattr(self, name)
+                if value is not None and value < 1:
+                    raise ValueError(f"{name} is {value}; expected at least 1")
+            if self.scale not in get_args(Scale):
+                raise ValueError(f"scale is {self.scale!r}; expected one of {get_args(Scale)}")
+            check_quantiles(self.quantiles)
+            self.model.check()
+            refuse_idle(
+                "", type(self), "a split by time", "leave it out", split_seed=self.split_seed, split_by=self.split_by
+            )
+            if not self.model.learns_by_steps:
+                kind = type(self.model).__qualname__.removesuffix(".Config")
+                because = f"model={kind}, whose settings are chosen by leaving stretches of the training part out"
+                refuse_idle(
+                    "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
+                )
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            found = super()._suited(preset, start)
+            if self.model.learns_by_steps:
+                return found
+            return Suited(self, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
+
+        def build(self, facts: Task.Facts | None = None) -> "Forecasting":
+            """The task; see `Forecasting`."""
+            if facts is not None and not isinstance(facts, Forecasting.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of forecasts")
+            return Forecasting(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        self.config = config
+        self._known = facts
+        self._facts = facts or self._measure()
+        for name in ("context", "horizon", "season"):
+            if getattr(config, name) not in (None, getattr(self._facts, name)):
+                raise ValueError(
+                    f"{name} is {getattr(config, name)}; the run was made with {getattr(self._facts, name)}"
+                )
+        if self._facts.target.quantiles != config.quantiles:
+            raise ValueError(f"quantiles are {config.quantiles}; the run was made with {self._facts.target.quantiles}")
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training part."""
+        return self._facts
+
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
+
+    @cached_property
+    def _data(self) -> tuple[list[LongSeries], Clock, tuple[str, ...]]:
+        config = self.config
+        if not config.data:
+            raise ValueError("no series are given; pass a .csv, .parquet, .ts or .npz file of them")
+        return open_long(data_path(config.data))
+
+    @cached_property
+    def _shape(self) -> "_Shape":
+        """Context, horizon and season, as the facts have them, given or by rule."""
+        if (known := self._known) is not None:
+            return _Shape(known.context, known.horizon, known.season)
+        config, (series, clock, _) = self.config, self._data
+        shortest = min(len(each) for each in series)
+        train, test = min(self._ends)[0], shortest - min(each[1] for each in self._ends)
+        season = config.season or clock.season
+        if season is None:
+            season = season_of([each[:end] for each, (end, _) in zip(observed_before(series), self._ends, strict=True)])
+        horizon = config.horizon or max(1, min(season if season > 1 else 10, (test if test else shortest) // 2))
+        context = config.context or max(1, min(3 * max(season, horizon), train // 3))
+        if train < context + horizon:
+            raise ValueError(
+                f"{config.data}: the training part of a series has {train} samples; expected context={context} and "
+                f"horizon={horizon} together at least; make one of them shorter"
+            )
+        return _Shape(context, horizon, season)
+
+    @cached_property
+    def _ends(self) -> list[tuple[int, int]]:
+        """Where the training part and the validation part of each series end, in samples."""
+        config = self.config
+        for name in ("test_fraction", "valid_fraction"):
+            if not 0 <= getattr(config, name) < 1:
+                raise ValueError(f"{name} is {getattr(config, name)}; expected a share from 0 to below 1")
+        valid = config.valid_fraction if config.model.learns_by_steps else 0.0
+        found = []
+        for each in self._data[0]:
+            end = len(each) - math.ceil(round(config.test_fraction * len(each), 9))
+            found.append((max(0, end - math.ceil(round(valid * len(each), 9))), end))
+        return found
+
+    def _columns(self) -> list[int]:
+        """The numbers of the channels that are told."""
+        channels = self._data[2]
+        for name in self.config.channels:
+            if name not in channels:
+                raise ValueError(f"{self.config.data} has no channel {name!r}; the channels are {', '.join(channels)}")
+        return [channels.index(name) for name in self.config.channels or channels]
+
+    def _windows(self, split: Literal["train", "valid", "test"]) -> WindowSet:
+        series, shape, told = self._data[0], self._shape, self._columns()
+        ends = zip(series, self._ends, strict=True)
+        bounds = {
+            "train": lambda _, train, __: Ranges(0, train),
+            "valid": lambda _, train, valid: Ranges(train, valid),
+            "test": lambda size, _, valid: Ranges(valid, size),
+        }[split]
+        return WindowSet.within(
+            observed_before(series),
+            [each.values[:, told] for each in series],
+            [bounds(len(each), *end) for each, end in ends],
+            context=shape.context,
+            horizon=shape.horizon,
+            most=self.config.num_windows,
+        )
+
+    def _open(self) -> Splits[WindowSet]:
+        config, shape = self.config, self._shape
+        train, test = self._windows("train"), self._windows("test")
+        valid = self._windows("valid") if config.model.learns_by_steps and config.valid_fraction else None
+        for name, part, share in (("test", test, config.test_fraction), ("validation", valid, config.valid_fraction)):
+            if part is not None and not len(part) and share:
+                raise ValueError(
+                    f"{config.data}: no {name} window has horizon={shape.horizon} observed samples; make the horizon "
+                    f"shorter, or {'test' if name == 'test' else 'valid'}_fraction larger"
+                )
+        return Splits(train, test if len(test) else None, valid)
+
+    def _measure(self) -> Facts:
+        config, (series, clock, channels), shape = self.config, self._data, self._shape
+        known = torch.cat([each.values[:end] for each, (end, _) in zip(series, self._ends, strict=True)])
+        for c in known.isnan().all(0).nonzero()[:1, 0].tolist():
+            raise ValueError(f"channel {channels[c]!r} has no observed value in training; take it out")
+        centred = known - known.nanmean(0)
+        deviation = centred.square().nanmean(0).sqrt()
+        deviation = torch.where(deviation > 1e-12 * known.nanmean(0).abs(), deviation, 1.0)
+        told = tuple(channels[c] for c in self._columns())
+        train = self._windows("train")
+        if not len(train):
+            raise ValueError(f"{config.data}: no training window of context={shape.context} is observed")
+        scaled = _scaled(train, self._columns(), deviation, config.scale)
+        names = tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in told)
+        answers = scaled.answers.flatten(1)
+        spread = answers.std(0, correction=0)  # 0 where all windows go on alike, as those of a line do
+        spread = torch.where(spread > 1e-9, spread, 1.0)
+        target = NumberTarget(
+            names=names,
+            mean=tuple(answers.mean(0).tolist()),
+            deviation=tuple(spread.tolist()),
+            quantiles=config.quantiles,
+        )
+        return Forecasting.Facts(
+            target=target,
+            clock=clock,
+            channels=channels,
+            told=told,
+            context=shape.context,
+            horizon=shape.horizon,
+            season=shape.season,
+            deviation=tuple(deviation.tolist()),
+        )
+
+    def _check(self, splits: Splits[WindowSet]) -> None:
+        _, clock, channels = self._data
+        came = (channels, tuple(channels[c] for c in self._columns()), clock)
+        expected = (self._facts.channels, self._facts.told, self._facts.clock)
+        for what, one, other in zip(("channels", "channels that are told", "clock"), came, expected, strict=True):
+            if one != other:
+                raise ValueError(f"the {what} of {self.config.data} are {one}; the run was made with {other}")
+
+    def model(self) -> nn.Module:
+        """The model, with the outputs of the target."""
+        facts = self._facts
+        extent = max(facts.context - 1, 1)
+        sampling = SeriesSampling(channels=len(facts.channels), spacing=1.0, extent=float(extent))
+        return self.config.model.build(sampling, facts.target.num_outputs)
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a model that is computed from all training windows."""
+        if not isinstance(model, FittedModel):
+            return
+        train = self.splits.train
+        batches: list[tuple[SeriesBatch, Tensor]] = []
+        for indices in torch.arange(len(train)).split(CHUNK):
+            batch = self._batch(train, indices)
+            batches.append((SeriesBatch(batch["values"].to(device)), batch["targets"].to(device)))
+        ends = torch.tensor([end for end, _ in self._ends])
+        stretch = (train.places[:, 1] * BLOCKS).div(ends[train.places[:, 0]], rounding_mode="floor")
+        groups = stretch.to(device) if len(stretch.unique()) > 1 else None
+        model.fit(batches, self._facts.target, groups=groups)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is drawn."""
+        batch = self._batch(self.splits.train, indices)
+        return {name: batch[name] for name in ("values", "targets")}
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of another split, with all that metrics need.
+
+        `last`, `scale` and `error_scale` (B, 1, F), `naive` and `answers` (B, H, F), in the unit of the data.
+        """
+        part = self.held_out(split)
+        some = part.select(indices)
+        scales = self._error_scales[some.places[:, 0]]
+        return {**self._batch(part, indices), "error_scale": scales, "naive": self._naive(some)}
+
+    @cached_property
+    def _error_scales(self) -> Tensor:
+        """q of each series and channel that is told, float64 `(series, 1, F)`; its deviation where q is 0."""
+        ends = zip(self._data[0], self._ends, strict=True)
+        return torch.stack([self.error_scale(each.values[:end]) for each, (end, _) in ends])
+
+    def error_scale(self, values: Tensor) -> Tensor:
+        """q of the channels that are told, float64 `(1, F)`, of what is known of a series, `(T, C)`.
+
+        Where it is 0, the deviation of the channel in training.
+        """
+        facts = self._facts
+        columns = [facts.channels.index(name) for name in facts.told]
+        y = values[:, columns]
+        season = facts.season if len(y) > facts.season else 1
+        error = (y[season:] - y[:-season]).abs().nanmean(0)
+        spare = torch.tensor([facts.deviation[c] for c in columns], dtype=torch.float64)
+        return torch.where(error > 1e-9 * spare, error, spare)[None]
+
+    def _naive(self, windows: WindowSet) -> Tensor:
+        """The last season again, `(n, H, F)`."""
+        season, seen = min(self._facts.season, windows.context), windows.seen()[..., self._columns()]
+        return seen[:, -season:].repeat(1, -(-windows.horizon // season), 1)[:, : windows.horizon]
+
+    def _batch(self, windows: WindowSet, indices: Tensor) -> Batch:
+        facts = self._facts
+        columns = [facts.channels.index(name) for name in facts.told]
+        found = _scaled(windows.select(indices), columns, torch.tensor(facts.deviation).double(), self.config.scale)
+        return {
+            "values": found.seen.float(),
+            "targets": facts.target.targets(found.answers.flatten(1)),
+            "answers": found.told,
+            "last": found.last[..., columns],
+            "scale": found.scale[..., columns],
+        }
+
+    def num_targets(self, batch: Batch) -> int:
+        """One a window."""
+        return len(batch["targets"])
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(SeriesBatch(batch["values"])).float()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """That of the target, of scaled numbers, summed over windows."""
+        return self._facts.target.losses(self._outputs(model, batch), batch["targets"]).sum()
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`mase`, that of the seasonal naive forecast, errors in the unit of the data, and the mean `loss`.
+
+        Of quantiles also `quantile_loss`, the mean of the quantile loss in units of q, and, of several, `coverage`.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.metric import CompositionalMetric
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        names = ["mase", "seasonal_naive_mase", "mean_absolute_error", "loss"]
+        levels = self._facts.target.quantiles
+        names += ["quantile_loss"] * bool(levels) + ["coverage"] * (len(levels) > 1)
+        root: Metric = CompositionalMetric(torch.sqrt, MeanMetric(), None)
+        return {**{name: MeanMetric() for name in names}, "root_mean_squared_error": root}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `held_out_batch` to the metrics."""
+        target, outputs = self._facts.target, self._outputs(model, batch)
+        metrics["loss"].update(target.losses(outputs, batch["targets"]))
+        levels, number = self._in_unit(outputs, batch)
+        true, q = batch["answers"], batch["error_scale"]
+        error = (number - true).abs()
+        metrics["mase"].update(error / q)
+        metrics["seasonal_naive_mase"].update((batch["naive"] - true).abs() / q)
+        metrics["mean_absolute_error"].update(error)
+        metrics["root_mean_squared_error"].update(error.square())
+        if target.quantiles:
+            missed, tau = true[..., None] - levels, levels.new_tensor(target.quantiles)
+            metrics["quantile_loss"].update(torch.maximum(tau * missed, (tau - 1) * missed) / q[..., None])
+        if len(target.quantiles) > 1:
+            metrics["coverage"].update(((levels[..., 0] <= true) & (true <= levels[..., -1])).float())
+
+    def _in_unit(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Every level that is told `(B, H, F, Q)`, and the one that stands for the number `(B, H, F)`."""
+        facts = self._facts
+        levels = facts.target.levels_of(outputs.double()).unflatten(1, (facts.horizon, len(facts.told)))
+        number = facts.target.number_of(levels)
+        return levels * batch["scale"][..., None] + batch["last"][..., None], number * batch["scale"] + batch["last"]
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each sample after the end of a series: `file`, `series`, `time`, and each channel that is told."""
+        facts, rows = self._facts, list[Prediction]()
+        for file, found in inputs.read(lambda file: self._read(file, inputs)):
+            for each, levels, number in zip(found, *self.forecasts(model, found, device), strict=True):
+                last = facts.clock.after(each.start, len(each) - 1)
+                for h in range(facts.horizon):
+                    cells: dict[str, str | float] = {"series": each.name}
+                    cells["time"] = facts.clock.text(facts.clock.after(last, h + 1))
+                    for f, name in enumerate(facts.told):
+                        cells[name] = float(number[h, f])
+                        for tau, level in zip(facts.target.quantiles, levels[h, f].tolist(), strict=False):
+                            cells[f"{name} at {tau:g}"] = level
+                    rows.append(Prediction(file, cells))
+        return rows
+
+    @torch.no_grad()
+    def forecasts(self, model: nn.Module, series: Sequence[LongSeries], device: torch.device) -> tuple[Tensor, Tensor]:
+        """What comes after the end of some series, in the unit of the data.
+
+        Args:
+            model: of this task, on `device`, in evaluation mode.
+            series: with the channels of training, each at least as long as the context.
+            device: where to compute.
+
+        Returns:
+            Every level that is told, float64 `(n, H, F, Q)`, ascending, and the one that stands for the number,
+            `(n, H, F)`, both on the CPU. Q is 1 where the mean is told.
+        """
+        facts, parts = self._facts, list[tuple[Tensor, Tensor]]()
+        columns = [facts.channels.index(name) for name in facts.told]
+        windows = WindowSet(
+            values=tuple(observed_before(series)),
+            known=tuple(each.values[:, columns] for each in series),
+            context=facts.context,
+            horizon=facts.horizon,
+            places=torch.tensor([[i, len(each)] for i, each in enumerate(series)]),
+        )
+        for indices in torch.arange(len(series)).split(CHUNK):
+            batch = {name: tensor.to(device) for name, tensor in self._batch(windows, indices).items()}
+            parts.append(self._in_unit(self._outputs(model, batch), batch))
+        levels, numbers = zip(*parts, strict=True)
+        return torch.cat(levels).cpu(), torch.cat(numbers).cpu()
+
+    def _read(self, file: Path, inputs: Inputs) -> list[LongSeries]:
+        series, _, _ = open_long(file, clock=self._facts.clock, channels=self._facts.channels, part=inputs.part)
+        for each in series:
+            self.check(each, str(file))
+        return series
+
+    def check(self, series: LongSeries, where: str) -> None:
+        """Raises ValueError where a series is too short to be read; warns where a channel of what is read is empty.
+
+        Args:
+            series: with the channels of training.
+            where: where it is, for messages.
+        """
+        context = self._facts.context
+        if len(series) < context:
+            raise ValueError(
+                f"{where}: {series.name} has {len(series)} samples; the model reads the last {context} of a series"
+            )
+        if bool(series.values[-context:].isnan().all(0).any()):
+            warnings.warn(f"{where}: a channel of {series.name} has no value among those that are read", stacklevel=2)
+
+
+@final
+class _Shape(NamedTuple):
+    context: int
+    horizon: int
+    season: int
+
+
+@final
+class _Scaled(NamedTuple):
+    """Windows `(n, N, C)` and answers `(n, H, F)` in their own scale, answers as they are, the scale `(n, 1, C)`."""
+
+    seen: Tensor
+    answers: Tensor
+    told: Tensor
+    last: Tensor
+    scale: Tensor
+
+
+def _scaled(windows: WindowSet, columns: list[int], deviation: Tensor, kind: Scale) -> _Scaled:
+    seen, told = windows.seen(), windows.told()
+    last, scale = seen[:, -1:], deviation.expand(len(seen), 1, -1)
+    if kind == "window":
+        scale = torch.maximum(seen.std(1, correction=0, keepdim=True), FLOOR * scale)
+    answers = (told - last[..., columns]) / scale[..., columns]
+    return _Scaled((seen - last) / scale, answers, told, last, scale)

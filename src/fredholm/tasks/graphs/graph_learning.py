@@ -1,0 +1,249 @@
+"""Telling the class of a graph, or numbers of it."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import filled, refuse_idle
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS, ConstantConfig, OnEdgesConfig
+from fredholm.models.message_passing import MessagePassing
+from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.graphs import GraphSet, open_graphs
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import DividedTask, Parts
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, Target
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
+
+from .batches import batch_of, graphs_in
+from .inputs import GraphInputs, Preparation
+from .network import build_network, small_network, warn_of_notes
+from .open import is_graph_folder
+
+CHUNK = 64
+"""Graphs of a file that are predicted at a time."""
+
+
+def _small() -> ITNet.Config:
+    return small_network(pool="mean", dropout=0.1, edge_mass="sum")
+
+
+@final
+class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
+    """A network on whole graphs that tells their classes or numbers (ITNet, J.1), as the data have them.
+
+    Batches are padded to their largest graph, and are of graphs of about one size. Warns once of what became of edges.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, have no labels or targets of graphs, are of one class or number alone, or
+            are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "graphs"
+    predicts = Kinds(suffixes=(".npz",), is_one=is_graph_folder)
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS, *TARGETS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split."""
+
+        preparation: Preparation
+        target: Target
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TargetTask.NumbersConfig):
+        """Graphs, how they are split, what is computed of them, and the model.
+
+        Args:
+            data: a folder with edges.csv, nodes.csv and graphs.csv, a folder of the TUDataset collection, or an .npz
+                file.
+            directed: whether an edge from a to b is none from b to a; else every edge is taken both ways.
+            num_folds: parts of like size, one of which is the test split, in place of test_fraction; None: none.
+            fold: which, from 0 on; refused without folds.
+            inputs: what is computed of each graph.
+            model: the network.
+        """
+
+        data: str = ""
+        directed: bool = False
+        num_folds: int | None = None
+        fold: int = 0
+        inputs: GraphInputs = field(default_factory=GraphInputs)
+        model: SignalModel.Config = field(default_factory=_small)
+
+        shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
+        dividing: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.dividing, "num_folds", "fold")
+
+        def __post_init__(self) -> None:
+            if self.num_folds is None:
+                refuse_idle("", type(self), "num_folds=None", "give num_folds", fold=self.fold)
+            else:
+                folds, given = f"num_folds={self.num_folds}", {"test_fraction": self.test_fraction}
+                refuse_idle("", type(self), folds, "leave num_folds out", **given)
+                if self.num_folds < 2 or not 0 <= self.fold < self.num_folds:
+                    raise ValueError(f"fold is {self.fold} of num_folds={self.num_folds}; expected 0 to num_folds - 1")
+            _ = self.network  # which refuses other pools
+
+        @property
+        def network(self) -> SignalModel.Config:
+            """The model with one answer a graph."""
+            return self.model.pooling("mean", "a graph has one answer, and a token no edges")
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: what is computed of graphs, the kernel, and the size of the network.
+
+            A mean over nodes hides how many there are, so that each knows it. Layers are sums along the edges, which
+            read no positions; unless edges have features, or positions were asked for: then a perceptron reads them.
+            """
+            default, task = GraphLearning.Config(), self.build()
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            model, inputs = self.model.resized(width, DEPTH[preset], default.model), self.inputs
+            reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
+            if isinstance(model, ITNet.Config) and model.kernel == _small().kernel and not reads:
+                kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")
+                model, inputs = dataclasses.replace(model, kernel=kernel), dataclasses.replace(inputs, positions="none")
+            inputs = filled(inputs, [default.inputs], sizes=True)
+            schedule = schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0, length=0.5)
+            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+
+        def build(self, facts: Task.Facts | None = None) -> "GraphLearning":
+            """The task; see `GraphLearning`."""
+            if facts is not None and not isinstance(facts, GraphLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of graphs")
+            return GraphLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._facts = facts or self._measure()
+        self._tell(self._facts.target, config.wish)
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @cached_property
+    def _graphs(self) -> GraphSet:
+        """All graphs as they are."""
+        config = self.config
+        if not config.data:
+            raise ValueError("no graphs are given; pass a folder of tables or an .npz file")
+        graphs = open_graphs(config.data, is_directed=config.directed)
+        if graphs.answers is None:
+            hint = "; fredholm train nodes predicts classes of nodes" if graphs.node_labels is not None else ""
+            raise ValueError(f"{config.data} has no labels and no targets of graphs{hint}; give each graph one")
+        return graphs
+
+    @cached_property
+    def _split(self) -> Parts:
+        config, graphs = self.config, self._graphs
+        assert graphs.answers is not None
+        return self._divided(
+            graphs.marks.keys(graphs.names, graphs.answers.strata.tolist()),
+            graphs.marks.given,
+            num_folds=config.num_folds,
+            fold=config.fold,
+            without_split=("num_folds",),
+        )
+
+    def _open(self) -> Splits[GraphSet]:
+        warn_of_notes(self.config.data, self._graphs)
+        return super()._open()
+
+    def _part(self, numbers: Tensor) -> GraphSet:
+        """Graphs as a network sees them."""
+        return self.config.inputs.prepare(self._graphs.select(numbers), self._facts.preparation)
+
+    def _measure(self) -> Facts:
+        """The facts of the training split."""
+        train = self._graphs.select(self._split.train)
+        assert train.answers is not None
+        return GraphLearning.Facts(
+            preparation=self.config.inputs.learn(train),
+            target=train.answers.learn(self.config.wish, self.config.data),
+        )
+
+    def _check(self, splits: Splits[GraphSet]) -> None:
+        for part in (splits.train, splits.valid, splits.test):
+            if part is not None and part.answers is not None:
+                self.target.check(part.answers, self.config.data)
+
+    @property
+    def train_lengths(self) -> Tensor:
+        """Nodes of each training graph."""
+        return self.splits.train.num_nodes
+
+    def model(self) -> nn.Module:
+        """The network, with the outputs of the target."""
+        return build_network(self.config.network, self._facts.preparation, self.target.num_outputs, self.config.inputs)
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows, the classes or numbers, and of the encoder's columns."""
+        names = self.config.inputs.names(self._facts.preparation)
+        return meanings_of_head(model, self.target.output_names) | meanings_of_inputs(model, names)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """Graphs as `batch_of` lays them out, and `targets`; signs are drawn."""
+        batch, inputs = self._batch(self.splits.train, indices), self.config.inputs
+        if inputs.turns_signs:
+            batch["pos"] = batch["pos"] * inputs.draw_signs(len(indices), batch["pos"].shape[2], generator)[:, None]
+        return batch
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of the validation or the test split; nothing is drawn."""
+        return self._batch(self.held_out(split), indices)
+
+    def _batch(self, graphs: GraphSet, indices: Tensor) -> Batch:
+        part = graphs.select(indices)
+        assert part.answers is not None
+        return {"targets": self.target.targets(part.answers.values), **batch_of(part)}
+
+    @property
+    def _train_answers(self) -> Answers:
+        answers = self.splits.train.answers
+        assert answers is not None
+        return answers
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(graphs_in(batch)).float()
+
+    @torch.no_grad()
+    def outputs(self, model: nn.Module, graphs: GraphSet, device: torch.device) -> Tensor:
+        """The model's `(n, num_outputs)`, on the CPU, of graphs as a network sees them (`GraphInputs.prepare`)."""
+        parts = []
+        for indices in torch.arange(len(graphs)).split(CHUNK):
+            batch = {name: tensor.to(device) for name, tensor in batch_of(graphs.select(indices)).items()}
+            parts.append(self._outputs(model, batch).cpu())
+        return torch.cat(parts)
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each graph: `file`, `graph`, and what the target says.
+
+        Files are as in training; labels, targets and splits may be absent, and are not read.
+        """
+        rows: list[Prediction] = []
+        for file, found in inputs.read(self._read):
+            for name, outputs in zip(found.names, self.outputs(model, found, device), strict=True):
+                cells, probabilities = self.target.answer(outputs)
+                rows.append(Prediction(file, {"graph": name, **cells}, probabilities))
+        return rows
+
+    def _read(self, file: Path) -> GraphSet:
+        facts = self._facts
+        known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
+        found = open_graphs(file, is_directed=self.config.directed, **known)
+        return self.config.inputs.prepare(found, facts.preparation)

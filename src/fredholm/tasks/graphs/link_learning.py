@@ -1,0 +1,427 @@
+"""Telling which nodes of a graph are joined by edges that are not listed."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, filled
+from fredholm.domains import undirected
+from fredholm.encoders.graph import GraphBatch
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
+from fredholm.models.ridge_head import RidgeHead
+from fredholm.tasks.graphs import GraphSet
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
+from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
+from fredholm.tasks.splits.splitting import Parts
+from fredholm.tasks.splits.stratified_split import SplitKeys
+from fredholm.tasks.targets import ClassTarget
+from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
+
+from .network import build_network, warn_of_notes
+from .one_graph import OneGraphTask
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+NUM_WALKS = 3
+"""What `walks_between` tells of a pair."""
+MOST_FEATURES = 64
+"""Of nodes, whose products and differences are told of a pair."""
+FITS = 8
+"""Parts of the training edges, each of which is hidden while what is told of its pairs is computed."""
+CELLS = 2**22
+"""Numbers of walks that are held at a time."""
+ROUNDS = 100
+"""How often pairs without an edge are drawn again before a graph counts as one that has none."""
+
+
+@final
+@dataclass(frozen=True)
+class PairSet(Examples):
+    """Pairs of nodes that are edges, and as many others: int64 `(n, 2)` each, sources before targets."""
+
+    shared: ClassVar[tuple[str, ...]] = ()
+
+    pairs: Tensor
+    others: Tensor
+
+    def __len__(self) -> int:
+        """The number of edges."""
+        return len(self.pairs)
+
+
+@final
+class LinkLearning(OneGraphTask[PairSet]):
+    """A network on one graph that predicts which nodes an edge joins, from edges beside pairs without one.
+
+    The edges are split; the network, and what is computed of the graph, see those of the training split alone, and a
+    training step does not see the edges of its own batch. What the network gives of both nodes makes the score of a
+    pair: the product of one half of their codes less the squared distance of the other (Hoff, Raftery and Handcock,
+    2002), a bias of each, the walks between them, which count as much as the network says at both, and a linear
+    function of what `told_of_pairs` says, which is fitted in closed form before the first step. Of directed edges the
+    source has other outputs than the target.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the data.
+
+    Raises:
+        ValueError: the data cannot be opened, are not one graph, have too few edges or no pair without one, or are not
+            those of `facts`.
+    """
+
+    command: ClassVar[str] = "links"
+    predicts = Kinds(suffixes=TABLE_SUFFIXES)
+    objective = Objective(metric="auroc", percent=True)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(OneGraphTask.Facts):
+        """Of the graph with the edges of the training split."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(OneGraphTask.Config):
+        """A graph, how its edges are split, what is computed of it, and the model.
+
+        Args:
+            num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
+            code_dim: numbers that the network gives a node, as source and as target where edges are directed.
+            pair_features: whether scores read what is told of a pair itself too: the walks between both nodes, their
+                degrees, and what their features say; see `told_of_pairs`.
+        """
+
+        num_negatives: int = 5
+        code_dim: int = 32
+        pair_features: bool = True
+
+        shaping: ClassVar[tuple[str, ...]] = ("inputs", "model", "code_dim", "pair_features")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in ("num_negatives", "code_dim"):
+                check_count("links", name, getattr(self, name))
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the kernel, the size of the network, and batches of an eighth of the edges.
+
+            Layers are means over neighbours, and positions enter as features; unless edges have features, or positions
+            were asked for: then a perceptron reads them. Every step runs the whole graph without the edges of its
+            batch, so that batches are as large as leaves most edges to be seen.
+            """
+            default, task = LinkLearning.Config(), self.build()
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            model, inputs = self.model.resized(width, DEPTH[preset] // 2, default.model), self.inputs
+            reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
+            if isinstance(model, ITNet.Config) and not reads:
+                kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="mean")
+                model = filled(model, [default.model], kernel=kernel, dropout=0.5)
+                inputs = dataclasses.replace(inputs, adds_positions=True)
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                batch_size=int(2 ** round(math.log2(min(max(task.num_train / 8, 8), 4096)))),
+                learning_rate=1e-3,
+                length=0.2,
+            )
+            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+
+        def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
+            """The task; see `LinkLearning`."""
+            if facts is not None and not isinstance(facts, LinkLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of links")
+            return LinkLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._facts = facts or self._measure()
+
+    @property
+    def facts(self) -> Facts:
+        """Of the graph with the edges of the training split."""
+        return self._facts
+
+    @cached_property
+    def _pairs(self) -> Tensor:
+        """The ends of each edge, `(n, 2)`, once where edges have no direction."""
+        ends = self._graph.edge_index.T
+        return ends if self._graph.is_directed else ends[ends[:, 0] < ends[:, 1]]
+
+    @cached_property
+    def _split(self) -> Parts:
+        """Numbers of pairs."""
+        config, names = self.config, self._graph.node_names
+        labels = [f"{names[a]} {names[b]}" for a, b in self._pairs.tolist()]
+        if len(labels) < 3:
+            raise ValueError(f"{config.data}: there are {len(labels)} edges; expected at least 3, one for each split")
+        return self._divided(SplitKeys(names=labels, strata=[0] * len(labels)), None)
+
+    @cached_property
+    def _seen(self) -> GraphSet:
+        """The graph with the edges of the training split."""
+        graph, kept = self._graph, self._codes(self._pairs[self._split.train])
+        return graph.with_edges(torch.isin(self._codes(graph.edge_index.T), kept))
+
+    def _codes(self, pairs: Tensor) -> Tensor:
+        """A number for each pair `(..., 2)`, the same for both of its orders where edges have no direction."""
+        ends = pairs if self._graph.is_directed else pairs.sort(-1).values
+        return ends[..., 0] * len(self._graph.features) + ends[..., 1]
+
+    def _open(self) -> Splits[PairSet]:
+        warn_of_notes(self.config.data, self._graph)
+        return super()._open()
+
+    def _part(self, numbers: Tensor) -> PairSet:
+        # other draws in each split: by pairs that were seen in one the next would be flattered
+        generator = torch.Generator().manual_seed(1_000_003 * self.config.split_seed + int(numbers[0]))
+        return PairSet(self._pairs[numbers], self._without_edge(len(numbers), self._codes(self._pairs), generator))
+
+    def _without_edge(self, count: int, edges: Tensor, generator: torch.Generator) -> Tensor:
+        """So many pairs of two nodes, `(count, 2)`, whose codes are none of `edges`."""
+        size = len(self._graph.features)
+        pairs = torch.randint(size, (count, 2), generator=generator)
+        for _ in range(ROUNDS):
+            again = (torch.isin(self._codes(pairs), edges) | (pairs[:, 0] == pairs[:, 1])).nonzero()[:, 0]
+            if len(again) == 0:
+                return pairs
+            pairs[again] = torch.randint(size, (len(again), 2), generator=generator)
+        raise ValueError(f"{self.config.data}: nearly all pairs of nodes are edges; expected a graph with others")
+
+    def _measure(self) -> Facts:
+        return LinkLearning.Facts(preparation=self.config.inputs.learn(self._seen))
+
+    def model(self) -> nn.Module:
+        """The network, with a code, a bias and weights of walks at every node, twice of directed edges."""
+        outputs, preparation = self._outputs_of_end * (2 if self.config.directed else 1), self._facts.preparation
+        network = build_network(self.config.network, preparation, outputs, self.config.inputs)
+        return PairNetwork(network, num_told(preparation.num_inputs) if self.config.pair_features else 0)
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits the linear function of what is told of pairs, to each edge while it is hidden."""
+        assert isinstance(model, PairNetwork)
+        if model.direct is None:
+            return
+        generator = torch.Generator().manual_seed(self.config.split_seed)
+        told, are_edges = list[Tensor](), list[Tensor]()
+        for indices in torch.randperm(self.num_train, generator=generator).chunk(FITS):
+            batch = {name: each.to(device) for name, each in self.train_batch(indices, generator).items()}
+            whole = self._without_hidden(batch)
+            told.append(self._told(whole, batch["pairs"].flatten(0, -2)))
+            are_edges.append(torch.arange(batch["pairs"].shape[1], device=device).eq(0).repeat(len(indices)).long())
+        model.direct.fit(torch.cat(told), torch.cat(are_edges), JOINED)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`pairs` (B, 1 + negatives, 2), an edge before pairs without one; `hidden` (B, B), the codes of all edges of
+        the batch in every row; and `signs` (B, s) of positions, the same in every row, where they are turned.
+        """
+        negatives, train = self.config.num_negatives, self.splits.train
+        edges, count = train.pairs[indices], len(indices)
+        others = self._without_edge(count * negatives, self._codes(train.pairs), generator)
+        pairs = torch.cat([edges[:, None], others.view(count, negatives, 2)], dim=1)
+        hidden = self._codes(edges).expand(count, -1)
+        return {"pairs": pairs, "hidden": hidden, **self._signs(count, generator)}
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """`pairs` (B, 2, 2) of a held-out split, an edge before a pair without one; nothing is drawn."""
+        part = self.held_out(split)
+        return {"pairs": torch.stack([part.pairs[indices], part.others[indices]], dim=1)}
+
+    def num_targets(self, batch: Batch) -> int:
+        """One a pair."""
+        return batch["pairs"].shape[0] * batch["pairs"].shape[1]
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy in nats of edge or not, summed over the pairs."""
+        logits, targets = self._logits(model, batch)
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+
+    def _logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Logits of the batch's pairs, and 1 where they are edges."""
+        whole = self._without_hidden(batch)
+        logits = self._scores(model, self._at_nodes(model, whole, batch), whole, batch["pairs"])
+        targets = torch.zeros_like(logits)
+        targets[:, 0] = 1.0
+        return logits, targets
+
+    def _without_hidden(self, batch: Batch) -> Batch:
+        """The graph as the network sees it for a batch."""
+        whole = self._graph_on(batch["pairs"].device)
+        if "hidden" in batch:
+            kept = ~torch.isin(self._codes(whole["edge_index"][0].T), batch["hidden"][0])
+            whole["edge_index"] = whole["edge_index"][:, :, kept]
+            whole |= {name: whole[name][:, kept] for name in ("edge_weights", "edge_features") if name in whole}
+        return whole
+
+    @property
+    def _outputs_of_end(self) -> int:
+        """Numbers that the network gives a node as one end of a pair."""
+        return self.config.code_dim + 1 + (NUM_WALKS if self.config.pair_features else 0)
+
+    def _told(self, whole: Batch, pairs: Tensor) -> Tensor:
+        """See `told_of_pairs`, of the edges that the network saw, in both directions."""
+        edges = whole["edge_index"][0]
+        edges = undirected(edges) if self.config.directed else edges
+        return told_of_pairs(edges, whole["features"][0], pairs)
+
+    def _scores(self, model: nn.Module, outputs: Tensor, whole: Batch, pairs: Tensor) -> Tensor:
+        """Logits of pairs `(..., 2)` from what the network gives each node, and from the edges that it saw."""
+        size, width = self.config.code_dim, self._outputs_of_end
+        source, target = outputs[pairs[..., 0]], outputs[pairs[..., 1]]
+        if self.config.directed:
+            source, target = source[..., :width], target[..., width:]
+        half = size // 2
+        product = (source[..., half:size] * target[..., half:size]).sum(-1)
+        apart = (source[..., :half] - target[..., :half]).square().sum(-1)
+        scores = (product - apart) / size**0.5 + source[..., size] + target[..., size]
+        if not self.config.pair_features:
+            return scores
+        assert isinstance(model, PairNetwork)
+        told = self._told(whole, pairs.flatten(0, -2))
+        between = told[:, :NUM_WALKS].view(*pairs.shape[:-1], NUM_WALKS)
+        scores = scores + (between * (source[..., size + 1 :] + target[..., size + 1 :])).sum(-1)
+        return scores + model.of_pairs(told).view(scores.shape)
+
+    def metrics(self) -> "dict[str, Metric]":
+        """`auroc`, the chance that an edge scores above a pair without one; `average_precision`; the mean `loss`.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        return {"auroc": BinaryAUROC(), "average_precision": BinaryAveragePrecision(), "loss": MeanMetric()}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `held_out_batch` to the metrics."""
+        logits, targets = self._logits(model, batch)
+        metrics["loss"].update(F.binary_cross_entropy_with_logits(logits, targets, reduction="none"))
+        for name in ("auroc", "average_precision"):
+            metrics[name].update(logits.sigmoid().flatten(), targets.long().flatten())
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each pair of a table with the columns `source` and `target`: `file`, both, and `probability`.
+
+        They are nodes of the graph of the run, which is opened for it; the network sees all of its edges.
+        """
+        names, rows = self._graph.node_names, list[Prediction]()
+        asked = list(inputs.read(lambda file: _read_pairs(file, names)))
+        outputs, whole = self._at_nodes_on(model, self._graph, device), self._prepared(self._graph)
+        for file, pairs in asked:
+            chances = self._scores(model, outputs, whole, pairs).sigmoid().tolist()
+            for (source, target), chance in zip(pairs.tolist(), chances, strict=True):
+                told = {"source": names[source], "target": names[target], "probability": chance}
+                rows.append(Prediction(file, told))
+        return rows
+
+
+@final
+class PairNetwork(nn.Module):
+    """A network on the nodes of a graph, and a linear function of what is told of a pair of them.
+
+    Args:
+        network: from `GraphBatch` to what is told of every node.
+        num_told: numbers that are told of a pair; 0: there is no such function.
+    """
+
+    def __init__(self, network: nn.Module, num_told: int) -> None:
+        super().__init__()
+        self.network = network
+        self.direct = RidgeHead(num_told, len(JOINED.names)) if num_told else None
+
+    def forward(self, graphs: GraphBatch) -> Tensor:
+        """Of every node."""
+        return self.network(graphs)
+
+    def of_pairs(self, told: Tensor) -> Tensor:
+        """The logit of an edge, of `(P, num_told)`, `(P,)`."""
+        assert self.direct is not None
+        return self.direct(told.to(self.direct.weight.device)).diff(dim=-1)[:, 0].to(told.device)
+
+
+JOINED = ClassTarget(names=("apart", "joined"))
+"""What is told of a pair."""
+
+
+def num_told(num_features: int) -> int:
+    """Numbers that `told_of_pairs` gives of nodes with so many features."""
+    return NUM_WALKS + 3 + (2 * num_features if num_features <= MOST_FEATURES else 0)
+
+
+@torch.no_grad()
+def told_of_pairs(edges: Tensor, features: Tensor, pairs: Tensor) -> Tensor:
+    """What is told of pairs of nodes, float32 `(P, num_told(F))`.
+
+    The walks between both (`walks_between`); log(1 + d) of the degrees d of both, summed, and of the smaller; the
+    cosine of their features, 0 where those of one are; and of at most MOST_FEATURES features their products and
+    absolute differences.
+
+    Args:
+        edges: sources over targets `(2, E)`, each in both directions.
+        features: of the nodes, `(N, F)`.
+        pairs: `(P, 2)`.
+    """
+    walks = walks_between(edges, len(features), pairs)
+    degrees = torch.log1p(torch.bincount(edges[0], minlength=len(features)).float())[pairs]
+    source, target = features[pairs].float().unbind(1)
+    found = [walks, degrees.sum(1, keepdim=True), degrees.amin(1, keepdim=True)]
+    found.append(F.cosine_similarity(source, target)[:, None])
+    if features.shape[1] <= MOST_FEATURES:
+        found += [source * target, (source - target).abs()]
+    return torch.cat(found, 1)
+
+
+def walks_between(edges: Tensor, num_nodes: int, pairs: Tensor) -> Tensor:
+    """What walks along edges tell of pairs of nodes: log(1 + w) of three numbers w, `(P, 3)` float32.
+
+    The common neighbours of both, the sum of 1 / log d over them, with d their degrees, at least 2 (Adamic and Adar,
+    2003), and the walks of three steps. Edges count once each, whatever they weigh.
+
+    Args:
+        edges: sources over targets `(2, E)`, each in both directions.
+        num_nodes: N.
+        pairs: `(P, 2)`.
+    """
+    ones = torch.ones(edges.shape[1], device=edges.device)
+    steps = torch.sparse_coo_tensor(edges, ones, (num_nodes, num_nodes), check_invariants=False).coalesce()
+    degrees = torch.zeros(num_nodes, device=edges.device).index_add_(0, edges[0], ones)
+    rare = 1 / degrees.clamp(min=2).log()
+    found = torch.empty(len(pairs), NUM_WALKS, device=edges.device)
+    for rows in torch.arange(len(pairs), device=edges.device).split(max(1, CELLS // num_nodes)):
+        source, target = pairs[rows].T
+        here = torch.zeros(num_nodes, len(rows), device=edges.device)
+        here[source, torch.arange(len(rows), device=edges.device)] = 1.0
+        once = steps @ here
+        twice = steps @ once
+        for k, reached in enumerate((twice, steps @ (rare[:, None] * once), steps @ twice)):
+            found[rows, k] = torch.log1p(reached[target, torch.arange(len(rows), device=edges.device)])
+    return found
+
+
+def _read_pairs(file: Path, names: tuple[str, ...]) -> Tensor:
+    """The pairs of nodes that a table lists, `(n, 2)`."""
+    table = read_table(file)
+    columns = {name.lower(): name for name in table.names}
+    if absent := [name for name in ("source", "target") if name not in columns]:
+        raise ValueError(f"{file}, line 1: no column {absent[0]!r}; the columns are {', '.join(table.names)}")
+    number, pairs = {name: i for i, name in enumerate(names)}, []
+    for row in table.rows:
+        ends = [row.cells[columns[name]].strip() for name in ("source", "target")]
+        for end in ends:
+            if end not in number:
+                raise ValueError(f"{file}, line {row.line}: there is no node {end!r} in the graph of the run")
+        pairs.append([number[end] for end in ends])
+    return torch.tensor(pairs)

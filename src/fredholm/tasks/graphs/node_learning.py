@@ -1,0 +1,262 @@
+"""Telling the classes of the nodes of one graph."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import filled
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
+from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.graphs import GraphSet, open_graphs
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
+from fredholm.tasks.splits.splitting import Parts
+from fredholm.tasks.splits.stratified_split import some_of_each
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, ClassAnswers, Target
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+
+from .inputs import GraphInputs
+from .network import build_network, warn_of_notes
+from .one_graph import OneGraphTask
+from .open import is_graph_folder
+
+FEW = 100
+"""Labelled nodes of a class, below which a network memorises them and is held back more."""
+TOLD = 20
+"""Edges between labelled nodes, both ways, from which it is told whether neighbours are alike."""
+
+
+def _inputs() -> GraphInputs:
+    return GraphInputs(num_walks=0, degrees=False, positions="none", feature_dropout=0.5)
+
+
+def _small() -> ITNet.Config:
+    """What few labelled nodes can teach: graph convolutions, and outputs that spread along the edges."""
+    return ITNet.Config(
+        embed_dim=64,
+        depth=2,
+        num_heads=4,
+        kernel=OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="symmetric"),
+        expansion=1,
+        dropout=0.5,
+        drop_path=0.0,
+        pool="none",
+        diffusion=0.9,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class NodeSet(Examples):
+    """Some nodes of a graph: their numbers int64 `(n,)`, and the class of each."""
+
+    shared: ClassVar[tuple[str, ...]] = ()
+
+    nodes: Tensor
+    answers: ClassAnswers
+
+    def __len__(self) -> int:
+        """The number of nodes."""
+        return len(self.nodes)
+
+
+@final
+class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
+    """A network on one graph that tells the class of each node, trained on some (ITNet, J.1).
+
+    Every step runs the whole graph, nodes of the validation and test splits included, and counts the loss at its
+    batch's nodes. Warns once of what became of edges.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the data.
+
+    Raises:
+        ValueError: the data cannot be opened, are not one graph with classes of nodes, or are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "nodes"
+    predicts = Kinds(suffixes=(".npz",), is_one=is_graph_folder)
+    parts: ClassVar[tuple[type, ...]] = (*OneGraphTask.parts, *TARGETS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(OneGraphTask.Facts):
+        """Of the graph, whose features are known at all nodes, and of the classes of the training nodes."""
+
+        target: Target
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(OneGraphTask.Config, TargetTask.Config):
+        """A graph, which of its nodes are trained on, what is computed of it, and the model.
+
+        Args:
+            train_per_class: nodes of each class that are trained on, such as 20, where the data have no split; None:
+                all that are in no other split.
+        """
+
+        train_per_class: int | None = None
+        inputs: GraphInputs = field(default_factory=_inputs)
+        model: SignalModel.Config = field(default_factory=_small)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.train_per_class is not None and self.train_per_class < 1:
+                raise ValueError(f"train_per_class is {self.train_per_class}; expected at least 1")
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the size of the network, how much it is held back, and γ of the outputs.
+
+            Every step runs the whole graph, so that a batch is all labelled nodes. Where neighbours are not mostly
+            alike, outputs do not spread along the edges.
+            """
+            default, task = NodeLearning.Config(), self.build()
+            model = self.model.resized(
+                width_for(task.num_train, preset, least=64, up_to=1000), DEPTH[preset] // 2, default.model
+            )
+            spreads, rate = task.likeness > 0.5, 0.5 if task.num_train < FEW * len(task.target.names) else 0.2
+            if isinstance(model, ITNet.Config):
+                model = filled(model, [default.model], diffusion=0.9 if spreads else 0.0, dropout=rate)
+            inputs = filled(self.inputs, [default.inputs], feature_dropout=rate)
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                learning_rate=5e-3,
+                batch_size=task.num_train,
+                length=0.1,
+            )
+            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+
+        def build(self, facts: Task.Facts | None = None) -> "NodeLearning":
+            """The task; see `NodeLearning`."""
+            if facts is not None and not isinstance(facts, NodeLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of nodes")
+            return NodeLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._facts = facts or self._measure()
+        self._tell(self._facts.target, config.wish)
+
+    @property
+    def facts(self) -> Facts:
+        """Of the graph."""
+        return self._facts
+
+    @property
+    def likeness(self) -> float:
+        """How much more often than by chance edges between training nodes join one class: 1 always, 0 as by chance.
+
+        It is (a - c) / (1 - c) of the share a of edges within a class, and of Σ p² = c with the share p of the ends of
+        edges in each class (Newman, 2003). 1 where there are fewer than TOLD such edges, since most graphs are so.
+        """
+        train, edges = self.splits.train, self._graph.edge_index
+        labels = torch.full((len(self._graph.features),), -1)
+        labels[train.nodes] = train.answers.values
+        ends = labels[edges][:, (labels[edges] >= 0).all(0)]
+        if ends.shape[1] < TOLD:
+            return 1.0
+        chance = float((ends.flatten().bincount() / ends.numel()).square().sum())
+        return (float((ends[0] == ends[1]).float().mean()) - chance) / max(1 - chance, 1e-6)
+
+    def _refuse(self, graph: GraphSet) -> None:
+        data = self.config.data
+        if graph.node_labels is None:
+            is_of_graphs = graph.labels is not None or graph.targets is not None
+            hint = "; fredholm train graphs predicts those of graphs" if is_of_graphs else ""
+            raise ValueError(f"{data} has no labels of nodes{hint}; give some nodes one")
+
+    @cached_property
+    def _seen(self) -> GraphSet:
+        return self._graph
+
+    @cached_property
+    def _split(self) -> Parts:
+        """Numbers of labelled nodes."""
+        config, graph = self.config, self._graph
+        assert graph.node_labels is not None
+        nodes = (graph.node_labels >= 0).nonzero()[:, 0]
+        names, labels = [graph.node_names[i] for i in nodes.tolist()], graph.node_labels[nodes].tolist()
+        marks = graph.marks.select(nodes)
+        found = self._divided(marks.keys(names, labels), marks.given, without_split=("train_per_class",))
+        train = found.train
+        if config.train_per_class is not None:
+            rest = train.tolist()
+            names, labels = [names[i] for i in rest], [labels[i] for i in rest]
+            train = train[some_of_each(names, labels, config.train_per_class, config.split_seed)]
+        return Parts(train=nodes[train], valid=nodes[found.valid], test=nodes[found.test])
+
+    def _open(self) -> Splits[NodeSet]:
+        warn_of_notes(self.config.data, self._graph)
+        return super()._open()
+
+    def _part(self, numbers: Tensor) -> NodeSet:
+        assert self._graph.node_labels is not None
+        return NodeSet(numbers, ClassAnswers(names=self._graph.classes, values=self._graph.node_labels[numbers]))
+
+    def _check(self, splits: Splits[NodeSet]) -> None:
+        super()._check(splits)
+        self.target.check(splits.train.answers, self.config.data)
+
+    def _measure(self) -> Facts:
+        config = self.config
+        return NodeLearning.Facts(
+            preparation=config.inputs.learn(self._graph),
+            target=self._part(self._split.train).answers.learn(config.wish, config.data),
+        )
+
+    def model(self) -> nn.Module:
+        """The network, with the outputs of the target at every node."""
+        return build_network(self.config.network, self._facts.preparation, self.target.num_outputs, self.config.inputs)
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """Likewise of the head's rows, the classes."""
+        return super().meanings(model) | meanings_of_head(model, self.target.output_names)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`nodes` and `targets` (B,), and `signs` (B, s) of positions, the same in every row, where they are turned."""
+        return self._batch(self.splits.train, indices) | self._signs(len(indices), generator)
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """`nodes` and `targets` (B,) of the validation or the test split."""
+        return self._batch(self.held_out(split), indices)
+
+    def _batch(self, nodes: NodeSet, indices: Tensor) -> Batch:
+        return {"nodes": nodes.nodes[indices], "targets": self.target.targets(nodes.answers.values[indices])}
+
+    @property
+    def _train_answers(self) -> Answers:
+        return self.splits.train.answers
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return self._at_nodes(model, self._graph_on(batch["nodes"].device), batch)[batch["nodes"]]
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each node: `file`, `node`, and what the target says.
+
+        A file is one graph, that of training or another; labels and splits may be absent, and are not read.
+        """
+        rows: list[Prediction] = []
+        for file, found in inputs.read(self._read):
+            outputs = self._at_nodes_on(model, found, device)
+            for node, (cells, probabilities) in zip(found.node_names, map(self.target.answer, outputs), strict=True):
+                rows.append(Prediction(file, {"node": node, **cells}, probabilities))
+        return rows
+
+    def _read(self, file: Path) -> GraphSet:
+        facts = self._facts
+        known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
+        found = open_graphs(file, is_directed=self.config.directed, **known)
+        if len(found) != 1:
+            raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
+        return found

@@ -1,0 +1,402 @@
+"""Telling the class of images with a text: the answer to a question, or whether a sentence is true of them."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Literal, Self, final, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from fredholm._settings import check_rate, filled, refuse_idle
+from fredholm.encoders.image import Image
+from fredholm.encoders.image_text import ImageText, ImageTextBatch, ModalityMeasure
+from fredholm.encoders.text import Text
+from fredholm.models.each_image import EachImage
+from fredholm.models.infvit import InfViT
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS, AttentionConfig
+from fredholm.models.signal_model import SignalModel
+from fredholm.models.two_stream import TwoStream
+from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
+from fredholm.tasks.images import moments
+from fredholm.tasks.images.patches import divided_into_patches
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import DividedTask, Parts
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, Target
+from fredholm.tasks.task import Batch, Meanings, Source, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for
+
+from .jsonl_file import JSONL_SUFFIXES
+
+Modalities = Literal["both", "image", "text"]
+SIDES: dict[Preset, int] = {"small": 64, "base": 224}
+"""Pixels of the longer side, to which larger images are scaled."""
+PATCHES: dict[Preset, int] = {"small": 8, "base": 14}
+"""Along that side."""
+CHUNK = 64
+"""Examples of a file that are predicted at a time."""
+
+
+def _small() -> SignalModel.Config:
+    """Attention, at which a word finds its place in an image; positions enter the signal."""
+    return ITNet.Config(embed_dim=64, depth=4, num_heads=4, kernel=AttentionConfig())
+
+
+@final
+class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
+    """A model on images with a text that tells the class of them; ITNet, section 3 and K.4.
+
+    A text is `[CLS] a [SEP]`, padded to the longest of its batch. Images are standardised by the training split's mean
+    and deviation per channel. Warns once of training texts that the context cuts.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, are of one class alone, or are not those of `facts`; or settings that
+            nothing reads.
+        ImportError: reading them needs a package that is not installed.
+    """
+
+    command: ClassVar[str] = "image-text"
+    predicts = Kinds(suffixes=(*JSONL_SUFFIXES, ".npz"), has_parts=True)
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, TwoStream.Config, *KERNELS, *TARGETS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel."""
+
+        tokenizer: str
+        context: int
+        target: Target
+        num_images: int
+        channels: int
+        image_size: tuple[int, int]
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+
+        @property
+        def files(self) -> dict[str, str]:
+            """The tokenizer, as its library reads it."""
+            return {"tokenizer.json": self.tokenizer}
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TargetTask.Config):
+        """Images with texts, what is taken of them, and the model.
+
+        Args:
+            data: a .jsonl file, a folder with files such as train.jsonl and test.jsonl, or an .npz file; see
+                `open_image_texts`.
+            image_size: height and width to scale images to; None keeps theirs.
+            patch_size: side of a square patch, or height and width; it divides the image.
+            tokens: what texts are made of.
+            context: tokens that the model sees, marks included, and the unit of length of their positions.
+            position_frequencies: Fourier frequencies of the positions that enter the signal (kernels have theirs), of
+                patches and of tokens; 0 keeps positions out of it.
+            position_sigma: standard deviation of these frequencies, in cycles per image side and per context; refused
+                where there are none.
+            modalities: what the model reads: both, or one alone, to see what that one reaches.
+            measure: what images and text weigh; see `encoders.ImageText`. Refused where one is read alone, or each has
+                a stream of its own.
+            images_apart: each of several images goes through the model with the text by itself, and class tokens are
+                joined (ITNet K.4); else all lie in one domain. Refused of one image, and where texts are read alone.
+            shuffle_images: put the images of each training example into a new order every time, for labels that do
+                not depend on it. Likewise refused.
+            label_smoothing: share of each label that is spread over all classes.
+            image_run: the folder of a run of `fredholm train images`, from whose averaged weights the encoder of
+                patches starts and, where they fit, the blocks; None: from new weights.
+            text_run: the folder of a run of `sentences` or `masked`, from whose averaged weights the encoder of tokens
+                starts, and nothing else; None: from new weights.
+            model: the model on both; a recipe chooses its kind.
+        """
+
+        data: str = ""
+        image_size: tuple[int, int] | None = None
+        patch_size: int | tuple[int, int] = 16
+        tokens: Tokens = field(default_factory=Tokens)
+        context: int = 64
+        position_frequencies: int = 16
+        position_sigma: float = 10.0
+        modalities: Modalities = "both"
+        measure: ModalityMeasure = "balanced"
+        images_apart: bool = False
+        shuffle_images: bool = False
+        label_smoothing: float = 0.0
+        image_run: str | None = None
+        text_run: str | None = None
+        model: SignalModel.Config = field(default_factory=_small)
+
+        shaping: ClassVar[tuple[str, ...]] = (
+            *("patch_size", "tokens", "context", "position_frequencies", "position_sigma"),
+            *("modalities", "measure", "images_apart", "model"),
+        )
+
+        def __post_init__(self) -> None:
+            self.model.check_pools("an image with a text")
+            for name, kind in (("modalities", Modalities), ("measure", ModalityMeasure)):
+                if getattr(self, name) not in get_args(kind):
+                    raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(get_args(kind))}")
+            check_rate("image-text", "label_smoothing", self.label_smoothing)
+            if self.position_frequencies == 0:
+                none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
+                refuse_idle("", type(self), none, "give position_frequencies", **given)
+            if self.modalities != "both":
+                alone = f"modalities={self.modalities!r}"
+                if isinstance(self.model, TwoStream.Config):
+                    raise ValueError(f"model is of two streams, and {alone}; take another model, or both modalities")
+                idle = {"measure": self.measure}
+                if self.modalities == "image":
+                    idle |= {"text_run": self.text_run, "context": self.context}
+                    if self.tokens != Tokens():
+                        raise ValueError(
+                            f"tokens={self.tokens!r} has no effect with {alone}; leave it out, or read both"
+                        )
+                else:
+                    idle |= {"image_run": self.image_run, "patch_size": self.patch_size}
+                    idle |= {"images_apart": self.images_apart, "shuffle_images": self.shuffle_images}
+                refuse_idle("", type(self), alone, "read both", **idle)
+            elif isinstance(self.model, TwoStream.Config):
+                refuse_idle("", type(self), "a model of two streams", "take another one", measure=self.measure)
+
+        def in_folder(self, folder: Path) -> Self:
+            """See `Task.Config.in_folder`: the tokens are those of the folder."""
+            return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: patches, tokens, the context that holds all of them, and the model's size."""
+            default, task, config = ImageTextLearning.Config(), self.build(), self
+            if self.modalities != "text":
+                size, patch = divided_into_patches(task.facts.image_size, SIDES[preset], PATCHES[preset])
+                # which another size might not fit
+                has_patches = start is not None or self.patch_size != default.patch_size
+                config = filled(config, [default], patch_size=patch)
+                if size != task.facts.image_size and not has_patches:
+                    config = filled(config, [default], image_size=size)
+            if self.modalities != "image":
+                texts = [example.text for example in task.splits.train.examples]
+                tokens = self.tokens.suited(texts)
+                context = context_for(tokens, [(text, None) for text in texts], 128 if preset == "small" else 512)
+                config = filled(replace(config, tokens=tokens), [default], context=context)
+            if config.position_frequencies:
+                config = filled(config, [default], position_sigma=1.0)
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            config = replace(config, model=config.model.resized(width, DEPTH[preset], default.model))
+            return Suited(config, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
+
+        def build(self, facts: Task.Facts | None = None) -> "ImageTextLearning":
+            """The task; see `ImageTextLearning`."""
+            if facts is not None and not isinstance(facts, ImageTextLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of images with text")
+            return ImageTextLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._facts = facts or self._measure()
+        self._tell(self._facts.target, config.wish)
+        if config.context != self._facts.context:
+            raise ValueError(f"context is {config.context}; the run was made with {self._facts.context}")
+        if self._facts.num_images == 1:
+            one, idle = "one image a text", ("images_apart", "shuffle_images")
+            refuse_idle(
+                "", ImageTextLearning.Config, one, "give texts several", **{n: getattr(config, n) for n in idle}
+            )
+        self.tokenizer = MarkedTokenizer(self._facts.tokenizer)
+        self._mean, self._deviation = (
+            torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @property
+    def reading(self) -> dict[str, object]:
+        """The tokenizer and the context."""
+        return {"tokenizer": self._facts.tokenizer, "context": self._facts.context}
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The runs that the encoders start from."""
+        config, found = self.config, list[Source]()
+        apart = "model." if config.images_apart else ""
+        blocks = f"{apart}{'image_' if isinstance(config.model, TwoStream.Config) else ''}blocks."
+        if config.image_run is not None:
+            names = {"encoder.": f"{apart}encoder.image.", "blocks.": blocks}
+            found.append(Source("image_run", config.image_run, names, whole=f"{apart}encoder.image."))
+        if config.text_run is not None:
+            names = {"encoder.": f"{apart}encoder.text."}
+            found.append(
+                Source("text_run", config.text_run, names, whole=f"{apart}encoder.text.", reading=tuple(self.reading))
+            )
+        return tuple(found)
+
+    @cached_property
+    def _all(self) -> ImageTextSet:
+        """All examples."""
+        config = self.config
+        if not config.data:
+            raise ValueError("no images with text are given; pass a .jsonl file, a folder of them, or an .npz file")
+        return open_image_texts(config.data, image_size=config.image_size)
+
+    @cached_property
+    def _split(self) -> Parts:
+        found = self._all
+        assert found.answers is not None
+        return self._divided(found.marks.keys(found.names, found.answers.strata.tolist()), found.marks.given)
+
+    def _part(self, numbers: Tensor) -> ImageTextSet:
+        return self._all.select(numbers)
+
+    def _measure(self) -> Facts:
+        """The facts of the training split."""
+        config, train = self.config, self._opened.train
+        assert train.answers is not None
+        target = train.answers.learn(config.wish, config.data)
+        mean, deviation = moments(train.pictures, train.index.unique())
+        return ImageTextLearning.Facts(
+            tokenizer=config.tokens.learn([example.text for example in train.examples]).state,
+            context=config.context,
+            target=target,
+            num_images=train.num_images,
+            channels=train.channels,
+            image_size=train.image_size,
+            mean=mean,
+            deviation=deviation,
+        )
+
+    def _check(self, splits: Splits[ImageTextSet]) -> None:
+        self.target.check(_answers(splits.train), self.config.data)
+        splits.check_facts(self._facts, self.config.data, apart_from=("classes",))
+
+    @cached_property
+    def _train_tokens(self) -> list[Tensor]:
+        """The tokens of every training text. Warns where some are cut."""
+        laid = [self._lay_out(example.text) for example in self.splits.train.examples]
+        if cut := sum(is_cut for _, is_cut in laid):
+            warnings.warn(
+                f"{cut} of {len(laid)} training texts of {self.config.data} have more than {self.config.context} "
+                "tokens and are cut; a larger context sees all",
+                stacklevel=2,
+            )
+        return [tokens for tokens, _ in laid]
+
+    @cached_property
+    def _held_out_tokens(self) -> dict[HeldOut, list[Tensor]]:
+        parts: dict[HeldOut, ImageTextSet | None] = {"valid": self.splits.valid, "test": self.splits.test}
+        return {
+            split: [self._lay_out(example.text)[0] for example in part.examples]
+            for split, part in parts.items()
+            if part is not None
+        }
+
+    def _lay_out(self, text: str) -> tuple[Tensor, bool]:
+        return self.tokenizer.lay_out(text, None, self._facts.context)
+
+    def model(self) -> nn.Module:
+        """The model on an encoder of what is read, with the outputs of the target."""
+        config, facts = self.config, self._facts
+        image = text = None
+        if config.modalities != "text":
+            images = Image.Config(
+                image_size=facts.image_size,
+                patch_size=config.patch_size,
+                channels=facts.channels,
+                num_frequencies=config.position_frequencies,
+                sigma=config.position_sigma,
+            )
+            image = Image(images, config.model.embed_dim)
+        if config.modalities != "image":
+            text = Text(
+                self.tokenizer.vocab_size,
+                config.model.embed_dim,
+                context=facts.context,
+                num_frequencies=config.position_frequencies,
+                sigma=config.position_sigma,
+                pad=self.tokenizer.marks.pad,
+                separator=self.tokenizer.marks.separator,
+                has_class_token=True,
+            )
+        apart = facts.num_images if config.images_apart else 1
+        num_images = 1 if image is None else facts.num_images // apart
+        encoder = ImageText(image, text, num_images=num_images, measure=config.measure)
+        model = config.model.build(encoder, apart * self.target.num_outputs)
+        return EachImage(model, apart) if config.images_apart else model
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows, the classes, of each image where those are apart."""
+        classes, count = self.target.output_names, self._facts.num_images
+        if self.config.images_apart:
+            classes = tuple(f"{name}, by image {m}" for m in range(count) for name in classes)
+        return meanings_of_head(model, classes)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`images` (B, M, C, H, W), standardised, `tokens` (B, T), padded, and `targets` (B,)."""
+        batch = self._batch(self.splits.train, self._train_tokens, indices)
+        if self.config.shuffle_images:
+            order = torch.rand(batch["images"].shape[:2], generator=generator).argsort(1)
+            batch["images"] = batch["images"][torch.arange(len(order))[:, None], order]
+        return batch
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of the validation or the test split; nothing is drawn."""
+        return self._batch(self.held_out(split), self._held_out_tokens[split], indices)
+
+    def _batch(self, examples: ImageTextSet, tokens: Sequence[Tensor], indices: Tensor) -> Batch:
+        inputs = self._inputs(examples.images(indices), [tokens[i] for i in indices.tolist()])
+        return {**inputs._asdict(), "targets": self.target.targets(_answers(examples).values[indices])}
+
+    def _inputs(self, images: Tensor, tokens: list[Tensor]) -> ImageTextBatch:
+        padded = pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad)
+        return ImageTextBatch((images / 255 - self._mean) / self._deviation, padded.long())
+
+    @property
+    def _train_answers(self) -> Answers:
+        return _answers(self.splits.train)
+
+    @property
+    def _smoothing(self) -> float:
+        return self.config.label_smoothing
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(ImageTextBatch(batch["images"], batch["tokens"])).float()
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each line of each file: `file`, `line`, and what the target says.
+
+        Files are .jsonl or .npz; labels may be absent, and are not read.
+        """
+        rows: list[Prediction] = []
+        for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
+            for indices in torch.arange(len(found)).split(CHUNK):
+                part = [found.examples[i] for i in indices.tolist()]
+                given = self._inputs(found.images(indices), [self._lay_out(example.text)[0] for example in part])
+                batch = {name: tensor.to(device) for name, tensor in given._asdict().items()}
+                answers = map(self.target.answer, self._outputs(model, batch).cpu())
+                rows += [
+                    Prediction(file, {"line": example.line, **cells}, probabilities)
+                    for example, (cells, probabilities) in zip(part, answers, strict=True)
+                ]
+        return rows
+
+    def _read(self, file: Path, part: Split | None) -> ImageTextSet:
+        facts = self._facts
+        return read_image_texts(
+            file, num_images=facts.num_images, channels=facts.channels, image_size=facts.image_size, part=part
+        )
+
+
+def _answers(examples: ImageTextSet) -> Answers:
+    assert examples.answers is not None
+    return examples.answers

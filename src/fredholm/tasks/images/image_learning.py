@@ -1,0 +1,312 @@
+"""Telling the class, the labels or numbers of an image."""
+
+import dataclasses
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import filled, refuse_idle
+from fredholm.encoders.convolutional_image import ConvolutionalImage
+from fredholm.encoders.image import Image
+from fredholm.models.infvit import InfViT
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
+from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.files.parts import refuse_part
+from fredholm.tasks.images import ImageDataset, moments, open_images, read_image_arrays, read_images
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import divided
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+
+from .augmentation import Augmentation
+from .patches import divided_into_patches, in_whole_patches
+from .read import IMAGE_SUFFIXES
+
+CHUNK = 64
+LEAST_STEPS = 5000
+"""Of a run by default: on few images, too, a network learns nothing for some hundreds of steps."""
+
+
+PHOTOGRAPHS = Augmentation.Config(horizontal_flip=0.5, shift=0.1, scale=(0.9, 1.1), label_smoothing=0.1)
+"""How pictures in colour are changed where nothing is said: a mirrored scene is a scene."""
+DRAWINGS = Augmentation.Config(shift=0.1, rotation=10.0, scale=(0.9, 1.1), label_smoothing=0.1)
+"""How grey pictures are changed, which may be letters: those have a left and a right."""
+
+
+SIDES: dict[Preset, int] = {"small": 64, "base": 224}
+"""Pixels of the longer side, to which larger images are scaled."""
+PATCHES: dict[Preset, int] = {"small": 7, "base": 14}
+"""Along that side."""
+STEM: dict[Preset, int] = {"small": 1, "base": 2}
+"""Residual convolutions on each grid."""
+BLOCKS: dict[Preset, int] = {"small": 1, "base": 4}
+"""Of the model behind them."""
+
+
+def _small() -> SignalModel.Config:
+    """What is near and what is far: a stencil of each channel, and attention."""
+    kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
+    return ITNet.Config(embed_dim=64, depth=1, num_heads=4, kernel=kernel, pool="mean")
+
+
+@final
+class ImageLearning(TargetTask[ImageDataset]):
+    """A model on image patches that tells classes, labels or numbers; ITNet K.1.
+
+    Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, have nothing to tell apart, or are not those of ``facts``.
+        ImportError: reading them needs a package that is not installed.
+    """
+
+    command: ClassVar[str] = "images"
+    predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES), has_parts=True)
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, *KERNELS, *TARGETS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; ``mean`` and ``deviation`` are of pixels in [0, 1], one per channel."""
+
+        target: Target
+        channels: int
+        image_size: tuple[int, int]
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TargetTask.NumbersConfig):
+        """An image data set, how it is augmented, and the model.
+
+        Args:
+            data: digits (built in), an .npz file, a folder of MNIST-format idx files, one with a subfolder a class, or
+                one with a table labels.csv.
+            target: what is told of an image: a class, any of several labels, or numbers; None: as the data have it.
+            image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
+                another size, which its patches divide.
+            patch_size: side of a square patch, or height and width; it divides the image.
+            stem_depth: residual convolutions on each grid between the pixels and the patches
+                (`encoders.ConvolutionalImage`), 0 or more; None: patches are cut out, and mapped linearly.
+            position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
+                0 keeps positions out of it.
+            position_sigma: standard deviation of these frequencies, in cycles per image side; refused where there are
+                none.
+            model: the model on the patches; a recipe chooses its kind.
+            augmentation: random changes to the training images and targets.
+        """
+
+        data: str = "digits"
+        target: Kind | None = None
+        image_size: tuple[int, int] | None = None
+        patch_size: int | tuple[int, int] = 16
+        stem_depth: int | None = None
+        position_frequencies: int = 64
+        position_sigma: float = 10.0
+        model: SignalModel.Config = field(default_factory=_small)
+        augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
+
+        shaping: ClassVar[tuple[str, ...]] = (
+            "patch_size",
+            "stem_depth",
+            "position_frequencies",
+            "position_sigma",
+            "model",
+        )
+
+        def __post_init__(self) -> None:
+            self.model.check_pools("an image")
+            if self.position_frequencies == 0:
+                none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
+                refuse_idle("", type(self), none, "give position_frequencies", **given)
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the size and patches of images, the model, and how to augment."""
+            task, default = self.build(), ImageLearning.Config()
+            has_valid = task.num_held_out("valid") > 0
+            schedule = schedule_for(task.num_train, preset, has_valid=has_valid, least_steps=LEAST_STEPS)
+            size, augmentation = task.facts.image_size, _augmentation(task.facts)
+            if start is not None:
+                assert isinstance(start.facts, ImageLearning.Facts)
+                whole = in_whole_patches(size, self.patch_size, max(start.facts.image_size))
+                config = filled(self, [default], image_size=None if whole == size else whole, augmentation=augmentation)
+                return Suited(config, schedule, _notes(task, whole))
+            scaled, patch = divided_into_patches(size, SIDES[preset], PATCHES[preset])
+            has_patches = self.patch_size != default.patch_size  # which another size might not fit
+            config = filled(
+                self,
+                [default],
+                image_size=None if scaled == size or has_patches else scaled,
+                patch_size=patch,
+                stem_depth=STEM[preset],
+                position_frequencies=16,
+                augmentation=augmentation,
+            )
+            if config.position_frequencies:
+                config = filled(config, [default], position_sigma=1.0)
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            model = self.model.resized(width, BLOCKS[preset], default.model)
+            config = dataclasses.replace(config, model=model)
+            return Suited(config, schedule, _notes(task, config.image_size or size))
+
+        def build(self, facts: Task.Facts | None = None) -> "ImageLearning":
+            """The task; see `ImageLearning`."""
+            if facts is not None and not isinstance(facts, ImageLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of images")
+            return ImageLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        self.config = config
+        self._facts = facts or measure(self._opened.train, config.wish, config.data)
+        self._tell(self._facts.target, config.wish)
+        self._augment = Augmentation(config.augmentation, self.target)
+        self._mean, self._deviation = (
+            torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    def _open(self) -> Splits[ImageDataset]:
+        config = self.config
+        given = open_images(config.data, image_size=config.image_size, kind=config.target)
+        found = divided(given, config)
+        self._warn_of_absent("test", found.test)
+        self._warn_of_absent("valid", given.valid)
+        return found
+
+    def _warn_of_absent(self, split: HeldOut, part: ImageDataset | None) -> None:
+        """Warns of classes or labels without an image in a split."""
+        if part is not None and part.answers is not None and (absent := part.answers.absent):
+            told = f"{', '.join(map(repr, absent[:6]))}{', ...' if len(absent) > 6 else ''}"
+            warnings.warn(
+                f"{self.config.data}: no image of {told} is in the {split} set; add images of it", stacklevel=3
+            )
+
+    def _check(self, splits: Splits[ImageDataset]) -> None:
+        # where a size is asked for, it may be another than in training
+        scaled = () if self.config.image_size is None else ("image_size",)
+        splits.check_facts(self._facts, self.config.data, apart_from=("answer_names", *scaled))
+        for part in (splits.train, splits.valid, splits.test):
+            if part is not None and part.answers is not None:
+                self.target.check(part.answers, self.config.data)
+
+    def model(self) -> nn.Module:
+        """The model on an image encoder, with the outputs of the target."""
+        config, facts = self.config, self._facts
+        images = Image.Config(
+            image_size=facts.image_size,
+            patch_size=config.patch_size,
+            channels=facts.channels,
+            num_frequencies=config.position_frequencies,
+            sigma=config.position_sigma,
+            any_size=True,
+        )
+        width, depth = config.model.embed_dim, config.stem_depth
+        encoder = Image(images, width) if depth is None else ConvolutionalImage(images, width, depth=depth)
+        return config.model.build(encoder, self.target.num_outputs)
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows."""
+        return meanings_of_head(model, self.target.output_names)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """``images`` (B, C, H, W), standardised, and ``targets``, softened by the augmentation."""
+        part = self.splits.train
+        augmented, targets = self._augment(part.images(indices) / 255, self._targets(part, indices), generator)
+        return {"images": self._standardise(augmented), "targets": targets}
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """``images`` (B, C, H, W), standardised, and ``targets``."""
+        part = self.held_out(split)
+        return {"images": self._standardise(part.images(indices) / 255), "targets": self._targets(part, indices)}
+
+    def _targets(self, part: ImageDataset, indices: Tensor) -> Tensor:
+        assert part.answers is not None
+        return self.target.targets(part.answers.values[indices])
+
+    @property
+    def _train_answers(self) -> Answers:
+        answers = self.splits.train.answers
+        assert answers is not None
+        return answers
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["images"]).float()
+
+    @torch.no_grad()
+    def outputs(self, model: nn.Module, images: Tensor, device: torch.device) -> Tensor:
+        """The model's, `(n, num_outputs)`, of images uint8 `(n, C, H, W)`."""
+        parts = (model(self._standardise(part / 255).to(device)).float().cpu() for part in images.split(CHUNK))
+        return torch.cat(list(parts))
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """`file` and what the target says of each image; one of an array has its number behind the `file`."""
+        found = list(inputs.read(lambda file: self._read(file, inputs.part)))
+        if not found:
+            return []
+        sources = [(file, name) for file, images in found for name in _names(file, len(images))]
+        outputs = self.outputs(model, torch.cat([images for _, images in found]), device)
+        answers = map(self.target.answer, outputs)
+        return [
+            Prediction(file, cells, probabilities, source=name)
+            for (file, name), (cells, probabilities) in zip(sources, answers, strict=True)
+        ]
+
+    def _read(self, file: Path, part: Split | None) -> Tensor:
+        """The images of a file, uint8 `(n, C, H, W)`."""
+        facts = self._facts
+        if file.suffix.lower() in ARRAY_SUFFIXES:
+            return read_image_arrays(file, facts.channels, facts.image_size, part=part)
+        refuse_part(file, part)
+        return read_images([file], facts.channels, facts.image_size)
+
+    def _standardise(self, images: Tensor) -> Tensor:
+        return (images - self._mean) / self._deviation
+
+
+def _notes(task: ImageLearning, size: tuple[int, int]) -> tuple[str, ...]:
+    """That images of several sizes are brought to one, where nobody asked for it."""
+    if task.splits.sizes is None:
+        return ()
+    smallest, largest, one = (f"{height} x {width}" for height, width in (*task.splits.sizes, size))
+    return (f"images of {smallest} to {largest} pixels are scaled and cut to {one}; image_size chooses another size",)
+
+
+def _names(file: Path, count: int) -> list[str]:
+    """What stands for each of the images of a file."""
+    return [f"{file}[{i}]" for i in range(count)] if file.suffix.lower() in ARRAY_SUFFIXES else [str(file)]
+
+
+def _augmentation(facts: ImageLearning.Facts) -> Augmentation.Config:
+    found = PHOTOGRAPHS if facts.channels == 3 else DRAWINGS
+    return found if facts.target.has_shares else dataclasses.replace(found, label_smoothing=0.0)
+
+
+def measure(train: ImageDataset, wish: Wish, data: str) -> ImageLearning.Facts:
+    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
+    assert train.answers is not None
+    mean, deviation = moments(train, torch.arange(len(train)))
+    return ImageLearning.Facts(
+        target=train.answers.learn(wish, data),
+        channels=train.channels,
+        image_size=train.image_size,
+        mean=mean,
+        deviation=deviation,
+    )

@@ -1,0 +1,469 @@
+"""Telling the class of each pixel of an image."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, NamedTuple, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, check_rate, filled, refuse_idle
+from fredholm.domains import Points
+from fredholm.encoders.encoder import FieldEncoder
+from fredholm.encoders.image import Image
+from fredholm.encoders.multi_scale_image import MultiScaleImage
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS, LowRankConfig
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.files.parts import refuse_part
+from fredholm.tasks.images import read_images
+from fredholm.tasks.images.patches import divided_into_patches
+from fredholm.tasks.images.read import IMAGE_SUFFIXES, size_of
+from fredholm.tasks.images.resize import covering_size
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, truth_beside
+from fredholm.tasks.outputs import PICTURES
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import DividedTask, Parts
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target, Wish
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+
+from .answer import Answered, draw, png_of
+from .augmentation import MaskAugmentation, Masked
+from .npz_file import images_of_npz
+
+CHUNK = 256
+"""Images read at a time where a whole split is measured."""
+QUERIES = 16384
+"""Places that are asked at a time, but for a row of them that is longer: what bounds memory."""
+SIDES: dict[Preset, int] = {"small": 128, "base": 512}
+"""Pixels of the longer side, to which larger images are scaled."""
+PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
+"""Along that side."""
+LARGEST = 16
+"""Pixels of a scaled image to predict, in multiples of those of a training image."""
+
+
+def _small() -> ITNet.Config:
+    kernel = LowRankConfig(rank=8, width=32, num_frequencies=16, sigma=1.0)
+    return ITNet.Config(embed_dim=64, depth=3, num_heads=4, kernel=kernel, dropout=0.0)
+
+
+@final
+class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
+    """A model on image patches that tells the class of pixels, trained at pixels drawn anew in each step.
+
+    Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, or are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "segmentation"
+    predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES), has_parts=True)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": (), "picture": PICTURES}
+    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, *KERNELS, *TARGETS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel."""
+
+        target: Target
+        channels: int
+        image_size: tuple[int, int]
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TargetTask.Config):
+        """Images with masks, what is taken of them, and the model.
+
+        Args:
+            data: a folder with images and masks, or an .npz file; see `open_masks`.
+            image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
+                another size, which its patches divide.
+            patch_sizes: sides of square patches, which divide the image; of several sizes, the smallest first, all
+                patches are points of one signal (`encoders.MultiScaleImage`).
+            balance_scales: give each size of patches the same mass, instead of each patch; refused with one size.
+            position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
+                0 keeps positions out of it.
+            position_sigma: standard deviation of these frequencies, in cycles per image side; refused where there are
+                none.
+            num_pixels: labelled pixels of each training image at which the model is asked, drawn anew in every batch;
+                None: all.
+            stride: measuring and predicting ask once for every square of this many pixels a side, at its centre. 1: at
+                every pixel.
+            augmentation: random changes to training images and their masks.
+            label_smoothing: share of each label that is spread over all classes.
+            model: the model on the patches; it answers at every point, whatever its `pool`.
+        """
+
+        data: str = ""
+        image_size: tuple[int, int] | None = None
+        patch_sizes: tuple[int, ...] = (8,)
+        balance_scales: bool = False
+        position_frequencies: int = 16
+        position_sigma: float = 1.0
+        num_pixels: int | None = 256
+        stride: int = 1
+        augmentation: MaskAugmentation.Config = field(default_factory=MaskAugmentation.Config)
+        label_smoothing: float = 0.0
+        model: ITNet.Config = field(default_factory=_small)
+
+        shaping: ClassVar[tuple[str, ...]] = (
+            "patch_sizes",
+            "balance_scales",
+            "position_frequencies",
+            "position_sigma",
+            "model",
+        )
+
+        def __post_init__(self) -> None:
+            if not self.patch_sizes:
+                raise ValueError("patch_sizes is (); expected at least one side of a patch")
+            for side in self.patch_sizes:
+                check_count("segmentation", "patch_sizes", side)
+            if len(self.patch_sizes) == 1:
+                one = f"patch_sizes={self.patch_sizes}"
+                refuse_idle("", type(self), one, "give several", balance_scales=self.balance_scales)
+            if self.image_size is not None:
+                for side in self.patch_sizes:
+                    if any(extent < 1 or extent % side for extent in self.image_size):
+                        raise ValueError(
+                            f"image_size is {self.image_size}; expected multiples of {side}, the side of a patch"
+                        )
+            check_count("segmentation", "stride", self.stride)
+            check_count("segmentation", "position_frequencies", self.position_frequencies, 0)
+            if self.num_pixels is not None:
+                check_count("segmentation", "num_pixels", self.num_pixels)
+            check_rate("segmentation", "label_smoothing", self.label_smoothing)
+            if self.position_frequencies == 0:
+                none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
+                refuse_idle("", type(self), none, "give position_frequencies", **given)
+            self.model.answering_everywhere("each pixel")
+            if self.model.diffusion:
+                raise ValueError(f"model.diffusion is {self.model.diffusion}, but images are no graphs; leave it out")
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the size and patches of images, how to augment, and the size of the model."""
+            default, task = Segmentation.Config(), self.build()
+            size, patch = divided_into_patches(task.facts.image_size, SIDES[preset], PATCHES[preset])
+            # which another size might not fit
+            has_patches = start is not None or self.patch_sizes != default.patch_sizes
+            config = filled(
+                self,
+                [default],
+                patch_sizes=(patch,),
+                augmentation=MaskAugmentation.Config(
+                    crop_scale=(0.8, 1.0), horizontal_flip=0.5 if task.facts.channels == 3 else 0.0
+                ),
+            )
+            if size != task.facts.image_size and not has_patches:
+                config = filled(config, [default], image_size=size)
+            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            model = config.model.resized(width, 4 if preset == "small" else 8, default.model)
+            config = dataclasses.replace(config, model=model)
+            return Suited(config, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
+
+        def build(self, facts: Task.Facts | None = None) -> "Segmentation":
+            """The task; see `Segmentation`."""
+            if facts is not None and not isinstance(facts, Segmentation.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of segmentation")
+            return Segmentation(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._facts = facts or measure(self._opened.train, config.wish, config.data)
+        self._tell(self._facts.target, config.wish)
+        self._augment = MaskAugmentation(config.augmentation, self._facts.channels)
+        self._mean, self._deviation = (
+            torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @cached_property
+    def _images(self) -> MaskedImages:
+        """All images."""
+        if not self.config.data:
+            raise ValueError("no images are given; pass a folder with images and masks, or an .npz file")
+        return open_masks(self.config.data, image_size=self.config.image_size)
+
+    @cached_property
+    def _split(self) -> Parts:
+        images, root = self._images, str(data_path(self.config.data))
+        names = [name.removeprefix(root) for name in images.names]  # wherever the data lie
+        return self._divided(images.marks.keys(names, [0] * len(images)), images.marks.given)
+
+    def _part(self, numbers: Tensor) -> MaskedImages:
+        return self._images.select(numbers)
+
+    def _check(self, splits: Splits[MaskedImages]) -> None:
+        # where a size is asked for, it may be another than in training
+        scaled = () if self.config.image_size is None else ("image_size",)
+        splits.check_facts(self._facts, self.config.data, apart_from=("classes", *scaled))
+        if splits.train.classes != self.target.names:
+            came, expected = (", ".join(names) for names in (splits.train.classes, self.target.names))
+            raise ValueError(f"the classes of {self.config.data} are {came}; the run was made with {expected}")
+
+    def model(self) -> ITNet:
+        """The model on an image encoder, with one logit per class at every point."""
+        config, facts = self.config, self._facts
+        same = {
+            "image_size": facts.image_size,
+            "channels": facts.channels,
+            "num_frequencies": config.position_frequencies,
+            "sigma": config.position_sigma if config.position_frequencies else 10.0,
+            "any_size": True,
+        }
+        embed_dim, sizes = config.model.embed_dim, config.patch_sizes
+        encoder: FieldEncoder
+        if len(sizes) == 1:
+            encoder = Image(Image.Config(patch_size=sizes[0], **same), embed_dim)
+        else:
+            scales = MultiScaleImage.Config(patch_sizes=sizes, balanced=config.balance_scales, **same)
+            encoder = MultiScaleImage(scales, embed_dim)
+        model = config.model.answering_everywhere("each pixel").build(encoder, self.target.num_outputs)
+        self._refuse_unanswering(model)
+        return model
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows, the classes."""
+        return meanings_of_head(model, self.target.output_names)
+
+    @torch.no_grad()
+    def _refuse_unanswering(self, model: ITNet) -> None:
+        """Raises a ValueError where a kernel has no answers between patches, before anything is trained or written."""
+        side = self.config.patch_sizes[-1]
+        with torch.random.fork_rng(devices=[]):  # what a quadrature may draw changes nothing of the run
+            model.eval()(torch.zeros(1, self._facts.channels, side, side), at=Points(torch.tensor([[0.3, 0.6]])))
+            model.train()
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`images` (B, C, H, W), standardised, the places `pos` (B, n, 2) of pixels, and their `targets` (B, n).
+
+        Targets are `UNKNOWN` where no class is known; those pixels are drawn only where an image has too few others.
+        """
+        train = self.splits.train
+        images, masks = self._augment(Masked(train.images(indices) / 255, train.masks(indices)), generator)
+        height, width = masks.shape[1:]
+        labels = masks.flatten(1).long()
+        count = height * width if self.config.num_pixels is None else min(self.config.num_pixels, height * width)
+        pixel = torch.arange(height * width).expand(len(labels), -1)
+        if count < height * width:
+            key = torch.rand(labels.shape, generator=generator)
+            pixel = torch.where(labels == IGNORED, -1.0, key).topk(count, dim=1).indices
+            labels = labels.gather(1, pixel)
+        pos = torch.stack([(pixel // width + 0.5) / height, (pixel % width + 0.5) / width], dim=-1)
+        targets = torch.where(labels == IGNORED, UNKNOWN, labels)
+        return {"images": self._standardise(images), "pos": pos, "targets": targets}
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """`images` (B, C, H, W), standardised, and `targets` (B, H, W), `UNKNOWN` where no class is known."""
+        part = self.held_out(split)
+        images, masks = part.images(indices), part.masks(indices).long()
+        return {
+            "images": self._standardise(images / 255),
+            "targets": torch.where(masks == IGNORED, UNKNOWN, masks),
+        }
+
+    @property
+    def _train_answers(self) -> None:
+        return None
+
+    @property
+    def _smoothing(self) -> float:
+        return self.config.label_smoothing
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["images"], at=Points(batch["pos"])).float()
+
+    def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """Image by image, some rows of pixels at a time."""
+        for image, targets in zip(batch["images"], batch["targets"], strict=True):
+            for top, logits in self.logits(model, image[None], (targets.shape[0], targets.shape[1])):
+                known = targets[top : top + len(logits)]
+                there = known != UNKNOWN
+                if bool(there.any()):
+                    yield logits[there], known[there]
+
+    def logits(self, model: nn.Module, image: Tensor, size: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
+        """What a model says of one image: logits `(rows, W, K)` of some rows of pixels after the others.
+
+        With them comes the number of the first of these rows, from 0 at the top. The layers of the patches
+        are computed once.
+
+        Args:
+            image: standardised, `(1, C, H', W')`.
+            size: height and width H, W of the pixels that are asked, which divide the same box.
+        """
+        if not isinstance(model, ITNet):
+            raise TypeError(f"segmentation asks an ITNet; got a {type(model).__name__}")
+        (height, width), stride = size, self.config.stride
+        down, right = (_centres(extent, stride, image.device) for extent in size)
+        answers = model.field(image)
+        for cells in torch.arange(len(down)).split(max(1, QUERIES // len(right))):
+            pos = torch.stack(torch.meshgrid(down[cells], right, indexing="ij"), dim=-1).flatten(0, 1)
+            logits = answers(Points(pos))[0].float().unflatten(0, (len(cells), len(right)))
+            top = int(cells[0]) * stride
+            logits = logits.repeat_interleave(stride, 0)[: height - top].repeat_interleave(stride, 1)[:, :width]
+            yield top, logits
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """`file`, where its mask was `saved` if it was, and the `share` of its pixels that each class has.
+
+        Every pixel of a file is classified, whatever its size. An image of another size than the training images' is
+        scaled to cover that size, or `image_size`, as they were, but not trimmed; each side becomes a multiple of the
+        largest patch. An image of an array has its number behind the `file`.
+
+        A mask is saved as NAME.png, of an image of an array as NAME-NUMBER.png. A picture has each image beside its
+        prediction and, where the image lies in a folder `images` with its mask in `masks` beside it, the mask.
+
+        Raises:
+            ValueError: a file cannot be read or is too long for its width, a mask beside an image does not fit it, or
+                a file to write exists already.
+        """
+        outputs, classes = inputs.outputs, self.target.names
+        if outputs.save is not None:  # of single images it is known before anything is computed
+            singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
+            outputs.check_folder([(file, f"{file.stem}.png") for file in singles])
+        rows: list[Prediction] = []
+        answers: list[Answered] = []
+        for file, images in inputs.read(lambda file: self._read(file, inputs)):
+            for each in images:
+                mask = self._mask(model, each, device)
+                told: dict[str, str | float] = {}
+                if outputs.save is not None:
+                    path = outputs.save / f"{each.saved_as}.png"
+                    outputs.write("--save", path, png_of(mask, len(classes)))
+                    told["saved"] = str(path)
+                shares = (mask.flatten().long().bincount(minlength=len(classes)).double() / mask.numel()).tolist()
+                told |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}
+                rows.append(Prediction(file, told, source=str(each.name)))
+                if outputs.picture is not None:
+                    answers.append(Answered(each.name, each.image, mask, each.truth))
+        if outputs.picture is not None and answers:
+            outputs.write("--picture", outputs.picture, draw(answers, classes, kind=outputs.picture.suffix))
+        return rows
+
+    def _mask(self, model: nn.Module, asked: "_Asked", device: torch.device) -> Tensor:
+        """The class of each pixel, uint8 `(H, W)`."""
+        given = self._standardise(_resized(asked.image[None] / 255, asked.scaled)).to(device)
+        size = (asked.image.shape[1], asked.image.shape[2])
+        mask = torch.cat([logits.argmax(-1) for _, logits in self.logits(model, given, size)])
+        return mask.to("cpu", torch.uint8)
+
+    def _read(self, file: Path, inputs: Inputs) -> "list[_Asked]":
+        """The images of a file."""
+        channels, truth = self._facts.channels, None
+        if file.suffix.lower() in ARRAY_SUFFIXES:
+            images = images_of_npz(file, channels, part=inputs.part)
+            names = [file.with_name(f"{file.name}[{i}]") for i in range(len(images))]
+            saved_as = [f"{file.stem}-{i}" for i in range(len(images))]
+        else:
+            refuse_part(file, inputs.part)
+            size = size_of(file)
+            images, names, saved_as = read_images([file], channels, size), [file], [file.stem]
+            if inputs.outputs.picture is not None:
+                truth = _truth(file, size, len(self.target.names))
+        scaled = self._scaled_size(file, (images.shape[2], images.shape[3]))
+        return [
+            _Asked(name, stem, image, scaled, truth) for name, stem, image in zip(names, saved_as, images, strict=True)
+        ]
+
+    def _scaled_size(self, file: Path, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width at which the model sees an image of this size."""
+        wanted = self.config.image_size or self._facts.image_size
+        if size == wanted:
+            return size
+        side = self.config.patch_sizes[-1]
+        height, width = (max(1, round(extent / side)) * side for extent in covering_size(size, wanted))
+        if height * width > LARGEST * wanted[0] * wanted[1]:
+            raise ValueError(
+                f"{file}: is {size[0]} x {size[1]}, too long for the model's "
+                f"{wanted[0]} x {wanted[1]}; cut it in pieces"
+            )
+        return height, width
+
+    def _standardise(self, images: Tensor) -> Tensor:
+        return (images - self._mean) / self._deviation
+
+
+class _Asked(NamedTuple):
+    """An image to tell the pixels of."""
+
+    name: Path
+    """The file, or the place in its array."""
+    saved_as: str
+    """What its mask is called where it is saved, without ending."""
+    image: Tensor
+    """uint8 `(C, H, W)`."""
+    scaled: tuple[int, int]
+    """Height and width at which the model sees it."""
+    truth: Tensor | None
+    """uint8 `(H, W)`, where it is known and to be drawn."""
+
+
+def _centres(extent: int, stride: int, device: torch.device) -> Tensor:
+    """Where runs of `stride` of so many pixels have their centres, the last run as far as it goes, in [0, 1]."""
+    first = torch.arange(0, extent, stride, device=device)
+    return (first + (first + stride).clamp(max=extent)) / (2 * extent)
+
+
+def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
+    if tuple(images.shape[2:]) == size:
+        return images
+    return F.interpolate(images, size, mode="bilinear", antialias=True).clamp(0, 1)
+
+
+def _truth(file: Path, size: tuple[int, int], num_classes: int) -> Tensor | None:
+    """What is known of an image's pixels.
+
+    Raises:
+        ValueError: its mask cannot be read, or does not fit the image or the classes.
+    """
+    path = truth_beside(file)
+    if path is None:
+        return None
+    mask = read_mask(path)
+    if tuple(mask.shape) != size:
+        raise ValueError(f"{path}: is {mask.shape[0]} x {mask.shape[1]}; its image is {size[0]} x {size[1]}")
+    largest = int(torch.where(mask == IGNORED, 0, mask).max())
+    if largest >= num_classes:
+        raise ValueError(f"{path}: has the class number {largest}; there are {num_classes} classes, from 0 on")
+    return mask
+
+
+def measure(train: MaskedImages, wish: Wish, data: str) -> Segmentation.Facts:
+    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
+    sums = torch.zeros(2, train.channels, dtype=torch.float64)
+    counts = torch.zeros(256, dtype=torch.int64)
+    for indices in torch.arange(len(train)).split(CHUNK):
+        counts += train.masks(indices).flatten().long().bincount(minlength=256)
+        pixels = train.images(indices).double() / 255
+        sums += torch.stack([pixels.sum((0, 2, 3)), pixels.square().sum((0, 2, 3))])
+    mean, square = sums / (len(train) * train.image_size[0] * train.image_size[1])
+    deviation = (square - mean.square()).clamp(min=0).sqrt()
+    return Segmentation.Facts(
+        target=ElementCounts(names=train.classes, counts=counts[: len(train.classes)]).learn(wish, data),
+        channels=train.channels,
+        image_size=train.image_size,
+        mean=tuple(mean.tolist()),
+        deviation=tuple(torch.where(deviation > 1e-6, deviation, 1.0).tolist()),
+    )

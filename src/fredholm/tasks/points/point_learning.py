@@ -1,0 +1,517 @@
+"""Telling the class of a cloud of points, or of each of its points."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Literal, final, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from fredholm._settings import check_count, check_rate, filled, refuse_idle
+from fredholm.encoders.points import PointBatch, PointCloud
+from fredholm.models.infvit import InfViT
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS, LowRankConfig
+from fredholm.models.pointnet import EdgeConvolution, PointPooling
+from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.outputs import Outputs
+from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import DividedTask, Parts
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, UNKNOWN, ClassAnswers, ElementCounts, ElementTarget, Known, Target
+from fredholm.tasks.task import (
+    Batch,
+    Meanings,
+    Suited,
+    Task,
+    Trained,
+    meanings_of_head,
+    meanings_of_inputs,
+)
+
+from .augmentation import CloudAugmentation, Clouds
+from .open import KINDS as POINT_SUFFIXES
+from .turns import principal_turns, turned
+
+Told = Literal["cloud", "points"]
+"""What has a class."""
+CHUNK = 32
+"""Clouds of a file that are predicted at a time."""
+
+
+def _small() -> SignalModel.Config:
+    kernel = LowRankConfig(rank=8, width=32, num_frequencies=16, sigma=1.0)
+    return ITNet.Config(embed_dim=64, depth=3, num_heads=4, kernel=kernel, dropout=0.0)
+
+
+@final
+class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
+    """A model on point clouds that tells the class of each cloud or of each point; ITNet K.3.
+
+    Features are standardised by the training split's mean and deviation, but for normals. Clouds of other sizes are
+    padded to the largest of their batch.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, have no such labels, are of one class alone, or are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "points"
+    predicts = Kinds(suffixes=(*POINT_SUFFIXES, ".npy"), has_parts=True)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": ()}
+    parts: ClassVar[tuple[type, ...]] = (
+        *(ITNet.Config, InfViT.Config, PointPooling.Config, EdgeConvolution.Config),
+        *KERNELS,
+        *TARGETS,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; means and deviations are of features, one each, 0 and 1 for those of a normal."""
+
+        target: Target
+        channels: tuple[str, ...]
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TargetTask.Config):
+        """Clouds, what is taken of them, and the model.
+
+        Args:
+            data: a folder of meshes or clouds, with one subfolder a class, or an .npz file; see `open_points`.
+            channels: names of the features of .xyz and .npz files without any; nx, ny and nz are those of a
+                normal.
+            target: what has a class: a cloud, or each of its points; None: points where they have labels.
+            num_samples: points drawn on the surface of each mesh, the same each time.
+            normals: add the normals of meshes as features.
+            num_points: points of a cloud that the model sees at a time, where it has more; drawn anew in every training
+                batch and once in others. None: all. Where points are classified, all of them are, in parts of
+                this number.
+            num_centres: points of these at which the model works, each the farthest from those before it; of the others
+                it sees those that are neighbours. None: all. Refused where points are classified.
+            normalise: bring each cloud into the unit sphere; else coordinates are taken as they are, from -1 to 1.
+            align: turn each cloud so that it is longest along z and shortest along x, whatever way it was turned; its
+                farther end is above. Refused with an augmentation that turns it, which would change nothing.
+            position_frequencies: Fourier frequencies of the coordinates that enter the signal (kernels have theirs); 0
+                takes the coordinates themselves.
+            position_sigma: standard deviation of these frequencies, in cycles a diameter; refused where there are none.
+            num_neighbours: points whose arrangement round each enters the signal; 0: none.
+            augmentation: random changes to training clouds.
+            label_smoothing: share of each label that is spread over all classes.
+            votes: copies of a measured cloud whose probabilities are averaged: itself, and others that are drawn and
+                changed as in training, the same each time.
+            model: the model on the points; a recipe chooses its kind. Where points are classified, it answers at each.
+        """
+
+        data: str = ""
+        channels: tuple[str, ...] = ()
+        target: Told | None = None
+        num_samples: int = NUM_SAMPLES
+        normals: bool = False
+        num_points: int | None = 1024
+        num_centres: int | None = None
+        normalise: bool = True
+        align: bool = False
+        position_frequencies: int = 16
+        position_sigma: float = 1.0
+        num_neighbours: int = 16
+        augmentation: CloudAugmentation.Config = field(default_factory=CloudAugmentation.Config)
+        label_smoothing: float = 0.0
+        votes: int = 1
+        model: SignalModel.Config = field(default_factory=_small)
+
+        shaping: ClassVar[tuple[str, ...]] = (
+            "normalise",
+            "position_frequencies",
+            "position_sigma",
+            "num_neighbours",
+            "model",
+        )
+
+        def __post_init__(self) -> None:
+            if self.target not in (None, *get_args(Told)):
+                raise ValueError(f"target is {self.target!r}; expected one of {', '.join(get_args(Told))}")
+            for name, least in (("num_samples", 1), ("num_neighbours", 0), ("position_frequencies", 0), ("votes", 1)):
+                check_count("points", name, getattr(self, name), least)
+            check_rate("points", "label_smoothing", self.label_smoothing)
+            for name in ("num_points", "num_centres"):
+                if getattr(self, name) is not None:
+                    check_count("points", name, getattr(self, name))
+            if self.num_points is not None and self.num_centres is not None and self.num_centres >= self.num_points:
+                raise ValueError(
+                    f"num_centres is {self.num_centres}, of num_points={self.num_points}; pass fewer, or leave it out"
+                )
+            if self.position_frequencies == 0:
+                none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
+                refuse_idle("", type(self), none, "give position_frequencies", **given)
+            if self.align:
+                rotation = self.augmentation.rotation
+                refuse_idle("", CloudAugmentation.Config, "align, which undoes it", "do not align", rotation=rotation)
+            if self.augmentation.changes_nothing and self.num_points is None:
+                all_alike = "nothing drawn or augmented, so that all copies are alike"
+                refuse_idle("", type(self), all_alike, "give an augmentation", votes=self.votes)
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model."""
+            default, task = PointLearning.Config(), self.build()
+            train, is_small = task.splits.train, preset == "small"
+            lie = turned(train)
+            config = filled(
+                self,
+                [default],
+                num_points=max(512 if is_small else 1024, 2 * (self.num_centres or 0)),
+                augmentation=CloudAugmentation.Config(
+                    scale=(0.8, 1.25), jitter=0.01, rotation="axis" if lie == "axis" else "none"
+                ),
+                align=lie == "all" and self.augmentation.rotation == "none",
+                label_smoothing=0.1,
+            )
+            width = width_for(len(train), preset, least=64, up_to=1000)
+            model = config.model.resized(width, 3 if is_small else 6, default.model)
+            if not task.tells_points:
+                most = 64 if is_small else 256
+                largest = int(train.sizes.max())
+                seen = largest if config.num_points is None else min(largest, config.num_points)
+                config = filled(config, [default], num_centres=most if seen > most else None)
+                if isinstance(model, type(default.model)):
+                    model = filled(model, [default.model], pool="max")
+            config = dataclasses.replace(config, model=model)
+            return Suited(config, schedule_for(len(train), preset, has_valid=task.num_held_out("valid") > 0))
+
+        def build(self, facts: Task.Facts | None = None) -> "PointLearning":
+            """The task; see `PointLearning`."""
+            if facts is not None and not isinstance(facts, PointLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of point clouds")
+            return PointLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        self._facts = facts or measure(self._opened.train, config)
+        facts = self._facts
+        if config.target not in (None, told := "points" if self.tells_points else "cloud"):
+            raise ValueError(f"target is {config.target!r}; the run was made with {told!r}")
+        self._tell(facts.target, config.wish)
+        self._model_config = _model_for(config, self.tells_points)
+        x, y, z = (facts.channels.index(name) if name in facts.channels else -1 for name in NORMAL)
+        self._normal = (x, y, z) if min(x, y, z) >= 0 else None
+        self._augment = CloudAugmentation(config.augmentation, self._normal)
+        self._mean, self._deviation = torch.tensor(facts.mean), torch.tensor(facts.deviation)
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @property
+    def tells_points(self) -> bool:
+        """Whether each point has a class, and not each cloud."""
+        return isinstance(self._facts.target, ElementTarget)
+
+    @cached_property
+    def _clouds(self) -> PointSet:
+        """All clouds."""
+        config = self.config
+        if not config.data:
+            raise ValueError("no clouds are given; pass a folder of meshes or clouds, or an .npz file")
+        return open_points(
+            config.data,
+            num_samples=config.num_samples,
+            normals=config.normals,
+            channels=config.channels,
+        )
+
+    @cached_property
+    def _split(self) -> Parts:
+        clouds, root = self._clouds, str(data_path(self.config.data))
+        names = [name.removeprefix(root) for name in clouds.names]  # wherever the data lie
+        labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
+        return self._divided(clouds.marks.keys(names, labels), clouds.marks.given)
+
+    def _part(self, numbers: Tensor) -> PointSet:
+        return self._clouds.select(numbers)
+
+    def _check(self, splits: Splits[PointSet]) -> None:
+        data = self.config.data
+        self.target.check(known_of(splits.train, "points" if self.tells_points else "cloud", data), data)
+        splits.check_facts(self._facts, data, apart_from=("classes", "point_classes"))
+
+    @property
+    def train_lengths(self) -> Tensor | None:
+        """Points of each training cloud that the model sees."""
+        sizes = self.splits.train.sizes
+        sizes = sizes if self.config.num_points is None else sizes.clamp(max=self.config.num_points)
+        return None if bool((sizes == sizes[0]).all()) else sizes
+
+    def model(self) -> nn.Module:
+        """The model on an encoder of points, with the outputs of the target."""
+        config, facts = self.config, self._facts
+        clouds = PointCloud.Config(
+            num_features=len(facts.channels),
+            normalise=config.normalise,
+            num_frequencies=config.position_frequencies,
+            sigma=config.position_sigma,
+            num_neighbours=config.num_neighbours,
+            num_centres=config.num_centres,
+        )
+        return self._model_config.build(PointCloud(clouds, config.model.embed_dim), self.target.num_outputs)
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows, the classes, and of the encoder's columns the features."""
+        return meanings_of_head(model, self.target.output_names) | meanings_of_inputs(model, self._facts.channels)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """Augmented clouds, `pos` (B, N, 3), `mask` (B, N) and, where the data have some, `features` and `weights`.
+
+        `targets` are (B,) or, of points, (B, N), `UNKNOWN` where there is no point.
+        """
+        part = self.splits.train.select(indices)
+        rows = [(i, self._drawn(size, generator)) for i, size in enumerate(part.sizes.tolist())]
+        batch = self._aligned(self._changed(self._gathered(part, rows), generator))
+        return {name: tensor for name, tensor in batch.items() if name not in ("cloud", "point")}
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Clouds of a held-out split likewise, unaugmented, or several rows of each: its parts, copies that vote.
+
+        `cloud` (B,) says of which cloud of the batch a row is, and `point` (B, N) which of its points these are.
+        """
+        return self._rows(self.held_out(split).select(indices), indices.tolist())
+
+    def _drawn(self, size: int, generator: torch.Generator) -> Tensor:
+        """Which of the points of a cloud are seen."""
+        if self.config.num_points is None or size <= self.config.num_points:
+            return torch.arange(size)
+        return torch.randperm(size, generator=generator)[: self.config.num_points]
+
+    def _rows(self, part: PointSet, seeds: Sequence[int]) -> Batch:
+        """What tells the clouds: for each vote a row a cloud, or a part of one where points are told."""
+        batches = []
+        for vote in range(self.config.votes):
+            for i, (size, seed) in enumerate(zip(part.sizes.tolist(), seeds, strict=True)):
+                generator = torch.Generator().manual_seed(1_000_003 * vote + seed)
+                if self.tells_points and self.config.num_points is not None and size > self.config.num_points:
+                    order = torch.randperm(size, generator=generator)
+                    shown = order.tensor_split(-(-size // self.config.num_points))
+                else:
+                    shown = (self._drawn(size, generator),)
+                rows = self._gathered(part, [(i, points) for points in shown])
+                batches.append(self._changed(rows, generator) if vote else rows)
+        return self._aligned(_joined(batches))
+
+    def _gathered(self, clouds: PointSet, rows: Sequence[tuple[int, Tensor]]) -> Batch:
+        """Rows of some points of a cloud each, padded to the longest."""
+        index = pad_sequence([clouds.offsets[i] + points for i, points in rows], batch_first=True, padding_value=-1)
+        mask, index = index >= 0, index.clamp(min=0)
+        own = torch.tensor([i for i, _ in rows])
+        batch = {"pos": torch.where(mask[..., None], clouds.pos[index], 0.0), "mask": mask}
+        if clouds.channels:
+            features = (clouds.features[index] - self._mean) / self._deviation
+            batch["features"] = torch.where(mask[..., None], features, 0.0)
+        if clouds.weights is not None:
+            batch["weights"] = torch.where(mask, clouds.weights[index], 0.0)
+        if self.tells_points and clouds.point_labels is not None:
+            batch["targets"] = torch.where(mask, clouds.point_labels[index], UNKNOWN)
+        elif not self.tells_points and clouds.labels is not None:
+            batch["targets"] = clouds.labels[own]
+        return batch | {"cloud": own, "point": index - clouds.offsets[own][:, None] * mask}
+
+    def _changed(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """The rows, augmented."""
+        features = batch.get("features", torch.zeros(*batch["mask"].shape, 0))
+        pos, features, mask = self._augment(Clouds(batch["pos"], features, batch["mask"]), generator)
+        changed = batch | {"pos": pos, "mask": mask}
+        if "features" in batch:
+            changed["features"] = features
+        if self.tells_points and "targets" in batch:
+            changed["targets"] = torch.where(mask, batch["targets"], UNKNOWN)
+        return changed
+
+    def _aligned(self, batch: Batch) -> Batch:
+        """The rows along their principal axes, where that is asked for, and normals with them."""
+        if not self.config.align:
+            return batch
+        turns = principal_turns(batch["pos"], batch["mask"])
+        changed = batch | {"pos": batch["pos"] @ turns}
+        if self._normal is not None:
+            features, normal = batch["features"].clone(), list(self._normal)
+            features[..., normal] = features[..., normal] @ turns.to(features.dtype)
+            changed["features"] = features
+        return changed
+
+    @property
+    def _train_answers(self) -> ClassAnswers | None:
+        return None if self.tells_points else self.splits.train.answers
+
+    @property
+    def _smoothing(self) -> float:
+        return self.config.label_smoothing
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        mask = None if bool(batch["mask"].all()) else batch["mask"]
+        return model(PointBatch(batch["pos"], batch.get("features"), mask, batch.get("weights"))).float()
+
+    def _probabilities(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The mean over the rows of each cloud, `(clouds, K)`, or over those of each point, `(clouds, N, K)`."""
+        cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
+        rows = range(0, len(cloud), num_clouds)
+        parts = [{name: tensor[start : start + num_clouds] for name, tensor in batch.items()} for start in rows]
+        told = torch.cat([self._outputs(model, part).softmax(-1) for part in parts])
+        if self.tells_points:
+            place, there = self._places(batch), batch["mask"]
+            summed = told.new_zeros(num_clouds, self._longest(batch), told.shape[-1])
+            summed.view(-1, told.shape[-1]).index_add_(0, place[there], told[there])
+        else:
+            summed = told.new_zeros(num_clouds, told.shape[-1]).index_add_(0, cloud, told)
+        return summed / summed.sum(-1, keepdim=True).clamp(min=1e-12)
+
+    @staticmethod
+    def _longest(batch: Batch) -> int:
+        return int(batch["point"].max()) + 1
+
+    def _places(self, batch: Batch) -> Tensor:
+        """Where the points of rows lie among those of all clouds, padded to the longest."""
+        return batch["cloud"][:, None] * self._longest(batch) + batch["point"]
+
+    def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """The logarithms of `_probabilities`, of each cloud or point."""
+        told = self._probabilities(model, batch)
+        if self.tells_points:
+            targets = torch.full_like(told[..., 0], UNKNOWN, dtype=torch.int64)
+            there = batch["mask"]
+            targets.view(-1)[self._places(batch)[there]] = batch["targets"][there]
+            told, targets = told[targets != UNKNOWN], targets[targets != UNKNOWN]
+        else:
+            targets = batch["targets"].new_zeros(len(told)).scatter(0, batch["cloud"], batch["targets"])
+        yield told.clamp(min=1e-12).log(), targets
+
+    @torch.no_grad()
+    def probabilities(self, model: nn.Module, clouds: PointSet, device: torch.device) -> list[Tensor]:
+        """Of each class `(classes,)`, or of each point's `(N, classes)`, a tensor a cloud."""
+        told: list[Tensor] = []
+        for indices in torch.arange(len(clouds)).split(CHUNK):
+            part = clouds.select(indices)
+            batch = self._rows(part, indices.tolist())
+            moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "targets"}
+            found = self._probabilities(model, moved).cpu()
+            told += [own[:size] if self.tells_points else own for own, size in zip(found, part.sizes, strict=True)]
+        return told
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each cloud of each file: `file`, `cloud`, and `class` and `probability` of the likeliest class.
+
+        Where points are told, a row for each point, with its `x`, `y` and `z`. Where they are saved, as NAME.csv with
+        the name of each cloud of several, a row for each cloud that says where, and how many `points` there are.
+
+        Raises:
+            ValueError: a file cannot be read or does not fit, a file to write exists already, or clouds are classified
+                and to be saved.
+        """
+        if inputs.outputs.save is not None:
+            if not self.tells_points:
+                raise ValueError("--save has no effect where clouds are classified; leave it out")
+            singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
+            inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
+        rows: list[Prediction] = []
+        for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
+            for i, told in enumerate(self.probabilities(model, found, device)):
+                name = found.names[i].removeprefix(str(file)).removeprefix(":")
+                rows += self._answer(file, name, found.select(torch.tensor([i])), told, inputs.outputs)
+        return rows
+
+    def _read(self, file: Path, part: Split | None) -> PointSet:
+        config, channels = self.config, self._facts.channels
+        return read_points(file, num_samples=config.num_samples, normals=config.normals, channels=channels, part=part)
+
+    def _answer(self, file: Path, name: str, cloud: PointSet, told: Tensor, outputs: Outputs) -> list[Prediction]:
+        """What is said of one cloud."""
+        classes, head = self.target.names, {"cloud": name}
+        if not self.tells_points:
+            return [Prediction(file, head, dict(zip(classes, told.tolist(), strict=True)))]
+        pos = cloud.pos.tolist()
+        if outputs.save is not None:
+            path = outputs.save / f"{file.stem}{f'-{name}' if name else ''}.csv"
+            labels = [classes[label] for label in told[: len(pos)].argmax(-1).tolist()]
+            outputs.write("--save", path, csv_of(pos, labels))
+            return [Prediction(file, {**head, "saved": str(path), "points": float(len(pos))})]
+        return [
+            Prediction(file, {**head, **dict(zip("xyz", where, strict=True))}, dict(zip(classes, each, strict=True)))
+            for where, each in zip(pos, told[: len(pos)].tolist(), strict=True)
+        ]
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """The rows of all, padded to the longest."""
+    longest = max(batch["mask"].shape[1] for batch in batches)
+
+    def padded(name: str, tensor: Tensor) -> Tensor:
+        if tensor.ndim == 1:
+            return tensor
+        filler = UNKNOWN if name == "targets" else 0
+        return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, longest - tensor.shape[1]), value=filler)
+
+    return {name: torch.cat([padded(name, batch[name]) for batch in batches]) for name in batches[0]}
+
+
+def known_of(clouds: PointSet, told: Told, data: str) -> Known:
+    """What is known of clouds, or of their points.
+
+    Raises:
+        ValueError: nothing.
+    """
+    if told == "cloud":
+        if clouds.answers is None:
+            raise ValueError(
+                f"target is 'cloud', but the clouds of {data} have no classes; put them into a folder a class"
+            )
+        return clouds.answers
+    if clouds.point_labels is None:
+        raise ValueError(f"target is 'points', but the points of {data} have no labels; leave target out, or add some")
+    counts = clouds.point_labels.bincount(minlength=len(clouds.point_classes))
+    return ElementCounts(names=clouds.point_classes, counts=counts)
+
+
+def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Facts:
+    """The facts of a training split; a constant feature has deviation 1, so that it becomes 0."""
+    told: Told = config.target or ("cloud" if train.point_labels is None else "points")
+    features = train.features.double()
+    mean = features.mean(0)
+    deviation = (features - mean).square().mean(0).sqrt()
+    is_normal = torch.tensor([set(NORMAL) <= set(train.channels) and name in NORMAL for name in train.channels])
+    is_normal = is_normal.bool()
+    return PointLearning.Facts(
+        target=known_of(train, told, config.data).learn(config.wish, config.data),
+        channels=train.channels,
+        mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
+        deviation=tuple(torch.where(is_normal | (deviation <= 1e-6 * mean.abs()), 1.0, deviation).tolist()),
+    )
+
+
+def _model_for(config: PointLearning.Config, tells_points: bool) -> SignalModel.Config:
+    """The model's config, which answers for each cloud or at every point.
+
+    Raises:
+        ValueError: settings that nothing reads, or that leave some points untold.
+    """
+    model = config.model
+    if not tells_points:
+        model.check_pools("a cloud")
+        return model
+    if config.num_centres is not None:
+        raise ValueError(f"num_centres is {config.num_centres}, but each point is to be classified; leave it out")
+    return model.answering_everywhere("each point")

@@ -1,0 +1,348 @@
+"""Telling the class, the labels or numbers of a sentence or a pair of sentences."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Self, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from fredholm._settings import filled, refuse_idle
+from fredholm.models.fitted_model import FittedModel
+from fredholm.models.infvit import InfViT
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.n_gram_bank import NGramBank
+from fredholm.models.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.sentences import (
+    Columns,
+    OpenedSentences,
+    Sentence,
+    SentenceSet,
+    open_sentences,
+    read_sentences,
+    with_answers,
+)
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import divided
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for
+
+from .table import TABLE_SUFFIXES
+
+CHUNK = 64
+"""Sentences that are fitted or predicted at a time."""
+LONGEST = 65_536
+"""Tokens of a document that a bank of n-grams reads, at most, where nobody says how many."""
+
+
+@final
+class SentenceLearning(TargetTask[SentenceSet]):
+    """A model on sentences or pairs that tells classes, labels or numbers; ITNet K.2.
+
+    A sentence is `[CLS] a [SEP]`, a pair `[CLS] a [SEP] b [SEP]`, padded to the longest of its batch; in training a
+    batch holds sentences of about one length. There always is a validation split, which is what is measured on; the
+    test split is left alone until it is asked for. Warns once of training sentences that the
+    context cuts.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, have nothing to tell apart, or are not those of `facts`.
+        ImportError: tokens need a package that is not installed.
+    """
+
+    command: ClassVar[str] = "sentences"
+    predicts = Kinds(suffixes=TABLE_SUFFIXES)
+    parts: ClassVar[tuple[type, ...]] = (
+        NGramBank.Config,
+        SentenceStackConfig,
+        ITNet.Config,
+        InfViT.Config,
+        *KERNELS,
+        *TARGETS,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split."""
+
+        tokenizer: str
+        columns: Columns
+        context: int
+        target: Target
+
+        @property
+        def files(self) -> dict[str, str]:
+            """The tokenizer, as its library reads it."""
+            return {"tokenizer.json": self.tokenizer}
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TargetTask.NumbersConfig):
+        """A table of sentences, its tokens, and the model.
+
+        Args:
+            data: a .csv, .tsv or .jsonl file, also gzipped, a folder with files such as train.csv, valid.csv and
+                test.csv, or the start of such names.
+            text_column: the column of the sentence; None: a usual name, such as text or sentence.
+            second_column: the column of the second sentence of pairs; None: a usual name, or no pairs.
+            label_columns: the column of the class, the labels or the number, or several of numbers or of labels, 0 and
+                1; none: a usual name, such as label.
+            columns: names of all columns of .csv and .tsv files that have no header.
+            target: what a label is: a class, any of several labels with | between, or a number; None: a number where
+                all are numbers and one is not whole, else a class; of several columns labels where all are 0 or 1,
+                else numbers.
+            tokens: what sentences are made of.
+            context: tokens that the model sees, marks included.
+            model: a bank of n-grams, which is computed from the training sentences, or a network that learns by steps.
+        """
+
+        data: str = ""
+        text_column: str | None = None
+        second_column: str | None = None
+        label_columns: tuple[str, ...] = ()
+        columns: tuple[str, ...] = ()
+        target: Kind | None = None
+        tokens: Tokens = field(default_factory=Tokens)
+        context: int = 128
+        model: SentenceModelConfig = field(default_factory=NGramBank.Config)
+
+        shaping: ClassVar[tuple[str, ...]] = ("tokens", "context", "model")
+
+        def __post_init__(self) -> None:
+            self.model.check()
+            if not self.model.learns_by_steps and self.valid_fraction != 0:
+                kind = type(self.model).__qualname__.removesuffix(".Config")
+                because = f"model={kind}, whose settings are chosen by leaving training sentences out"
+                refuse_idle(
+                    "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
+                )
+
+        def in_folder(self, folder: Path) -> Self:
+            """See `Task.Config.in_folder`: the tokens are those of the folder."""
+            return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the tokens, the context that holds all of them, and the size of the model."""
+            default, task = SentenceLearning.Config(), self.build()
+            train, model = task.splits.train, self.model
+            pairs = [(each.first, each.second) for each in train.sentences]
+            tokens = self.tokens.suited(text for pair in pairs for text in pair if text is not None)
+            # what is computed at once reads all of a document
+            most = 256 if preset == "small" else 512
+            context = context_for(tokens, pairs, most if model.learns_by_steps else LONGEST)
+            config = filled(replace(self, tokens=tokens), [default], context=context)
+            width = width_for(len(train), preset, least=64, up_to=1000)
+            whole = config.build()
+            sized = model.suited(whole.train_rows(), whole.token_reading, width, 1 if preset == "small" else 4)
+            if not model.learns_by_steps:
+                schedule = schedule_for(len(train), preset, has_valid=False)
+                return Suited(replace(config, model=sized), replace(schedule, epochs=0, evaluate_every=1))
+            has_valid = task.num_held_out("valid") > 0
+            # words are learnt by heart soon
+            schedule = schedule_for(len(train), preset, has_valid=has_valid, length=0.2, batch_size=32)
+            return Suited(replace(config, model=sized), schedule)
+
+        def build(self, facts: Task.Facts | None = None) -> "SentenceLearning":
+            """The task; see `SentenceLearning`."""
+            if facts is not None and not isinstance(facts, SentenceLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of sentences")
+            return SentenceLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        self.config = config
+        self._facts = facts or self._measure()
+        self._tell(self._facts.target, config.wish)
+        if config.context != self._facts.context:
+            raise ValueError(f"context is {config.context}; the run was made with {self._facts.context}")
+        self.tokenizer = MarkedTokenizer(self._facts.tokenizer)
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @property
+    def reading(self) -> dict[str, object]:
+        """The tokenizer and the context."""
+        return {"tokenizer": self._facts.tokenizer, "context": self._facts.context}
+
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
+
+    @cached_property
+    def _read(self) -> OpenedSentences:
+        """The data as they are."""
+        config = self.config
+        if not config.data:
+            raise ValueError("no sentences are given; pass a .csv, .tsv or .jsonl file or a folder of them")
+        return open_sentences(
+            config.data,
+            text_column=config.text_column,
+            second_column=config.second_column,
+            label_columns=config.label_columns,
+            columns=config.columns,
+            kind=config.target,
+        )
+
+    def _open(self) -> Splits[SentenceSet]:
+        found = self._read.splits
+        needs_none = not self.learns_by_steps and found.valid is None
+        return divided(found, replace(self.config, valid_fraction=0.0) if needs_none else self.config)
+
+    def _measure(self) -> Facts:
+        """The facts of the training split."""
+        config, train = self.config, self._opened.train
+        target = train.answers.learn(config.wish, config.data)
+        texts = [text for each in train.sentences for text in (each.first, each.second) if text is not None]
+        return SentenceLearning.Facts(
+            tokenizer=config.tokens.learn(texts).state,
+            columns=self._read.columns,
+            context=config.context,
+            target=target,
+        )
+
+    def _check(self, splits: Splits[SentenceSet]) -> None:
+        for part in (splits.train, splits.valid, splits.test):
+            if part is not None:
+                self.target.check(part.answers, self.config.data)
+
+    @cached_property
+    def _train_tokens(self) -> list[Tensor]:
+        """The tokens of every training sentence. Warns where some are cut."""
+        sentences = self.splits.train.sentences
+        found = [self._lay_out(sentence) for sentence in sentences]
+        if cut := sum(is_cut for _, is_cut in found):
+            warnings.warn(
+                f"{cut} of {len(found)} training sentences of {self.config.data} have more than {self.config.context} "
+                "tokens and are cut; a larger context sees all",
+                stacklevel=2,
+            )
+        return [tokens for tokens, _ in found]
+
+    @cached_property
+    def _held_out_tokens(self) -> dict[HeldOut, list[Tensor]]:
+        parts: dict[HeldOut, SentenceSet | None] = {"valid": self.splits.valid, "test": self.splits.test}
+        return {
+            split: [self._lay_out(sentence)[0] for sentence in part.sentences]
+            for split, part in parts.items()
+            if part is not None
+        }
+
+    @cached_property
+    def _held_out_order(self) -> dict[HeldOut, Tensor]:
+        """The held-out sentences by length, so that batches in this order need little padding."""
+        return {
+            split: torch.tensor([len(tokens) for tokens in found]).argsort(stable=True)
+            for split, found in self._held_out_tokens.items()
+        }
+
+    @property
+    def train_lengths(self) -> Tensor:
+        """Tokens of each training sentence."""
+        return torch.tensor([len(tokens) for tokens in self._train_tokens])
+
+    def model(self) -> nn.Module:
+        """The model, with the outputs of the target."""
+        return self.config.model.build(self.token_reading, self.target.num_outputs)
+
+    @property
+    def token_reading(self) -> TokenReading:
+        """How sentences reach the model."""
+        marks = self.tokenizer.marks
+        return TokenReading(
+            vocab_size=self.tokenizer.vocab_size,
+            context=self._facts.context,
+            pad=marks.pad,
+            separator=marks.separator,
+        )
+
+    def train_rows(self) -> Iterator[Tensor]:
+        """The training sentences in their order, CHUNK at a time."""
+        tokens = self._train_tokens
+        for start in range(0, len(tokens), CHUNK):
+            yield self._padded(tokens[start : start + CHUNK])
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a model that is computed from all training sentences."""
+        if not isinstance(model, FittedModel):
+            return
+        train = self.splits.train
+        targets = self.target.targets(train.answers.values).to(device)
+        rows = (tokens.to(device) for tokens in self.train_rows())
+        groups = train.marks.group_numbers
+        batches = list(zip(rows, targets.split(CHUNK), strict=True))
+        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows."""
+        return meanings_of_head(model, self.target.output_names)
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`tokens` (B, N), padded, and `targets`; nothing is drawn."""
+        return self._batch(self._train_tokens, self.splits.train, indices)
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of a held-out split, where sentences are counted from the shortest on."""
+        part = self.held_out(split)
+        return self._batch(self._held_out_tokens[split], part, self._held_out_order[split][indices])
+
+    def _batch(self, tokens: Sequence[Tensor], examples: SentenceSet, indices: Tensor) -> Batch:
+        targets = self.target.targets(examples.answers.values[indices])
+        return {"tokens": self._padded([tokens[i] for i in indices.tolist()]), "targets": targets}
+
+    def _lay_out(self, sentence: Sentence) -> tuple[Tensor, bool]:
+        return self.tokenizer.lay_out(sentence.first, sentence.second, self._facts.context)
+
+    def _padded(self, tokens: list[Tensor]) -> Tensor:
+        return pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
+
+    @property
+    def _train_answers(self) -> Answers:
+        return self.splits.train.answers
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["tokens"]).float()
+
+    @torch.no_grad()
+    def outputs(self, model: nn.Module, sentences: Sequence[Sentence], device: torch.device) -> Tensor:
+        """The model's, `(n, num_outputs)`."""
+        parts = []
+        for start in range(0, len(sentences), CHUNK):
+            tokens = [self._lay_out(sentence)[0] for sentence in sentences[start : start + CHUNK]]
+            parts.append(model(self._padded(tokens).to(device)).float().cpu())
+        return torch.cat(parts)
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each sentence: `file`, `line`, and what the target says.
+
+        Files are tables as in training; labels may be absent, and are checked where they are not.
+        """
+        rows: list[Prediction] = []
+        for _, sentences in inputs.read(self._asked):
+            answers = map(self.target.answer, self.outputs(model, sentences, device))
+            rows += [
+                Prediction(sentence.path, {"line": sentence.line, **cells}, probabilities)
+                for sentence, (cells, probabilities) in zip(sentences, answers, strict=True)
+            ]
+        return rows
+
+    def _asked(self, file: Path) -> list[Sentence]:
+        facts = self._facts
+        sentences = read_sentences(file, facts.columns, self.config.columns)
+        if sentences[0].labels is not None:
+            with_answers(sentences, facts.columns.labels, facts.target.kind, facts.target.names)
+        return sentences

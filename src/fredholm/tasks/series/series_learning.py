@@ -1,0 +1,382 @@
+"""Telling the class of a time series, its labels, or numbers of it."""
+
+import math
+import warnings
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import filled, refuse_idle
+from fredholm.encoders.series import SeriesBatch
+from fredholm.models.ckcnn import CKCNN
+from fredholm.models.filter_bank import FilterBank
+from fredholm.models.fitted_model import FittedModel
+from fredholm.models.itnet import ITNet
+from fredholm.models.itnet_series import ITNetSeriesConfig
+from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.models.summary_bank import SummaryBank
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Preset
+from fredholm.tasks.series import (
+    Dropped,
+    Fill,
+    Preparation,
+    SeriesSet,
+    average_in_bins,
+    drop_samples,
+    open_series,
+    permute_samples,
+    read_series,
+    take_every,
+)
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import divided
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
+
+from .open import KINDS as SERIES_SUFFIXES
+from .open import TEXT
+
+LEAST_OBSERVED = 0.5
+"""Share of the values of the training series that are there, at least, for filters to read them."""
+CHUNK = 64
+"""Series that are fitted or predicted at a time."""
+
+
+@final
+class SeriesLearning(TargetTask[SeriesSet]):
+    """A model on time series of any lengths and sampling that tells their classes, labels or numbers, as data have
+    them.
+
+    A filter bank with a ridge regression is computed from the training split; networks are trained by the target's
+    loss. Channels are standardised by the observed training values; where values are missing in training, further
+    channels say what was observed. All models know time in the data's unit: another rate, or irregular samples, need
+    nothing but their times. Warns once of test series that are unlike training's.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, nothing is to be told apart, or they are not those of `facts`.
+    """
+
+    command: ClassVar[str] = "series"
+    predicts = Kinds(suffixes=(*(kind for kind in SERIES_SUFFIXES if kind not in TEXT), ".npy"), has_parts=True)
+    parts: ClassVar[tuple[type, ...]] = (
+        FilterBank.Config,
+        SummaryBank.Config,
+        CKCNN.Config,
+        ITNetSeriesConfig,
+        ITNet.Config,
+        *KERNELS,
+        *TARGETS,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split, thinned as the config says.
+
+        `spacing` is the time between two of its samples, on the average where it changes; `extent` the longest time
+        between two samples of one series. Both are above 0.
+        """
+
+        target: Target
+        channels: tuple[str, ...]
+        preparation: Preparation
+        spacing: float
+        extent: float
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TargetTask.NumbersConfig):
+        """A set of series, what is left out of it, and the model.
+
+        Args:
+            data: a .ts, .tsv, .csv or .npz file, the folder of one, or of a training and a test file.
+            target: what the labels are: a class each, some labels with | between them, or a number. None: as the file
+                says; labels in text are numbers where all are and one is not whole, else classes.
+            train_every: keeps every n-th sample of the training series, from the first on.
+            test_every: likewise of the validation and the test series.
+            train_drop: share of the samples that is dropped from each training series, in all channels at once.
+            test_drop: likewise from each validation and test series.
+            drop_seed: of these draws; refused where nothing is dropped.
+            dropped: what dropped samples are: missing values, or absent, so that times are irregular;
+                likewise.
+            permute_seed: puts the samples of every series into one random order, as permuted MNIST; None: as they are.
+            bin: duration over which values are averaged, so that irregular samples become regular ones, with missing
+                values where a bin is empty; None: samples are left as they are.
+            fill: what stands where a value is missing: its channel's mean, or the last value that was observed.
+            limit: largest size of a standardised value, beyond which it is cut, for data with gross errors; None: none.
+            model: a filter bank, which is computed from the training series, or a network that learns by steps.
+        """
+
+        data: str = ""
+        target: Kind | None = None
+        train_every: int = 1
+        test_every: int = 1
+        train_drop: float = 0.0
+        test_drop: float = 0.0
+        drop_seed: int = 0
+        dropped: Dropped = "missing"
+        permute_seed: int | None = None
+        bin: float | None = None
+        fill: Fill = "mean"
+        limit: float | None = None
+        model: SeriesModelConfig = field(default_factory=FilterBank.Config)
+
+        shaping: ClassVar[tuple[str, ...]] = ("bin", "fill", "limit", "model")
+        dividing: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.dividing, "train_every", "train_drop")
+
+        def __post_init__(self) -> None:
+            for name in ("train_every", "test_every"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+            for name in ("train_drop", "test_drop"):
+                if not 0 <= getattr(self, name) < 1:
+                    raise ValueError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
+            if self.bin is not None and not 0 < self.bin < math.inf:
+                raise ValueError(f"bin is {self.bin}; expected a finite duration above 0")
+            for name, allowed in (
+                ("dropped", get_args(Dropped)),
+                ("fill", get_args(Fill)),
+                ("target", (None, *get_args(Kind))),
+            ):
+                if getattr(self, name) not in allowed:
+                    raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
+            if self.train_drop == self.test_drop == 0:
+                none, given = "train_drop=0 and test_drop=0", {"drop_seed": self.drop_seed, "dropped": self.dropped}
+                refuse_idle("", type(self), none, "give one of these shares", **given)
+            if self.permute_seed is not None and (self.train_every > 1 or self.bin is not None):
+                raise ValueError("permute_seed orders whole series; leave train_every and bin out")
+            if self.limit is not None and not self.limit > 0:
+                raise ValueError(f"limit is {self.limit}; expected a number above 0")
+            self.model.check()
+            if not self.model.learns_by_steps and self.valid_fraction != 0:
+                kind = type(self.model).__qualname__.removesuffix(".Config")
+                because = f"model={kind}, whose settings are chosen by leaving each training series out"
+                refuse_idle(
+                    "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
+                )
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`; a model that is fitted at once takes no epochs.
+
+            Where most values are missing, what a filter reads is mostly filled in: summaries of the others are taken.
+            """
+            found = super()._suited(preset, start)
+            if self.model.learns_by_steps:
+                return found
+            default, train = SeriesLearning.Config(), self.build().splits.train
+            observed = float((~train.values.isnan())[train.exists].float().mean())
+            model = SummaryBank.Config() if observed < LEAST_OBSERVED else FilterBank.Config()
+            config = filled(self, [default], model=model)
+            return Suited(config, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
+
+        def build(self, facts: Task.Facts | None = None) -> "SeriesLearning":
+            """The task; see `SeriesLearning`."""
+            if facts is not None and not isinstance(facts, SeriesLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of series")
+            return SeriesLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        self.config = config
+        self._has_warned = False
+        self._facts = facts or measure(
+            self._opened.train, config.wish, config.data, limit=config.limit, fill=config.fill
+        )
+        self._tell(self._facts.target, config.wish)
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
+
+    def _open(self) -> Splits[SeriesSet]:
+        config = self.config
+        if not config.data:
+            raise ValueError("no series are given; pass a .ts, .tsv, .csv or .npz file or a folder of them")
+        found = open_series(config.data, kind=config.target)
+        longest = found.train.values.shape[1]  # that of all, whatever is split off
+        needs_none = not config.model.learns_by_steps and found.valid is None
+        settings = replace(config, valid_fraction=0.0) if needs_none else config
+        splits = divided(found, settings)
+        train, valid, test = (
+            None if part is None else self._thinned(self._permuted(part, longest), every, drop)
+            for part, every, drop in (
+                (splits.train, config.train_every, config.train_drop),
+                (splits.valid, config.test_every, config.test_drop),
+                (splits.test, config.test_every, config.test_drop),
+            )
+        )
+        assert train is not None
+        return Splits(train, test, valid)
+
+    def _check(self, splits: Splits[SeriesSet]) -> None:
+        config, facts = self.config, self._facts
+        splits.check_facts(facts, config.data, apart_from=("answer_names",))
+        assert splits.train.answers is not None
+        facts.target.check(splits.train.answers, config.data)
+        for part in (splits.valid, splits.test):
+            if part is not None:
+                self._warn(part)
+
+    def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
+        seed = self.config.permute_seed
+        return series if seed is None else permute_samples(series, seed, longest)
+
+    def _thinned(self, series: SeriesSet, every: int, drop: float) -> SeriesSet:
+        config = self.config
+        series = drop_samples(take_every(series, every), drop, config.drop_seed, config.dropped)
+        return series if config.bin is None else average_in_bins(series, config.bin)
+
+    def model(self) -> nn.Module:
+        """The model, with the outputs of the target."""
+        facts = self._facts
+        sampling = SeriesSampling(
+            channels=facts.preparation.num_channels,
+            spacing=facts.spacing,
+            extent=facts.extent,
+            observation=facts.preparation.observation,
+        )
+        return self.config.model.build(sampling, self.target.num_outputs)
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the head's rows what they tell, of a linear map of the channels their names."""
+        facts, told = self._facts, self.target.names
+        observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
+        rows = meanings_of_head(model, told) if len(told) == self.target.num_outputs else {}
+        return rows | meanings_of_inputs(model, (*facts.channels, *observed))
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a model that is computed from all training series."""
+        if not isinstance(model, FittedModel):
+            return
+        batches: list[tuple[SeriesBatch, Tensor]] = []
+        for indices in torch.arange(self.num_train).split(CHUNK):
+            batch = {name: each.to(device) for name, each in self._batch(self.splits.train, indices).items()}
+            batches.append((series_of(batch), batch["targets"]))
+        groups = self.splits.train.marks.group_numbers
+        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`values` (B, N, channels), `targets` (B, ...), and what `batch_of` gives; nothing is drawn."""
+        return self._batch(self.splits.train, indices)
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of the validation or the test split."""
+        return self._batch(self.held_out(split), indices)
+
+    @torch.no_grad()
+    def outputs(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:
+        """The model's `(n, num_outputs)`, on the CPU, of series as they are, with the channels of training."""
+        self._warn(series)
+        parts = []
+        for indices in torch.arange(len(series)).split(CHUNK):
+            batch = batch_of(series.select(indices), self._facts.preparation)
+            moved = {name: tensor.to(device) for name, tensor in batch.items()}
+            parts.append(self._outputs(model, moved).cpu())
+        return torch.cat(parts)
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each series of each file: `file`, `series`, and what the target says.
+
+        Nothing is taken from the labels of a file, if it has some. Channels of a table are found by their names.
+        """
+        rows = list[Prediction]()
+        for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
+            for series, outputs in zip(found.names, self.outputs(model, found, device), strict=True):
+                name = series.removeprefix(file.name).removeprefix(", ").removeprefix("series ")
+                cells, probabilities = self.target.answer(outputs)
+                rows.append(Prediction(file, {"series": name, **cells}, probabilities))
+        return rows
+
+    def _read(self, file: Path, part: Split | None) -> SeriesSet:
+        facts = self._facts
+        found = read_series(file, channels=facts.channels, part=part)
+        return self._thinned(self._permuted(found, round(facts.extent / facts.spacing) + 1), every=1, drop=0.0)
+
+    def _batch(self, series: SeriesSet, indices: Tensor) -> Batch:
+        part = series.select(indices)
+        assert part.answers is not None
+        return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
+
+    @property
+    def _train_answers(self) -> Answers:
+        answers = self.splits.train.answers
+        assert answers is not None
+        return answers
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(series_of(batch)).float()
+
+    def _warn(self, series: SeriesSet) -> None:
+        """Warns, at most once, of series that are longer than any in training, or miss what was never missed."""
+        longest, extent = float(series.extents.max()), self._facts.extent
+        if self._has_warned:
+            return
+        if longest > extent * (1 + 1e-6):
+            self._has_warned = True
+            warnings.warn(
+                f"{series.names[int(series.extents.argmax())]}: lasts {longest:g}, longer than any series in training "
+                f"({extent:g}); the model saw none like it",
+                stacklevel=2,
+            )
+        self._facts.preparation.warn_of_gaps(series)
+
+
+def series_of(batch: Batch) -> SeriesBatch:
+    """What a model takes of a batch."""
+    return SeriesBatch(batch["values"], batch.get("mask"), batch.get("times"), batch.get("spacing"))
+
+
+def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
+    """Prepared `values` (B, N, channels) and, where they say something, `mask`, `times` and `spacing`.
+
+    `mask` (B, N) is there where lengths differ; `times` (B, N) where samples are irregular, else `spacing` (B,).
+    """
+    exists = series.exists
+    batch = {"values": torch.where(exists[..., None], preparation.apply(series.values), 0.0)}
+    if not bool(exists.all()):
+        batch["mask"] = exists
+    if series.times is not None:
+        return batch | {"times": series.times}
+    return batch | {"spacing": torch.full((len(series),), series.spacing, dtype=torch.float64)}
+
+
+def measure(
+    train: SeriesSet, wish: Wish, data: str, *, limit: float | None = None, fill: Fill = "mean"
+) -> SeriesLearning.Facts:
+    """The facts of a training set whose standardised values are cut at `limit` and filled as `fill` says.
+
+    Where every series has one sample, spacing and extent are 1.
+
+    Args:
+        train: the set.
+        wish, data: see `Answers.learn`.
+        limit, fill: see `Preparation`.
+    """
+    extents = train.extents
+    gaps, extent = int((train.lengths - 1).sum()), float(extents.max())
+    spacing = train.spacing
+    if train.times is not None and gaps:
+        spacing = float(extents.sum()) / gaps
+    assert train.answers is not None
+    return SeriesLearning.Facts(
+        target=train.answers.learn(wish, data),
+        channels=train.channels,
+        preparation=Preparation.learn(train, limit, fill),
+        spacing=spacing,
+        extent=extent if extent > 0 else spacing,
+    )

@@ -1,0 +1,1 @@
+"""Which examples are learnt from, chosen by, and measured on."""

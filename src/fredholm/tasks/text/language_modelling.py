@@ -1,0 +1,298 @@
+"""Telling the next token of a text."""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm._settings import filled
+from fredholm.models.aether import Aether
+from fredholm.models.ckcnn_text import CKCNNText
+from fredholm.models.generation import Sampling
+from fredholm.models.gpt2 import GPT2
+from fredholm.models.itnet_text import ITNetLanguageModel
+from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.language_model import LanguageModel
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.task import Batch, Meanings, Objective, Suited, Task, Trained
+from fredholm.tasks.text import (
+    IGNORED,
+    BytePairs,
+    Bytes,
+    ByteTokenizer,
+    Piece,
+    TokenStream,
+    continue_text,
+    read_text,
+    split_documents,
+)
+
+from .read import TEXT_SUFFIXES
+from .text_task import TextTask
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+WINDOWS = 16
+"""Windows of a file that are predicted at a time."""
+
+
+def _small() -> LanguageModel.Config:
+    return GPT2.Config(embed_dim=96, depth=4, num_heads=4, positions="rotary", bias=False)
+
+
+@final
+class LanguageModelling(TextTask):
+    """A language model on blocks of a token stream, trained by cross-entropy.
+
+    Documents stand in one stream with an end-of-text token before each; a block may hold parts of several, and each
+    sees those before it. Every epoch cuts the training stream at another place, and every token but the first is a
+    target once. On the test split every token is scored once.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None learns the tokens from the training split.
+
+    Raises:
+        ValueError: the text cannot be opened.
+        ImportError: byte pairs need a package that is not installed.
+    """
+
+    command: ClassVar[str] = "text"
+    predicts = Kinds(suffixes=TEXT_SUFFIXES)
+    objective = Objective(metric="perplexity", maximise=False)
+    parts: ClassVar[tuple[type, ...]] = (
+        Aether.Config,
+        CKCNNText.Config,
+        GPT2.Config,
+        ITNetLanguageModel.Config,
+        *KERNELS,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """``tokenizer`` is what `BytePairs` learnt, None for bytes."""
+
+        tokenizer: str | None
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TextTask.Config):
+        """A text, its tokens, and the model; see `TextTask.Config` for the text.
+
+        Args:
+            vocab_size: byte-pair tokens to learn from the training split, at least 257; None: a token a byte.
+            stride: tokens that each window of a held-out split scores; fewer than the context give each more to be
+                predicted from, and take longer. None: the context.
+            model: the language model; a recipe chooses its kind.
+        """
+
+        vocab_size: int | None = None
+        stride: int | None = None
+        model: LanguageModel.Config = field(default_factory=_small)
+
+        shaping: ClassVar[tuple[str, ...]] = ("vocab_size", "context", "model")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.stride is not None and not 1 <= self.stride <= self.context:
+                raise ValueError(f"stride is {self.stride}; expected 1 to the context of {self.context}")
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the context and the size of the model.
+
+            A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
+            """
+            default = LanguageModelling.Config()
+            context = 128 if preset == "small" else 512
+            config = self if start is not None else filled(self, [default], context=context)
+            config = filled(config, [default], stride=max(1, config.context // 2))
+            task = config.build()
+            if start is None:
+                width = width_for(task.train_stream.num_targets, preset, least=96, up_to=300_000)
+                config = dataclasses.replace(config, model=config.model.resized(width, DEPTH[preset], default.model))
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                learning_rate=6e-3,
+                weight_decay=0.1,
+                batch_size=8 if preset == "small" else 32,
+            )
+            return Suited(config, schedule)
+
+        def build(self, facts: Task.Facts | None = None) -> "LanguageModelling":
+            """The task; see `LanguageModelling`."""
+            if facts is not None and not isinstance(facts, LanguageModelling.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of language modelling")
+            return LanguageModelling(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        if facts is not None:
+            self._facts = facts
+            self.tokenizer = Bytes() if facts.tokenizer is None else BytePairs(facts.tokenizer)
+            return
+        train = self.splits.train
+        self.tokenizer: ByteTokenizer
+        if config.vocab_size is None:
+            self.tokenizer, learnt = Bytes(), None
+        else:
+            self.tokenizer = BytePairs.learn(train, config.vocab_size)
+            learnt = self.tokenizer.state
+        self._facts = LanguageModelling.Facts(tokenizer=learnt)
+
+    @property
+    def facts(self) -> Facts:
+        """The tokens, and what they were learnt from."""
+        return self._facts
+
+    @property
+    def num_train(self) -> int:
+        """Blocks in the training split."""
+        return self.train_stream.num_blocks(self.config.context)
+
+    def num_held_out(self, split: HeldOut) -> int:
+        """Windows in the validation or the test split; 0 where there is none."""
+        stream = self.held_out_streams.get(split)
+        return 0 if stream is None else stream.num_blocks(self._stride)
+
+    @cached_property
+    def train_stream(self) -> TokenStream:
+        """The tokens of the training split. Warns where they do not fill one context."""
+        stream, context = TokenStream(self.tokenizer.join(self.splits.train)), self.config.context
+        if stream.num_targets < context:
+            warnings.warn(
+                f"{self.config.data} has {stream.num_targets} tokens to learn from, less than one context of "
+                f"{context}; pass more text",
+                stacklevel=2,
+            )
+        return stream
+
+    @cached_property
+    def held_out_streams(self) -> dict[HeldOut, TokenStream]:
+        """The tokens of the held-out splits that there are."""
+        return {split: TokenStream(self.tokenizer.join(own)) for split, own in self._held_out_documents.items()}
+
+    def model(self) -> nn.Module:
+        """A language model over the tokens."""
+        return self.config.model.build(self.tokenizer.vocab_size, self.config.context)
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of vectors of tokens their bytes, and of places which place it is."""
+        assert isinstance(model, LanguageModel)
+        tokenizer = self.tokenizer
+        tokens = (*(repr(tokenizer.token_bytes(n)) for n in range(tokenizer.end_of_text)), "end of text")
+        return model.meanings_of_rows(tokens)
+
+    @property
+    def _num_places(self) -> int:
+        return self.train_stream.num_targets
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """``inputs`` and ``targets`` (B, context), int64; nothing is drawn from ``generator``."""
+        inputs, targets = self.train_stream.blocks(indices, self.config.context, self._offset)
+        return {"inputs": inputs, "targets": targets}
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """``inputs`` and ``targets`` (B, context), int64."""
+        inputs, targets = self.held_out_streams[split].windows(indices, self.config.context, self._stride)
+        return {"inputs": inputs, "targets": targets}
+
+    def num_targets(self, batch: Batch) -> int:
+        """One per token that counts."""
+        return int((batch["targets"] != IGNORED).sum())
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy in nats, summed over the tokens."""
+        logits = model(batch["inputs"]).float()
+        return F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), reduction="sum", ignore_index=IGNORED)
+
+    def metrics(self) -> "dict[str, Metric]":
+        """``perplexity``; ``loss`` in nats a token; ``bits_per_byte``, which other tokens leave comparable.
+
+        An end-of-text token counts as a token and as one byte.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.metric import CompositionalMetric
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        # NaN counts as NaN; "disable" would say so too, but leaves the weights out
+        loss, bits = (MeanMetric(nan_strategy=math.nan).set_dtype(torch.float64) for _ in range(2))
+        return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "bits_per_byte": bits}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `held_out_batch` to the metrics; the perplexity follows from the loss."""
+        nats, num_tokens, num_bytes = self._sums(model, batch)
+        metrics["loss"].update(nats / num_tokens, weight=num_tokens)
+        metrics["bits_per_byte"].update(nats / num_bytes / math.log(2), weight=num_bytes)
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """``file``, ``tokens``, ``loss`` in nats a token, ``perplexity`` and ``bits_per_byte`` of each text file."""
+        rows: list[Prediction] = []
+        for file, stream in inputs.read(self._read):
+            sums = torch.zeros(3, dtype=torch.float64)
+            for indices in torch.arange(stream.num_blocks(self._stride)).split(WINDOWS):
+                windows = zip(
+                    ("inputs", "targets"), stream.windows(indices, self.config.context, self._stride), strict=True
+                )
+                sums += torch.tensor(self._sums(model, {name: tokens.to(device) for name, tokens in windows}))
+            nats, num_tokens, num_bytes = sums.tolist()
+            loss = nats / num_tokens
+            told = {"tokens": int(num_tokens), "loss": loss, "perplexity": math.exp(loss)}
+            rows.append(Prediction(file, {**told, "bits_per_byte": nats / num_bytes / math.log(2)}))
+        return rows
+
+    def _read(self, file: Path) -> TokenStream:
+        return TokenStream(self.tokenizer.join(split_documents(read_text(file), self.config.documents)))
+
+    def generate(
+        self,
+        model: nn.Module,
+        prompt: str,
+        *,
+        max_tokens: int,
+        sampling: Sampling,
+        generator: torch.Generator,
+        device: torch.device,
+        cache: bool = True,
+        stop: Sequence[str] = (),
+    ) -> Iterator[Piece]:
+        """How the model goes on after a prompt; see `fredholm.tasks.text.continue_text`."""
+        assert isinstance(model, LanguageModel)
+        return continue_text(
+            model,
+            self.tokenizer,
+            prompt,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            generator=generator,
+            device=device,
+            cache=cache,
+            stop=stop,
+        )
+
+    def _sums(self, model: nn.Module, batch: Batch) -> tuple[float, int, int]:
+        """Nats, tokens and bytes of the targets that count."""
+        targets = batch["targets"]
+        counted = targets[targets != IGNORED].cpu()
+        return float(self.loss(model, batch)), len(counted), int(self.tokenizer.num_bytes[counted].sum())
+
+    @property
+    def _stride(self) -> int:
+        return self.config.stride or self.config.context

@@ -1,0 +1,332 @@
+"""Telling which tokens stand at places of a text that are hidden."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm._settings import filled
+from fredholm.models.itnet import ITNet
+from fredholm.models.itnet_text import ITNetMaskedModel
+from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
+from fredholm.models.language_model import MaskedModel
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
+from fredholm.tasks.text import IGNORED, MarkedTokenizer, Tokens, read_text, split_documents
+
+from .read import TEXT_SUFFIXES
+from .text_task import TextTask
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+BLOCKS = 16
+"""Blocks of a file that are predicted at a time."""
+MASKED, RANDOM = 0.8, 0.1
+"""Shares of the chosen tokens that become [MASK], and that become another token; the rest stays."""
+
+
+def _small() -> MaskedModel.Config:
+    """What stands beside a hidden word, and attention to the rest."""
+    kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
+    stack = ITNet.Config(embed_dim=96, depth=4, num_heads=4, kernel=kernel)
+    return ITNetMaskedModel.Config(stack=stack, position_frequencies=16)
+
+
+@final
+class MaskedLanguageModelling(TextTask):
+    """A model that fills in hidden tokens of a text, trained by cross-entropy on those alone (ITNet K.2, as BERT).
+
+    Documents end with [SEP], and blocks begin with [CLS]. Packed, the documents stand in one stream, and every epoch
+    cuts it at another place; otherwise a block holds one document, or as much of it as fits, and batches are padded.
+    In each block a share of the tokens is chosen, at least one: of these 80 % become [MASK], 10 % a token of chance,
+    and 10 % stay. In evaluation the choice is always the same.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None learns the tokens from the training split.
+
+    Raises:
+        ValueError: the text cannot be opened, or is not that of ``facts``.
+        ImportError: tokens need a package that is not installed.
+    """
+
+    command: ClassVar[str] = "masked"
+    predicts = Kinds(suffixes=TEXT_SUFFIXES)
+    objective = Objective(metric="perplexity", maximise=False)
+    parts: ClassVar[tuple[type, ...]] = (ITNetMaskedModel.Config, *KERNELS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """``tokenizer`` is the library's JSON."""
+
+        tokenizer: str
+
+        @property
+        def files(self) -> dict[str, str]:
+            """The tokenizer, as its library reads it."""
+            return {"tokenizer.json": self.tokenizer}
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TextTask.Config):
+        """A text, its tokens, and the model; see `TextTask.Config` for the text.
+
+        Args:
+            tokens: what the text is made of.
+            packed: whether blocks are filled with document after document; off: every document by itself, cut into
+                blocks.
+            mask_fraction: share of a block's tokens that are to be predicted, above 0 and below 1.
+            model: the model on the tokens; a recipe chooses its kind.
+        """
+
+        context: int = 128
+        tokens: Tokens = field(default_factory=Tokens)
+        packed: bool = True
+        mask_fraction: float = 0.15
+        model: MaskedModel.Config = field(default_factory=_small)
+
+        shaping: ClassVar[tuple[str, ...]] = ("tokens", "context", "packed", "model")
+
+        def __post_init__(self) -> None:
+            if self.context < 2:
+                raise ValueError(f"context is {self.context}; expected at least 2, the class token and one more")
+            if not 0 < self.mask_fraction < 1:
+                raise ValueError(f"mask_fraction is {self.mask_fraction}; expected a number above 0 and below 1")
+
+        def in_folder(self, folder: Path) -> Self:
+            """See `Task.Config.in_folder`: the tokens are those of the folder."""
+            return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
+
+        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the tokens, the context and the size of the model."""
+            default, texts = MaskedLanguageModelling.Config(), self.build().splits.train
+            config = replace(self, tokens=self.tokens.suited(texts))
+            config = filled(config, [default], context=128 if preset == "small" else 512)
+            task = config.build()
+            width = width_for(task.num_train_tokens, preset, least=96, up_to=300_000)
+            model = config.model.resized(width, DEPTH[preset], default.model)
+            schedule = schedule_for(
+                task.num_train,
+                preset,
+                has_valid=task.num_held_out("valid") > 0,
+                batch_size=16 if preset == "small" else 64,
+            )
+            return Suited(replace(config, model=model), schedule)
+
+        def build(self, facts: Task.Facts | None = None) -> "MaskedLanguageModelling":
+            """The task; see `MaskedLanguageModelling`."""
+            if facts is not None and not isinstance(facts, MaskedLanguageModelling.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of masked language modelling")
+            return MaskedLanguageModelling(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        super().__init__(config)
+        self.config = config
+        if facts is None:
+            train = self.splits.train
+            learnt = config.tokens.learn(train).state
+            facts = MaskedLanguageModelling.Facts(tokenizer=learnt)
+        self._facts = facts
+        self.tokenizer = MarkedTokenizer(facts.tokenizer)
+        marks = self.tokenizer.marks
+        self._others = torch.tensor([marks.pad, marks.unknown, marks.class_token, marks.separator, marks.mask])
+
+    @property
+    def facts(self) -> Facts:
+        """The tokens, and what they were learnt from."""
+        return self._facts
+
+    @property
+    def reading(self) -> dict[str, object]:
+        """The tokenizer and the context."""
+        return {"tokenizer": self._facts.tokenizer, "context": self.config.context}
+
+    @property
+    def num_train(self) -> int:
+        """Blocks in the training split."""
+        return len(self._train_blocks.starts)
+
+    @property
+    def num_train_tokens(self) -> int:
+        """Tokens in the training split."""
+        return len(self._train_blocks.tokens)
+
+    def num_held_out(self, split: HeldOut) -> int:
+        """Blocks in the validation or the test split; 0 where there is none."""
+        blocks = self._held_out_blocks.get(split)
+        return 0 if blocks is None else len(blocks.starts)
+
+    @property
+    def train_lengths(self) -> Tensor | None:
+        """Tokens of each block; None where blocks are full."""
+        return None if self.config.packed else self._train_blocks.lengths
+
+    def model(self) -> nn.Module:
+        """A masked model over the tokens."""
+        marks = self.tokenizer.marks
+        return self.config.model.build(
+            self.tokenizer.vocab_size, self.config.context, pad=marks.pad, separator=marks.separator
+        )
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """``inputs`` and ``targets`` (B, longest block), int64; what is hidden is drawn from ``generator``."""
+        offset = self._offset if self.config.packed else 0
+        return self._hidden(self._train_blocks, indices, [generator], offset)
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """``inputs`` and ``targets`` (B, longest block), int64; what is hidden depends on the block alone."""
+        return self._fixed(self._held_out_blocks[split], indices)
+
+    def num_targets(self, batch: Batch) -> int:
+        """One per token that is to be predicted; 1 where there is none, as in a batch of unknown tokens alone."""
+        return max(1, int((batch["targets"] != IGNORED).sum()))
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy in nats, summed over the tokens that are to be predicted."""
+        return F.cross_entropy(*self._answers(model, batch), reduction="sum")
+
+    def metrics(self) -> "dict[str, Metric]":
+        """``perplexity`` and ``accuracy`` of the tokens that are to be predicted; ``loss`` in nats a token.
+
+        Raises:
+            ImportError: torchmetrics is not installed.
+        """
+        try:
+            from torchmetrics import MeanMetric
+            from torchmetrics.metric import CompositionalMetric
+        except ImportError as error:
+            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
+        loss, accuracy = (MeanMetric(nan_strategy=math.nan).set_dtype(torch.float64) for _ in range(2))
+        return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "accuracy": accuracy}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds a batch of `held_out_batch` to the metrics; the perplexity follows from the loss."""
+        logits, targets = self._answers(model, batch)
+        if len(targets) == 0:
+            return
+        metrics["loss"].update(F.cross_entropy(logits, targets), weight=len(targets))
+        metrics["accuracy"].update((logits.argmax(-1) == targets).double().mean(), weight=len(targets))
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """``file``, ``tokens`` that were hidden, ``loss`` in nats a token, ``perplexity`` and ``accuracy`` of each."""
+        rows: list[Prediction] = []
+        for file, blocks in inputs.read(self._read):
+            sums = torch.zeros(3, dtype=torch.float64)
+            for indices in torch.arange(len(blocks.starts)).split(BLOCKS):
+                batch = {name: tensor.to(device) for name, tensor in self._fixed(blocks, indices).items()}
+                logits, targets = self._answers(model, batch)
+                right = (logits.argmax(-1) == targets).sum()
+                nats = F.cross_entropy(logits, targets, reduction="sum")
+                sums += torch.tensor([float(nats), float(right), len(targets)], dtype=torch.float64)
+            nats, right, count = sums.tolist()
+            told = {"tokens": int(count), "loss": nats / count, "perplexity": math.exp(nats / count)}
+            rows.append(Prediction(file, {**told, "accuracy": right / count}))
+        return rows
+
+    def _read(self, file: Path) -> "_Blocks":
+        return self._blocks(split_documents(read_text(file), self.config.documents), str(file))
+
+    def _answers(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Logits `(n, V)` and targets `(n,)` of the tokens that are to be predicted."""
+        wanted = batch["targets"] != IGNORED
+        return model(batch["inputs"])[wanted].float(), batch["targets"][wanted]
+
+    @property
+    def _num_places(self) -> int:
+        return self.num_train_tokens
+
+    @cached_property
+    def _train_blocks(self) -> "_Blocks":
+        return self._blocks(self.splits.train, self.config.data)
+
+    @cached_property
+    def _held_out_blocks(self) -> "dict[HeldOut, _Blocks]":
+        return {split: self._blocks(own, self.config.data) for split, own in self._held_out_documents.items()}
+
+    def _blocks(self, documents: Sequence[str], where: str) -> "_Blocks":
+        """Blocks of documents, [SEP] after each; a block has room for a class token."""
+        end = torch.tensor([self.tokenizer.marks.separator], dtype=torch.int32)
+        parts = [torch.cat([self.tokenizer.encode(document), end]) for document in documents]
+        tokens = torch.cat(parts)
+        if bool(torch.isin(tokens, self._others).all()):
+            raise ValueError(f"{where}: a split has no token that the training text has; pass more text")
+        size = self.config.context - 1
+        return _Blocks.of([tokens] if self.config.packed else parts, size)
+
+    def _fixed(self, blocks: "_Blocks", indices: Tensor) -> Batch:
+        """Each block with its own choice of what is hidden."""
+        return self._hidden(blocks, indices, [torch.Generator().manual_seed(index) for index in indices.tolist()])
+
+    def _hidden(
+        self, blocks: "_Blocks", indices: Tensor, generators: Sequence[torch.Generator], offset: int = 0
+    ) -> Batch:
+        """Blocks behind a class token, some of their tokens hidden, and these as targets.
+
+        What is drawn comes from one generator, or one for each block.
+        """
+        marks, vocabulary, size = self.tokenizer.marks, self.tokenizer.vocab_size, self.config.context - 1
+        block = blocks.cut(indices, size, offset, marks.pad)
+        drawn = [_Draws.of((len(block) // len(generators), size), generator) for generator in generators]
+        order, kind, other = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        words = torch.arange(vocabulary)
+        words = words[~torch.isin(words, self._others)]
+        may_hide = ~torch.isin(block, self._others)
+        count = may_hide.sum(-1, keepdim=True)
+        rank = order.where(may_hide, 2.0).argsort(-1).argsort(-1)
+        chosen = rank < (count * self.config.mask_fraction).round().clamp(min=1).minimum(count)
+        inputs = block.where(~(chosen & (kind < MASKED)), marks.mask)
+        another = words[(other * len(words)).long()]
+        inputs = inputs.where(~(chosen & (kind >= MASKED) & (kind < MASKED + RANDOM)), another)
+        targets = block.where(chosen, IGNORED)
+        # draws are those of full blocks, so that no choice depends on the longest of a batch
+        longest = int(blocks.lengths[indices].amax())
+        return {
+            "inputs": F.pad(inputs[:, :longest], (1, 0), value=marks.class_token),
+            "targets": F.pad(targets[:, :longest], (1, 0), value=IGNORED),
+        }
+
+
+class _Blocks(NamedTuple):
+    """Stretches of a stream of tokens, each read by itself."""
+
+    tokens: Tensor  # int32 (n,)
+    starts: Tensor  # int64 (m,)
+    lengths: Tensor  # int64 (m,)
+
+    @classmethod
+    def of(cls, parts: Sequence[Tensor], size: int) -> Self:
+        """Parts of a stream, each cut into blocks of `size` tokens, of which its last may be smaller."""
+        starts, lengths, before = [], [], 0
+        for part in parts:
+            own = torch.arange(0, len(part), size)
+            starts.append(before + own)
+            lengths.append((len(part) - own).clamp(max=size))
+            before += len(part)
+        return cls(torch.cat(list(parts)), torch.cat(starts), torch.cat(lengths))
+
+    def cut(self, indices: Tensor, size: int, offset: int, pad: int) -> Tensor:
+        """Blocks `(B, size)`, int64, of the stream rolled round so that it starts at `offset`; padded at their ends."""
+        inner = torch.arange(size)
+        tokens = self.tokens[(self.starts[indices, None] + inner + offset) % len(self.tokens)].long()
+        return tokens.where(inner < self.lengths[indices, None], pad)
+
+
+class _Draws(NamedTuple):
+    """What chance says of each token of some blocks, uniform in [0, 1)."""
+
+    order: Tensor
+    kind: Tensor
+    other: Tensor
+
+    @classmethod
+    def of(cls, shape: tuple[int, int], generator: torch.Generator) -> Self:
+        return cls(*torch.rand(3, *shape, generator=generator, dtype=torch.float64))

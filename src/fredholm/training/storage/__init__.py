@@ -1,0 +1,1 @@
+"""What a run keeps on the disk: its folder, and what protects it."""

@@ -1,0 +1,222 @@
+"""What tells the data of a run from others: the name, size and digest of every file that it read.
+
+Names are relative to the place of the data where they lie below it, so that data may be moved, copied, touched and
+spelt in other ways; others are absolute. A file of the same path, size and time of change as before is not read again.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar, final
+
+from fredholm.tasks.files.noted import FileState, Noted
+
+FINGERPRINT = "data.json"
+"""The file of the run folder that holds it."""
+SCHEMA = 1
+_SHOWN, _LONGEST = 3, 100
+"""Names, and letters of all of them, in a message."""
+
+
+Plain = TypeVar("Plain", str, int)
+
+
+@final
+class DataFile(NamedTuple):
+    """A file that was read."""
+
+    size: int
+    """In bytes."""
+    modified: int
+    """When it was last changed, in nanoseconds since 1970."""
+    digest: str
+    """BLAKE2b of its content, 128 bits."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """All data that a run reads.
+
+    Args:
+        place: the folder that names are relative to; empty where none is.
+        files: by name.
+        contents: digests of data that are in no file of their own, by name.
+        start: files that a new run alone reads, such as another run's weights, by absolute path.
+    """
+
+    place: str
+    files: dict[str, DataFile]
+    contents: dict[str, str]
+    start: dict[str, DataFile]
+
+    @classmethod
+    def of(cls, read: Noted, data: str, before: Self | None = None) -> Self:
+        """That of what was read.
+
+        Args:
+            read: see `noting`.
+            data: the setting of that name.
+            before: an earlier one, whose digests hold where path, size and time are the same.
+
+        Raises:
+            ValueError: a file changed since it was opened.
+            OSError: one cannot be read.
+        """
+        place = _place(data)
+        named = {_name(path, place): (path, state) for path, state in read.files.items()}
+        start = {os.path.realpath(path): (path, state) for path, state in read.start.items()}
+        has_place = not all(Path(name).is_absolute() for name in named)
+        where = os.path.realpath(place) if has_place else ""
+        return cls(
+            place=where,
+            files=_digested(named, before.files if before and before.place == where else {}),
+            contents=dict(sorted(read.contents.items())),
+            start=_digested(start, before.start if before else {}),
+        )
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """What `text` wrote.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            content = json.loads(text)
+            if content.get("schema") == SCHEMA:
+                return cls(
+                    place=_checked(content["place"], str),
+                    files=_files_of(content["files"]),
+                    contents={name: _checked(digest, str) for name, digest in content["contents"].items()},
+                    start=_files_of(content["start"]),
+                )
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise ValueError("it is no list of the files of a run") from error
+        raise ValueError(f"it has schema {content.get('schema')!r:.80}; this version reads {SCHEMA}")
+
+    @property
+    def text(self) -> str:
+        """It as JSON, a line a file."""
+        parts = {"schema": SCHEMA, "place": self.place, "contents": self.contents}
+        lines = [f"{json.dumps(name)}: {json.dumps(part)}" for name, part in parts.items()]
+        for name, files in (("files", self.files), ("start", self.start)):
+            rows = [f"{json.dumps(file)}: {json.dumps(list(entry))}" for file, entry in files.items()]
+            inner = ",\n  ".join(rows)
+            lines.append(f'"{name}": {{\n  {inner}\n}}' if rows else f'"{name}": {{}}')
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+@final
+class Difference(NamedTuple):
+    """How data are other than before, by the names of files."""
+
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    renamed: tuple[str, ...]
+
+    @classmethod
+    def between(cls, before: Fingerprint, now: Fingerprint, part_of: str | None = None) -> Self:
+        """The difference of two fingerprints; empty where there is none.
+
+        Files that a new run alone reads count where they were read now.
+
+        Args:
+            before: of the run.
+            now: of what was read now.
+            part_of: the data, where not all of them were read: only what is no longer there counts as removed then.
+        """
+        starts = {name: file for name, file in before.start.items() if name in now.start}
+        old = _digests(before.files) | before.contents | _digests(starts)
+        new = _digests(now.files) | now.contents | _digests(now.start)
+        changed = tuple(name for name in old if name in new and old[name] != new[name])
+        removed = dict.fromkeys(name for name in old if name not in new)
+        if part_of is not None:
+            place = _place(part_of)
+            removed = {name: None for name in removed if name in before.files and not (place / name).exists()}
+        added = dict.fromkeys(name for name in new if name not in old)
+        by_digest: dict[str, list[str]] = {}
+        for name in added:
+            by_digest.setdefault(new[name], []).append(name)
+        renamed = {name: others.pop(0) for name in removed if (others := by_digest.get(old[name]))}
+        for name, other in renamed.items():
+            del removed[name], added[other]
+        moves = tuple(f"{name} to {other}" for name, other in renamed.items())
+        return cls(changed, tuple(removed), tuple(added), moves)
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return any(map(len, self))
+
+    def __str__(self) -> str:
+        """Counts with the first names, such as ``2 files changed (a.csv, b.csv), 1 removed (c.csv)``."""
+        told = [
+            f"{len(names)} {what} ({_some(names)})" for what, names in zip(self._fields, self, strict=True) if names
+        ]
+        first, *others = told
+        count, _, rest = first.partition(" ")
+        return ", ".join([f"{count} file{'s' if count != '1' else ''} {rest}", *others])
+
+
+def _checked(value: object, kind: type[Plain]) -> Plain:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.80} is no {kind.__name__}")
+    return value
+
+
+def _files_of(entries: dict[str, Any]) -> dict[str, DataFile]:
+    return {
+        name: DataFile(_checked(size, int), _checked(modified, int), _checked(digest, str))
+        for name, (size, modified, digest) in entries.items()
+    }
+
+
+def _place(data: str) -> Path:
+    """The folder that the data lie in, or that is the data."""
+    path = Path(data).expanduser().absolute()
+    return path if path.is_dir() else path.parent
+
+
+def _name(path: Path, place: Path) -> str:
+    """What a file is called, wherever the data lie."""
+    name = Path(os.path.relpath(path, place))
+    return os.path.realpath(path) if os.pardir in name.parts else name.as_posix()
+
+
+def _digested(files: Mapping[str, tuple[Path, FileState]], known: Mapping[str, DataFile]) -> dict[str, DataFile]:
+    """Files by name, in its order; those that are known as they are are not read."""
+
+    def digested(name: str) -> DataFile:
+        path, state = files[name]
+        file = known.get(name)
+        if file is not None and (file.size, file.modified) == state:
+            return file
+        with path.open("rb") as opened:
+            digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        if FileState.of(path) != state:
+            raise ValueError(f"{path}: changed while it was read; leave the data as they are and begin again")
+        return DataFile(state.size, state.modified, digest)
+
+    names = sorted(files)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return dict(zip(names, pool.map(digested, names), strict=True))
+
+
+def _digests(files: Mapping[str, DataFile]) -> dict[str, str]:
+    return {name: file.digest for name, file in files.items()}
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first names."""
+    shown, rest = list[str](), list(names)
+    while rest and len(shown) < _SHOWN and sum(map(len, shown)) + len(rest[0]) <= _LONGEST:
+        shown.append(rest.pop(0))
+    if not shown:  # the end of a long name tells more than its beginning
+        shown.append(f"...{rest.pop(0)[3 - _LONGEST :]}")
+    told = ", ".join(name if name.isprintable() else repr(name) for name in shown)
+    return f"{told}, ..." if rest else told

@@ -1,0 +1,123 @@
+"""A run's measurements: one JSON object a line, and TensorBoard's event files where it is installed."""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from fredholm.training.progress import print_line
+
+from .integrity import file_size, is_missing
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LogMark:
+    """Where a log stood at a checkpoint."""
+
+    lines: int = 0
+    bytes: int = 0
+    sha256: str = hashlib.sha256().hexdigest()
+    """Of all that was written by then."""
+
+
+@final
+class MetricsLog:
+    """Appends measurements to ``metrics.jsonl`` and to TensorBoard.
+
+    Args:
+        folder: the run folder.
+        mark: what to keep; what an earlier process wrote after its last checkpoint goes.
+        step: the step to go on from; TensorBoard hides later events of an earlier process.
+        tensorboard: write event files; without the package one line on stderr says so.
+
+    Raises:
+        ValueError: the file is not the one of the mark, which is then as it was. Where there is none, a new one begins,
+            which is told.
+    """
+
+    def __init__(self, folder: Path, *, mark: LogMark | None = None, step: int = 0, tensorboard: bool = True) -> None:
+        path, mark = folder / "metrics.jsonl", mark or LogMark()
+        if is_missing(path) and mark.bytes:
+            print_line(f"{path} is missing: a new one begins at step {step}")
+            mark = LogMark()
+        self._digest = _cut(path, mark)
+        self.num_lines, self._bytes = mark.lines, mark.bytes
+        self._file = path.open("ab")
+        self._writer = _event_writer(folder / "tensorboard", step) if tensorboard else None
+
+    def write(self, kind: str, step: int, values: dict[str, int | float]) -> None:
+        """One line ``{"kind": kind, "step": step, **values}``; a value that is not finite becomes null.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        clean = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        line = (json.dumps({"kind": kind, "step": step, **clean}) + "\n").encode()
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            message = f"cannot write the metrics of step {step} ({error.strerror}); the checkpoints are intact"
+            raise OSError(error.errno, message, self._file.name) from error
+        self.num_lines += 1
+        self._bytes += len(line)
+        self._digest.update(line)
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(f"{kind}/{name}", value, step)
+
+    def mark(self) -> LogMark:
+        """Where the log stands; all of it is then on the disk.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        os.fsync(self._file.fileno())
+        return LogMark(lines=self.num_lines, bytes=self._bytes, sha256=self._digest.hexdigest())
+
+    def close(self) -> None:
+        """Flushes and closes both."""
+        with contextlib.suppress(OSError):  # only what `write` has already complained about is still unwritten
+            self._file.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _cut(path: Path, mark: LogMark) -> "hashlib._Hash":
+    """Cuts a log to what it was at a mark, and gives the running digest of that."""
+    digest = hashlib.sha256()
+    if is_missing(path):
+        return digest
+    if path.is_symlink():
+        raise ValueError(f"{path} is a link, and the log of a run is cut when it goes on; put the file itself there")
+    is_whole = file_size(path) >= mark.bytes
+    with path.open("r+b") as file:
+        left = mark.bytes
+        while is_whole and left and (part := file.read(min(left, 2**20))):
+            digest.update(part)
+            left -= len(part)
+        if not is_whole or digest.hexdigest() != mark.sha256:
+            raise ValueError(
+                f"{path} is damaged: its first {mark.bytes} bytes are not what the run had written at its last "
+                "checkpoint; move it away to go on with a new one, or put it back as it was"
+            )
+        file.truncate(mark.bytes)
+    return digest
+
+
+def _event_writer(folder: Path, step: int) -> "SummaryWriter | None":
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        print("tensorboard is not installed: no event files (pip install 'fredholm[train]')", file=sys.stderr)
+        return None
+    return SummaryWriter(str(folder), purge_step=step)

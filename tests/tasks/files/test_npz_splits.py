@@ -1,0 +1,146 @@
+"""Arrays that say which examples are for validation, by the same names in every kind of .npz file."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredholm.tasks import (
+    FieldLearning,
+    GraphLearning,
+    ImageLearning,
+    ImageTextLearning,
+    OperatorLearning,
+    PointLearning,
+    Segmentation,
+    SeriesLearning,
+)
+from fredholm.tasks.files.npz_arrays import split_of_rows
+from fredholm.tasks.splits.splits import Divisible, Splits
+from fredholm.tasks.task import SplitTask
+from tests.refusals import refused
+
+DRAW = np.random.default_rng(0)
+SIZES = {"train": 6, "valid": 3, "test": 4}
+LABELS = np.arange(13) % 2
+IMAGES = DRAW.integers(0, 256, (13, 4, 4), dtype=np.uint8)
+CLOUDS = DRAW.normal(size=(13, 5, 3))
+VALUES = DRAW.normal(size=(13, 5))
+RING = {"edge_index": np.stack([np.arange(26), np.arange(26) ^ 1]), "graph": np.repeat(np.arange(13), 2)}
+ROWS: dict[type[SplitTask[Any]], dict[str, np.ndarray]] = {
+    SeriesLearning: {"values": VALUES, "labels": LABELS},
+    FieldLearning: {"values": VALUES},
+    OperatorLearning: {"values": VALUES, "wanted_values": VALUES},
+    GraphLearning: {"labels": LABELS},
+    PointLearning: {"x": CLOUDS, "y": LABELS},
+    ImageLearning: {"x": IMAGES, "y": LABELS},
+    Segmentation: {"images": IMAGES, "masks": IMAGES % 2},
+    ImageTextLearning: {"images": IMAGES[..., None], "text": np.array(["a b"] * 13), "label": LABELS},
+}
+"""Arrays of one row an example; a further array says in which split it is."""
+NAMED: dict[type[SplitTask[Any]], tuple[dict[str, np.ndarray], str]] = {
+    ImageLearning: ({"x": IMAGES, "y": LABELS}, "{name}_{split}"),
+    PointLearning: ({"x": CLOUDS, "y": LABELS}, "{name}_{split}"),
+    SeriesLearning: ({"values": VALUES, "labels": LABELS}, "{split}_{name}"),
+    FieldLearning: ({"values": VALUES}, "{split}_{name}"),
+    OperatorLearning: ({"values": VALUES, "wanted_values": VALUES}, "{split}_{name}"),
+}
+"""Arrays of one row an example; those of each split have names of their own."""
+
+
+def sizes(kind: type[SplitTask[Any]], path: Path) -> dict[str, int]:
+    config: Any = kind.Config
+    splits: Splits[Any] = config(data=str(path)).build().splits
+    return {name: len(part) for name in SIZES if (part := getattr(splits, name)) is not None}
+
+
+@pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
+def test_a_split_is_words_or_numbers_one_a_row(kind: type[SplitTask[Any]], tmp_path: Path) -> None:
+    if kind is ImageTextLearning:
+        pytest.importorskip("tokenizers")
+    rows = ROWS[kind] | (RING if kind is GraphLearning else {})
+    words = DRAW.permutation(np.repeat(["train", "val", "test"], list(SIZES.values())))
+    numbers = np.array([["train", "val", "test"].index(word) for word in words])
+    for split in (words, numbers):
+        np.savez(tmp_path / "a.npz", **rows, split=split)  # pyright: ignore[reportArgumentType]
+        assert sizes(kind, tmp_path / "a.npz") == SIZES
+
+
+@pytest.mark.parametrize("kind", NAMED, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("word", ["valid", "val"])
+def test_the_arrays_of_a_split_have_its_word_in_their_names(
+    kind: type[SplitTask[Any]], word: str, tmp_path: Path
+) -> None:
+    arrays, form = NAMED[kind]
+    starts = dict(zip(("train", word, "test"), (0, 6, 9), strict=True))
+    given = {
+        form.format(name=name, split=split): array[start : start + size]
+        for name, array in arrays.items()
+        for (split, start), size in zip(starts.items(), SIZES.values(), strict=True)
+    }
+    np.savez(tmp_path / "a.npz", **given)  # pyright: ignore[reportArgumentType]
+    assert sizes(kind, tmp_path / "a.npz") == SIZES
+    without = {name: array for name, array in given.items() if "test" not in name}
+    np.savez(tmp_path / "b.npz", **without)  # pyright: ignore[reportArgumentType]
+    assert sizes(kind, tmp_path / "b.npz") == {"train": 6, "valid": 3}
+    again = given | {form.format(name=name, split="dev"): array[:1] for name, array in arrays.items()}
+    np.savez(tmp_path / "c.npz", **again)  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "c.npz", f"arrays of {word} and of dev, which are one split; keep one"):
+        sizes(kind, tmp_path / "c.npz")
+
+
+@pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
+def test_groups_stay_together_and_the_newest_are_the_test_split(kind: type[SplitTask[Any]], tmp_path: Path) -> None:
+    if kind is ImageTextLearning:
+        pytest.importorskip("tokenizers")
+    config: Any = kind.Config
+    rows: Any = ROWS[kind] | (RING if kind is GraphLearning else {})
+    groups = np.array([*"ppqqqrrrsstuv"])
+    np.savez(tmp_path / "a.npz", **rows, groups=groups)
+    task = config(data=str(tmp_path / "a.npz")).build()
+    parts = [taken(task, split) for split in SIZES]
+    assert sorted(i for part in parts for i in part) == list(range(13))
+    has_valid = kind is not SeriesLearning  # whose default model leaves examples out itself
+    assert [bool(part) for part in parts] == [True, has_valid, True]
+    owners = [set(groups[part]) for part in parts]
+    assert sum(map(len, owners)) == len(set.union(*owners)) == 7
+    times = np.datetime64("2020-01-01") + np.roll(np.arange(13), 4)
+    np.savez(tmp_path / "b.npz", **rows, example_times=times)
+    task = config(data=str(tmp_path / "b.npz"), split_by="time").build()
+    parts = [taken(task, split) for split in SIZES]
+    assert [len(part) for part in parts] == ([9, 1, 3] if has_valid else [10, 0, 3])
+    assert [times[i] for part in parts for i in sorted(part, key=lambda i: times[i])] == sorted(times)
+    with refused(ValueError, "the data say nothing of times"):
+        config(data=str(tmp_path / "a.npz"), split_by="time").build()
+    np.savez(tmp_path / "c.npz", **rows, groups=groups, split=np.arange(13) % 3 % 2 * 2)
+    with refused(ValueError, "c.npz", "the group 'p' is in"):
+        _ = config(data=str(tmp_path / "c.npz")).build().splits
+    np.savez(tmp_path / "d.npz", **rows, groups=groups[:5])
+    with refused(ValueError, "d.npz: groups is <U1 (5,); expected integers or texts (13,)"):
+        config(data=str(tmp_path / "d.npz")).build()
+
+
+def taken(task: SplitTask[Any], split: str) -> list[int]:
+    """Which rows a split has, by what stands in them."""
+    if split == "valid" and task.num_held_out("valid") == 0:
+        return []
+    part: Any = task.splits.train if split == "train" else task.held_out(split)  # pyright: ignore[reportArgumentType]
+    names = part.keys.names if isinstance(part, Divisible) else part.names
+    return [int(re.findall(r"\d+", name.rpartition(".npz")[2])[0]) for name in names]
+
+
+def test_what_is_no_split_is_refused() -> None:
+    for split, told in (
+        (np.array([0, 1, 3]), "split[2] is 3; expected 0 (train), 1 (valid) or 2 (test)"),
+        (np.array([0, 1]), "split is int64 (2,); expected words or integers (3,)"),
+        (np.array(["train", "later", ""]), "split[1] is 'later'; expected train, valid or test, or ''"),
+        (np.array([0.0, 1.0, 2.0]), "split is float64 (3,)"),
+    ):
+        with refused(ValueError, told):
+            split_of_rows({"split": split}, 3)
+    assert split_of_rows({}, 3) is None
+    found = split_of_rows({"split": np.array(["Train", "", "dev"])}, 3)
+    assert found is not None
+    assert found.tolist() == [0, -1, 1]

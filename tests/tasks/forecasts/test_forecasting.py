@@ -1,0 +1,235 @@
+"""Forecasts against literal loops over windows."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.models import CKCNN, FilterBank
+from fredholm.tasks import Forecasting, Task
+from fredholm.tasks.forecasts import season_of
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.scoring import score_split
+from fredholm.training.storage.config_json import from_json, to_json
+from tests.refusals import refused
+
+CPU = torch.device("cpu")
+NONE = torch.Generator()
+SMALL = CKCNN.Config(embed_dim=4, depth=1, kernel_width=4, dropout=0.0)
+
+
+def wave(t: int) -> float:
+    return math.sin(t * math.pi / 3) + 0.2 * math.cos(0.7 * t)
+
+
+def written(folder: Path, count: int = 60, names: tuple[str, ...] = ("a", "b")) -> Path:
+    """Two series of two channels; sample t of the first channel is 100 i + t, of the second two waves."""
+    rows = ["series,time,x,y"]
+    for i, name in enumerate(names):
+        rows += [f"{name},{2 * t + i},{100 * i + t},{wave(t) + i}" for t in range(count + 5 * i)]
+    path = folder / "long.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+def task(folder: Path, **settings: Any) -> Forecasting:
+    given = {"data": str(written(folder)), "horizon": 4, "context": 7, **settings}
+    return Forecasting.Config(**given).build()
+
+
+def fitted(built: Forecasting) -> torch.nn.Module:
+    torch.manual_seed(0)
+    model = built.model()
+    built.initialise(model, CPU)
+    return model.eval()
+
+
+def test_splits_are_by_time_and_training_reaches_into_none(tmp_path: Path) -> None:
+    built = task(tmp_path, model=SMALL, test_fraction=0.2, valid_fraction=0.1)
+    parts = {"train": built.splits.train, "valid": built.held_out("valid"), "test": built.held_out("test")}
+    ends = {0: (42, 48, 60), 1: (45, 52, 65)}  # ceil of a fifth, and of a tenth, of 60 and of 65 samples
+    for number, part in enumerate(parts.values()):
+        expected = []
+        for i, end in ends.items():
+            start = (0, *end)[number]
+            expected += [[i, at] for at in range(max(start, 7), end[number] - 4 + 1)]
+        assert part.places.tolist() == expected
+    seen, told = parts["train"].seen(), parts["train"].told()
+    assert seen[0, :, 0].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert told[0, :, 0].tolist() == [7, 8, 9, 10]
+    assert float(told[parts["train"].places[:, 0] == 0].max()) == 41.0
+    none = task(tmp_path, test_fraction=0.0)
+    assert (none.num_held_out("test"), none.num_held_out("valid")) == (0, 0)
+    few = task(tmp_path, num_windows=5).splits.train.places
+    assert (len(few), few[0].tolist()) == (5, [0, 7])
+
+
+@pytest.mark.parametrize("scale", ["window", "training"])
+def test_batches_are_in_the_windows_own_scale(tmp_path: Path, scale: Any) -> None:
+    built = task(tmp_path, scale=scale, channels=("y",))
+    facts, windows = built.facts, built.splits.train
+    assert (facts.channels, facts.told, facts.target.names[:2]) == (("x", "y"), ("y",), ("y + 1", "y + 2"))
+    batch = built.train_batch(torch.tensor([3, 50]), NONE)
+    for row, number in enumerate((3, 50)):
+        seen, told = windows.seen()[number], windows.told()[number]
+        s = list(facts.deviation)
+        for c in range(2):
+            if scale == "window":
+                s[c] = max(float(seen[:, c].std(correction=0)), 0.05 * s[c])
+            expected = [(float(v) - float(seen[-1, c])) / s[c] for v in seen[:, c]]
+            assert batch["values"][row, :, c].tolist() == pytest.approx(expected, abs=1e-5)
+        z = [(float(v) - float(seen[-1, 1])) / s[1] for v in told[:, 0]]
+        standard = [(v - m) / d for v, m, d in zip(z, facts.target.mean, facts.target.deviation, strict=True)]
+        assert batch["targets"][row].tolist() == pytest.approx(standard, abs=1e-5)
+
+
+def test_metrics_are_those_of_a_loop_over_test_windows(tmp_path: Path) -> None:
+    built = task(tmp_path, season=6, quantiles=(0.1, 0.5, 0.9))
+    model = fitted(built)
+    found = score_split(built, "test", model, batch_size=7, device=CPU, dtype=torch.float32)
+    errors: dict[str, list[float]] = {
+        name: [] for name in ("mase", "naive", "absolute", "square", "inside", "quantile")
+    }
+    windows = built.held_out("test")
+    batch = built.held_out_batch("test", torch.arange(len(windows)))
+    with torch.no_grad():
+        outputs = built._outputs(model, batch).view(len(windows), 4, 2, 3).sort(-1).values
+    for n, (i, at) in enumerate(windows.places.tolist()):
+        y, end = windows.known[i], (48, 52)[i]
+        for h in range(4):
+            for c in range(2):
+                q = float(np.mean([abs(float(y[t, c] - y[t - 6, c])) for t in range(6, end)]))
+                last, s = float(y[at - 1, c]), float(batch["scale"][n, 0, c])
+                mean, deviation = (getattr(built.facts.target, what)[2 * h + c] for what in ("mean", "deviation"))
+                levels = [(float(z) * deviation + mean) * s + last for z in outputs[n, h, c]]
+                true, naive = float(y[at + h, c]), float(y[at + h - 6, c])
+                errors["mase"].append(abs(true - levels[1]) / q)
+                errors["naive"].append(abs(true - naive) / q)
+                errors["absolute"].append(abs(true - levels[1]))
+                errors["square"].append((true - levels[1]) ** 2)
+                errors["inside"].append(levels[0] <= true <= levels[2])
+                errors["quantile"] += [
+                    max(t * (true - v), (t - 1) * (true - v)) / q for t, v in zip((0.1, 0.5, 0.9), levels, strict=True)
+                ]
+    assert found["mase"] == pytest.approx(np.mean(errors["mase"]), rel=1e-4)
+    assert found["seasonal_naive_mase"] == pytest.approx(np.mean(errors["naive"]), rel=1e-5)
+    assert found["mean_absolute_error"] == pytest.approx(np.mean(errors["absolute"]), rel=1e-4)
+    assert found["root_mean_squared_error"] == pytest.approx(math.sqrt(np.mean(errors["square"])), rel=1e-4)
+    assert found["quantile_loss"] == pytest.approx(np.mean(errors["quantile"]), rel=1e-4)
+    assert "coverage" in found
+
+
+def test_a_line_and_a_wave_are_told_and_dated(tmp_path: Path) -> None:
+    result = train(
+        Run.Config(
+            task=Forecasting.Config(data=str(written(tmp_path)), horizon=4, context=14),
+            training=TrainingConfig(epochs=0, tensorboard=False),
+        ),
+        tmp_path / "run",
+    )
+    assert result.metrics["mase"] < 0.02 < result.metrics["seasonal_naive_mase"]
+    run = Run(tmp_path / "run")
+    rows = run.predict([tmp_path / "long.csv"])
+    assert [list(row) for row in rows] == [["file", "series", "time", "x", "y"]] * 8
+    assert [(row["series"], row["time"]) for row in rows] == [
+        *(("a", 2.0 * t) for t in range(60, 64)),
+        *(("b", 2.0 * t + 1) for t in range(65, 69)),
+    ]
+    assert [float(row["x"]) for row in rows] == pytest.approx([60, 61, 62, 63, 165, 166, 167, 168], abs=0.1)
+    assert float(rows[0]["y"]) == pytest.approx(wave(60), abs=0.05)
+    (tmp_path / "short.csv").write_text("time,x,y\n0,1,1\n2,1,1\n")
+    with refused(ValueError, "short.csv: short.csv has 2 samples; the model reads the last 14 of a series"):
+        run.predict([tmp_path / "short.csv"])
+    (tmp_path / "dated.csv").write_text("time,x,y\n2026-01-01,1,1\n2026-01-02,1,1\n")
+    with refused(ValueError, "dated.csv: times are dates; those of the run are numbers"):
+        run.predict([tmp_path / "dated.csv"])
+
+
+def test_months_gaps_and_quantiles_in_a_prediction(tmp_path: Path) -> None:
+    months = [f"{2000 + t // 12}-{t % 12 + 1:02}-01" for t in range(96)]
+    values = [10 + math.sin(t * math.pi / 6) + 0.01 * ((7 * t) % 5) for t in range(96)]
+    rows = [f"{m},{v}" for t, (m, v) in enumerate(zip(months, values, strict=True)) if t not in (30, 31)]
+    (tmp_path / "m.csv").write_text("\n".join(["ds,y", *rows]))
+    built = Forecasting.Config(data=str(tmp_path / "m.csv"), quantiles=(0.1, 0.5, 0.9)).build()
+    assert (built.facts.season, built.facts.horizon, built.facts.context) == (12, 10, 25)
+    places = built.splits.train.places[:, 1].tolist()
+    assert not any(at <= missing < at + 10 for at in places for missing in (30, 31))
+    assert 32 in places  # a gap that is seen is filled
+    assert float(built.splits.train.seen()[places.index(32), -1]) == pytest.approx(values[29])
+    found = built.predict(fitted(built), [tmp_path / "m.csv"], CPU)
+    assert [row["time"] for row in found[:2]] == ["2008-01-01", "2008-02-01"]
+    assert list(found[0]) == ["file", "series", "time", "y", "y at 0.1", "y at 0.5", "y at 0.9"]
+    for h, row in enumerate(found):
+        low, middle, high = (float(row[f"y at {level}"]) for level in (0.1, 0.5, 0.9))
+        assert low <= middle == float(row["y"]) <= high
+        assert float(row["y"]) == pytest.approx(10 + math.sin(h * math.pi / 6), abs=0.3)
+
+
+def test_seasons_are_found_by_autocorrelation() -> None:
+    noise = torch.randn(2, 80, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    wave = torch.sin(torch.arange(80) * 2 * math.pi / 9).double()
+    assert season_of([(wave + 0.2 * noise[0] + torch.arange(80))[:, None]]) == 9
+    assert season_of([noise[:1].T]) == 1
+    assert season_of([torch.zeros(80, 1).double()]) == 1
+    assert season_of([torch.arange(5.0)[:, None].double()]) == 1
+
+
+def test_networks_and_filters_forecast_too(tmp_path: Path) -> None:
+    built = task(tmp_path, model=SMALL)
+    batch = built.train_batch(torch.arange(3), NONE)
+    model = built.model()
+    outputs = model(batch["values"]).float()
+    assert outputs.shape == (3, 8)
+    torch.testing.assert_close(built.loss(model, batch), (outputs - batch["targets"]).square().mean(1).sum())
+    bank = task(tmp_path, model=FilterBank.Config(num_thresholds=2, num_groups=1, num_lags=20))
+    filters = fitted(bank)
+    assert isinstance(filters, FilterBank)
+    assert filters.num_lags == 7
+    scores = score_split(bank, "test", filters, batch_size=7, device=CPU, dtype=torch.float32)
+    assert scores["mase"] < 0.1
+
+
+def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Path) -> None:
+    built = task(tmp_path)
+    known = [Forecasting.Facts, *Forecasting.parts]
+    facts = from_json(json.loads(json.dumps(to_json(built.facts))), Task.Facts, known)
+    assert facts == built.facts
+    assert built.config.build(facts).num_train == built.num_train
+    for name in ("context", "horizon", "season"):
+        came, expected = getattr(facts, name) + 1, getattr(facts, name)
+        with refused(ValueError, f"{name} is {came}; the run was made with {expected}"):
+            dataclasses.replace(built.config, **{name: came}).build(facts)
+    longer = dataclasses.replace(built.config, season=None, context=None)
+    written(tmp_path, count=70)
+    assert longer.build(facts).splits.train.context == facts.context
+    renamed = tmp_path / "long.csv"
+    renamed.write_text(renamed.read_text().replace("time,x,y", "time,x,z"))
+    with refused(ValueError, "the channels of ", "are ('x', 'z'); the run was made with ('x', 'y')"):
+        longer.build(facts).num_train  # noqa: B018 - reads the data
+    with refused(ValueError, "quantiles are (0.5,); the run was made with ()"):
+        dataclasses.replace(built.config, quantiles=(0.5,)).build(facts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"horizon": 0}, "horizon is 0; expected at least 1"),
+        ({"scale": "none"}, "scale is 'none'; expected one of"),
+        ({"split_seed": 1}, "split_seed=1 has no effect with a split by time"),
+        ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with model=FilterBank"),
+        ({"channels": ("z",)}, "has no channel 'z'; the channels are x, y"),
+        ({"context": 60}, "has 48 samples; expected context=60 and horizon=4 together at least"),
+        ({"horizon": 14}, "no test window has horizon=14 observed samples"),
+        ({"test_fraction": 1.0}, "test_fraction is 1.0; expected a share from 0 to below 1"),
+        ({"data": ""}, "no series are given"),
+        ({"quantiles": (0.9, 0.1)}, "quantiles are (0.9, 0.1); expected numbers above 0 and below 1, increasing"),
+    ],
+)
+def test_what_is_refused(settings: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with refused(ValueError, told):
+        _ = task(tmp_path, **settings).splits

@@ -1,0 +1,300 @@
+import dataclasses
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fredholm.models import ITNet, MLPConfig, OnEdgesConfig, RidgeHead
+from fredholm.tasks import LinkLearning
+from fredholm.tasks.graphs import open_graphs
+from fredholm.tasks.graphs.inputs import GraphInputs
+from fredholm.tasks.graphs.link_learning import PairNetwork, num_told, told_of_pairs, walks_between
+from fredholm.tasks.targets import ClassTarget
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.storage.config_json import from_json, to_json
+from tests.refusals import refused
+from tests.tasks.graphs.build import rings, two_groups, write_csv
+
+NONE = torch.Generator()
+CPU = torch.device("cpu")
+SMALL = ITNet.Config(
+    embed_dim=8,
+    depth=2,
+    num_heads=2,
+    kernel=OnEdgesConfig(kernel=MLPConfig(width=4, num_frequencies=2, sigma=0.5, epsilon=0.1), long_range=None),
+    dropout=0.0,
+    drop_path=0.0,
+    pool="none",
+)
+
+
+def task(folder: Path, **settings: Any) -> LinkLearning:
+    given = {"data": str(two_groups(folder)), "model": SMALL, "code_dim": 4, "pair_features": False, "num_negatives": 1}
+    given |= settings
+    return LinkLearning.Config(**given).build()
+
+
+def score(source: Tensor, target: Tensor) -> Tensor:
+    """Of codes of four numbers with a bias behind them: a product less a squared distance."""
+    product, apart = source[..., 2:4] * target[..., 2:4], (source[..., :2] - target[..., :2]).square()
+    return (product - apart).sum(-1) / 2 + source[..., 4] + target[..., 4]
+
+
+def known(built: LinkLearning) -> set[tuple[int, int]]:
+    """All edges of the data, both ways where they have no direction."""
+    graph = open_graphs(built.config.data, is_directed=built.config.directed)
+    return {(a, b) for a, b in graph.edge_index.T.tolist()}
+
+
+def test_the_edges_are_split_and_each_counts_once(tmp_path: Path) -> None:
+    built = task(tmp_path / "a")
+    edges = known(built)
+    assert (built.num_train, built.num_held_out("valid")) == (63, 9)
+    assert len(edges) == 2 * 91
+    assert built.num_held_out("test") == 19
+    found = [
+        tuple(pair)
+        for part in (built.splits.train, built.held_out("valid"), built.held_out("test"))
+        for pair in part.pairs.tolist()
+    ]
+    assert sorted(found) == sorted(pair for pair in edges if pair[0] < pair[1])
+
+
+def test_the_network_sees_training_edges_alone_and_not_its_own_batchs(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", inputs=GraphInputs(flip_signs=False))
+    seen: list[Tensor] = []
+
+    class Watched(torch.nn.Module):
+        def forward(self, given: Any) -> Tensor:
+            seen.append(given.edge_index[0].T)
+            return torch.randn(1, 30, 5, generator=torch.Generator().manual_seed(0))
+
+    batch = built.train_batch(torch.tensor([3, 7]), torch.Generator())
+    built.loss(Watched(), batch)
+    built.loss(Watched(), built.held_out_batch("valid", torch.tensor([0])))
+    pairs = {tuple(pair) for pair in built.splits.train.pairs.tolist()}
+    both = pairs | {(b, a) for a, b in pairs}
+    assert {tuple(pair) for pair in seen[1].tolist()} == both
+    own = {tuple(pair) for pair in batch["pairs"][:, 0].tolist()}
+    assert {tuple(pair) for pair in seen[0].tolist()} == both - own - {(b, a) for a, b in own}
+    part = {name: tensor[:1] for name, tensor in batch.items()}
+    built.loss(Watched(), part)
+    assert torch.equal(seen[2], seen[0])
+
+
+def test_what_is_computed_of_the_graph_is_of_training_edges_alone(tmp_path: Path) -> None:
+    """Another set of held-out edges is another graph; with none held out it is a third one."""
+    inputs = GraphInputs(num_walks=2, positions="none")
+    one, other = (task(tmp_path / "a", inputs=inputs, split_seed=seed) for seed in (0, 1))
+    whole = inputs.learn(open_graphs(one.config.data))
+    assert one.facts.preparation.mean != other.facts.preparation.mean
+    assert one.facts.preparation.mean[-1] < whole.mean[-1]  # fewer edges end at a node
+
+
+def test_pairs_without_an_edge(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", num_negatives=3)
+    one, again, other = (
+        built.train_batch(torch.arange(60), torch.Generator().manual_seed(seed))["pairs"] for seed in (0, 0, 1)
+    )
+    assert one.shape == (60, 4, 2)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    pairs = {tuple(pair) for pair in built.splits.train.pairs.tolist()}
+    drawn = [tuple(sorted(pair)) for pair in one[:, 1:].flatten(0, 1).tolist()]
+    assert not pairs & set(drawn)
+    assert all(a != b for a, b in drawn)
+    parts = (built.splits.train, built.held_out("valid"), built.held_out("test"))
+    assert not any(torch.equal(one.others[:9], other.others[:9]) for one, other in itertools.combinations(parts, 2))
+    measured = task(tmp_path / "a").held_out_batch("valid", torch.arange(9))["pairs"]
+    assert not {tuple(pair) for pair in measured[:, 1].tolist()} & known(built)
+    assert torch.equal(measured, task(tmp_path / "a").held_out_batch("valid", torch.arange(9))["pairs"])
+
+
+class Codes(torch.nn.Module):
+    """What a network told of the nodes, whatever it is given."""
+
+    def __init__(self, outputs: Tensor) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, given: object) -> Tensor:
+        return self.outputs[None]
+
+
+def test_the_score_of_a_pair(tmp_path: Path) -> None:
+    built, outputs = task(tmp_path / "a"), torch.randn(30, 5)
+    batch = built.held_out_batch("valid", torch.arange(9))
+    a, b = batch["pairs"].unbind(-1)
+    logits = score(outputs[a], outputs[b])
+    expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
+    torch.testing.assert_close(built.loss(Codes(outputs), batch), expected)
+    assert built.num_targets(batch) == 18
+    metrics = built.metrics()
+    built.score(Codes(outputs), batch, metrics)
+    wins = (logits[:, :1] > logits[:, 1]).float().mean()
+    assert float(metrics["auroc"].compute()) == pytest.approx(float(wins))
+    torch.testing.assert_close(metrics["loss"].compute(), expected / 18)
+    assert set(metrics) == {"auroc", "average_precision", "loss"}
+
+
+def seen_without(built: LinkLearning, batch: dict[str, Tensor]) -> Tensor:
+    """The training edges but for those of a batch, in both directions."""
+    hidden = {tuple(pair) for pair in batch["pairs"][:, 0].tolist()}
+    left = [pair for pair in built.splits.train.pairs.tolist() if tuple(pair) not in hidden]
+    return torch.tensor([*left, *(pair[::-1] for pair in left)]).unique(dim=0).T
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_what_is_told_of_a_pair_counts_linearly_and_walks_as_the_network_says(tmp_path: Path, directed: bool) -> None:
+    built = task(tmp_path / "a", pair_features=True, directed=directed)
+    outputs, batch = (
+        torch.randn(30, 16 if directed else 8),
+        built.train_batch(torch.tensor([3, 7]), torch.Generator()),
+    )
+    size = built.facts.preparation.num_inputs
+    model = PairNetwork(Codes(outputs), num_told(size))
+    assert model.direct is not None
+    for parameter in model.direct.parameters():
+        torch.nn.init.normal_(parameter)
+    a, b = batch["pairs"].unbind(-1)
+    edges, prepared = seen_without(built, batch), _given(built).features[0]
+    told = told_of_pairs(edges, prepared, batch["pairs"].flatten(0, 1)).view(2, 2, -1)
+    between = walks_between(edges, 30, batch["pairs"].flatten(0, 1)).view(2, 2, 3)
+    assert (between > 0).any()
+    source, target = outputs[a], outputs[b, 8:] if directed else outputs[b]
+    logits = score(source, target) + (between * (source[..., 5:8] + target[..., 5:8])).sum(-1)
+    logits = logits + model.direct(told)[..., 1] - model.direct(told)[..., 0]
+    expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
+    torch.testing.assert_close(built.loss(model, batch), expected)
+
+
+@pytest.mark.parametrize("count", [2, 70])
+def test_what_is_told_of_a_pair(count: int) -> None:
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 0, 2], [1, 0, 2, 1, 3, 2, 2, 0]])
+    features = torch.randn(5, count)
+    features[4] = 0
+    pairs = torch.tensor([[0, 3], [2, 1], [4, 0]])
+    degrees, rows = [2, 2, 3, 1, 0], []
+    for walks, (a, b) in zip(walks_between(edges, 5, pairs).tolist(), pairs.tolist(), strict=True):
+        shown = [math.log1p(degrees[a]), math.log1p(degrees[b])]
+        x, y = features[a].tolist(), features[b].tolist()
+        sizes = math.hypot(*x) * math.hypot(*y)
+        row = [*walks, sum(shown), min(shown), sum(p * q for p, q in zip(x, y, strict=True)) / sizes if sizes else 0.0]
+        if count <= 64:
+            row += [p * q for p, q in zip(x, y, strict=True)] + [abs(p - q) for p, q in zip(x, y, strict=True)]
+        rows.append(row)
+    torch.testing.assert_close(told_of_pairs(edges, features, pairs), torch.tensor(rows))
+    assert len(rows[0]) == num_told(count)
+
+
+def test_the_linear_function_is_fitted_to_edges_that_are_hidden(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", pair_features=True, num_negatives=2)
+    model = built.model()
+    built.initialise(model, CPU)
+    assert isinstance(model, PairNetwork)
+    assert model.direct is not None
+    generator, prepared = torch.Generator().manual_seed(0), _given(built).features[0]
+    told, labels = [], []
+    for indices in torch.randperm(63, generator=generator).chunk(8):
+        batch = built.train_batch(indices, generator)
+        for pairs in batch["pairs"]:
+            told.append(told_of_pairs(seen_without(built, batch), prepared, pairs))
+            labels += [1, 0, 0]
+    head = RidgeHead(model.direct.weight.shape[1], 2)
+    head.fit(torch.cat(told), torch.tensor(labels), ClassTarget(names=("apart", "joined")))
+    torch.testing.assert_close(model.direct.weight, head.weight)
+    assert bool(head.weight.any())
+    assert task(tmp_path / "a").model().get_parameter("network.head.weight").shape[0] == 5
+
+
+def test_a_direction_changes_the_score(tmp_path: Path) -> None:
+    built, outputs = task(tmp_path / "a", directed=True), torch.randn(30, 10)
+    assert len(built.splits.train.pairs) > 100
+    a, b = built.held_out_batch("valid", torch.arange(4))["pairs"].unbind(-1)
+    logits = score(outputs[a], outputs[b, 5:])
+    expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
+    torch.testing.assert_close(built.loss(Codes(outputs), built.held_out_batch("valid", torch.arange(4))), expected)
+    assert built.model()(_given(built)).shape == (1, 30, 10)
+
+
+def _given(built: LinkLearning) -> Any:
+    caught: list[Any] = []
+
+    class Catching(torch.nn.Module):
+        def forward(self, given: Any) -> Tensor:
+            caught.append(given)
+            return torch.zeros(1, 30, built._outputs_of_end * (2 if built.config.directed else 1))
+
+    model = PairNetwork(Catching(), num_told(built.facts.preparation.num_inputs))
+    built.loss(model, built.held_out_batch("valid", torch.arange(2)))
+    return caught[0]
+
+
+def test_a_run_tells_pairs(tmp_path: Path) -> None:
+    config = Run.Config(
+        task=LinkLearning.Config(data=str(two_groups(tmp_path / "a")), model=SMALL, code_dim=4),
+        training=TrainingConfig(epochs=2, batch_size=16, tensorboard=False, ema_decay=0.5),
+    )
+    result = train(config, tmp_path / "run")
+    run = Run(tmp_path / "run")
+    assert run.evaluate() == result.metrics
+    (tmp_path / "asked.csv").write_text("Source,target,why\nn0,n1,x\nn3,n20,y\n")
+    (tmp_path / "one.csv").write_text("source,target\nn3,n20\n")
+    rows = run.predict([tmp_path / "asked.csv", tmp_path / "one.csv"])
+    assert [(row["source"], row["target"]) for row in rows] == [("n0", "n1"), ("n3", "n20"), ("n3", "n20")]
+    assert rows[1]["probability"] == pytest.approx(rows[2]["probability"], rel=1e-5)
+    assert list(rows[0]) == ["file", "source", "target", "probability"]
+    (tmp_path / "bad.csv").write_text("source,target\nn0,n1\nn0,m7\n")
+    with refused(ValueError, "bad.csv, line 3: there is no node 'm7' in the graph of the run"):
+        run.predict([tmp_path / "bad.csv"])
+    (tmp_path / "bad.csv").write_text("from,to\nn0,n1\n")
+    with refused(ValueError, "bad.csv, line 1: no column 'source'; the columns are from, to"):
+        run.predict([tmp_path / "bad.csv"])
+
+
+def test_weights_and_features_of_hidden_edges_go_with_them(tmp_path: Path) -> None:
+    rows = [
+        "source,target,weight,long",
+        *(f"n{i},n{(i * i + 1) % 12},{1 + i},{i}" for i in range(12) if (i * i + 1) % 12 != i),
+    ]
+    tables = {"edges": "\n".join(rows), "nodes": "id,x\n" + "".join(f"n{i},{i % 5}\n" for i in range(12))}
+    inputs = GraphInputs(num_walks=0, positions="none")
+    config = LinkLearning.Config(data=str(write_csv(tmp_path, **tables)), model=SMALL, directed=True, inputs=inputs)
+    built = config.build()
+    batch = built.train_batch(torch.arange(3), NONE)
+    assert bool(torch.isfinite(built.loss(built.model(), batch)))
+
+
+def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", num_negatives=2)
+    for value, kinds in ((built.facts, ()), (built.config, LinkLearning.parts)):
+        assert from_json(json.loads(json.dumps(to_json(value))), type(value), kinds) == value
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    for settings, told in (
+        ({"num_negatives": 0}, "num_negatives must be at least 1; got 0"),
+        ({"code_dim": 0}, "code_dim must be at least 1; got 0"),
+        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an answer"),
+        ({"data": ""}, "no graph is given"),
+        ({"data": str(rings(tmp_path / "rings"))}, "holds 24 graphs; expected one"),
+    ):
+        with refused(ValueError, told):
+            task(tmp_path / "a", **settings)
+    few = write_csv(tmp_path / "few", nodes="", edges="source,target\na,b\nb,a\n")
+    with refused(ValueError, "there are 1 edges; expected at least 3, one for each split"):
+        task(tmp_path / "a", data=str(few))
+    pairs = [f"{a},{b}" for a in range(6) for b in range(6) if a != b]
+    full = write_csv(tmp_path / "full", nodes="", edges="\n".join(["source,target", *pairs]))
+    with refused(ValueError, "nearly all pairs of nodes are edges; expected a graph with others"):
+        _ = task(tmp_path / "a", data=str(full)).splits
+    built = task(tmp_path / "a")
+    wider = dataclasses.replace(built.config, inputs=dataclasses.replace(built.config.inputs, num_walks=9))
+    with refused(ValueError, "inputs; the model knows"):
+        _ = wider.build(built.facts).splits

@@ -1,0 +1,243 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
+from fredholm.tasks import NodeLearning
+from fredholm.tasks.graphs.inputs import GraphInputs
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.storage.config_json import from_json, to_json
+from tests.refusals import refused
+from tests.tasks.graphs.build import rings, two_groups
+
+NONE = torch.Generator()
+SMALL = ITNet.Config(
+    embed_dim=8,
+    depth=2,
+    num_heads=2,
+    kernel=OnEdgesConfig(kernel=MLPConfig(width=4, num_frequencies=2, sigma=0.5, epsilon=0.1), long_range=None),
+    dropout=0.0,
+    drop_path=0.0,
+    pool="none",
+)
+PLACED = GraphInputs(num_walks=0, degrees=False)
+"""Features as they are, and positions by the graph's Laplacian."""
+WALKS = GraphInputs(num_walks=2, degrees=False, positions="none")
+
+
+def task(folder: Path, **settings: Any) -> NodeLearning:
+    given = {"data": str(two_groups(folder)), "model": SMALL, "inputs": PLACED, **settings}
+    return NodeLearning.Config(**given).build()
+
+
+def test_batches_are_numbers_of_nodes(tmp_path: Path) -> None:
+    built = task(tmp_path / "a")
+    assert (built.num_train, built.num_held_out("valid")) == (21, 3)
+    assert built.target.names == ("left", "right")
+    batch = built.train_batch(torch.tensor([2, 5]), torch.Generator().manual_seed(0))
+    train = built.splits.train
+    assert batch["nodes"].tolist() == train.nodes[[2, 5]].tolist()
+    assert torch.equal(batch["targets"], (batch["nodes"] >= 15).long())
+    assert batch["signs"].shape == (2, 8)
+    assert torch.equal(batch["signs"][0], batch["signs"][1])
+    assert batch["signs"].abs().eq(1).all()
+    assert "signs" not in built.held_out_batch("valid", torch.tensor([0]))
+    still = task(tmp_path / "a", inputs=GraphInputs(flip_signs=False))
+    assert "signs" not in still.train_batch(torch.tensor([0]), NONE)
+    assert built.num_targets(batch) == 2
+
+
+def test_the_whole_graph_runs_and_the_loss_is_at_the_batchs_nodes(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", inputs=GraphInputs(flip_signs=False))
+    model, batch = built.model().eval().requires_grad_(False), built.train_batch(torch.arange(6), NONE)
+    rows = built.predict(model, [Path(built.config.data)], torch.device("cpu"))
+    assert [row["node"] for row in rows] == [f"n{i}" for i in range(30)]
+    told = [(str(rows[node]["class"]), float(rows[node]["probability"])) for node in batch["nodes"].tolist()]
+    chances = [
+        p if built.target.names[label] == name else 1 - p
+        for (name, p), label in zip(told, batch["targets"].tolist(), strict=True)
+    ]
+    assert float(built.loss(model, batch)) == pytest.approx(float(-torch.tensor(chances).log().sum()), rel=1e-4)
+    parts = [built.loss(model, {name: tensor[i : i + 1] for name, tensor in batch.items()}) for i in range(6)]
+    torch.testing.assert_close(torch.stack(parts).sum(), built.loss(model, batch))
+
+
+def test_signs_turn_positions(tmp_path: Path) -> None:
+    built = task(tmp_path / "a")
+    model, batch = built.model().eval().requires_grad_(False), built.held_out_batch("valid", torch.arange(3))
+    plain = built.loss(model, batch)
+    torch.testing.assert_close(built.loss(model, batch | {"signs": torch.ones(3, 8)}), plain)
+    assert not torch.equal(built.loss(model, batch | {"signs": -torch.ones(3, 8)}), plain)
+
+
+def test_what_is_measured(tmp_path: Path) -> None:
+    built = task(tmp_path / "a")
+    model, metrics = built.model().eval().requires_grad_(False), built.metrics()
+    for i in range(3):
+        built.score(model, built.held_out_batch("valid", torch.tensor([i])), metrics)
+    whole = built.held_out_batch("valid", torch.arange(3))
+    torch.testing.assert_close(metrics["loss"].compute(), built.loss(model, whole) / 3)
+    assert set(metrics) == {"accuracy", "balanced_accuracy", "macro_f1", "matthews", "auroc", "loss"}
+
+
+def test_splits(tmp_path: Path) -> None:
+    own = str(two_groups(tmp_path / "own", split=True))
+    built = NodeLearning.Config(data=own, model=SMALL).build()
+    found = [built.splits.train.nodes, built.held_out("valid").nodes]
+    assert [sorted({int(i) % 15 % 3 for i in nodes}) for nodes in found] == [[0], [1]]
+    assert {int(i) % 15 % 3 for i in built.held_out("test").nodes} == {2}
+    few = task(tmp_path / "a", train_per_class=3)
+    assert few.splits.train.answers.values.bincount().tolist() == [3, 3]
+    assert set(few.splits.train.nodes.tolist()) <= set(task(tmp_path / "a").splits.train.nodes.tolist())
+    assert torch.equal(few.splits.held_out("valid").nodes, task(tmp_path / "a").splits.held_out("valid").nodes)
+    more = task(tmp_path / "a", train_per_class=5)
+    assert set(few.splits.train.nodes.tolist()) < set(more.splits.train.nodes.tolist())
+
+
+def test_nodes_without_a_label_are_in_no_split(tmp_path: Path) -> None:
+    folder = two_groups(tmp_path / "a")
+    header, *lines = (folder / "nodes.csv").read_text().splitlines()
+    lines[:4] = [line.replace("left", "") for line in lines[:4]]
+    (folder / "nodes.csv").write_text("\n".join([header, *lines]))
+    built = NodeLearning.Config(data=str(folder), model=SMALL).build()
+    train = built.splits.train
+    assert int(train.nodes.min()) >= 4
+    assert torch.equal(train.answers.values, (train.nodes >= 15).long())
+    assert len(built.predict(built.model().eval(), [folder], torch.device("cpu"))) == 30
+
+
+def test_rare_classes_weigh_as_much_as_frequent_ones(tmp_path: Path) -> None:
+    folder = two_groups(tmp_path / "a")
+    header, *lines = (folder / "nodes.csv").read_text().splitlines()
+    lines[3:15] = [line.replace("left", "right") for line in lines[3:15]]
+    (folder / "nodes.csv").write_text("\n".join([header, *lines]))
+    plain, built = (
+        task(tmp_path / "b", data=str(folder), class_weights=weights, valid_fraction=0.1, inputs=WALKS)
+        for weights in ("none", "balanced")
+    )
+    counts = built.splits.train.answers.values.bincount()
+    assert (counts[0] < 4, len(plain.advice), built.advice) == (True, 1, ())
+    assert (plain.objective.metric, built.objective.metric) == ("accuracy", "balanced_accuracy")
+    model, batch = built.model().eval().requires_grad_(False), built.train_batch(torch.arange(built.num_train), NONE)
+    alone = [plain.loss(model, {name: each[i : i + 1] for name, each in batch.items()}) for i in range(len(counts))]
+    weights = counts.sum() / (2 * counts)
+    own = weights[batch["targets"][: len(counts)]] * torch.stack(alone)
+    for i, expected in enumerate(own):
+        one = {name: each[i : i + 1] for name, each in batch.items()}
+        torch.testing.assert_close(built.loss(model, one), expected)
+
+
+def test_groups_and_times_decide_the_split(tmp_path: Path) -> None:
+    folder = two_groups(tmp_path / "a")
+    header, *lines = (folder / "nodes.csv").read_text().splitlines()
+    marked = [f"{line},g{i % 10},{i % 7}" for i, line in enumerate(lines)]
+    (folder / "nodes.csv").write_text("\n".join([f"{header},group,time", *marked]))
+    built = NodeLearning.Config(data=str(folder), model=SMALL).build()
+    assert [name for name in built.facts.preparation.features if name in ("group", "time")] == []
+    parts = [built.splits.train.nodes, built.held_out("valid").nodes, built.held_out("test").nodes]
+    groups = [{int(i) % 10 for i in nodes} for nodes in parts]
+    assert [len(group) for group in groups] == [7, 1, 2]
+    assert sum(map(len, groups)) == len(set.union(*groups))
+    (folder / "nodes.csv").write_text("\n".join([f"{header},time", *(f"{row},{i}" for i, row in enumerate(lines))]))
+    timed = NodeLearning.Config(data=str(folder), model=SMALL, split_by="time").build()
+    assert timed.held_out("test").nodes.tolist() == list(range(24, 30))
+    assert timed.held_out("valid").nodes.tolist() == list(range(21, 24))
+
+
+def test_the_order_of_nodes_and_edges_changes_nothing(tmp_path: Path) -> None:
+    """Without positions, which symmetries of this graph leave undecided."""
+    folder = two_groups(tmp_path / "a")
+    built = NodeLearning.Config(data=str(folder), model=SMALL, inputs=GraphInputs(positions="none")).build()
+    model = built.model().eval()
+    rows = built.predict(model, [folder], torch.device("cpu"))
+    for name in ("nodes.csv", "edges.csv"):
+        header, *lines = (folder / name).read_text().splitlines()
+        (folder / name).write_text("\n".join([header, *lines[::-1]]))
+    turned = {row["node"]: row for row in built.predict(model, [folder], torch.device("cpu"))}
+    for row in rows:
+        other = turned[row["node"]]
+        assert other["class"] == row["class"]
+        assert float(other["probability"]) == pytest.approx(float(row["probability"]), abs=1e-6)
+
+
+def test_nodes_far_away_reach_no_further_than_the_layers(tmp_path: Path) -> None:
+    """Without long range a node sees two edges far in two layers."""
+    nodes = "id,label,x\n" + "".join(f"n{i},{'p' if i % 2 else 'q'},{i % 3}\n" for i in range(8))
+    edges = "source,target\n" + "".join(f"n{a},n{b}\n" for i in range(7) for a, b in ((i, i + 1), (i + 1, i)))
+    (tmp_path / "line").mkdir()
+    for name, text in (("nodes.csv", nodes), ("edges.csv", edges)):
+        (tmp_path / "line" / name).write_text(text)
+    inputs = GraphInputs(num_walks=0, degrees=False, positions="none", scale="none")
+    built = NodeLearning.Config(data=str(tmp_path / "line"), model=SMALL, inputs=inputs, valid_fraction=0.2).build()
+    model = built.model().eval()
+    before = built.predict(model, [tmp_path / "line"], torch.device("cpu"))
+    (tmp_path / "line" / "nodes.csv").write_text(nodes.replace("n0,q,0", "n0,q,9"))
+    after = built.predict(model, [tmp_path / "line"], torch.device("cpu"))
+    moved = [row["probability"] != other["probability"] for row, other in zip(before, after, strict=True)]
+    assert moved == [True] * 3 + [False] * 5
+
+
+def test_it_learns_resumes_and_predicts(tmp_path: Path) -> None:
+    data = two_groups(tmp_path / "a")
+    config = Run.Config(
+        task=NodeLearning.Config(data=str(data), model=SMALL, inputs=PLACED),
+        training=TrainingConfig(epochs=15, batch_size=32, learning_rate=1e-2, tensorboard=False, ema_decay=0.5),
+    )
+    result = train(config, tmp_path / "run")
+    assert result.metrics["accuracy"] > 0.8
+    run = Run(tmp_path / "run")
+    assert run.evaluate() == result.metrics
+    rows = run.predict([data])
+    assert sum(row["class"] == ("left" if i < 15 else "right") for i, row in enumerate(rows)) >= 28
+    assert list(rows[0]) == ["file", "node", "class", "probability"]
+
+
+def test_a_batch_in_parts_is_the_whole_batch(tmp_path: Path) -> None:
+    data = str(two_groups(tmp_path / "a"))
+    metrics = []
+    for accumulation in (1, 3):
+        config = Run.Config(
+            task=NodeLearning.Config(data=data, model=SMALL, inputs=PLACED),
+            training=TrainingConfig(epochs=2, batch_size=10, accumulation=accumulation, tensorboard=False),
+        )
+        metrics.append(train(config, tmp_path / f"run-{accumulation}").metrics["loss"])
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
+
+
+def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", train_per_class=3)
+    for value, kinds in ((built.facts, NodeLearning.parts), (built.config, NodeLearning.parts)):
+        assert from_json(json.loads(json.dumps(to_json(value))), type(value), kinds) == value
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    for settings, told in (
+        ({"train_per_class": 0}, "train_per_class is 0; expected at least 1"),
+        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an answer"),
+        ({"data": ""}, "no graph is given"),
+        ({"data": str(rings(tmp_path / "rings"))}, "fredholm train graphs predicts those of graphs"),
+    ):
+        with refused(ValueError, told):
+            task(tmp_path / "a", **settings)
+    own = str(two_groups(tmp_path / "own", split=True))
+    idle: dict[str, Any] = {"train_per_class": 3, "test_fraction": 0.3, "valid_fraction": 0.3, "split_seed": 1}
+    for name, value in idle.items():
+        with refused(ValueError, f"{name}=", "has no effect with", "which has its own split"):
+            _ = task(tmp_path / "a", data=own, **{name: value}).splits
+    built = task(tmp_path / "a")
+    other = two_groups(tmp_path / "b", size=12)
+    nodes = other / "nodes.csv"
+    nodes.write_text(nodes.read_text().replace("left", "west"))
+    with refused(ValueError, "the run was made with the classes left, right"):
+        _ = dataclasses.replace(built.config, data=str(other)).build(built.facts).splits
+    with refused(ValueError, "holds 24 graphs; expected one"):
+        inputs = GraphInputs(positions="none")
+        found = task(tmp_path / "a", inputs=inputs)
+        rings_alike = (tmp_path / "rings" / "nodes.csv").read_text().replace("heat", "x")
+        lines = [f"{line},{'y' if i == 0 else '1'}" for i, line in enumerate(rings_alike.splitlines())]
+        (tmp_path / "rings" / "nodes.csv").write_text("\n".join(lines))
+        found.predict(found.model(), [tmp_path / "rings"], torch.device("cpu"))

@@ -1,0 +1,418 @@
+"""What is told of examples, against scikit-learn and the definitions written out."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as sk
+from torch import Tensor
+
+from fredholm.tasks.targets import (
+    TARGETS,
+    UNKNOWN,
+    Answers,
+    ClassAnswers,
+    ClassTarget,
+    ElementCounts,
+    ElementTarget,
+    LabelAnswers,
+    LabelTarget,
+    NumberAnswers,
+    NumberTarget,
+    Target,
+    Wish,
+)
+from fredholm.training.storage.config_json import from_json, to_json
+from tests.refusals import refused
+
+CLASSES = ClassAnswers(names=("a", "b", "c"), values=torch.tensor([0, 0, 0, 0, 1, 1, 2, 0, 1]))
+LABELS = LabelAnswers(
+    names=("wet", "cold", "new"),
+    values=torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 0], [1, 0, 1], [0, 1, 0], [1, 1, 0], [1, 0, 0]]).bool(),
+)
+NUMBERS = NumberAnswers(
+    names=("height", "width"), values=torch.randn(11, 2, generator=torch.Generator().manual_seed(0)).double() * 5 + 30
+)
+BALANCED = Wish(class_weights="balanced")
+
+
+def outputs_for(target: Target, n: int, seed: int = 1) -> Tensor:
+    return torch.randn(n, target.num_outputs, generator=torch.Generator().manual_seed(seed))
+
+
+def scored(target: Target, outputs: Tensor, targets: Tensor, batch: int = 3) -> dict[str, float]:
+    """Metrics over batches of uneven size, without one warning."""
+    metrics = target.metrics()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in torch.arange(len(outputs)).split(batch):
+            target.score(outputs[rows], targets[rows], metrics)
+        return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+
+@pytest.mark.parametrize("wish", [Wish(), BALANCED])
+def test_classes_are_measured_as_by_scikit_learn(wish: Wish) -> None:
+    target = CLASSES.learn(wish, "cells")
+    outputs, truth = outputs_for(target, len(CLASSES)), target.targets(CLASSES.values)
+    told, wanted = outputs.argmax(1).numpy(), CLASSES.values.numpy()
+    found = scored(target, outputs, truth)
+    assert found == pytest.approx(
+        {
+            "accuracy": sk.accuracy_score(wanted, told),
+            "balanced_accuracy": sk.balanced_accuracy_score(wanted, told),
+            "macro_f1": sk.f1_score(wanted, told, average="macro"),
+            "matthews": sk.matthews_corrcoef(wanted, told),
+            "auroc": sk.roc_auc_score(wanted, outputs.double().softmax(-1).numpy(), multi_class="ovr"),
+        },
+        abs=1e-6,
+    )
+    weights = torch.tensor([9 / (3 * 5), 9 / (3 * 3), 9 / 3]) if wish.class_weights == "balanced" else torch.ones(3)
+    literal = torch.stack([-weights[k] * outputs[i].log_softmax(0)[k] for i, k in enumerate(CLASSES.values.tolist())])
+    torch.testing.assert_close(target.losses(outputs, truth), literal)
+    soft = torch.nn.functional.one_hot(CLASSES.values, 3).float()
+    torch.testing.assert_close(target.losses(outputs, soft), literal)
+    assert next(iter(target.objectives)) == ("balanced_accuracy" if wish.class_weights == "balanced" else "accuracy")
+    assert target.objectives.keys() == {*found, "loss"}
+
+
+def test_two_classes_have_the_area_of_the_second() -> None:
+    answers = ClassAnswers(names=("no", "yes"), values=torch.tensor([0, 1, 1, 0, 1]))
+    target = answers.learn(Wish(objective="auroc"), "x")
+    assert target.objective(Wish(objective="auroc")).metric == "auroc"
+    outputs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 2.5], [1.0, 0.0], [1.0, -3.0]])  # one tie
+    area = scored(target, outputs, answers.values)["auroc"]
+    assert area == pytest.approx(sk.roc_auc_score(answers.values, (outputs[:, 1] - outputs[:, 0]).numpy()))
+
+
+def test_classes_that_a_split_lacks_are_left_out_of_means() -> None:
+    target = CLASSES.learn(Wish(), "cells")
+    truth, outputs = torch.tensor([0, 1, 1]), torch.tensor([[2.0, 0, 0], [0, 2.0, 0], [0, -1.0, 2.0]])
+    found = scored(target, outputs, truth)
+    assert found["balanced_accuracy"] == pytest.approx(0.75)
+    assert found["auroc"] == pytest.approx((1.0 + 0.5) / 2)
+    assert scored(target, outputs[:1], truth[:1])["auroc"] == 0.0
+
+
+def test_many_classes_have_no_area() -> None:
+    answers = ClassAnswers(names=tuple(map(str, range(101))), values=torch.arange(101))
+    target = answers.learn(Wish(), "x")
+    assert "auroc" not in target.metrics()
+    assert "auroc" not in target.objectives
+
+
+@pytest.mark.parametrize("wish", [Wish(), BALANCED])
+def test_labels_are_measured_as_by_scikit_learn(wish: Wish) -> None:
+    target = LABELS.learn(wish, "cells")
+    outputs = outputs_for(target, len(LABELS)).round(decimals=1)  # some tie
+    truth, wanted = target.targets(LABELS.values), LABELS.values.numpy()
+    scores, told = outputs.sigmoid().numpy(), (outputs > 0).numpy()
+    assert scored(target, outputs, truth) == pytest.approx(
+        {
+            "average_precision": sk.average_precision_score(wanted, scores, average="macro"),
+            "auroc": sk.roc_auc_score(wanted, scores, average="macro"),
+            "micro_f1": sk.f1_score(wanted, told, average="micro"),
+            "macro_f1": sk.f1_score(wanted, told, average="macro", zero_division=0),  # pyright: ignore[reportArgumentType]
+            "exact_match": sk.accuracy_score(wanted, told),
+        }
+    )
+    literal = []
+    for logits, row in zip(outputs.tolist(), LABELS.values.tolist(), strict=True):
+        total = 0.0
+        for k, (logit, has) in enumerate(zip(logits, row, strict=True)):
+            count = int(LABELS.values[:, k].sum())
+            weight = 7 / (2 * (count if has else 7 - count)) if wish.class_weights == "balanced" else 1.0
+            p = 1 / (1 + np.exp(-logit))
+            total -= weight * np.log(p if has else 1 - p)
+        literal.append(total / 3)
+    torch.testing.assert_close(target.losses(outputs, truth).double(), torch.tensor(literal), atol=1e-6, rtol=1e-5)
+    assert target.objectives.keys() == {*target.metrics(), "loss"}
+
+
+def test_labels_that_all_or_none_have_are_left_out() -> None:
+    target = LABELS.learn(Wish(), "cells")
+    truth = torch.tensor([[1.0, 1, 0], [1, 0, 0]])
+    found = scored(target, torch.tensor([[1.0, 2, 3], [0, 1, 2]]), truth)
+    assert (found["average_precision"], found["auroc"]) == (1.0, 1.0)
+    assert scored(target, torch.zeros(1, 3), truth[:1])["auroc"] == 0.0
+
+
+def test_numbers_are_measured_as_by_scikit_learn() -> None:
+    target = NUMBERS.learn(Wish(), "cells")
+    standard = target.targets(NUMBERS.values)
+    torch.testing.assert_close(standard.mean(0), torch.zeros(2), atol=1e-6, rtol=0)
+    torch.testing.assert_close(standard.std(0, correction=0), torch.ones(2))
+    outputs = standard + 0.5 * outputs_for(target, len(NUMBERS))
+    told = outputs.double() * torch.tensor(target.deviation) + torch.tensor(target.mean)
+    errors = (told - NUMBERS.values).numpy()
+    assert scored(target, outputs, standard) == pytest.approx(
+        {
+            "mean_absolute_error": np.abs(errors).mean(),
+            "root_mean_squared_error": np.sqrt((errors**2).mean()),
+            "r2": sk.r2_score(NUMBERS.values.numpy(), told.numpy()),
+        },
+        rel=1e-5,
+    )
+    torch.testing.assert_close(target.losses(outputs, standard), ((outputs - standard) ** 2).sum(1) / 2)
+    cells = target.answer(outputs[0]).cells
+    assert cells == pytest.approx(dict(zip(("height", "width"), told[0].tolist(), strict=True)), rel=1e-5)
+
+
+def test_a_single_number_has_correlations() -> None:
+    from scipy import stats
+
+    answers = NumberAnswers(names=("y",), values=NUMBERS.values[:, :1].round())  # some tie
+    target = answers.learn(Wish(objective="spearman"), "x")
+    standard = target.targets(answers.values)
+    outputs = (standard + outputs_for(target, len(answers))).round(decimals=1)
+    found = scored(target, outputs, standard)
+    told, true = outputs[:, 0].numpy(), answers.values[:, 0].numpy()
+    assert found["pearson"] == pytest.approx(stats.pearsonr(told, true)[0], abs=1e-5)
+    assert found["spearman"] == pytest.approx(stats.spearmanr(told, true)[0], abs=1e-5)
+    assert target.objectives.keys() == {*found, "loss"}
+    same = scored(target, torch.zeros(3, 1), standard[:3])
+    assert (same["pearson"], same["spearman"]) == (0.0, 0.0)
+    assert scored(target, outputs[:1], standard[:1])["r2"] == 0.0
+
+
+def test_quantiles_are_told_in_order_and_by_their_loss() -> None:
+    wish = Wish(quantiles=(0.1, 0.6, 0.9))
+    target = NUMBERS.learn(wish, "cells")
+    standard, outputs = target.targets(NUMBERS.values), outputs_for(target, len(NUMBERS))
+    literal = torch.zeros(len(NUMBERS))
+    for i in range(len(NUMBERS)):
+        for t in range(2):
+            for q, level in enumerate(wish.quantiles):
+                error = standard[i, t] - outputs[i, 3 * t + q]
+                literal[i] += max(level * error, (level - 1) * error) / 6
+    torch.testing.assert_close(target.losses(outputs, standard), literal)
+    cells = target.answer(outputs[0]).cells
+    in_unit = (
+        outputs[0].view(2, 3) * torch.tensor(target.deviation)[:, None] + torch.tensor(target.mean)[:, None]
+    ).sort(1)
+    expected = {}
+    for name, (low, middle, high) in zip(target.names, in_unit.values.tolist(), strict=True):
+        expected |= {name: middle, f"{name} at 0.1": low, f"{name} at 0.6": middle, f"{name} at 0.9": high}
+    assert cells == pytest.approx(expected, rel=1e-5)
+    within = 0
+    for row, true in zip(outputs.view(-1, 2, 3).tolist(), standard.tolist(), strict=True):
+        within += sum(min(levels) <= y <= max(levels) for levels, y in zip(row, true, strict=True))
+    found = scored(target, outputs, standard, batch=len(outputs))
+    assert found["coverage"] == pytest.approx(within / (2 * len(NUMBERS)))
+
+
+def test_a_constant_told_by_the_quantile_loss_is_the_quantile() -> None:
+    answers = NumberAnswers(names=("y",), values=torch.arange(1.0, 102.0).double()[:, None])
+    target = answers.learn(Wish(quantiles=(0.25,)), "x")
+    standard = target.targets(answers.values)
+    losses = [target.losses(constant.expand(101, 1), standard).sum() for constant in standard]
+    best = int(torch.stack(losses).argmin())
+    assert float(answers.values[best]) == 26.0
+
+
+@pytest.mark.parametrize(
+    ("answers", "strata"),
+    [
+        (CLASSES, CLASSES.values.tolist()),
+        (LABELS, [0, 1, 3, 2, 1, 1, 0]),
+        (NUMBERS, [0] * 11),
+    ],
+)
+def test_strata_are_what_a_split_takes_shares_of(answers: Answers, strata: list[int]) -> None:
+    assert answers.strata.tolist() == strata
+    chosen = answers.select(torch.tensor([3, 0]))
+    assert (len(chosen), chosen.names) == (2, answers.names)
+    assert torch.equal(chosen.values, answers.values[[3, 0]])
+
+
+@pytest.mark.parametrize(
+    "target", [CLASSES.learn(BALANCED, "x"), LABELS.learn(BALANCED, "x"), NUMBERS.learn(Wish(), "x")]
+)
+def test_targets_are_kept_as_json(target: Target) -> None:
+    assert from_json(json.loads(json.dumps(to_json(target))), Target, TARGETS) == target
+
+
+def test_answers() -> None:
+    classes = CLASSES.learn(Wish(), "x").answer(torch.tensor([0.0, np.log(2.0), 0.0]))
+    assert classes.cells == {}
+    assert classes.probabilities == pytest.approx({"a": 0.25, "b": 0.5, "c": 0.25})
+    labels = LABELS.learn(Wish(), "x").answer(torch.tensor([3.0, -3.0, 0.0]))
+    high = 1 / (1 + np.exp(-3))
+    assert labels.cells.pop("labels") == "wet|new"
+    assert labels.cells == pytest.approx(
+        {"probability of wet": high, "probability of cold": 1 - high, "probability of new": 0.5}
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "wish", "message"),
+    [
+        (
+            ClassAnswers(names=("a",), values=torch.zeros(2).long()),
+            Wish(),
+            "cells has the classes ['a']; expected at least 2",
+        ),
+        (CLASSES, Wish(quantiles=(0.5,)), "quantiles=(0.5,) has no effect with classes"),
+        (
+            CLASSES.select(torch.tensor([0, 4])),
+            BALANCED,
+            "no training example of the class 'c', which cannot be weighed",
+        ),
+        (LABELS.select(torch.tensor([0, 0])), Wish(), "every training example of cells has the same labels"),
+        (LABELS.select(torch.tensor([0, 1])), BALANCED, "every training example of cells has the label 'wet'"),
+        (LABELS.select(torch.tensor([0, 4])), BALANCED, "no training example of cells has the label 'new'"),
+        (NUMBERS, BALANCED, "class_weights='balanced' has no effect with numbers"),
+        (
+            NUMBERS,
+            Wish(quantiles=(0.5, 0.5)),
+            "quantiles are (0.5, 0.5); expected numbers above 0 and below 1, increasing",
+        ),
+        (NUMBERS, Wish(quantiles=(0.0, 0.5)), "quantiles are (0.0, 0.5)"),
+        (NUMBERS, Wish(quantiles=(0.5, 1.0)), "quantiles are (0.5, 1.0)"),
+        (NUMBERS.select(torch.tensor([3, 3])), Wish(), "all training values of 'height' of cells are"),
+    ],
+)
+def test_what_cannot_be_learnt_is_refused(answers: Answers, wish: Wish, message: str) -> None:
+    with refused(ValueError, message):
+        answers.learn(wish, "cells")
+
+
+@pytest.mark.parametrize("answers", [CLASSES, LABELS, NUMBERS])
+def test_another_wish_or_other_answers_are_refused(answers: Answers) -> None:
+    target = answers.learn(Wish(), "x")
+    assert target.objective(Wish()).metric == next(iter(target.objectives))
+    assert target.objective(Wish(objective="loss")).maximise is False
+    with refused(ValueError, "objective is 'speed'; expected one of"):
+        target.objective(Wish(objective="speed"))
+    with refused(ValueError, "class_weights is 'balanced'; the run was made with 'none'"):
+        target.objective(BALANCED)
+    with refused(ValueError, "quantiles is (0.5,); the run was made with ()"):
+        target.objective(Wish(quantiles=(0.5,)))
+    target.check(answers, "x")
+    for other in (CLASSES, LABELS, NUMBERS):
+        if other is not answers:
+            with refused(ValueError, "the run was made with the"):
+                target.check(other, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (ClassAnswers, torch.tensor([0, 2]), "example 1: class 2, but 2 classes are named"),
+        (ClassAnswers, torch.tensor([-1, 0]), "example 0: class -1"),
+        (ClassAnswers, torch.tensor([0.0]), "classes are torch.float32 (1,); pass int64 (n,)"),
+        (LabelAnswers, torch.zeros(3, 1).bool(), "labels are torch.bool (3, 1); pass bool (n, 2)"),
+        (NumberAnswers, torch.zeros(3).double(), "numbers are torch.float64 (3,); pass float64 (n, 2)"),
+        (NumberAnswers, torch.tensor([[0.0, torch.inf]]).double(), "example 0: b is inf; expected a finite number"),
+    ],
+)
+def test_answers_of_another_form_are_refused(kind: type[Answers], values: Tensor, message: str) -> None:
+    with refused(ValueError, message):
+        kind(names=("a", "b"), values=values)
+
+
+@pytest.mark.parametrize("wish", [Wish(), BALANCED])
+def test_elements_are_measured_as_by_scikit_learn(wish: Wish) -> None:
+    counts = torch.tensor([6, 2, 4, 1])
+    target = ElementCounts(names=("sky", "tree", "car", "sign"), counts=counts).learn(wish, "scenes")
+    assert [each.metric for each in target.shown] == ["mean_iou", "accuracy", "balanced_accuracy"]
+    assert target.objective(wish).metric == "mean_iou"
+    outputs = outputs_for(target, 12)
+    truth = torch.tensor([0, 0, 2, 1, 0, 2, 2, 0, 0, 1, 0, 2])  # no sign
+    told, wanted = outputs.argmax(1).numpy(), truth.numpy()
+    found = scored(target, outputs, truth)
+    seen = sorted(set(told) | set(wanted))
+    assert found == pytest.approx(
+        {
+            "mean_iou": sk.jaccard_score(wanted, told, labels=seen, average="macro"),
+            "accuracy": sk.accuracy_score(wanted, told),
+            "balanced_accuracy": sk.recall_score(wanted, told, labels=[0, 1, 2], average="macro"),
+            "macro_f1": sk.f1_score(wanted, told, labels=seen, average="macro"),
+        }
+    )
+    weights = counts.sum() / (4 * counts) if wish == BALANCED else torch.ones(4)
+    own = -outputs.log_softmax(1)[torch.arange(12), truth] * weights[truth]
+    torch.testing.assert_close(target.losses(outputs, truth), own)
+    some = torch.where(torch.arange(12) % 3 == 1, UNKNOWN, truth)
+    torch.testing.assert_close(target.losses(outputs, some), torch.where(some == UNKNOWN, 0.0, own))
+    assert (target.count(some), target.count(torch.full((3,), UNKNOWN))) == (8, 1)
+    soft = target.soft(some.view(3, 4), 0.4)
+    torch.testing.assert_close(soft[0, 0], torch.tensor([0.7, 0.1, 0.1, 0.1]))
+    assert not soft[some.view(3, 4) == UNKNOWN].any()
+    smoothed = target.losses(outputs, soft.flatten(0, 1))
+    expected = torch.nn.functional.cross_entropy(
+        outputs, some, weight=weights, label_smoothing=0.4, reduction="none", ignore_index=UNKNOWN
+    )
+    torch.testing.assert_close(smoothed, expected)
+
+
+def test_elements_that_cannot_be_learnt() -> None:
+    with refused(ValueError, "scenes has no training example of the class 'car', which cannot be weighed"):
+        ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 0])).learn(BALANCED, "scenes")
+    with refused(ValueError, "scenes has the classes ['sky']; expected at least 2"):
+        ElementCounts(names=("sky",), counts=torch.tensor([3])).learn(Wish(), "scenes")
+    target = ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 1])).learn(Wish(), "scenes")
+    assert from_json(to_json(target), Target, TARGETS) == target
+    assert isinstance(target, ElementTarget)
+    with refused(ValueError, "what is known of cells is a, b, c; the run was made with the classes sky, car"):
+        target.check(CLASSES, "cells")
+    with refused(ValueError, "what is known of clouds is sky, car; the run was made with the classes sky, car"):
+        target.check(ClassAnswers(names=("sky", "car"), values=torch.tensor([0, 1])), "clouds")
+    with refused(ValueError, "class_weights is 'balanced'; the run was made with 'none'"):
+        target.objective(BALANCED)
+    with refused(ValueError, "objective is 'auroc'; expected one of mean_iou, accuracy, balanced_accuracy, macro_f1"):
+        target.objective(Wish(objective="auroc"))
+
+
+def test_kinds() -> None:
+    assert (ClassTarget, ElementTarget, LabelTarget, NumberTarget) == TARGETS
+
+
+def test_what_is_shown_and_advised() -> None:
+    for answers, shown in (
+        (CLASSES, ["accuracy", "balanced_accuracy", "auroc"]),
+        (LABELS, ["auroc", "exact_match"]),
+        (NUMBERS, ["root_mean_squared_error", "r2"]),
+    ):
+        target = answers.learn(Wish(), "x")
+        assert [each.metric for each in target.shown] == shown
+        assert set(shown) <= target.metrics().keys()
+    assert (LABELS.advice, NUMBERS.advice) == ((), ())
+    rare = ClassAnswers(names=("a", "b", "c"), values=torch.tensor([0] * 7 + [1] * 2 + [2] * 3))
+    assert rare.advice == (
+        "'a' has 7 training examples, 'b' 2: watch the balanced accuracy, and try --task.class-weights balanced",
+    )
+    assert rare.select(torch.arange(1, 12)).advice == ()  # 3 times as many
+    assert (rare.absent, rare.select(torch.tensor([0, 9])).absent) == ((), ("b",))
+    assert (LABELS.absent, LABELS.select(torch.tensor([0])).absent) == ((), ("cold", "new"))
+    assert NUMBERS.absent == ()
+
+
+def test_what_outputs_say() -> None:
+    outputs = torch.tensor([[0.0, float(np.log(3.0)), 0.0], [1.0, 1.0, 1.0]])
+    told = CLASSES.learn(Wish(), "x").told(outputs)
+    torch.testing.assert_close(told, torch.tensor([[0.2, 0.6, 0.2], [1 / 3, 1 / 3, 1 / 3]]))
+    torch.testing.assert_close(LABELS.learn(Wish(), "x").told(outputs), outputs.sigmoid())
+    numbers = NUMBERS.learn(Wish(quantiles=(0.1, 0.6, 0.9)), "x")
+    found = numbers.told(outputs_for(numbers, 4))
+    cells = [numbers.answer(each).cells for each in outputs_for(numbers, 4)]
+    assert found.tolist() == [[each["height"], each["width"]] for each in cells]
+
+
+def test_soft_targets() -> None:
+    torch.testing.assert_close(CLASSES.learn(Wish(), "x").soft(torch.tensor([2]), 0.3), torch.tensor([[0.1, 0.1, 0.8]]))
+    torch.testing.assert_close(
+        LABELS.learn(Wish(), "x").soft(torch.tensor([[1.0, 0, 0]]), 0.3), torch.tensor([[0.85, 0.15, 0.15]])
+    )
+    assert [kind.has_shares for kind in TARGETS] == [True, True, True, False]
+    assert [kind.kind for kind in TARGETS] == ["class", "class", "labels", "number"]
+    assert [type(each).kind for each in (CLASSES, LABELS, NUMBERS)] == ["class", "labels", "number"]
+
+
+def test_two_quantiles_as_near_to_a_half_stand_for_the_number_together() -> None:
+    target = NUMBERS.learn(Wish(quantiles=(0.1, 0.9)), "cells")
+    cells = target.answer(torch.tensor([0.0, 1.0, 4.0, 2.0])).cells
+    for name in target.names:
+        low, high = cells[f"{name} at 0.1"], cells[f"{name} at 0.9"]
+        assert cells[name] == pytest.approx((float(low) + float(high)) / 2)

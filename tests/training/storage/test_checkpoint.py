@@ -1,0 +1,365 @@
+import errno
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from fredholm.training import Checkpoints, load_weights
+from fredholm.training.storage.checkpoint import fill, model_tensors, start_from
+from fredholm.training.storage.integrity import listed, seal
+from tests.refusals import refused
+
+FILES = ["ema.safetensors", "manifest.json", "optimizer.safetensors", "weights.safetensors"]
+
+
+def model(width: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width))
+
+
+def save(
+    checkpoints: Checkpoints, step: int, best_step: int = -1, note: int = 0, saved: nn.Module | None = None
+) -> nn.Module:
+    saved = saved or model()
+    own = model_tensors(saved)
+    average = {name: tensor + 1 if tensor.is_floating_point() else tensor for name, tensor in own.items()}
+    files = {
+        "weights.safetensors": own,
+        "ema.safetensors": average,
+        "optimizer.safetensors": {"a.step": torch.ones(())},
+    }
+    checkpoints.save(step, files, {"note": note}, best_step)
+    return saved
+
+
+def tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def test_weights_average_and_state_come_back(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "ours")
+    saved, loaded, averaged = save(checkpoints, 12, note=5), model(), model()
+    checkpoints.load_weights(12, loaded, "weights.safetensors")
+    checkpoints.load_weights(12, averaged)
+    assert checkpoints.load_state(12) == {"note": 5}
+    assert checkpoints.load_tensors(12, "optimizer.safetensors") == {"a.step": torch.ones(())}
+    assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in saved.state_dict().items())
+    assert torch.equal(averaged.state_dict()["0.weight"], saved.state_dict()["0.weight"] + 1)
+    assert sorted(path.name for path in (checkpoints.folder / "step-00000012").iterdir()) == FILES
+    assert Checkpoints(checkpoints.folder).load_state(12) == {"note": 5}
+
+
+def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.last_step() is None
+    for step, best_step in ((10, 10), (20, 10), (30, 10)):
+        save(checkpoints, step, best_step)
+    assert checkpoints.steps() == [10, 30]
+    save(checkpoints, 40, 40)
+    assert checkpoints.steps() == [40]
+    assert checkpoints.last_step() == 40
+
+
+def test_a_second_save_of_a_step_replaces_its_state_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    saved = save(checkpoints, 10, note=1)
+    replaced: list[str] = []
+    rename = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda one, other: (replaced.append(other.name), rename(one, other)))
+    save(checkpoints, 10, note=2, saved=saved)
+    assert replaced == ["manifest.json"]  # so that there is no moment at which the files are of two saves
+    assert checkpoints.load_state(10) == {"note": 2}
+    assert checkpoints.steps() == [10]
+
+
+def test_a_second_save_of_other_tensors_is_whole(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10, note=1)
+    (tmp_path / "step-00000010" / "ema.safetensors").write_bytes(b"")
+    (tmp_path / "step-00000010" / "manifest.json").unlink()
+    save(checkpoints, 10, note=2)
+    checkpoints.check(10)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
+
+
+def test_what_is_called_like_no_checkpoint_is_none(tmp_path: Path) -> None:
+    for name in (
+        "step-99",
+        "step-000000099",
+        "step-\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668",
+        "step-" + "9" * 200,
+        "step-0000001x",
+    ):
+        (tmp_path / name).mkdir()
+    (tmp_path / "step-00000010").write_text("a file")
+    assert Checkpoints(tmp_path).steps() == []
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    reason = "cannot save the checkpoint of step 20 (No space left on device); the one of step 10 is intact"
+    with pytest.raises(OSError, match=re.escape(reason)):
+        save(checkpoints, 20)
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
+    checkpoints.load_weights(10, model())
+    assert checkpoints.load_state(10) == {"note": 0}
+
+
+def test_what_a_crash_left_is_no_checkpoint_and_goes(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+    (tmp_path / ".partial-step-00000020").mkdir()
+    (tmp_path / ".partial-step-00000020" / "ema.safetensors").write_bytes(b"half")
+    (tmp_path / "step-00000010" / ".partial-manifest.json").write_bytes(b"half")
+    assert checkpoints.last_step() == 10
+    checkpoints.clear_partial()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
+    assert sorted(path.name for path in (tmp_path / "step-00000010").iterdir()) == FILES
+
+
+def test_shared_tensors_are_stored_once(tmp_path: Path) -> None:
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    tied[1].weight = tied[0].weight
+    assert model_tensors(tied).keys() == {"0.weight", "0.bias", "1.bias"}
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 1, saved=tied)
+    other = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    other[1].weight = other[0].weight
+    checkpoints.load_weights(1, other, "weights.safetensors")
+    assert torch.equal(other.state_dict()["1.weight"], tied.state_dict()["0.weight"])
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def scribble(path: Path) -> None:
+    path.write_bytes(b"no checkpoint at all")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def of_another_file(path: Path) -> None:
+    path.write_bytes((path.parent / "weights.safetensors").read_bytes())
+
+
+def nothing_finite(path: Path) -> None:
+    """With a header and a size like those of the file."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    path.write_bytes(data[:start] + b"\xff" * (len(data) - start))
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES = [truncate, scribble, empty, flip, Path.unlink, a_folder, a_pipe]
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, of_another_file, nothing_finite])
+@pytest.mark.parametrize("name", ["ema.safetensors", "optimizer.safetensors"])
+def test_damaged_tensors_are_refused(tmp_path: Path, damage: Callable[[Path], None], name: str) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+    damage(tmp_path / "step-00000010" / name)
+    with refused(ValueError, f"step-00000010/{name} ", "; no earlier one is whole: remove the folder "):
+        checkpoints.load_tensors(10, name)
+    with refused(ValueError, name):
+        checkpoints.check(10)
+    assert checkpoints.load_state(10) == {"note": 0}
+
+
+def test_of_damaged_weights_none_are_taken(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+    flip(tmp_path / "step-00000010" / "ema.safetensors")
+    target = model()
+    before = tensors(target)
+    with refused(ValueError, "ema.safetensors is damaged: its SHA-256 is not the one that manifest.json lists"):
+        checkpoints.load_weights(10, target)
+    assert all(torch.equal(tensor, target.state_dict()[name]) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_manifest_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+    damage(tmp_path / "step-00000010" / "manifest.json")
+    for load in (checkpoints.load_state, checkpoints.check, lambda step: checkpoints.load_weights(step, model())):
+        with refused(ValueError, "step-00000010/manifest.json "):
+            load(10)
+
+
+def test_any_value_of_a_manifest_that_is_changed_is_noticed(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10, note=5)
+    path = tmp_path / "step-00000010" / "manifest.json"
+    content = json.loads(path.read_text())
+    for change in ({"step": 11}, {"state": {"note": 6}}, {"more": 1}, {"sha256": 3}, {"sha256": "0" * 64}):
+        path.write_text(json.dumps(content | change, indent=1) + "\n")
+        with refused(ValueError, "manifest.json "):
+            checkpoints.load_state(10)
+    path.write_text(json.dumps(content))  # as another program would have it
+    with refused(ValueError, "manifest.json is damaged"):
+        checkpoints.load_state(10)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 1}, "is no manifest of step 10 in schema 2 of this library"),
+        ({"step": 11}, "is no manifest of step 10 in schema 2 of this library"),
+        ({"run": "another"}, "is of another run"),
+        ({"files": []}, "lists no files"),
+        ({"files": {}}, "does not list the three files of a checkpoint"),
+        ({"files": {"../weights.safetensors": listed(b"")}}, "lists '../weights.safetensors', which is no file beside"),
+        ({"files": {"ema.safetensors": {"bytes": 3}}}, "lists 'ema.safetensors' without its size and SHA-256"),
+        ({"state": [1]}, "has no state"),
+    ],
+)
+def test_a_whole_manifest_of_something_else_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    checkpoints = Checkpoints(tmp_path, "ours")
+    save(checkpoints, 10)
+    path = tmp_path / "step-00000010" / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    path.write_bytes(seal(content | change))
+    with refused(ValueError, message):
+        checkpoints.load_state(10)
+
+
+@pytest.mark.parametrize("text", ["[" * 10**5, "1" * 5000, '{"sha256": "\\ud800"}', "\x00", '{"a": 1}', "{}", "3"])
+def test_json_of_any_kind_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+    (tmp_path / "step-00000010" / "manifest.json").write_text(text)
+    with refused(ValueError, "manifest.json "):
+        checkpoints.load_state(10)
+
+
+def test_a_manifest_too_large_is_not_read(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+    os.truncate(tmp_path / "step-00000010" / "manifest.json", 2**40)
+    with refused(ValueError, "manifest.json has 1099511627776 bytes; expected at most 268435456"):
+        checkpoints.load_state(10)
+
+
+def test_a_refusal_says_which_checkpoint_is_whole(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10, 10)
+    save(checkpoints, 20, 10)
+    for damaged, told in (
+        (20, "the checkpoint of step 10 is whole: remove step-00000020 to go on from it"),
+        (10, "no earlier one is whole, but that of step 20 is (--checkpoint last): remove the folder "),
+    ):
+        path = tmp_path / f"step-{damaged:08d}" / "ema.safetensors"
+        before = path.read_bytes()
+        flip(path)
+        with refused(ValueError, f"{path} is damaged", told):
+            checkpoints.load_weights(damaged, model())
+        path.write_bytes(before)
+    for step in (10, 20):
+        flip(tmp_path / f"step-{step:08d}" / "weights.safetensors")
+    with refused(ValueError, "; no earlier one is whole: remove the folder "):
+        checkpoints.check(20)
+
+
+def test_what_cannot_be_read_is_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+
+    def unreadable(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    for method in ("stat", "open", "iterdir"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, method, unreadable)
+            with pytest.raises(PermissionError):
+                checkpoints.check(max(checkpoints.steps()))
+
+
+def of_another_program(path: Path) -> None:
+    save_file(load_file(path), path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (truncate, "is not a readable checkpoint; it is damaged or of another kind"),
+        (scribble, "is not a readable checkpoint; it is damaged or of another kind"),
+        (empty, "is not a readable checkpoint; it is damaged or of another kind"),
+        (of_another_program, "is a safetensors file of another program, not a checkpoint of this library"),
+        (Path.unlink, "is missing"),
+        (a_pipe, "is no file"),
+    ],
+)
+def test_weights_on_their_own_are_checked_as_far_as_can_be(
+    tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    save(Checkpoints(tmp_path), 10)
+    path = tmp_path / "step-00000010" / "weights.safetensors"
+    load_weights(path, model())
+    damage(path)
+    with refused(ValueError, f"{path} {message}"):
+        load_weights(path, model())
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (model(5), r"is of another model: 0\.\w+ is torch.float32 \(4,( 3)?\), expected torch.float32 \(5,( 3)?\)$"),
+        (nn.Linear(3, 4), r"of the 2 tensors here it lacks 2 of them, as bias and has 7 others, as 0\.bias$"),
+        (model().double(), r"is torch.float32 .*, expected torch.float64"),
+    ],
+)
+def test_weights_of_another_model_are_refused(tmp_path: Path, other: nn.Module, message: str) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+    before = tensors(other)
+    for load in (
+        lambda: load_weights(tmp_path / "step-00000010" / "weights.safetensors", other),
+        lambda: checkpoints.load_weights(10, other),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load()
+    assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in before.items())
+
+
+def test_a_model_is_filled_under_the_first_of_several_names() -> None:
+    def tied() -> nn.ModuleDict:
+        layer = nn.Linear(2, 2)
+        return nn.ModuleDict({"one": layer, "other": layer})
+
+    source, model = tied(), tied()
+    found = start_from(model_tensors(source), model)
+    assert (sorted(found.fitting), found.new, found.left) == (["one.bias", "one.weight"], [], [])
+    fill(model, found.fitting)
+    assert torch.equal(model["other"].weight, source["one"].weight)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,271 @@
+"""What a run read, what of it is other when it goes on, and what may be."""
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fredholm.tasks import ImageLearning, LanguageModelling, SentenceLearning
+from fredholm.tasks.files.noted import noted, noting
+from fredholm.tasks.text import Tokens
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.storage import fingerprint, machine
+from fredholm.training.storage.fingerprint import Difference, Fingerprint
+from tests.command_line import call
+from tests.refusals import refused
+
+TEXT = "the cat sat on the mat and the dog sat on the log. " * 30
+TRAINING = TrainingConfig(epochs=1, batch_size=64, tensorboard=False, device="cpu")
+
+
+def pictures(folder: Path, count: int = 30) -> Path:
+    """So many of two classes each."""
+    draw = np.random.default_rng(0)
+    for name in ("dark", "light"):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = draw.integers(0, 100, (8, 8), dtype=np.uint8) + (100 if name == "light" else 0)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i:02}.png")
+    return folder
+
+
+def of_pictures(data: Path | str, **training: Any) -> Run.Config:
+    task = ImageLearning.Config(data=str(data), patch_size=4, position_frequencies=4)
+    return Run.Config(task=task, training=dataclasses.replace(TRAINING, **training))
+
+
+def of_text(data: Path | str, **training: Any) -> Run.Config:
+    task = LanguageModelling.Config(data=str(data), context=16)
+    return Run.Config(task=task, training=dataclasses.replace(TRAINING, **training))
+
+
+def read_of(*paths: Path, data: Path, before: Fingerprint | None = None) -> Fingerprint:
+    with noting() as found:
+        for path in paths:
+            noted(path)
+    return Fingerprint.of(found, str(data), before)
+
+
+def test_what_is_other_is_told_with_counts_and_names(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "data")
+    run, config = tmp_path / "run", of_pictures(data)
+    train(config, run)
+    for file in sorted(data.rglob("*.png"))[6:-6]:
+        file.unlink()
+    with refused(ValueError, "48 files removed (dark/06.png, dark/07.png, dark/08.png, ...)", "--accept-new-data"):
+        train(config, run, resume=True)
+    shutil.rmtree(data)
+    pictures(data)
+    train(config, run, resume=True)  # other files of the same content
+    (data / "dark" / "00.png").rename(data / "light" / "dark.png")
+    (data / "dark" / "01.png").write_bytes((data / "light" / "01.png").read_bytes())
+    (data / "light" / "more.png").write_bytes((data / "light" / "03.png").read_bytes())
+    told = "1 file changed (dark/01.png), 1 added (light/more.png), 1 renamed (dark/00.png to light/dark.png)"
+    with refused(ValueError, told):
+        train(config, run, resume=True)
+
+
+def test_long_and_strange_names_leave_a_short_line(tmp_path: Path) -> None:
+    files = [tmp_path / (f"{letter}" * 200 + end) for letter in "abcd" for end in ("", "\x1b[31m")]
+    for file in files:
+        file.write_text(file.name)
+    before = read_of(*files, data=tmp_path)
+    for file in files[:3]:
+        file.write_text("other")
+    difference = Difference.between(before, read_of(*files[:-2], data=tmp_path))
+    assert str(difference).startswith("3 files changed (...aaa")
+    assert len(str(difference)) < 400
+    assert str(difference).isprintable()
+
+
+def test_digests_are_kept_where_path_size_and_time_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, digested = tmp_path / "data" / "a.txt", []
+    file.parent.mkdir()
+    file.write_text("one")
+    file_digest = fingerprint.hashlib.file_digest
+    monkeypatch.setattr(
+        fingerprint.hashlib,
+        "file_digest",
+        lambda opened, kind: digested.append(opened.name) or file_digest(opened, kind),
+    )
+    first = read_of(file, data=file)
+    assert read_of(file, data=file, before=first) == first == Fingerprint.of_text(first.text)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    assert read_of(tmp_path / "link" / "a.txt", data=tmp_path / "link", before=first) == first
+    assert len(digested) == 1
+    os.utime(file, ns=(0, 0))
+    touched = read_of(file, data=file, before=first)
+    assert (len(digested), touched == first, bool(Difference.between(first, touched))) == (2, False, False)
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")  # with the same times, but elsewhere
+    moved = read_of(tmp_path / "copy" / "a.txt", data=tmp_path / "copy", before=touched)
+    assert (len(digested), bool(Difference.between(first, moved))) == (3, False)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("one")
+    with noting() as found:
+        noted(file)
+        file.write_text("longer")
+    with refused(ValueError, "a.txt: changed while it was read"):
+        Fingerprint.of(found, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "it is no list of the files of a run"),
+        ("[]", "it is no list of the files of a run"),
+        ('{"schema": 2}', "it has schema 2"),
+        ('{"schema": 1, "place": "", "files": {"a": [1, 2]}, "contents": {}, "start": {}}', "it is no list"),
+        ('{"schema": 1, "place": "", "files": {"a": ["1", 2, ""]}, "contents": {}, "start": {}}', "it is no list"),
+    ],
+)
+def test_a_fingerprint_that_is_none_is_refused(text: str, told: str) -> None:
+    with refused(ValueError, told):
+        Fingerprint.of_text(text)
+
+
+def test_what_decides_about_no_digit_may_be_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = tmp_path / "cats.txt", tmp_path / "run"
+    data.write_text(TEXT)
+    first = train(of_text(data), run)
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name} moved"), ignore=shutil.ignore_patterns("link"))
+    moved = tmp_path.with_name(f"{tmp_path.name} moved") / "cats.txt"
+    for spelt in ("cats.txt", "./cats.txt", "link/cats.txt", "~/cats.txt", moved):
+        assert train(of_text(spelt), run, resume=True) == first
+        assert json.loads((run / "config.json").read_text())["run"]["task"]["data"] == str(spelt)
+    for training in ({"num_workers": 1}, {"device": "auto"}, {"device": "cpu:0"}, {"tensorboard": True}):
+        assert train(of_text(data, **training), run, resume=True) == first
+    assert "digits may differ" not in capsys.readouterr().out
+    with refused(ValueError, "is a run of another config: training.log_every was 10, is 2"):
+        train(of_text(data, log_every=2), run, resume=True)
+
+
+def test_another_machine_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = tmp_path / "cats.txt", tmp_path / "run"
+    data.write_text(TEXT)
+    train(of_text(data), run)
+    now = json.loads((run / "machine.json").read_text())
+    assert now == machine.describe_numerics(torch.device("cpu"))
+    monkeypatch.setattr(machine, "__version__", "9.9")
+    monkeypatch.setattr(machine.torch, "get_num_threads", lambda: 7)
+    capsys.readouterr()
+    train(of_text(data), run, resume=True)
+    line = f"digits may differ: {now['fredholm']} before, fredholm 9.9 now; {now['threads']} before, 7 threads now\n"
+    assert capsys.readouterr().out.startswith(line)
+    train(of_text(data), run, resume=True)
+    assert "digits may differ" not in capsys.readouterr().out
+
+
+def test_a_run_that_has_ended_learns_nothing_from_new_data(tmp_path: Path) -> None:
+    data, run = tmp_path / "cats.txt", tmp_path / "run"
+    data.write_text(TEXT)
+    train(of_text(data), run)
+    data.write_text(TEXT.replace("cat", "hen"))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with refused(ValueError, "has ended, and would learn nothing from other data; pass more epochs"):
+        train(of_text(data), run, resume=True, accept_new_data=True)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_the_weights_that_a_run_starts_from_count_until_it_has_its_own(tmp_path: Path) -> None:
+    data, other, run = tmp_path / "cats.txt", tmp_path / "other", tmp_path / "run"
+    data.write_text(TEXT)
+    train(of_text(data), other)
+    config = dataclasses.replace(of_text(data), init=str(other), seed=1)
+    result = train(config, run)
+    assert [Path(name).name for name in Fingerprint.of_text((run / "data.json").read_text()).start] == [
+        *("ema.safetensors", "config.json")
+    ]
+    begun = tmp_path / "begun"  # killed before its first checkpoint
+    shutil.copytree(run, begun)
+    shutil.rmtree(begun / "checkpoints")
+    for file in (begun / "metrics.jsonl", begun / "tensorboard"):
+        shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+    assert train(config, begun, resume=True) == result
+    shutil.rmtree(begun / "checkpoints")
+    (begun / "metrics.jsonl").unlink()
+    shutil.rmtree(other)
+    train(dataclasses.replace(of_text(data), seed=5), other)
+    with refused(ValueError, "is a run on other data: ", "ema.safetensors"):
+        train(config, begun, resume=True)
+    shutil.rmtree(other)
+    assert train(config, run, resume=True) == result
+
+
+def test_a_tokenizer_is_read_by_a_new_run_alone(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    rows = [f"the {'good' if i % 2 else 'bad'} cat {i},{'yes' if i % 2 else 'no'}" for i in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]))
+    (tmp_path / "tokenizer.json").write_text(Tokens(kind="bytes").learn(["a"]).state)
+    task = SentenceLearning.Config(data=str(tmp_path / "a.csv"), tokens=Tokens(file=str(tmp_path / "tokenizer.json")))
+    task = dataclasses.replace(task, context=32)
+    config = Run.Config(task=task, training=dataclasses.replace(TRAINING, epochs=0))
+    result = train(config, tmp_path / "run")
+    known = Fingerprint.of_text((tmp_path / "run" / "data.json").read_text())
+    assert (list(known.files), list(known.start)) == (["a.csv"], [os.path.realpath(tmp_path / "tokenizer.json")])
+    (tmp_path / "tokenizer.json").unlink()
+    assert train(config, tmp_path / "run", resume=True) == result
+    assert Fingerprint.of_text((tmp_path / "run" / "data.json").read_text()) == known
+
+
+def test_a_folder_that_does_not_say_what_it_read(tmp_path: Path) -> None:
+    data, run = tmp_path / "cats.txt", tmp_path / "run"
+    data.write_text(TEXT)
+    train(of_text(data), run)
+    text = (run / "data.json").read_text()
+    (run / "data.json").write_text(text[:40])
+    with pytest.raises(ValueError, match=r"data\.json"):
+        train(of_text(data), run, resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("always")
+def test_the_command_line_refuses_accepts_and_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, run = pictures(tmp_path / "data"), tmp_path / "run"
+    train_it = ["train", "images", data, "--run-dir", run, "--training.device", "cpu"]
+    train_it += ["--task.model.embed-dim", 8, "--task.model.num-heads", 2, "--training.no-tensorboard"]
+    train_it = [str(word) for word in train_it]
+    short, long = (["--training.epochs", str(epochs)] for epochs in (1, 2))
+    code, _, err = call(capsys, *train_it, *short)
+    assert (code, err) == (0, "")
+    assert call(capsys, "evaluate", run)[2] == ""
+    for file in sorted(data.rglob("*.png"))[6:-6]:
+        file.unlink()
+    code, _, err = call(capsys, *train_it, *short, "--resume")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "48 files removed (dark/06.png, " in err
+    code, _, err = call(capsys, "evaluate", run)
+    assert (code, err.count("\n")) == (0, 1)
+    assert err.startswith(f"warning: {data} is not as the run read it: 48 files removed (")
+    assert call(capsys, "evaluate", run, "--task", f"data={data}")[2] == ""
+    code, out, _ = call(capsys, *train_it, *long, "--resume", "--accept-new-data")
+    assert (code, "goes on with other data: 48 files removed" in out) == (0, True)
+    assert call(capsys, "evaluate", run)[2] == ""
+
+
+def test_the_command_line_refuses_idle_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = pictures(tmp_path / "data", count=6)
+    for words, told in (
+        (["--accept-new-data"], "--accept-new-data has no effect without --resume"),
+        (["--resume", "--accept-new-data", "--preset", "base"], "--preset base has no effect with --accept-new-data"),
+    ):
+        code, _, err = call(capsys, "train", "images", data, "--run-dir", tmp_path / "run", *words)
+        assert (code, told in err) == (2, True)
