@@ -180,9 +180,16 @@ def test_a_run_goes_on_without_its_streams(
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole") != []
 
 
-def test_nothing_is_shown_where_there_are_no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_shown_where_there_are_no_streams(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
+    steps = []
     with progress_bar("train", 3, unit="step") as bar:
-        bar.update()
-    print_line("lost")
+        for step in range(3):
+            steps.append(step)
+            bar.update()
+            print_line("lost")
+    assert steps == [0, 1, 2]
+    assert capfd.readouterr() == ("", "")

@@ -1,12 +1,15 @@
 """A run of a study is trained and measured once; one of another config is never taken for it."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fredholm.training import Run, TrainingConfig, kept_result
+from fredholm.training.kept_result import read_result
+from tests.refusals import refused
 from tests.training.toy_task import ToyTask
 
 
@@ -46,3 +49,41 @@ def test_another_config_is_refused(tmp_path: Path, measured: bool) -> None:
     for other, told in (({"seed": 1}, "seed was 0, is 1"), ({"training": longer}, "training.epochs was 1, is 2")):
         with pytest.raises(ValueError, match=f"is a run of another config: {told}"):
             kept_result(dataclasses.replace(config(), **other), tmp_path / "run", lambda run: {}, tasks=(ToyTask,))
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda data: data.replace(b"1.5", b"2.5"), "is damaged: it is not what its own SHA-256 says"),
+        (lambda data: data[:-9], "is not valid JSON"),
+        (lambda data: b'{"result": {"accuracy": 1.5}}', "has no sha256 of itself"),
+        (lambda data: b"", "is not valid JSON"),
+    ],
+)
+def test_a_damaged_result_is_neither_read_nor_measured_over(
+    tmp_path: Path, damage: Callable[[bytes], bytes], told: str
+) -> None:
+    def measure(run: Run) -> dict[str, Any]:
+        measured.append(run)
+        return {"accuracy": 1.5}
+
+    measured: list[Run] = []
+    path, file = tmp_path / "run", tmp_path / "run" / "result.json"
+    kept_result(config(), path, measure, tasks=(ToyTask,))
+    damaged = damage(file.read_bytes())
+    file.write_bytes(damaged)
+    with refused(ValueError, f"{file} {told}", "; remove it to measure this run again"):
+        kept_result(config(), path, measure, tasks=(ToyTask,))
+    assert file.read_bytes() == damaged
+    assert len(measured) == 1
+    file.unlink()
+    assert kept_result(config(), path, measure, tasks=(ToyTask,)) == {"accuracy": 1.5}
+
+
+def test_the_result_of_another_run_is_refused(tmp_path: Path) -> None:
+    first, second = (tmp_path / name for name in ("first", "second"))
+    for seed, path in enumerate((first, second)):
+        kept_result(config(seed), path, lambda run: {"seed": run.config.seed}, tasks=(ToyTask,))
+    (first / "result.json").write_bytes((second / "result.json").read_bytes())
+    with refused(ValueError, "result.json is the result of another run; remove it to measure this run again"):
+        read_result(first)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from fredholm.estimators import SeriesClassifier
 from fredholm.tasks import Batch
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import (
@@ -26,6 +28,9 @@ from fredholm.training import (
     train,
 )
 from fredholm.training.progress import muted
+from fredholm.training.recipes import Listing, Recipe
+from fredholm.training.run import read_trained
+from fredholm.training.storage.checkpoint import Which
 from tests.refusals import refused
 from tests.training.toy_task import ToyTask, toy_run
 
@@ -539,26 +544,39 @@ def test_a_folder_without_run_or_checkpoint_is_refused(tmp_path: Path, stop_at: 
         Run(tmp_path / "a", tasks=[ToyTask]).evaluate()
 
 
-def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("reading", "which"), [("load_state", "best"), ("load_tensors", "best"), ("load_tensors", "last")]
+)
+def test_a_checkpoint_that_is_replaced_while_a_run_is_evaluated_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: str, which: Which
 ) -> None:
     path, short = tmp_path / "run", toy_run(epochs=1)
     run(path, short)
-    reader, load, turns = Run(path, tasks=[ToyTask]), Checkpoints.load_tensors, []
+    reader, read, turns = Run(path, tasks=[ToyTask]), getattr(Checkpoints, reading), []
 
-    def while_another_trains(self: Checkpoints, step: int, name: str) -> dict[str, Tensor]:
+    def while_another_trains(self: Checkpoints, step: int, *rest: str) -> Any:
         if not turns:
             turns.append(step)
             longer = dataclasses.replace(short.training, epochs=3)
             run(path, dataclasses.replace(short, training=longer), resume=True)
-        return load(self, step, name)
+            monkeypatch.setattr(Checkpoints, reading, read)
+        return read(self, step, *rest)
 
-    monkeypatch.setattr(Checkpoints, "load_tensors", while_another_trains)
-    model = reader.model("last")
-    assert turns == [STEPS_PER_EPOCH]
+    earlier = reader.evaluate("valid", which)
+    monkeypatch.setattr(Checkpoints, reading, while_another_trains)
+    found = reader.evaluate("valid", which)
     newest = Run(path, tasks=[ToyTask])
     assert newest.step("last") == 3 * STEPS_PER_EPOCH
-    assert equal(dict(model.state_dict()), dict(newest.model("last").state_dict()))
+    assert found == newest.evaluate("valid", which) != earlier
+    assert STEPS_PER_EPOCH not in newest._folder.checkpoints.steps()
+
+
+def test_a_checkpoint_that_stays_damaged_is_not_read_again(tmp_path: Path) -> None:
+    run(tmp_path, toy_run(epochs=1))
+    reader = Run(tmp_path, tasks=[ToyTask])
+    reader._folder.checkpoints.average_file(STEPS_PER_EPOCH).write_bytes(b"")
+    with refused(ValueError, "ema.safetensors is damaged: it has 0 bytes"):
+        reader.evaluate()
 
 
 def test_a_run_of_an_unknown_task_is_refused(tmp_path: Path) -> None:
@@ -679,3 +697,27 @@ def test_another_run_that_is_none_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="absent is no folder"):
         run(tmp_path / "two", start)
     assert not (tmp_path / "two").exists()
+
+
+NOBODY = "~nobody-at-all/a"
+
+
+@pytest.mark.parametrize(
+    "opens",
+    [
+        lambda path: run(path, dataclasses.replace(toy_run(), init=NOBODY)),
+        lambda path: run(path, dataclasses.replace(toy_run(), task=ToyTask.Config(data=NOBODY))),
+        lambda path: read_trained(Path(NOBODY)),
+        lambda path: Recipe(
+            name="digits",
+            config=dataclasses.replace(toy_run(), task=ToyTask.Config(data=NOBODY)),
+            listing=Listing(path, "", source="the archive"),
+        ).refuse_absent_data(dataclasses.replace(toy_run(), task=ToyTask.Config(data=NOBODY))),
+        lambda path: SeriesClassifier(run_dir=NOBODY).fit([[[0.0], [1.0]], [[1.0], [0.0]]] * 9, [0, 1] * 9),
+    ],
+    ids=["init", "data", "read_trained", "recipe", "estimator"],
+)
+def test_the_home_folder_of_nobody_is_one_line(tmp_path: Path, opens: Callable[[Path], object]) -> None:
+    with refused(ValueError, f"{NOBODY}: there is no home folder of that user; write the path in full"):
+        opens(tmp_path / "run")
+    assert not list(tmp_path.iterdir())

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.task import SplitTask, Task
 from fredholm.training.config import TrainingConfig
@@ -121,7 +122,7 @@ class Estimator(BaseEstimator, ABC):
             if self.run_dir is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fredholm-")))
             else:
-                folder = Path(self.run_dir).expanduser()
+                folder = user_path(self.run_dir)
                 if not RunFolder(folder).is_new():
                     raise ValueError(f"run_dir {folder} is not empty; pass a new folder, or None to keep no run")
             (folder / DATA).mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
+from fredholm.tasks.files.data_files import is_one_place
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Part, Splits
 from fredholm.tasks.splits.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION, SplitBy
@@ -137,7 +138,7 @@ class Task(ABC):
             """
             for name in self.dividing:
                 own, then = getattr(self, name), getattr(learnt, name)
-                if own != then and self.data == learnt.data:
+                if own != then and is_one_place(self.data, learnt.data):
                     raise ValueError(
                         f"{name}={own!r} chooses other data to learn from than the run's {then!r}, so that what it "
                         "learnt could be measured; leave it out, or give other data"

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import final
 
 from fredholm.tasks import TASKS
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.task import Task
 
 from .config import TrainingConfig
@@ -78,7 +79,7 @@ class Recipe:
         Raises:
             ValueError: nothing has the name of the recipe's data, or a name that begins so.
         """
-        path = Path(self.config.task.data).expanduser()
+        path = user_path(self.config.task.data)
         is_own = chosen.task.data != self.config.task.data
         if self.listing is None or not self.listing.source or is_own or any(path.parent.glob(f"{path.name}*")):
             return

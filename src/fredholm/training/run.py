@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
 from fredholm.tasks import TASKS
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.noted import Noted, noted, noting
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
@@ -348,7 +349,7 @@ def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[
     model = task.model()
     found: dict[str, Tensor] = {}
     if config.init is not None:
-        other = Run(Path(config.init).expanduser(), tasks=tasks, device="cpu")
+        other = Run(user_path(config.init), tasks=tasks, device="cpu")
         if not task.learns_by_steps:
             raise ValueError(
                 f"init={config.init!r} has no effect: this model is computed at once; leave it out, or take one that "
@@ -381,7 +382,7 @@ def _resampled(there: nn.Module, here: nn.Module) -> dict[str, Tensor]:
 
 def _part_from(source: Source, task: Task, model: nn.Module, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
     """The tensors of a part of the model that another run has; prints what does not fit."""
-    other = Run(Path(source.run).expanduser(), tasks=tasks, device="cpu")
+    other = Run(user_path(source.run), tasks=tasks, device="cpu")
     _check_reading(task, other.task, source.reading, source.run)
     weights: dict[str, Tensor] = {}
     for name, tensor in model_tensors(other.model()).items():
@@ -451,8 +452,9 @@ def read_trained(path: Path, tasks: Sequence[type[Task]] = TASKS) -> Trained:
     Raises:
         ValueError: the folder is no run.
     """
-    config, facts = RunFolder(path.expanduser()).read(Run.Config, tasks)
-    return Trained(config.task.in_folder(path.expanduser()), facts)
+    folder = user_path(path)
+    config, facts = RunFolder(folder).read(Run.Config, tasks)
+    return Trained(config.task.in_folder(folder), facts)
 
 
 def refuse_other(path: Path, config: Run.Config, tasks: Sequence[type[Task]] = TASKS) -> None:
@@ -493,6 +495,6 @@ def _is_one_path(saved: Any, given: Any) -> bool:
     if not (isinstance(saved, str) and isinstance(given, str)):
         return False
     try:
-        return Path(saved).expanduser().samefile(Path(given).expanduser())
-    except (OSError, RuntimeError, ValueError):
+        return user_path(saved).samefile(user_path(given))
+    except (OSError, ValueError):
         return False

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fredholm.tasks.files.cells import parse_time, parse_value
+from fredholm.tasks.files.cells import is_date, parse_number, parse_time, parse_value
 from tests.refusals import refused
 
 
@@ -19,6 +19,18 @@ def test_numbers() -> None:
 def test_text_among_numbers(text: str) -> None:
     with refused(ValueError, f"{text!r} is no finite number"):
         parse_value(text)
+
+
+def test_a_number_may_be_infinite_or_none_and_is_written_as_in_other_programs() -> None:
+    assert [parse_number(text) for text in (" 1", "-2.5e3", "inf")] == [1, -2500, math.inf]
+    assert math.isnan(parse_number("nan"))
+    for text in ("", "x", "1_0", "_1", "1,5"):
+        with refused(ValueError, f"{text!r} is no number; write one"):
+            parse_number(text)
+
+
+def test_a_number_is_no_date() -> None:
+    assert [is_date(text) for text in ("2026-01-31", "5", "1e3", "1970-01-02_00:00")] == [True, False, False, True]
 
 
 def test_dates_are_seconds() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fredholm.tasks.files import limits
-from fredholm.tasks.files.data_files import data_path, files_below, open_file
+from fredholm.tasks.files.data_files import files_below, open_file, user_path
 from fredholm.tasks.files.limits import check_counted, check_expansion, check_pixels
 from fredholm.tasks.files.read_errors import LONGEST, one_line, reads_data
 from fredholm.tasks.files.table_text import first_twice
@@ -73,10 +73,10 @@ def test_only_files_are_opened(tmp_path: Path) -> None:
 
 def test_paths_that_are_none() -> None:
     with refused(ValueError, "~nobody-at-all/a: there is no home folder of that user"):
-        data_path("~nobody-at-all/a")
+        user_path("~nobody-at-all/a")
     with refused(ValueError, "it has a NUL character"):
-        data_path("a\0b")
-    assert data_path("~/a") == Path.home() / "a"
+        user_path("a\0b")
+    assert user_path("~/a") == Path.home() / "a"
 
 
 def test_folders_that_hold_themselves_end(tmp_path: Path) -> None:

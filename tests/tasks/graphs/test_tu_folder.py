@@ -63,6 +63,7 @@ def test_labels_that_a_model_knows_keep_their_columns(tmp_path: Path) -> None:
         ({"A": "1, 2\n3, 4\n", "edge_labels": ""}, "TOY_A.txt, line 2: nodes 3 and 4 are of two graphs"),
         ({"A": "1, 2\n0, 1\n"}, "TOY_A.txt, line 2: 0; expected whole numbers from 1 on"),
         ({"A": "1, 2\n1, x\n"}, "TOY_A.txt, line 2: '1, x' are no numbers"),
+        ({"A": "1, 2\n1, 1_0\n", "edge_labels": ""}, "TOY_A.txt, line 2: '1, 1_0' are no numbers"),
         ({"A": "1, 2\n1\n"}, "TOY_A.txt, line 2: has 1 numbers; expected 2, as in line 1"),
         ({"A": "1, 2, 3\n"}, "TOY_A.txt, line 1: has 3 numbers; expected 2"),
         ({"A": "1, 2\n\n2, 1\n"}, "TOY_A.txt, line 2: has 0 numbers; expected 2"),

@@ -130,6 +130,7 @@ def test_written_points_are_read_again(tmp_path: Path) -> None:
             "a.ply: cannot be read as",
         ),
         ("a.xyz", "1 2 3\n4 five 6\n", "a.xyz, line 2: 'five' is no number; write one"),
+        ("a.xyz", "1 2 3\n4 1_0 6\n", "a.xyz, line 2: '1_0' is no number; write one"),
         ("a.xyz", "1 2 3\n\n4 5\n", "a.xyz, line 3: has 2 numbers; expected 3, as in line 1"),
         ("a.xyz", "1 2\n", "a.xyz, line 1: has 2 numbers; expected at least 3"),
         ("a.xyz", "", "a.xyz: is empty"),

@@ -68,9 +68,14 @@ def test_what_does_not_fit_is_told(changed: dict[str, Any], told: str) -> None:
         dataclasses.replace(whole, **changed)
 
 
-def test_padding_is_not_looked_at() -> None:
-    whole = regular([[1], [2]], [[3]])
-    dataclasses.replace(whole, times=torch.tensor([[0.0, 1], [3, NAN]]).double())
+def test_times_of_padding_are_not_looked_at() -> None:
+    times = torch.tensor([[0.0, 1], [3, NAN]]).double()
+    whole = dataclasses.replace(regular([[1], [2]], [[3]]), times=times)
+    alone = whole.select(torch.tensor([1]))
+    assert alone.times is not None
+    assert alone.times.tolist() == [[3.0]]
+    with refused(ValueError, "s1: the time of sample 2 is nan"):
+        dataclasses.replace(whole, lengths=torch.tensor([2, 2]))
 
 
 def test_splits_fit_together_and_have_labels() -> None:

@@ -25,6 +25,12 @@ def test_a_line_is_a_class_and_its_values(text: str, tmp_path: Path) -> None:
     assert found.names[0].startswith("some.tsv, line 1")
 
 
+def test_a_class_that_is_no_number_keeps_its_name(tmp_path: Path) -> None:
+    found = read_ucr(written(tmp_path, "1_0 1 2\n10 1 2\n1e1 3 4\n"), reading=Reading())
+    assert isinstance(found.answers, ClassAnswers)
+    assert (found.answers.names, found.answers.values.tolist()) == (("10", "1_0"), [1, 0, 0])
+
+
 def test_gaps_labels_of_other_kinds_and_none(tmp_path: Path) -> None:
     path = written(tmp_path, "0.5\t1\tNaN\t3\n1\t2\t2\t2\n")
     found = read_ucr(path, channels=("heat",), reading=Reading(kind="number"))

@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fredholm.training import Checkpoints, load_weights
-from fredholm.training.storage.checkpoint import fill, model_tensors, start_from
+from fredholm.training.storage.checkpoint import fill, model_tensors, start_from, tensor_bytes
 from fredholm.training.storage.integrity import listed, seal
 from tests.refusals import refused
 
@@ -205,6 +206,24 @@ def test_of_damaged_weights_none_are_taken(tmp_path: Path) -> None:
     with refused(ValueError, "ema.safetensors is damaged: its SHA-256 is not the one that manifest.json lists"):
         checkpoints.load_weights(10, target)
     assert all(torch.equal(tensor, target.state_dict()[name]) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_too_many_open_files_are_an_error_of_the_system_and_not_of_the_file(tmp_path: Path, free: int) -> None:
+    """The reader of tensors opens a file once, and torch once more."""
+    file, target = tmp_path / "w.safetensors", model()
+    file.write_bytes(tensor_bytes(model_tensors(model()), {}))
+    load_weights(file, target)  # what is imported on the way has been
+    limits, lowest = resource.getrlimit(resource.RLIMIT_NOFILE), os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + free, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            load_weights(file, target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (caught.value.errno, caught.value.filename) == (errno.EMFILE, str(file))
+    load_weights(file, target)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES, array_names, load_arrays
 from fredholm.tasks.files.parts import part_of, refuse_part
 from fredholm.tasks.files.read_errors import reads_data
@@ -41,7 +41,7 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
     Raises:
         ValueError: nothing of that name, the source is broken, or settings that it does not read.
     """
-    path = data_path(data)
+    path = user_path(data)
     if not path.name.endswith(FIELD_TABLES):
         refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
@@ -81,7 +81,7 @@ def open_functions(
     Raises:
         ValueError: nothing of that name, the source is broken, nothing is wanted, or settings that it does not read.
     """
-    path = data_path(data)
+    path = user_path(data)
     is_table = path.name.endswith(FIELD_TABLES)
     for because, idle, instead in (
         (is_table or path.is_dir(), {"coordinates": coordinates}, "pass a .csv file"),

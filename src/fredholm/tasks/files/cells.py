@@ -7,6 +7,18 @@ MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
 """What stands for a missing value, in lower case."""
 
 
+def parse_number(text: str) -> float:
+    """A number, be it finite or not.
+
+    Raises:
+        ValueError: it is none, as 1_0, which Python takes for 10.
+    """
+    try:
+        return float(text.replace("_", "x"))
+    except ValueError:
+        raise ValueError(f"{text.strip()!r} is no number; write one") from None
+
+
 def parse_value(text: str) -> float:
     """A finite number, or NaN where the value is missing.
 
@@ -17,7 +29,7 @@ def parse_value(text: str) -> float:
     if word.lower() in MISSING:
         return math.nan
     try:
-        value = float(word) if "_" not in word else math.inf
+        value = parse_number(word)
     except ValueError:
         value = math.inf
     if not math.isfinite(value):
@@ -33,7 +45,7 @@ def parse_time(text: str) -> float:
     """
     word = text.strip()
     try:
-        time = float(word.replace("_", "x"))  # which Python reads over: 1_0 would be 10
+        time = parse_number(word)
     except ValueError:
         try:
             stamp = datetime.datetime.fromisoformat(word)
@@ -48,7 +60,7 @@ def parse_time(text: str) -> float:
 def is_date(cell: str) -> bool:
     """Whether a time is written as a date, not as a number."""
     try:
-        float(cell)
+        parse_number(cell)
     except ValueError:
         return True
     return False

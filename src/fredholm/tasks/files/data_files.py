@@ -26,7 +26,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 )
 
 
-def data_path(data: str | Path) -> Path:
+def user_path(data: str | Path) -> Path:
     """The path that a user wrote, with the home folder for ~.
 
     Raises:
@@ -38,6 +38,15 @@ def data_path(data: str | Path) -> Path:
         return Path(data).expanduser()
     except RuntimeError as error:
         raise ValueError(f"{data}: there is no home folder of that user; write the path in full") from error
+
+
+def is_one_place(first: str | Path, second: str | Path) -> bool:
+    """Whether two paths that a user wrote lead to one place; where nothing is there, their names tell."""
+    try:
+        one, other = user_path(first), user_path(second)
+        return os.path.realpath(one) == os.path.realpath(other) or one.samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def open_file(path: str | Path) -> IO[bytes]:

@@ -32,7 +32,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
-from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long, season_of
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -192,7 +192,7 @@ class Forecasting(SplitTask[WindowSet]):
         config = self.config
         if not config.data:
             raise ValueError("no series are given; pass a .csv, .parquet, .ts or .npz file of them")
-        return open_long(data_path(config.data))
+        return open_long(user_path(config.data))
 
     @cached_property
     def _shape(self) -> "_Shape":

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fredholm.tasks.files.cells import parse_number
 from fredholm.tasks.targets.class_names import ClassNames
 from fredholm.tasks.text import read_text
 
@@ -123,6 +124,6 @@ def _numbers(path: Path, i: int, line: str, first: str) -> list[float]:
     if len(words) != expected:
         raise ValueError(f"{path}, line {i + 1}: has {len(words)} numbers; expected {expected}, as in line 1")
     try:
-        return [float(word) for word in words]
+        return [parse_number(word) for word in words]
     except ValueError as error:
         raise ValueError(f"{path}, line {i + 1}: {line.strip()[:40]!r} are no numbers") from error

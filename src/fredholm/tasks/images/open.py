@@ -3,7 +3,7 @@
 import difflib
 from pathlib import Path
 
-from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
@@ -37,7 +37,7 @@ def open_images(
     if str(data) == "digits":
         _refuse_kind(kind, "digits")
         return digits(image_size)
-    folder = data_path(data)
+    folder = user_path(data)
     try:
         if not folder.exists():
             raise ValueError(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
 from fredholm.tasks.images.resize import check_image_size
@@ -65,7 +65,7 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
     """
     if image_size is not None:
         check_image_size(image_size)
-    path = data_path(data)
+    path = user_path(data)
     if path.is_dir():
         found = _folder(path, image_size)
     elif path.suffix.lower() == ".npz" and path.is_file():

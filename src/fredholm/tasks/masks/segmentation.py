@@ -18,7 +18,7 @@ from fredholm.encoders.image import Image
 from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
-from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.images import read_images
@@ -207,7 +207,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     @cached_property
     def _split(self) -> Parts:
-        images, root = self._images, str(data_path(self.config.data))
+        images, root = self._images, str(user_path(self.config.data))
         names = [name.removeprefix(root) for name in images.names]  # wherever the data lie
         return self._divided(images.marks.keys(names, [0] * len(images)), images.marks.given)
 

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from fredholm.tasks.files.cells import parse_value
+from fredholm.tasks.files.cells import parse_number, parse_value
 from fredholm.tasks.files.data_files import open_file
 from fredholm.tasks.files.table_text import PARQUET, csv_text, first_twice
 from fredholm.tasks.text import read_text
@@ -207,24 +207,16 @@ def _read_xyz(path: Path, channels: tuple[str, ...] | None) -> Cloud:
         if len(words) != width or width < 3:
             expected = "at least 3" if width < 3 else f"{width}, as in line {rows[0][0]}"
             raise ValueError(f"{path}, line {number}: has {len(words)} numbers; expected {expected}")
-    try:
-        values = np.array([words for _, words in rows], np.float64).reshape(-1, width)
-    except ValueError:
-        for number, words in rows:
-            for word in words:
-                _number(word, f"{path}, line {number}")
-        raise
+    values = np.empty((len(rows), width))
+    for i, (number, words) in enumerate(rows):
+        try:
+            values[i] = [parse_number(word) for word in words]
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
     names = tuple(f"feature_{k}" for k in range(width - 3)) if channels is None else channels
     if len(names) != width - 3:
         raise ValueError(f"{path}: has {width - 3} features; expected {len(names)}: {', '.join(names) or 'none'}")
     return Cloud(pos=values[:, :3], features=values[:, 3:], channels=names, name=str(path))
-
-
-def _number(word: str, place: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise ValueError(f"{place}: {word!r} is no number; write one") from None
 
 
 def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:

@@ -19,7 +19,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
-from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import Outputs
@@ -239,7 +239,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @cached_property
     def _split(self) -> Parts:
-        clouds, root = self._clouds, str(data_path(self.config.data))
+        clouds, root = self._clouds, str(user_path(self.config.data))
         names = [name.removeprefix(root) for name in clouds.names]  # wherever the data lie
         labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
         return self._divided(clouds.marks.keys(names, labels), clouds.marks.given)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.files.cells import parse_value
+from fredholm.tasks.files.cells import parse_number, parse_value
 from fredholm.tasks.targets import answers_of_cells
 from fredholm.tasks.text import read_text
 
@@ -65,7 +65,7 @@ def read_ucr(path: Path, *, channels: tuple[str, ...] | None = None, reading: Re
 
 def _without_decimals(label: str) -> str:
     try:
-        value = float(label)
+        value = parse_number(label)
     except ValueError:
         return label
     return str(int(value)) if value.is_integer() else label

@@ -1,7 +1,10 @@
 """From the names of classes in a file to those that a model knows."""
 
+import math
 from collections.abc import Sequence
 from typing import final
+
+from fredholm.tasks.files.cells import parse_number
 
 
 @final
@@ -36,6 +39,7 @@ class ClassNames:
 def _order(name: str) -> tuple[int, float, str]:
     """Numbers by size, before all other names."""
     try:
-        return 0, float(name), name
+        number = parse_number(name)
     except ValueError:
-        return 1, 0.0, name
+        number = math.nan
+    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)

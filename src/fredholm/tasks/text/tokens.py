@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self, final, get_args
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.data_files import user_path
 
 from .marked_tokenizer import MarkedTokenizer
 
@@ -68,7 +68,7 @@ class Tokens:
             ImportError: the library is not installed.
         """
         if self.file is not None:
-            return MarkedTokenizer.load(data_path(self.file))
+            return MarkedTokenizer.load(user_path(self.file))
         if self.kind == "bytes":
             return MarkedTokenizer.bytes()
         if self.kind == "byte_pairs":

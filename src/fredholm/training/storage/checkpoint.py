@@ -324,6 +324,7 @@ def _with_entries(
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
+    path.open("rb").close()  # safetensors calls whatever it cannot open missing
     try:
         with safe_open(path, framework="pt") as file:
             if NOTES not in (file.metadata() or {}):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, final
 
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.noted import FileState, Noted
 
 FINGERPRINT = "data.json"
@@ -178,7 +179,7 @@ def _files_of(entries: dict[str, Any]) -> dict[str, DataFile]:
 
 def _place(data: str) -> Path:
     """The folder that the data lie in, or that is the data."""
-    path = Path(data).expanduser().absolute()
+    path = user_path(data).absolute()
     return path if path.is_dir() else path.parent
 
 

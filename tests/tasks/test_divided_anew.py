@@ -1,0 +1,55 @@
+"""A trained model is not measured on what it learnt: a run's own data are not divided anew to measure it."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fredholm.models.ckcnn import CKCNN
+from fredholm.models.sentence_model import SentenceStackConfig
+from fredholm.tasks import TASKS, SeriesLearning, Task
+from tests.refusals import refused
+
+OTHER = {
+    "test_fraction": 0.3,
+    "valid_fraction": 0.25,
+    "split_seed": 1,
+    "split_by": "time",
+    "documents": "line",
+    "num_folds": 5,
+    "fold": 2,
+    "train_every": 2,
+    "train_drop": 0.5,
+}
+IDLE = {("forecast", "split_seed"), ("forecast", "split_by")}
+"""Which there is no config with, as forecasts are always divided by time."""
+BY_STEPS = {"sentences": SentenceStackConfig(), "series": CKCNN.Config(), "forecast": CKCNN.Config()}
+"""Models in place of those that are computed at once, which take no validation split."""
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
+def test_every_setting_that_divides_the_data_is_refused(task: type[Task]) -> None:
+    learnt = task.Config(data="scans")  # pyright: ignore[reportAbstractUsage, reportCallIssue]
+    if task.command in BY_STEPS:
+        learnt = dataclasses.replace(learnt, model=BY_STEPS[task.command])
+    assert set(learnt.dividing) == {field.name for field in dataclasses.fields(learnt)} & OTHER.keys()
+    for name in learnt.dividing:
+        if (task.command, name) in IDLE:
+            continue
+        before = dataclasses.replace(learnt, **({"num_folds": 3} if name == "fold" else {}))
+        anew = dataclasses.replace(before, **{name: OTHER[name]})
+        told = f"{name}={OTHER[name]!r} chooses other data to learn from than the run's {getattr(before, name)!r}"
+        with refused(ValueError, told, "leave it out, or give other data"):
+            anew.check_not_divided_anew(before)
+        dataclasses.replace(anew, data="others").check_not_divided_anew(before)
+        before.check_not_divided_anew(before)
+
+
+def test_another_spelling_of_the_data_makes_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "waves.csv").touch()
+    (tmp_path / "link.csv").symlink_to("waves.csv")
+    monkeypatch.chdir(tmp_path)
+    learnt = SeriesLearning.Config(data="waves.csv")
+    for spelling in ("./waves.csv", str(tmp_path / "waves.csv"), "link.csv"):
+        with refused(ValueError, "split_seed=1 chooses other data to learn from"):
+            dataclasses.replace(learnt, data=spelling, split_seed=1).check_not_divided_anew(learnt)
