@@ -45,7 +45,9 @@ def start(
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def prepared() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process would ignore it
+        # a background process would ignore the one, a process under nohup the other
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         if limit is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
