@@ -20,8 +20,8 @@ from fredholm.cli import error_reporting
 from fredholm.cli.error_reporting import error_line, exit_code
 from fredholm.cli.json_text import json_text
 from fredholm.cli.row_formats import FORMATS, FormatName
+from fredholm.tasks.files.terminal_text import visible
 from fredholm.training.run import Run
-from fredholm.training.terminal_text import visible
 from tests.command_line import call
 
 HOSTILE = "a\x1b]0;title\x07\x9b31m\u202e\u2066gnp.\u2028\u2029\r\n\x7fb"

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import tempfile
 import traceback
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ SECONDS = 20
 _WALL_SECONDS = 120
 BATCH = 500
 _LONGEST = 500
+_ORDERS, _JOINERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, {"\u200c", "\u200d"}
+"""Categories of characters that a terminal may act on, and those of them that belong to the spelling of words."""
 _HELD, _BROKEN = b"+", b"-"
 
 
@@ -143,7 +146,7 @@ def _judged(case: Case, folder: Path) -> bytes:
         message = str(error)
         if not any(name in message for name in (*names, folder.name)):
             told = f"names no file: {message}"
-        elif len(message) >= _LONGEST or not message.isprintable():
+        elif len(message) >= _LONGEST or _ORDERS & set(map(unicodedata.category, set(message) - _JOINERS)):
             told = f"no short printable line: {message!r}"
         elif "does not fit into memory" in message:
             told = f"takes more than {MEMORY >> 20} MiB: {message}"

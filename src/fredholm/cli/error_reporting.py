@@ -16,16 +16,14 @@ from typing import Any, TextIO
 
 import torch
 
+from fredholm.tasks.files.terminal_text import one_line
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.interruption import InterruptedRunError
-from fredholm.training.terminal_text import visible
 from fredholm.training.trainer import DivergedError
 
 USER_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
 _WRONG_PATH = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
-LONGEST = 480
-"""Characters of a line on an error; the middle of a longer one is left out."""
 
 _NO_MEMORY = re.compile(
     r"can't allocate memory|std::bad_alloc|unable to mmap|can't start new thread|Cannot allocate memory|out of memory"
@@ -53,7 +51,7 @@ def exit_code(run: Callable[[], int], *, ends_process: bool = False) -> int:
             _say("interrupted")
             return INTERRUPTED
         except InterruptedRunError as error:
-            _say(_one_line(str(error)))
+            _say(one_line(str(error)))
             return 128 + error.signal_number
 
 
@@ -85,7 +83,7 @@ def _report(error: BaseException, code: int) -> int:
 
 
 def error_line(error: BaseException) -> str:
-    """What is said of an error, in one line of at most `LONGEST` characters, none of which moves a cursor."""
+    """What is said of an error, in one line (`one_line`)."""
     if _lacking_memory(error) is error:
         wanted = _WANTED.search(str(error))
         size = f", {float(wanted[1]):,.0f} {wanted[2]} more were asked for" if wanted else ""
@@ -94,13 +92,7 @@ def error_line(error: BaseException) -> str:
         line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
         line = str(error) or type(error).__name__
-    return _one_line(line)
-
-
-def _one_line(text: str) -> str:
-    """The text in one line; a long one is cut in the middle, for what came stands first, and what to do last."""
-    line, end = visible(" ".join(text.split())), LONGEST // 3
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - end - 5]} ... {line[-end:]}"
+    return one_line(line)
 
 
 def _lacking_memory(error: BaseException) -> BaseException | None:
@@ -193,4 +185,4 @@ def _show_warning(
     file: Any = None,
     line: str | None = None,
 ) -> None:
-    _say(f"warning: {_one_line(str(message))}")
+    _say(f"warning: {one_line(str(message))}")

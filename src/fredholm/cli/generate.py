@@ -15,10 +15,10 @@ from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.models.generation import Sampling
 from fredholm.tasks import LanguageModelling
+from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.text import Piece, read_text
 from fredholm.training.random_state import seeded_generator
 from fredholm.training.storage.checkpoint import Which
-from fredholm.training.terminal_text import visible
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fredholm.training.terminal_text import is_order
+from fredholm.tasks.files.terminal_text import is_order
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:

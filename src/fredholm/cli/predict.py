@@ -16,13 +16,13 @@ from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.cli.row_formats import FORMATS, FormatName, RowFormat
 from fredholm.tasks import Prediction
+from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.inputs import Listed
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.splits.split_files import Split
 from fredholm.training.progress import print_line, print_row, progress_bar
 from fredholm.training.run import Run
 from fredholm.training.storage.checkpoint import Which
-from fredholm.training.terminal_text import visible
 
 
 @dataclass(frozen=True, kw_only=True)

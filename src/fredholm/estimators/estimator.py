@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import numbers
+import re
 import tempfile
+import warnings
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from sklearn.utils import check_random_state
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.task import SplitTask, Task
+from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig
 from fredholm.training.interruption import InterruptedRunError
 from fredholm.training.progress import muted
@@ -24,6 +27,7 @@ from fredholm.training.random_state import restore_random_state
 from fredholm.training.run import Run, train
 from fredholm.training.storage.checkpoint import model_tensors
 from fredholm.training.storage.run_folder import DATA, RunFolder
+from fredholm.training.trainer import DivergedError
 
 from .trained_model import TrainedModel
 
@@ -55,6 +59,8 @@ class Estimator(BaseEstimator, ABC):
     _task: ClassVar[type[SplitTask[Any]]]
     _decided: ClassVar[tuple[str, ...]] = ("data", "model", "test_fraction", "valid_fraction")
     """Settings of the task that are not given in `task`: they follow from X and y, or are parameters."""
+    _given_data: ClassVar[str] = "X and y"
+    """What the user calls the data."""
 
     def __init__(
         self,
@@ -121,6 +127,7 @@ class Estimator(BaseEstimator, ABC):
         with contextlib.ExitStack() as stack:
             if self.run_dir is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fredholm-")))
+                stack.enter_context(_in_words_of(self._given_data, folder))
             else:
                 folder = user_path(self.run_dir)
                 if not RunFolder(folder).is_new():
@@ -179,6 +186,27 @@ def _own_randomness() -> Iterator[None]:
         yield
     finally:
         restore_random_state(state)
+
+
+@contextlib.contextmanager
+def _in_words_of(data: str, folder: Path) -> Iterator[None]:
+    """While entered, errors and warnings name data as the user does, and nothing else of a folder that is then gone.
+
+    Errors of the disk are as they are: they say where room is needed.
+    """
+
+    def told(message: Warning | str) -> str:
+        named = re.sub(rf"{re.escape(str(folder / DATA))}(/[\w.-]+)*", data, str(message))
+        return "; ".join(part for part in named.split("; ") if str(folder) not in part)
+
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+        warnings.showwarning = lambda message, *where: show(told(message), *where)
+        try:
+            yield
+        except (ValueError, DivergedError, LostWorkerError, Warning, KeyboardInterrupt) as error:
+            error.args = (told(str(error)),)
+            raise
 
 
 def _named(what: str, given: Mapping[str, Any] | None, owner: type, apart_from: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class SeriesForecaster(Estimator):
 
     _task: ClassVar = Forecasting
     _decided: ClassVar = (*Estimator._decided, "horizon", "season", "quantiles")
+    _given_data: ClassVar = "X"
 
     def __init__(
         self,

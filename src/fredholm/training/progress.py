@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from .terminal_text import visible
+from fredholm.tasks.files.terminal_text import visible
 
 _is_muted: ContextVar[bool] = ContextVar("is_muted", default=False)
 

@@ -9,8 +9,9 @@ import pytest
 from fredholm.tasks.files import limits
 from fredholm.tasks.files.data_files import files_below, open_file, user_path
 from fredholm.tasks.files.limits import check_counted, check_expansion, check_pixels
-from fredholm.tasks.files.read_errors import LONGEST, one_line, reads_data
+from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.files.table_text import first_twice
+from fredholm.tasks.files.terminal_text import LONGEST, one_line
 from fredholm.tasks.inputs import Kinds
 from fredholm.tasks.series import open_series
 from fredholm.tasks.series.ts_file import _parts
@@ -37,7 +38,8 @@ def test_what_is_counted_and_pixels() -> None:
 
 
 def test_messages_are_one_short_printable_line() -> None:
-    assert one_line("a\n\x1b[2J\u202eb\0") == "a \\x1b[2J\\u202eb\\x00"
+    assert one_line(" a\n\n  \x1b[2J\u202eb\0\u2028c\n") == "a \\x1b[2J\\u202eb\\x00 c"
+    assert one_line("two  blanks\u200cof a name") == "two  blanks\u200cof a name"
     long = one_line("start " + "x" * 1000 + " end")
     assert (len(long), long[:6], long[-4:]) == (LONGEST, "start ", " end")
 

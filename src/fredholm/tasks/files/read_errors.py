@@ -5,25 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-LONGEST = 480
-"""Characters of a message."""
+from .terminal_text import one_line
 
 Settings = ParamSpec("Settings")
 Found = TypeVar("Found")
-
-
-def one_line(message: str) -> str:
-    """The message in one line of at most `LONGEST` characters, of which what is not printable is written as an escape.
-
-    What is too long is cut in the middle: what came stands at the start, what to do at the end.
-    """
-    shown = "".join(letter if letter.isprintable() else _escaped(letter) for letter in message)
-    end = LONGEST // 3
-    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - end - 5]} ... {shown[-end:]}"
-
-
-def _escaped(letter: str) -> str:
-    return " " if letter.isspace() else letter.encode("unicode_escape").decode("ascii")
 
 
 def reads_data(read: Callable[Settings, Found]) -> Callable[Settings, Found]:

@@ -1,6 +1,10 @@
 """Words of files, of their names and of models on a terminal, where some characters are orders."""
 
+import re
 import unicodedata
+
+LONGEST = 480
+"""Characters of a line about an error or a warning."""
 
 _ORDERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of control and format characters, halves of surrogate pairs, and separators of lines and paragraphs."""
@@ -26,3 +30,17 @@ def visible(text: str, *, keep: str = "") -> str:
         letter.encode("unicode_escape").decode("ascii") if is_order(letter) and letter not in keep else letter
         for letter in text
     )
+
+
+def one_line(message: str) -> str:
+    """The message in one line of at most `LONGEST` characters, none of which is an order (`visible`).
+
+    What is too long is cut in the middle: what came stands at the start, what to do at the end.
+    """
+    shown, end = visible(re.sub(r"\s+", _blank, message.strip())), LONGEST // 3
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - end - 5]} ... {shown[-end:]}"
+
+
+def _blank(space: re.Match[str]) -> str:
+    """A blank for what ends a line or stands apart; blanks of a name stay as they are."""
+    return " " if set(space[0]) != {" "} else space[0]
