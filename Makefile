@@ -67,12 +67,12 @@ install = \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$constraint --editable '.[$(1)]' && touch $@
 
 .venv/.stamp-demo: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
-	@$(call install,train$(comma)data$(comma)augment)
+	@$(call install,train$(comma)data$(comma)augment$(comma)report)
 
 .venv/.stamp-dev: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
-	@$(call install,train$(comma)data$(comma)augment$(comma)peers$(comma)viz$(comma)triton$(comma)test$(comma)lint$(comma)docs)
+	@$(call install,train$(comma)data$(comma)augment$(comma)peers$(comma)viz$(comma)report$(comma)triton$(comma)test$(comma)lint$(comma)docs)
 
 .venv/.stamp-docs: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
-	@$(call install,train$(comma)data$(comma)augment$(comma)viz$(comma)docs)
+	@$(call install,train$(comma)data$(comma)augment$(comma)viz$(comma)report$(comma)docs)
 
 comma := ,

@@ -172,6 +172,7 @@ def test_the_overview_has_a_line_a_command(capsys: pytest.CaptureFixture[str]) -
         "  evaluate RUN           measure a trained model on held-out data",
         "  predict RUN FILES...   apply a trained model to files and folders",
         "  generate RUN           let a trained language model go on with a text",
+        "  report RUN ...         show runs on a page that opens without a network",
         "  verify                 check that every classical layer is an exact instance",
         "  info                   versions, devices, evaluation routes, extras",
     ]

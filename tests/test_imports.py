@@ -27,6 +27,8 @@ LAYERS = (
     {"analysis"},
     {"tasks"},
     {"training", "verification"},
+    {"comparison"},
+    {"report"},
     {"estimators"},
     {"fredholm"},
     {"cli"},
@@ -47,6 +49,8 @@ OPTIONAL = (
     "tokenizers",
     "trimesh",
     "triton",
+    "jinja2",
+    "vl_convert",
 )
 
 

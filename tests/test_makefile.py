@@ -61,7 +61,7 @@ def test_only_a_machine_without_gpu_is_pinned_to_the_cpu_build(checkout: Path, g
     (checkout / ".venv/.stamp-venv").touch()
     done = make(checkout, ".venv/.stamp-demo")
     assert done.returncode == 0, done.stderr
-    assert "--editable .[train,data,augment]" in done.stdout
+    assert "--editable .[train,data,augment,report]" in done.stdout
     assert ("--constraint constraints-cpu.txt" in done.stdout) == pinned
 
 

@@ -10,10 +10,11 @@ from fredholm.cli.evaluate import EVALUATE
 from fredholm.cli.generate import GENERATE
 from fredholm.cli.info import INFO
 from fredholm.cli.predict import PREDICT
+from fredholm.cli.report import REPORT
 from fredholm.cli.train import TRAIN
 from fredholm.cli.verify import VERIFY
 
-COMMANDS = (TRAIN, EVALUATE, PREDICT, GENERATE, VERIFY, INFO)
+COMMANDS = (TRAIN, EVALUATE, PREDICT, GENERATE, REPORT, VERIFY, INFO)
 """Every command; a new one is added here."""
 
 

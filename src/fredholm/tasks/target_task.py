@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+import torch
 from torch import Tensor, nn
 
-from fredholm.tasks.splits.splits import Part
+from fredholm.tasks.splits.splits import HeldOut, Part
 
+from .shown import device_of
 from .targets import Answers, ClassWeights, Target, Wish
 from .task import Batch, SplitTask
 
@@ -91,6 +93,27 @@ class TargetTask(SplitTask[Part]):
     def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         """Outputs `(n, num_outputs)` and targets `(n, ...)`, all known, of a batch of `held_out_batch`, in parts."""
         yield self._outputs(model, batch), batch["targets"]
+
+    @final
+    @torch.no_grad()
+    def told(self, model: nn.Module, split: HeldOut, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """What a model says of held-out examples, and what is known of them, both on the CPU.
+
+        Args:
+            model: of this task, in evaluation mode.
+            split: validation or test, of which there is one.
+            indices: int64 `(n,)`.
+
+        Returns:
+            Outputs `(n, num_outputs)` and targets `(n, ...)`, in the order of the indices; of elements a row for each
+            whose class is known, in the order of the examples.
+        """
+        batch = {name: tensor.to(device_of(model)) for name, tensor in self.held_out_batch(split, indices).items()}
+        parts = [(outputs.cpu(), targets.cpu()) for outputs, targets in self._measured(model, batch)]
+        if not parts:
+            return torch.zeros(0, self.target.num_outputs), torch.zeros(0, dtype=torch.int64)
+        outputs, targets = zip(*parts, strict=True)
+        return torch.cat(outputs), torch.cat(targets)
 
     @final
     def num_targets(self, batch: Batch) -> int:

@@ -24,6 +24,7 @@ from .objective import Objective
 from .outputs import Outputs
 from .prediction import Prediction
 from .schedule import Preset, Schedule, schedule_for
+from .shown import Shown
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -275,6 +276,17 @@ class Task(ABC):
     @abstractmethod
     def score(self, model: nn.Module, batch: Batch, metrics: dict[str, Metric]) -> None:
         """Adds a batch of `held_out_batch` to ``metrics``."""
+
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """Example `index` of a held-out split as a person sees it.
+
+        Args:
+            split: validation or test, of which there is one.
+            index: from 0, as `held_out_batch` counts.
+            model: of this task, in evaluation mode, where that which it tells of the example is a thing to see, such as
+                a mask or a forecast; None: what is known alone.
+        """
+        return Shown(name=f"example {index}")
 
     @final
     @torch.no_grad()

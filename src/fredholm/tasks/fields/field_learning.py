@@ -23,6 +23,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.shown import Shown, device_of, function_view, joined_curves
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
@@ -281,6 +282,25 @@ class FieldLearning(SplitTask[FieldSet]):
         if self.config.weigh_frame:
             batch["frame_weights"] = torch.where(batch["mask"], samples.values.norm(dim=-1), 0.0)
         return batch
+
+    @torch.no_grad()
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: of the first channel what is shown, the truth, and what the model tells there."""
+        at, facts = torch.tensor([index]), self._facts
+        part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
+        mean, deviation = self._scale
+        given = (batch["values"] * deviation + mean)[0, batch["mask"][0], 0]
+        exists, unit = part.targets.exists[0], facts.target_channels[0]
+        pos, truth = part.targets.pos[0, exists], part.targets.values[0, exists, 0]
+        views = (
+            function_view(batch["pos"][0, batch["mask"][0]].double(), given, "seen", facts.channels[0], "seen"),
+            function_view(pos, truth, "truth", unit, "truth"),
+        )
+        if model is not None:
+            shown = {name: tensor.to(device_of(model)) for name, tensor in batch.items()}
+            told = self._evaluated(model, shown, part, [pos])[0].values[:, 0]
+            views = (*views, function_view(pos, told, "answer", unit, "answer"))
+        return Shown(name=part.names[0], views=joined_curves(views))
 
     def num_targets(self, batch: Batch) -> int:
         """One per function."""

@@ -23,6 +23,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.shown import Shown, device_of, function_view, joined_curves
 from fredholm.tasks.splits.split_files import SPLITS
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import HeldOut, Splits
@@ -439,6 +440,26 @@ class OperatorLearning(DividedTask[FieldSet]):
                 f"{name}{part}": tensor.take_along_dim(_like(sorted_by, tensor), 1) for part, tensor in parts.items()
             }
         return moved
+
+    @torch.no_grad()
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: the input, the truth and the answer, first channels, of trajectories the last."""
+        at, facts = torch.tensor([index]), self._facts
+        part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
+        there, last = batch["mask"][0], len(facts.target_channels) - len(facts.target_mean)
+        mean, deviation = self._scale
+        given = (batch["values"] * deviation + mean)[0, there, 0]
+        origin = batch["pos"].new_tensor(facts.origin)
+        exists, unit = part.targets.exists[0], facts.target_channels[last]
+        pos, truth = part.targets.pos[0, exists], part.targets.values[0, exists, last]
+        views = (
+            function_view(batch["pos"][0, there] * facts.extent + origin, given, "input", facts.channels[0], "seen"),
+            function_view(pos, truth, "truth", unit, "truth"),
+        )
+        if model is not None:
+            told = self.evaluated(model, part, pos, device_of(model)).values[:, last]
+            views = (*views, function_view(pos, told, "answer", unit, "answer"))
+        return Shown(name=part.names[0], views=joined_curves(views))
 
     def num_targets(self, batch: Batch) -> int:
         """One per function."""

@@ -39,6 +39,7 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
 from fredholm.tasks.series.open import TEXT
+from fredholm.tasks.shown import MOST_LINES, Line, Role, SeriesView, Shown, View, device_of
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.targets.numbers import check_quantiles
@@ -378,6 +379,31 @@ class Forecasting(SplitTask[WindowSet]):
             "last": found.last[..., columns],
             "scale": found.scale[..., columns],
         }
+
+    @torch.no_grad()
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: of each channel what is seen, what comes after it, and what the model tells."""
+        facts, window = self._facts, self.held_out(split).select(torch.tensor([index]))
+        before = torch.arange(1 - facts.context, 1, dtype=torch.float64)
+        after = torch.arange(1, facts.horizon + 1, dtype=torch.float64)
+        seen, truth = window.seen()[0], window.told()[0]
+        levels = number = None
+        if model is not None:
+            batch = {name: each.to(device_of(model)) for name, each in self._batch(window, torch.tensor([0])).items()}
+            levels, number = (each[0].cpu() for each in self._in_unit(self._outputs(model, batch), batch))
+        views = list[View]()
+        for f, (name, column) in enumerate(zip(facts.told, self._columns(), strict=True)):
+            lines = [Line("seen", "seen", before, seen[:, column]), Line("truth", "truth", after, truth[:, f])]
+            if levels is not None and number is not None:
+                lines.append(Line("answer", "answer", after, number[:, f]))
+                ends: tuple[tuple[int, Role], ...] = ((0, "low"), (-1, "high"))
+                for level, role in ends:
+                    if len(facts.target.quantiles) > 1:
+                        told = f"quantile {facts.target.quantiles[level]:g}"
+                        lines.append(Line(told, role, after, levels[:, f, level]))
+            views.append(SeriesView(title=name, lines=tuple(lines)))
+        series, at = window.places[0].tolist()
+        return Shown(name=f"{self._data[0][series].name}, from sample {at}", views=tuple(views[:MOST_LINES]))
 
     def num_targets(self, batch: Batch) -> int:
         """One a window."""

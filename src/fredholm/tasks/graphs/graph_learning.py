@@ -18,6 +18,7 @@ from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.shown import GraphView, Shown
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
@@ -206,6 +207,24 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Likewise of the validation or the test split; nothing is drawn."""
         return self._batch(self.held_out(split), indices)
+
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: nodes and edges; where every node has one feature of several, by that."""
+        graph = self._graphs.select(self._split_numbers(split)[[index]])
+        one_hot = graph.features.shape[1] > 1 and bool((graph.features.sum(1) == 1).all())
+        is_kind = one_hot and bool(((graph.features == 0) | (graph.features == 1)).all())
+        view = GraphView(
+            edges=graph.edge_index,
+            num_nodes=len(graph.features),
+            pos=None if graph.pos is None or graph.pos.shape[1] not in (2, 3) else graph.pos,
+            kinds=graph.features.argmax(1) if is_kind else None,
+            names=graph.feature_names if is_kind else (),
+        )
+        return Shown(name=graph.names[0], views=(view,))
+
+    def _split_numbers(self, split: HeldOut) -> Tensor:
+        """The numbers of the graphs of a held-out split."""
+        return self._split.valid if split == "valid" else self._split.test
 
     def _batch(self, graphs: GraphSet, indices: Tensor) -> Batch:
         part = graphs.select(indices)

@@ -22,6 +22,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
+from fredholm.tasks.shown import Shown, View, device_of, part_of_graph
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import SplitKeys
@@ -236,6 +237,20 @@ class LinkLearning(OneGraphTask[PairSet]):
         """`pairs` (B, 2, 2) of a held-out split, an edge before a pair without one; nothing is drawn."""
         part = self.held_out(split)
         return {"pairs": torch.stack([part.pairs[indices], part.others[indices]], dim=1)}
+
+    @torch.no_grad()
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: an edge and a pair without one, each among the edges that the model sees."""
+        batch = self.held_out_batch(split, torch.tensor([index]))
+        chances = [""] * 2
+        if model is not None:
+            moved = {name: tensor.to(device_of(model)) for name, tensor in batch.items()}
+            chances = [f", told {chance:.2f}" for chance in self._logits(model, moved)[0].sigmoid()[0].tolist()]
+        views, names = list[View](), self._graph.node_names
+        for (a, b), what, chance in zip(batch["pairs"][0].tolist(), ("an edge", "no edge"), chances, strict=True):
+            title = f"{what} from {names[a]} to {names[b]}{chance}"
+            views.append(part_of_graph(self._seen.edge_index, len(self._seen.features), (a, b), title=title))
+        return Shown(name=f"pair {index}", views=tuple(views))
 
     def num_targets(self, batch: Batch) -> int:
         """One a pair."""

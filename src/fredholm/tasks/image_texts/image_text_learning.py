@@ -27,6 +27,7 @@ from fredholm.tasks.images.patches import divided_into_patches
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.shown import ImageView, Shown, TextPart, TextView
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
@@ -352,6 +353,14 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Likewise of the validation or the test split; nothing is drawn."""
         return self._batch(self.held_out(split), self._held_out_tokens[split], indices)
+
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: the images and the text."""
+        part = self.held_out(split)
+        example, images = part.examples[index], part.images(torch.tensor([index]))[0]
+        text = TextView(parts=(TextPart(example.text),))
+        views = (*(ImageView(pixels=pixels) for pixels in images), text)
+        return Shown(name=f"{example.path.name}, line {example.line}", views=views)
 
     def _batch(self, examples: ImageTextSet, tokens: Sequence[Tensor], indices: Tensor) -> Batch:
         inputs = self._inputs(examples.images(indices), [tokens[i] for i in indices.tolist()])

@@ -22,6 +22,7 @@ from fredholm.tasks.images import ImageDataset, moments, open_images, read_image
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.shown import ImageView, Shown
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
@@ -236,6 +237,11 @@ class ImageLearning(TargetTask[ImageDataset]):
         """``images`` (B, C, H, W), standardised, and ``targets``."""
         part = self.held_out(split)
         return {"images": self._standardise(part.images(indices) / 255), "targets": self._targets(part, indices)}
+
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: the image."""
+        part = self.held_out(split)
+        return Shown(name=part.name(index), views=(ImageView(pixels=part.images(torch.tensor([index]))[0]),))
 
     def _targets(self, part: ImageDataset, indices: Tensor) -> Tensor:
         assert part.answers is not None

@@ -30,6 +30,7 @@ from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, t
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.shown import ImageView, MaskView, Shown, View, device_of
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
@@ -282,6 +283,21 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             "images": self._standardise(images / 255),
             "targets": torch.where(masks == IGNORED, UNKNOWN, masks),
         }
+
+    @torch.no_grad()
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: the image, the classes that are known and those that the model tells."""
+        part, at, classes = self.held_out(split), torch.tensor([index]), self.target.names
+        pixels, mask = part.images(at), part.masks(at)[0].long()
+        views: tuple[View, ...] = (
+            ImageView(pixels=pixels[0]),
+            MaskView(title="truth", labels=torch.where(mask == IGNORED, -1, mask), classes=classes),
+        )
+        if model is not None:
+            given, size = self._standardise(pixels / 255).to(device_of(model)), (mask.shape[0], mask.shape[1])
+            told = torch.cat([logits.argmax(-1).cpu() for _, logits in self.logits(model, given, size)])
+            views = (*views, MaskView(title="answer", labels=told, classes=classes))
+        return Shown(name=part.names[index], views=views)
 
     @property
     def _train_answers(self) -> None:

@@ -26,6 +26,7 @@ from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.shown import PointsView, Shown, device_of
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
@@ -292,6 +293,20 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         `cloud` (B,) says of which cloud of the batch a row is, and `point` (B, N) which of its points these are.
         """
         return self._rows(self.held_out(split).select(indices), indices.tolist())
+
+    @torch.no_grad()
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: the points; where they have classes also those that the model tells."""
+        cloud = self.held_out(split).select(torch.tensor([index]))
+        if not self.tells_points or cloud.point_labels is None:
+            return Shown(name=cloud.names[0], views=(PointsView(pos=cloud.pos),))
+        names = self.target.names
+        known = torch.where(cloud.point_labels < 0, -1, cloud.point_labels)
+        views = [PointsView(title="truth", pos=cloud.pos, kinds=known, names=names)]
+        if model is not None:
+            told = self.probabilities(model, cloud, device_of(model))[0].argmax(-1)
+            views.append(PointsView(title="answer", pos=cloud.pos, kinds=told, names=names))
+        return Shown(name=cloud.names[0], views=tuple(views))
 
     def _drawn(self, size: int, generator: torch.Generator) -> Tensor:
         """Which of the points of a cloud are seen."""

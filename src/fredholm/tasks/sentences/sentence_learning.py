@@ -30,6 +30,7 @@ from fredholm.tasks.sentences import (
     read_sentences,
     with_answers,
 )
+from fredholm.tasks.shown import Shown, TextPart, TextView
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
@@ -299,6 +300,13 @@ class SentenceLearning(TargetTask[SentenceSet]):
         """Likewise of a held-out split, where sentences are counted from the shortest on."""
         part = self.held_out(split)
         return self._batch(self._held_out_tokens[split], part, self._held_out_order[split][indices])
+
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: the sentence, or both."""
+        sentence = self.held_out(split).sentences[int(self._held_out_order[split][index])]
+        texts = [text for text in (sentence.first, sentence.second) if text is not None]
+        views = tuple(TextView(parts=(TextPart(text),)) for text in texts)
+        return Shown(name=f"{sentence.path.name}, line {sentence.line}", views=views)
 
     def _batch(self, tokens: Sequence[Tensor], examples: SentenceSet, indices: Tensor) -> Batch:
         targets = self.target.targets(examples.answers.values[indices])

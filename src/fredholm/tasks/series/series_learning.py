@@ -34,6 +34,7 @@ from fredholm.tasks.series import (
     read_series,
     take_every,
 )
+from fredholm.tasks.shown import MOST_LINES, Line, SeriesView, Shown
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
@@ -277,6 +278,15 @@ class SeriesLearning(TargetTask[SeriesSet]):
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Likewise of the validation or the test split."""
         return self._batch(self.held_out(split), indices)
+
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: the channels over time, in their own units."""
+        part = self.held_out(split)
+        length = int(part.lengths[index])
+        x = torch.arange(length) * part.spacing if part.times is None else part.times[index, :length]
+        channels = part.channels[:MOST_LINES]
+        lines = tuple(Line(name, "seen", x, part.values[index, :length, c]) for c, name in enumerate(channels))
+        return Shown(name=part.names[index], views=(SeriesView(lines=lines),))
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:

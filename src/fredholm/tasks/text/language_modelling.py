@@ -24,6 +24,7 @@ from fredholm.models.language_model import LanguageModel
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Meanings, Objective, Suited, Task, Trained
 from fredholm.tasks.text import (
@@ -209,6 +210,23 @@ class LanguageModelling(TextTask):
         """``inputs`` and ``targets`` (B, context), int64."""
         inputs, targets = self.held_out_streams[split].windows(indices, self.config.context, self._stride)
         return {"inputs": inputs, "targets": targets}
+
+    @torch.no_grad()
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: a window, each of its tokens with the nats that it costs the model."""
+        batch = self.held_out_batch(split, torch.tensor([index]))
+        targets, costs = batch["targets"][0], None
+        if model is not None:
+            moved = {name: tensor.to(device_of(model)) for name, tensor in batch.items()}
+            logits = model(moved["inputs"])[0].float().cpu()
+            costs = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED).tolist()
+        parts = list[TextPart]()
+        for n, token in enumerate(batch["inputs"][0, 1:].tolist() + targets[-1:].tolist()):
+            if token == IGNORED:
+                continue
+            cost = None if costs is None or int(targets[n]) == IGNORED else costs[n]
+            parts.append(TextPart(self.tokenizer.token_bytes(token).decode(errors="replace"), cost))
+        return Shown(name=f"window {index}", views=(TextView(parts=tuple(parts)),))
 
     def num_targets(self, batch: Batch) -> int:
         """One per token that counts."""

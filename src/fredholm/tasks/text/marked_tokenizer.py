@@ -170,6 +170,16 @@ class MarkedTokenizer(Tokenizer):
     def encode(self, text: str) -> Tensor:
         return self._tokens(self._encoded(text, None, add_marks=False))
 
+    def pieces(self, tokens: Tensor) -> list[str]:
+        """What each of the tokens `(n,)` stands for, as people read it; parts of a letter become `�`."""
+        from tokenizers import decoders
+
+        found = [self._library.id_to_token(token) or "" for token in tokens.tolist()]
+        if '"type": "ByteLevel"' not in self.state:
+            return found
+        decoder = decoders.ByteLevel()
+        return [piece if piece in MARKS else decoder.decode([piece]) for piece in found]
+
     def lay_out(self, first: str, second: str | None, context: int) -> Layout:
         """`[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`.
 

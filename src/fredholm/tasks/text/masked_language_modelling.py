@@ -19,6 +19,7 @@ from fredholm.models.language_model import MaskedModel
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
 from fredholm.tasks.text import IGNORED, MarkedTokenizer, Tokens, read_text, split_documents
@@ -185,6 +186,25 @@ class MaskedLanguageModelling(TextTask):
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """``inputs`` and ``targets`` (B, longest block), int64; what is hidden depends on the block alone."""
         return self._fixed(self._held_out_blocks[split], indices)
+
+    @torch.no_grad()
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: a block, and of the tokens that are hidden what they cost and what is told."""
+        batch = self.held_out_batch(split, torch.tensor([index]))
+        inputs, targets = batch["inputs"][0], batch["targets"][0]
+        hidden = targets != IGNORED
+        truth = torch.where(hidden, targets, inputs)
+        costs = told = None
+        if model is not None:
+            logits = model(batch["inputs"].to(device_of(model)))[0].float().cpu()
+            costs = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)
+            told = self.tokenizer.pieces(logits.argmax(-1))
+        parts = list[TextPart]()
+        for n, piece in enumerate(self.tokenizer.pieces(truth)):
+            is_hidden = bool(hidden[n]) and costs is not None and told is not None
+            cost, note = (float(costs[n]), f"told: {told[n]}") if is_hidden else (None, "")  # pyright: ignore
+            parts.append(TextPart(f"{piece} ", cost, note))
+        return Shown(name=f"block {index}", views=(TextView(parts=tuple(parts)),))
 
     def num_targets(self, batch: Batch) -> int:
         """One per token that is to be predicted; 1 where there is none, as in a batch of unknown tokens alone."""

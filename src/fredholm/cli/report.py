@@ -1,0 +1,58 @@
+"""`fredholm report`: a page that shows a run, or several side by side."""
+
+import time
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from fredholm.cli.command import Command
+from fredholm.cli.parsing import Flag, parse
+from fredholm.report import write_page
+from fredholm.tasks import TASKS
+from fredholm.training.device import choose_device
+from fredholm.training.recipes import open_recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportArguments:
+    """Show runs on a page: one file, which opens without a network."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """The run folders; several are shown side by side."""
+    output: Path | None = None
+    """The page; default: report.html in the run folder, of several runs in the current folder. A page that is there is
+    replaced."""
+    open: Flag = False
+    """Show it in the web browser."""
+    recipe: str | None = None
+    """FILE.py:FUNCTION, where the runs' task is not the library's but that file's."""
+    device: str = "auto"
+    """Where to compute: auto, cpu, cuda, ..."""
+
+
+def _report(argv: list[str]) -> None:
+    arguments = parse(ReportArguments, "report", argv)
+    if not arguments.runs:
+        raise ValueError("no run is given; expected a run folder or several")
+    choose_device(arguments.device)
+    started, (first, *others) = time.monotonic(), arguments.runs
+    path = write_page(
+        first,
+        further=others,
+        to=arguments.output or (Path("report.html") if others else None),
+        tasks=open_recipe(arguments.recipe).tasks if arguments.recipe else TASKS,
+        device=arguments.device,
+    )
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {time.monotonic() - started:.1f} s")
+    if arguments.open and not webbrowser.open(path.absolute().as_uri()):
+        raise ValueError(f"no web browser could be started; open {path} in one")
+
+
+REPORT = Command(
+    name="report",
+    operands="RUN ...",
+    summary="show runs on a page that opens without a network",
+    run=_report,
+)

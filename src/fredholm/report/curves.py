@@ -1,0 +1,121 @@
+"""How training went: the log of one run or several as curves."""
+
+from collections.abc import Iterator, Sequence
+
+from fredholm.tasks.objective import Objective
+
+from .blocks import Block, Cell, Note, Plot, Section, Tab, Table
+from .charts import HUES, Row, away_from_zero, axis, chart, hint
+from .run_record import RunRecord
+
+MOST = 400
+"""Points of a curve; of more every k-th is drawn, the last always."""
+
+
+LOG = 20
+"""Times as large as the smallest value the largest one must be for a logarithmic axis."""
+
+
+def training_tab(records: Sequence[RunRecord]) -> Tab:
+    """Losses, objective, learning rate and speed over steps, each run in its colour."""
+    blocks = list[Block]()
+    for curve in (_losses(records), *_objectives(records), *_details(records)):
+        if curve is not None:
+            blocks.append(curve)
+    if not blocks:
+        blocks.append(Note("There is no log of the training, so that there are no curves.", is_warning=True))
+    return Tab(name="Training", sections=(Section(title="How training went", blocks=tuple(blocks)),))
+
+
+def _thinned(rows: list[Row]) -> list[Row]:
+    step = -(-len(rows) // MOST)
+    return rows if step <= 1 else [*rows[:-1:step], rows[-1]]
+
+
+def _curve(record: RunRecord, kind: str, metric: str, what: str) -> list[Row]:
+    """A row for each line of the log that has the metric."""
+    found = [
+        {"step": line["step"], "epoch": line.get("epoch"), "value": line[metric], "run": record.name, "split": what}
+        for line in record.of_kind(kind)
+        if metric in line
+    ]
+    return _thinned(found)
+
+
+def _best(records: Sequence[RunRecord], rows: list[Row]) -> list[Row]:
+    """The step of each run whose weights were chosen."""
+    ends = {row["run"]: row["step"] for row in rows}
+    return [
+        {"step": record.best_step, "run": record.name, "mark": "chosen"}
+        for record in records
+        if record.best_step is not None and record.name in ends
+    ]
+
+
+def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, note: str, *, log: bool = False) -> Plot:
+    values = [row["value"] for row in rows]
+    is_log = log and min(values) > 0 and max(values) > LOG * min(values)
+    splits = list(dict.fromkeys(row["split"] for row in rows))
+    one = len(records) == 1
+    by = "split" if one else "run"
+    marks = {
+        "x": axis("step", "step"),
+        "y": axis("value", y, scale={"type": "log"}) if is_log else away_from_zero("value", y),
+        "color": {"value": HUES[0]} if one and len(splits) == 1 else axis(by, "", "nominal", sort=None),
+        "tooltip": hint(("run", "run"), ("split", "split"), ("step", "step"), ("epoch", "epoch"), ("value", y)),
+    }
+    if not one and len(splits) > 1:
+        marks["strokeDash"] = axis("split", "", "nominal", sort=None)
+    few = max(sum(row["run"] == record.name for row in rows) for record in records) <= 60
+    layers = [{"mark": {"type": "line", "point": {"size": 22} if few else False}, "encoding": marks}]
+    if best := _best(records, rows):
+        layers.append(
+            {
+                "data": {"values": best},
+                "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--muted)"},
+                "encoding": {"x": axis("step", "step"), "tooltip": hint(("run", "run"), ("step", "chosen step"))},
+            }
+        )
+    cells: tuple[tuple[Cell, ...], ...] = tuple(
+        (row["run"], row["split"], row["step"], row["value"]) for row in _few(rows, 40)
+    )
+    table = Table(title=title, columns=("run", "split", "step", y), rows=cells, is_folded=True)
+    return Plot(title=title, spec=chart(rows, layers), table=table, note=note, is_half=True)
+
+
+def _few(rows: list[Row], most: int) -> list[Row]:
+    step = -(-len(rows) // most)
+    return rows if step <= 1 else [*rows[:-1:step], rows[-1]]
+
+
+def _losses(records: Sequence[RunRecord]) -> Plot | None:
+    kinds = (("train", "training"), ("valid", "validation"))
+    rows = [row for record in records for kind, what in kinds for row in _curve(record, kind, "loss", what)]
+    note = "The dashed line marks the step whose weights were chosen on validation data."
+    return _plot(records, rows, "Loss", "loss", note, log=True) if rows else None
+
+
+def _objectives(records: Sequence[RunRecord]) -> Iterator[Plot]:
+    """The metric by which each run was chosen, one drawing for all that share it."""
+    found: dict[str, tuple[Objective, list[RunRecord]]] = {}
+    for record in records:
+        if record.run is not None:
+            objective = record.run.task.objective
+            found.setdefault(objective.metric, (objective, []))[1].append(record)
+    for name, (objective, own) in found.items():
+        rows = [row for record in own for row in _curve(record, "valid", name, "validation")]
+        if rows and name != "loss":
+            best = "higher is better" if objective.maximise else "lower is better"
+            title = name.replace("_", " ").capitalize()
+            yield _plot(own, rows, f"{title} on validation data", name.replace("_", " "), f"{best.capitalize()}.")
+
+
+def _details(records: Sequence[RunRecord]) -> Iterator[Plot]:
+    for metric, title, note in (
+        ("learning_rate", "Learning rate", ""),
+        ("gradient_norm", "Norm of the gradient", "Before it is clipped."),
+        ("examples_per_second", "Examples a second", ""),
+    ):
+        rows = [row for record in records for row in _curve(record, "train", metric, "training")]
+        if rows:
+            yield _plot(records, rows, title, title.lower(), note)

@@ -1,0 +1,206 @@
+"""A model asked about held-out examples: what it says of each, what that costs, and how sure its metric is."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets.elements import ElementTarget
+from fredholm.tasks.targets.target import Target
+from fredholm.tasks.task import Task
+from fredholm.training.device import move
+from fredholm.training.run import Run
+
+from .statistics import DRAWS, Interval, Reliability, bootstrap, confusion, wilson
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+SHARES = ("accuracy", "exact_match")
+"""Metrics that are shares of examples, so that Wilson's interval holds."""
+MOST_EXAMPLES = 10_000
+"""That are asked about in large batches."""
+MOST_SINGLE = 300
+"""That are asked about one by one."""
+SECONDS = 4.0
+"""After which no further examples are asked about."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    """What a model says of n examples of a split.
+
+    Args:
+        split: validation or test.
+        total: examples that the split has.
+        indices: int64 `(n,)`, which of them; the first ones of a fixed random order, ascending.
+        losses: float64 `(n,)`, of each in the unit of training.
+        value: the objective on them.
+        interval: of it; None: it has none.
+        outputs, targets: of each, as the task's target reads them; None: it tells something else.
+        counts: int64 `(K, K)` of classes, of examples or of all their elements; rows are what is true.
+        reliability: likewise.
+    """
+
+    split: HeldOut
+    total: int
+    indices: Tensor
+    losses: Tensor
+    value: float
+    interval: Interval | None
+    outputs: Tensor | None = None
+    targets: Tensor | None = None
+    counts: Tensor | None = None
+    reliability: Reliability | None = None
+
+
+@torch.no_grad()
+def examine(
+    run: Run, model: nn.Module, split: HeldOut, *, most: int | None = None, seconds: float = SECONDS
+) -> Examined:
+    """Asks a model about examples, at least one, until there are enough or the time is over.
+
+    Args:
+        run: whose task and settings it is.
+        model: of it, in evaluation mode.
+        split: of which there is one.
+        most: examples; None: 10,000, or 300 where they are asked about one by one.
+        seconds: after which the rest is left out.
+
+    Raises:
+        ValueError: the data cannot be read.
+        ImportError: torchmetrics is not installed.
+    """
+    task = run.task
+    total = task.num_held_out(split)
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
+    if isinstance(task, TargetTask) and not isinstance(task.target, ElementTarget):
+        size = run.config.training.evaluation_batch_size
+        return _in_batches(task, model, split, order[: most or MOST_EXAMPLES], size, seconds)
+    return _one_by_one(task, model, split, order[: most or MOST_SINGLE], run.device, seconds)
+
+
+def _in_batches(
+    task: TargetTask[Any], model: nn.Module, split: HeldOut, order: Tensor, size: int, seconds: float
+) -> Examined:
+    parts, end = list[tuple[Tensor, Tensor]](), time.monotonic() + seconds
+    for indices in order.split(size):
+        parts.append(task.told(model, split, indices))
+        if time.monotonic() > end:
+            break
+    outputs, targets = (torch.cat(each) for each in zip(*parts, strict=True))
+    indices, by_index = order[: len(outputs)].sort()
+    outputs, targets = outputs[by_index], targets[by_index]
+    target, losses = task.target, task.target.losses(outputs, targets).double()
+    name = task.objective.metric
+    value = _metric(target, name, losses, outputs, targets)
+    counts = reliability = None
+    if target.kind == "class":
+        sure, told = target.told(outputs).max(-1)
+        counts = confusion(told, targets, len(target.names))
+        reliability = Reliability.of(sure, told == targets)
+    if name in SHARES:
+        interval = wilson(round(value * len(outputs)), len(outputs))
+    else:
+        draws = max(50, min(DRAWS, 400_000 // len(outputs)))
+        interval = bootstrap(
+            lambda rows: _metric(target, name, losses[rows], outputs[rows], targets[rows]), len(outputs), draws
+        )
+    return Examined(
+        split=split,
+        total=task.num_held_out(split),
+        indices=indices,
+        losses=losses,
+        value=value,
+        interval=interval,
+        outputs=outputs,
+        targets=targets,
+        counts=counts,
+        reliability=reliability,
+    )
+
+
+def _metric(target: Target, name: str, losses: Tensor, outputs: Tensor, targets: Tensor) -> float:
+    """One metric of some examples."""
+    if name == "loss":
+        return float(losses.mean())
+    metrics = target.metrics()
+    target.score(outputs, targets, metrics if target.kind == "number" else {name: metrics[name]})
+    return float(metrics[name].compute())
+
+
+def _one_by_one(
+    task: Task, model: nn.Module, split: HeldOut, order: Tensor, device: torch.device, seconds: float
+) -> Examined:
+    name, end = task.objective.metric, time.monotonic() + seconds
+    losses, states = list[float](), list[_States]()
+    counts = reliability = None
+    for index in order[:, None]:
+        batch = move(task.held_out_batch(split, index), device)
+        metrics = task.metrics()
+        task.score(model, batch, metrics)
+        states.append(_states(metrics[name]))
+        losses.append(float(metrics["loss"].compute()))
+        if isinstance(task, TargetTask):
+            outputs, targets = task.told(model, split, index)
+            sure, told = task.target.told(outputs).max(-1)
+            own, sureness = confusion(told, targets, len(task.target.names)), Reliability.of(sure, told == targets)
+            counts = own if counts is None else counts + own
+            reliability = sureness if reliability is None else reliability + sureness
+        if time.monotonic() > end:
+            break
+    indices, by_index = order[: len(losses)].sort()
+    states = [states[i] for i in by_index.tolist()]
+
+    def metric(rows: Tensor) -> float:
+        whole = task.metrics()[name].to(device)
+        return _of_states(whole, [states[row] for row in rows.tolist()])
+
+    return Examined(
+        split=split,
+        total=task.num_held_out(split),
+        indices=indices,
+        losses=torch.tensor(losses, dtype=torch.float64)[by_index],
+        value=metric(torch.arange(len(states))),
+        interval=bootstrap(metric, len(states)),
+        counts=counts,
+        reliability=reliability,
+    )
+
+
+_States = list[dict[str, Tensor | list[Tensor]]]
+"""What each of the sums behind a metric has taken in."""
+
+
+def _leaves(metric: "Metric") -> "list[Metric]":
+    """The sums that a metric is computed from."""
+    from torchmetrics import Metric
+    from torchmetrics.metric import CompositionalMetric
+
+    if not isinstance(metric, CompositionalMetric):
+        return [metric]
+    return [leaf for part in (metric.metric_a, metric.metric_b) if isinstance(part, Metric) for leaf in _leaves(part)]
+
+
+def _states(metric: "Metric") -> _States:
+    return [{name: getattr(leaf, name) for name in leaf._defaults} for leaf in _leaves(metric)]
+
+
+def _of_states(metric: "Metric", states: Sequence[_States]) -> float:
+    """A metric of all that some examples gave it: sums add up, and lists follow each other."""
+    for k, leaf in enumerate(_leaves(metric)):
+        for name in leaf._defaults:
+            found = [own[k][name] for own in states]
+            if all(isinstance(each, Tensor) for each in found):
+                setattr(leaf, name, torch.stack([each for each in found if isinstance(each, Tensor)]).sum(0))
+            else:
+                setattr(leaf, name, [part for each in found for part in each])
+        leaf._update_count = len(states)
+        leaf._computed = None
+    return float(metric.compute())

@@ -1,0 +1,100 @@
+"""Examples that are shown: those that cost a model the most, and a sample of those that it gets right."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets.labels import LabelTarget
+from fredholm.tasks.targets.numbers import NumberTarget
+from fredholm.tasks.task import Task
+
+from .blocks import Block, Card, Gallery, Note, Section
+from .drawing import drawn
+from .examined import Examined
+
+MOST = 12
+"""Examples of each gallery."""
+
+
+def example_section(task: Task, model: nn.Module, found: Examined) -> Section:
+    """The worst and some good examples of what was examined."""
+    cost = torch.where(found.losses.isnan(), math.inf, found.losses)
+    by_cost = cost.argsort(descending=True, stable=True)
+    right = _right(task, found)
+    worst = by_cost[:MOST]
+    if right is None:
+        rest = by_cost[len(worst) :]
+        others, title = rest[torch.linspace(0, len(rest) - 1, min(MOST, len(rest))).long()], "A sample of the others"
+        note = "From those that cost more to those that cost less."
+    else:
+        good = right.nonzero()[:, 0]
+        order = torch.randperm(len(good), generator=torch.Generator().manual_seed(0))
+        others, title, note = good[order[:MOST].sort().values], "A sample of those that are right", "Drawn at random."
+    blocks: list[Block] = [
+        Gallery(
+            title="Those that cost the model the most",
+            cards=tuple(_card(task, model, found, int(row), right) for row in worst),
+            note="Highest loss first.",
+        )
+    ]
+    if len(others):
+        cards = tuple(_card(task, model, found, int(row), right) for row in others)
+        blocks.append(Gallery(title=title, cards=cards, note=note))
+    elif right is not None:
+        blocks.append(Note("None of the answers is right, so that there is no sample of right ones.", is_warning=True))
+    return Section(title="Examples", blocks=tuple(blocks))
+
+
+def _right(task: Task, found: Examined) -> Tensor | None:
+    """Which answers are right, bool `(n,)`; None where there is no right and wrong."""
+    if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
+        return None
+    told = task.target.told(found.outputs)
+    if isinstance(task.target, LabelTarget):
+        return ((told >= 0.5) == (found.targets > 0.5)).all(1)
+    return None if isinstance(task.target, NumberTarget) else told.argmax(1) == found.targets
+
+
+def _card(task: Task, model: nn.Module, found: Examined, row: int, right: Tensor | None) -> Card:
+    index = int(found.indices[row])
+    lines = [*_told(task, found, row), f"loss {float(found.losses[row]):.4g}"]
+    is_wrong = None if right is None else not bool(right[row])
+    try:
+        shown = task.shown_example(found.split, index, model)
+    except (ValueError, OSError, ImportError) as error:
+        return Card(
+            title=f"example {index}", drawings=(), lines=(*lines, f"cannot be shown: {error}"), is_wrong=is_wrong
+        )
+    return Card(title=_short(shown.name, task), drawings=drawn(shown), lines=tuple(lines), is_wrong=is_wrong)
+
+
+def _short(name: str, task: Task) -> str:
+    """A name without the folder of the data, wherever they lie."""
+    config = getattr(task, "config", None)
+    root = str(data_path(config.data)) if isinstance(config, Task.Config) and config.data else ""
+    return name.removeprefix(root).lstrip("/\\ ,:") or name
+
+
+def _told(task: Task, found: Examined, row: int) -> list[str]:
+    """What is true and what the model says, in words."""
+    if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
+        return []
+    target, outputs, truth = task.target, found.outputs[row], found.targets[row]
+    if isinstance(target, NumberTarget):
+        number = target.told(outputs[None].double())[0].tolist()
+        true = (truth.double() * truth.new_tensor(target.deviation) + truth.new_tensor(target.mean)).tolist()
+        pairs = zip(target.names, true, number, strict=True)
+        return [f"{name}: true {a:.4g}, told {b:.4g}" for name, a, b in list(pairs)[:4]]
+    told = target.told(outputs)
+    if isinstance(target, LabelTarget):
+        known, said = (
+            ", ".join(name for name, has in zip(target.names, which.tolist(), strict=True) if has) or "none"
+            for which in (truth > 0.5, told >= 0.5)
+        )
+        return [f"true: {known}", f"told: {said}"]
+    best = told.argsort(descending=True)[:2].tolist()
+    said = ", ".join(f"{target.names[k]} ({float(told[k]):.2f})" for k in best)
+    return [f"true: {target.names[int(truth)]}", f"told: {said}"]

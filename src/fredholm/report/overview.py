@@ -1,0 +1,102 @@
+"""What was run: the settings, the data, the model and the machine."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from torch import nn
+
+from fredholm.operators import IntegralOperator
+from fredholm.tasks.task import Task
+
+from .blocks import Block, Facts, Note, Section, Tab, Table
+from .run_record import METRICS, RunRecord
+
+NOTHING = "-"
+
+
+def overview_tab(records: Sequence[RunRecord], models: Sequence[nn.Module | None], sections: Sequence[Section]) -> Tab:
+    """Of one run or several side by side.
+
+    Args:
+        records: they.
+        models: that each of them learnt; None: there is none.
+        sections: what else stands there.
+    """
+    told = [_facts(record, model) for record, model in zip(records, models, strict=True)]
+    names = list(dict.fromkeys(name for each in told for name in each))
+    rows = tuple((name, tuple(each.get(name, NOTHING) for each in told)) for name in names)
+    rows = tuple(row for row in rows if set(row[1]) != {NOTHING})
+    heads = tuple(record.name for record in records) if len(records) > 1 else ()
+    blocks: list[Block] = [Facts(rows=rows, heads=heads)]
+    for record in records:
+        where = f"{record.name}: " if len(records) > 1 else ""
+        blocks += [Note(f"{where}{text}", is_warning=True) for text in record.missing]
+        if settings := record.settings:
+            blocks.append(
+                Table(
+                    title=f"{where}Settings that are not at their defaults".lstrip(),
+                    columns=("setting", "value"),
+                    rows=tuple(sorted(settings.items())),
+                    is_folded=True,
+                )
+            )
+    return Tab(name="Overview", sections=(*sections, Section(title="What was run", blocks=tuple(blocks))))
+
+
+def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
+    found = {"folder": str(record.path)}
+    if record.run is not None:
+        config, task = record.run.config, record.run.task
+        found["task"] = task.command
+        found["data"] = config.task.data
+        found["command"] = f"fredholm train {task.command} {config.task.data}".strip()
+        found |= _sizes(task)
+        found["seed"] = str(config.seed)
+        if config.init is not None:
+            found["started from"] = config.init
+        numbers = config.training
+        found["training"] = f"up to {numbers.epochs} epochs, batches of {numbers.batch_size}, {numbers.precision}"
+    if model is not None:
+        found |= _model(model)
+    if record.progress is not None:
+        progress = record.progress
+        found["trained for"] = f"{progress.epoch} epochs, {progress.step:,} steps"
+        chosen = f"of step {record.best_step:,}" if record.best_step is not None else NOTHING
+        found["weights"] = f"averaged, {chosen}, " + (
+            "the best on validation data" if progress.best_step >= 0 else "the last ones"
+        )
+    found["test data read"] = _test_read(record)
+    if record.machine:
+        found["machine"] = ", ".join(record.machine.get(name, "") for name in ("processor", "device", "threads"))
+        found["versions"] = ", ".join(record.machine.get(name, "") for name in ("fredholm", "torch"))
+    log = record.path / METRICS
+    if log.is_file():
+        found["log last written"] = datetime.fromtimestamp(log.stat().st_mtime, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return found
+
+
+def _sizes(task: Task) -> dict[str, str]:
+    """Of the splits, where the data can still be read."""
+    try:
+        sizes = (task.num_train, task.num_held_out("valid"), task.num_held_out("test"))
+    except (ValueError, OSError, ImportError) as error:
+        return {"examples": f"the data cannot be read: {error}"}
+    return {"examples": "{:,} to learn from, {:,} for validation, {:,} for testing".format(*sizes)}
+
+
+def _model(model: nn.Module) -> dict[str, str]:
+    operators = [module for module in model.modules() if isinstance(module, IntegralOperator)]
+    kernels = list(dict.fromkeys(type(operator.kernel).__name__ for operator in operators))
+    learnt = sum(parameter.numel() for parameter in model.parameters())
+    told = f"{type(model).__name__}, {learnt:,} parameters"
+    return {"model": told} | ({"kernels": f"{len(operators)} operators: {', '.join(kernels)}"} if operators else {})
+
+
+def _test_read(record: RunRecord) -> str:
+    """When the test split was measured, as the log says."""
+    times = record.of_kind("test")
+    if not times:
+        return "not yet" if record.run is not None else NOTHING
+    steps = ", ".join(f"{line['step']:,}" for line in times[-4:])
+    often = "once" if len(times) == 1 else f"{len(times)} times"
+    return f"{often}, after step {steps}"

@@ -1,0 +1,205 @@
+"""The page of one run or several: everything in one file, which needs no network."""
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import importlib.resources
+import importlib.util
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import nn
+
+from fredholm._version import __version__
+from fredholm.tasks import TASKS
+from fredholm.tasks.task import Task
+from fredholm.training.storage.atomic import write_file
+from fredholm.training.trainer import measured_split
+
+from .answers import answer_section
+from .blocks import Note, Page, Section, Tab
+from .curves import training_tab
+from .examined import Examined, examine
+from .examples import example_section
+from .overview import overview_tab
+from .run_record import RunRecord, names_of
+
+PAGE = "report.html"
+"""The file of a page in the folder that it is of."""
+MARK = b'<meta name="generator" content="fredholm report'
+"""What tells a page from a file of another kind, within its first bytes."""
+NEEDED = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}
+START = "window.fredholmEmbed = vegaEmbed;"
+
+
+def missing_extra() -> str | None:
+    """How to get what pages need; None where it is there."""
+    absent = [name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None]
+    if not absent:
+        return None
+    return f'a page needs {" and ".join(absent)}; get it with: pip install "fredholm[report]"'
+
+
+def write_page(
+    folder: Path,
+    *,
+    tasks: Sequence[type[Task]] = TASKS,
+    device: str = "auto",
+    to: Path | None = None,
+    further: Sequence[Path] = (),
+) -> Path:
+    """Writes the page of a run, or of several beside each other.
+
+    Args:
+        folder: of the run.
+        tasks: the tasks it may be of.
+        device: where the model computes; see `TrainingConfig`.
+        to: the file; None: `report.html` in the folder. A page that is there is replaced.
+        further: folders of other runs.
+
+    Returns:
+        The file.
+
+    Raises:
+        ValueError: nothing can be shown of a folder, or the file is there and no page.
+        ImportError: the extra `report` is not installed.
+        OSError: it cannot be written.
+    """
+    if (told := missing_extra()) is not None:
+        raise ImportError(told)
+    path = folder / PAGE if to is None else to
+    refuse_other_file(path)
+    page = page_of([folder, *further], tasks=tasks, device=device)
+    write_file(path, rendered(page).encode())
+    return path
+
+
+def refuse_other_file(path: Path) -> None:
+    """Raises ValueError where there is something at a path that is no page."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file")
+    if os.path.lexists(path):
+        with path.open("rb") as file:
+            if MARK not in file.read(2000):
+                raise ValueError(f"{path} exists and is no page of this program; name another file")
+
+
+def page_of(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> Page:
+    """What a page of some runs shows; errors as of `write_page`."""
+    names = names_of(folders)
+    records = [RunRecord.read(folder, name, tasks, device) for folder, name in zip(folders, names, strict=True)]
+    models = [_model(record) for record in records]
+    tabs, headlines = list[Tab](), list[Section]()
+    for record, model in zip(records, models, strict=True):
+        sections = _of_model(record, model)
+        if len(records) == 1:
+            tabs += [Tab(name=name, sections=own) for name, own in sections.items() if own]
+        elif any(sections.values()):
+            tabs.append(Tab(name=record.name, sections=tuple(each for own in sections.values() for each in own)))
+        headlines += [
+            Section(title=record.name if len(records) > 1 else "Result", blocks=section.blocks[:1])
+            for section in sections["Answers"]
+            if not isinstance(section.blocks[0], Note)
+        ]
+    overview = overview_tab(records, models, headlines)
+    task = records[0].run.task.command if records[0].run is not None else "run"
+    title = ", ".join(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} others"
+    return Page(
+        title=f"{title}: {task}",
+        lead=f"{len(names)} runs side by side" if len(names) > 1 else str(folders[0]),
+        tabs=(overview, training_tab(records), *tabs),
+    )
+
+
+def _model(record: RunRecord) -> nn.Module | None:
+    if record.run is None or record.progress is None:
+        return None
+    try:
+        return record.run.model()
+    except (ValueError, OSError, ImportError):
+        return None
+
+
+def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Section, ...]]:
+    """What can be shown of a model, by the name of the tab."""
+    if record.run is None or model is None:
+        return {"Answers": (), "Examples": ()}
+    task = record.run.task
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            # what is measured on test data before a run is done might still be chosen by
+            is_done = record.progress is not None and record.progress.is_done
+            split = "valid" if not is_done and task.num_held_out("valid") else measured_split(task)
+            if split is None:
+                raise ValueError("nothing is held out to measure on")
+            found = examine(record.run, model, split)
+            logged = [line[task.objective.metric] for line in record.of_kind(split) if task.objective.metric in line]
+            answers = answer_section(task, found, _logged(record, found, logged))
+            return {"Answers": (answers,), "Examples": (example_section(task, model, found),)}
+    except (ValueError, OSError, ImportError) as error:
+        note = Note(f"The model cannot be asked about examples: {error}.", is_warning=True)
+        return {"Answers": (Section(title="How good the answers are", blocks=(note,)),), "Examples": ()}
+
+
+def _logged(record: RunRecord, found: Examined, values: list[float]) -> float | None:
+    """The objective of the chosen weights on the whole split, as the log has it."""
+    if found.split == "test" or not values:
+        return values[-1] if values else None
+    assert record.run is not None
+    name = record.run.task.objective.metric
+    chosen = [line[name] for line in record.of_kind("valid") if line["step"] == record.best_step and name in line]
+    return chosen[-1] if chosen else None
+
+
+def rendered(page: Page) -> str:
+    """A page as one HTML text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("fredholm.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cell"] = _cell
+    scripts = {"library": library(), "page": _asset("page.js")}
+    return environment.get_template("page.html").render(
+        page=page, version=__version__, style=_asset("page.css"), scripts=scripts
+    )
+
+
+def _cell(value: object) -> str:
+    """A cell of a table, for people."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _asset(name: str) -> str:
+    return (importlib.resources.files("fredholm.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, which is kept between runs: to make it takes seconds."""
+    version = importlib.metadata.version(NEEDED["vl_convert"])
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kept = home / "fredholm" / f"vega-{version}.js"
+    with contextlib.suppress(OSError, ValueError):
+        text = kept.read_text(encoding="utf-8")
+        digest, _, script = text.partition("\n")
+        if digest == f"// {hashlib.sha256(script.encode()).hexdigest()}":
+            return script
+    import vl_convert
+
+    script = vl_convert.javascript_bundle(START).replace("</script", "<\\/script")
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_file(kept, f"// {hashlib.sha256(script.encode()).hexdigest()}\n{script}".encode())
+    return script

@@ -1,0 +1,159 @@
+"""What a run folder holds, as far as it can be read: a page is drawn of whatever is there."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from fredholm.tasks import TASKS
+from fredholm.tasks.task import Task
+from fredholm.training.run import Run
+from fredholm.training.storage.config_json import TYPE_KEY, to_json
+from fredholm.training.storage.machine import MACHINE
+from fredholm.training.storage.run_folder import RunFolder
+from fredholm.training.trainer import Progress, read_progress
+
+METRICS = "metrics.jsonl"
+MOST_BYTES = 64 * 2**20
+"""Of a log that are read, from its end."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """A run folder.
+
+    Args:
+        path: of it.
+        name: what tells it from others on a page.
+        run: the trained model; None: it cannot be opened.
+        lines: of its log, in their order.
+        progress: how far it is; None: it has no checkpoint, or a damaged one.
+        machine: what its digits depend on, in words.
+        missing: what cannot be shown, a sentence each.
+    """
+
+    path: Path
+    name: str
+    run: Run | None
+    lines: tuple[dict[str, Any], ...]
+    progress: Progress | None
+    machine: dict[str, str]
+    missing: tuple[str, ...]
+
+    @staticmethod
+    def read(path: Path, name: str, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> "RunRecord":
+        """What there is of a run.
+
+        Raises:
+            ValueError: nothing can be shown: there is no run, or neither its settings nor its log can be read.
+        """
+        missing, run, progress, machine = list[str](), None, None, dict[str, str]()
+        lines, told = read_log(path / METRICS)
+        try:
+            run = Run(path, tasks=tasks, device=device)
+        except (ValueError, TypeError, OSError, LookupError, AttributeError, ArithmeticError, ImportError) as error:
+            if not lines:
+                raise ValueError(f"{path}: nothing of it can be shown: {error}") from error
+            missing.append(f"The settings and the model cannot be read, so that only the log is shown: {error}.")
+        missing += told
+        if run is not None:
+            folder = RunFolder(path)
+            try:
+                machine = {str(key): str(value) for key, value in json.loads(folder.text(MACHINE) or "{}").items()}
+            except (ValueError, OSError, AttributeError) as error:
+                missing.append(f"What machine it ran on cannot be read: {error}.")
+            try:
+                last = folder.checkpoints.last_step()
+                progress = None if last is None else read_progress(folder.checkpoints, last)
+            except (ValueError, OSError) as error:
+                missing.append(f"Its checkpoints cannot be read: {error}.")
+            if progress is None and not any("checkpoints" in each for each in missing):
+                missing.append("It has no checkpoint yet, so that there is no model to ask.")
+            elif progress is not None and not progress.is_done:
+                missing.append(
+                    f"It was interrupted, or is still training: it is at epoch {progress.epoch} of {progress.epochs}. "
+                    "`fredholm train ... --resume` goes on with it."
+                )
+        return RunRecord(
+            path=path,
+            name=name,
+            run=run,
+            lines=tuple(lines),
+            progress=progress,
+            machine=machine,
+            missing=tuple(missing),
+        )
+
+    @property
+    def best_step(self) -> int | None:
+        """The step whose weights were chosen; None: that is not known."""
+        if self.progress is None:
+            return None
+        return self.progress.step if self.progress.best_step < 0 else self.progress.best_step
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """The lines of the log that tell of training, or of a split."""
+        return [line for line in self.lines if line.get("kind") == kind]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings that are other than by default, by their names on the command line."""
+        if self.run is None:
+            return {}
+        config, found = self.run.config, dict[str, str]()
+        for prefix, own in (("task", config.task), ("training", config.training)):
+            _differences(to_json(own), to_json(type(own)()), prefix, found)
+        return found
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """What tells folders apart: their last names, or as many of them as that takes."""
+    parts = [path.absolute().parts for path in paths]
+    for count in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(own[-count:]) for own in parts]
+        if len(set(names)) == len(set(parts)):
+            return names
+    return [str(path) for path in paths]
+
+
+def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The lines of a log that can be read, and what is missing of it."""
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            file.seek(max(0, size - MOST_BYTES))
+            data = file.read()
+    except OSError as error:
+        return [], [f"The log {path.name} cannot be read ({error.strerror}), so that there are no curves."]
+    lines, broken = list[dict[str, Any]](), 0
+    for text in data.splitlines()[1 if size > MOST_BYTES else 0 :]:
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            broken += 1
+            continue
+        if isinstance(line, dict) and _is_number(line.get("step")) and isinstance(line.get("kind"), str):
+            lines.append({key: value for key, value in line.items() if key == "kind" or _is_number(value)})
+        else:
+            broken += 1
+    told = [f"{broken} lines of the log {path.name} are damaged and left out."] if broken else []
+    return lines, told
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _differences(own: Any, default: Any, name: str, found: dict[str, str]) -> None:
+    """The leaves of a JSON value that are other than by default."""
+    if own == default:
+        return
+    if isinstance(own, dict):
+        before = default if isinstance(default, dict) and default.get(TYPE_KEY) == own.get(TYPE_KEY) else {}
+        for key, value in own.items():
+            _differences(value, before.get(key), name if key == TYPE_KEY else f"{name}.{key}", found)
+    else:
+        found[f"--{name.replace('_', '-')}"] = own if isinstance(own, str) else json.dumps(own)

@@ -1,0 +1,113 @@
+"""What answers say of a model: intervals, confusion, calibration.
+
+Legend
+    n, k            examples, and those that are told right
+    z               1.96, the 97.5 % quantile of the normal distribution
+    p_i, r_i        probability of the class that is told of example i, and whether it is right
+    C_ab            examples of class a that are told to be of class b
+
+Wilson interval of a share (1927): (k + z²/2 ± z √(k (n - k) / n + z²/4)) / (n + z²). Bootstrap interval (Efron, 1979):
+from the 2.5 % to the 97.5 % quantile of a metric of n examples that are drawn from the n with replacement.
+
+Expected calibration error (Naeini et al., 2015): Σ_b n_b / n |mean r - mean p| over bins b of equal width in p.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+Z = 1.959963984540054
+BINS = 10
+"""Of a reliability diagram."""
+DRAWS = 200
+"""Of the bootstrap."""
+
+
+class Interval(NamedTuple):
+    """Between two values."""
+
+    low: float
+    high: float
+    how: str
+    """What it is called."""
+
+
+def wilson(right: int, count: int) -> Interval:
+    """Of a share of `count` examples, at least 1."""
+    middle, root = right + Z * Z / 2, Z * math.sqrt(right * (count - right) / count + Z * Z / 4)
+    whole = count + Z * Z
+    return Interval(max(0.0, (middle - root) / whole), min(1.0, (middle + root) / whole), "95 % interval (Wilson)")
+
+
+def bootstrap(metric: Callable[[Tensor], float], count: int, draws: int = DRAWS, seed: int = 0) -> Interval | None:
+    """Of a metric.
+
+    Args:
+        metric: of examples at indices int64 `(count,)`, which may repeat.
+        count: examples.
+        draws: how often it is computed.
+        seed: of the draws.
+
+    Returns:
+        None where the metric is not finite on every draw, as that of one class alone.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    found = torch.tensor([metric(torch.randint(count, (count,), generator=generator)) for _ in range(draws)])
+    if count < 2 or not bool(found.isfinite().all()):
+        return None
+    low, high = found.double().quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Interval(low, high, "95 % interval (bootstrap)")
+
+
+def confusion(told: Tensor, truth: Tensor, num_classes: int) -> Tensor:
+    """C, int64 `(K, K)`, of classes `(n,)`; rows are what is true."""
+    return (truth * num_classes + told).bincount(minlength=num_classes**2).view(num_classes, num_classes)
+
+
+@final
+@dataclass(frozen=True)
+class ClassScores:
+    """Of each class `(K,)`, float64; NaN where a share is of nothing."""
+
+    precision: Tensor
+    recall: Tensor
+    f1: Tensor
+    support: Tensor
+
+    @staticmethod
+    def of(counts: Tensor) -> "ClassScores":
+        """Of a confusion matrix, int64 `(K, K)`."""
+        right, told, true = counts.diagonal().double(), counts.sum(0).double(), counts.sum(1).double()
+        return ClassScores(right / told, right / true, 2 * right / (told + true), counts.sum(1))
+
+
+@final
+@dataclass(frozen=True)
+class Reliability:
+    """Answers by how sure they are, float64 `(BINS,)` each: how many, the sum of p_i, and that of r_i."""
+
+    count: Tensor
+    sure: Tensor
+    right: Tensor
+
+    @staticmethod
+    def of(sure: Tensor, right: Tensor) -> "Reliability":
+        """Of p and r, `(n,)` each."""
+        bins = (sure.double() * BINS).long().clamp(0, BINS - 1)
+        ones = torch.ones(len(sure), dtype=torch.float64)
+        sums = [
+            torch.zeros(BINS, dtype=torch.float64).index_add_(0, bins, each.double()) for each in (ones, sure, right)
+        ]
+        return Reliability(*sums)
+
+    def __add__(self, other: "Reliability") -> "Reliability":
+        return Reliability(self.count + other.count, self.sure + other.sure, self.right + other.right)
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error."""
+        return float((self.right - self.sure).abs().sum() / self.count.sum().clamp(min=1))

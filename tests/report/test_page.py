@@ -1,0 +1,356 @@
+"""Pages of runs, whole and not: what stands on them is what the run reached, and what is missing is told."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fredholm.report import page, page_of, write_page
+from fredholm.report.blocks import Figure, Gallery, Note, Page, Plot, Table
+from fredholm.report.examined import examine
+from fredholm.report.run_record import RunRecord, names_of, read_log
+from fredholm.tasks import TASKS
+from fredholm.tasks.splits.splits import HeldOut
+from fredholm.training import Run, TrainingConfig, train
+from tests.command_line import call
+from tests.contracts.task_settings import small_tasks
+from tests.report.build import digits
+from tests.training.toy_task import ToyTask
+
+pytest.importorskip("jinja2")
+pytest.importorskip("vl_convert")
+pytest.importorskip("torchmetrics")
+OFF = {"tensorboard": False, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return digits(tmp_path_factory.mktemp("runs") / "first")
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    """The run, to be damaged."""
+    shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("report.html"))
+    return tmp_path / "copy"
+
+
+def blocks_of(found: Page, kind: type) -> list[object]:
+    return [
+        block for tab in found.tabs for section in tab.sections for block in section.blocks if isinstance(block, kind)
+    ]
+
+
+def notes_of(found: Page) -> str:
+    return " ".join(block.text for block in blocks_of(found, Note) if isinstance(block, Note))
+
+
+class Outline(HTMLParser):
+    """What a page loads, and whether its elements close as they should."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loaded: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag not in ("meta", "link", "img", "br", "line", "circle", "path", "polyline"):
+            self.open.append(tag)
+        self.loaded += [str(found[name]) for name in ("src", "href", "data", "srcset") if found.get(name)]
+        self.ids += [str(found["id"])] if found.get("id") else []
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_one_file_holds_all(run: Path, tmp_path: Path) -> None:
+    path = write_page(run, to=tmp_path / "page.html")
+    text = path.read_text()
+    assert path.stat().st_size < 5e6
+    outline = Outline(text)
+    assert outline.open == []
+    assert len(outline.ids) == len(set(outline.ids))
+    assert {address[:5] for address in outline.loaded} <= {"data:", "#part"}
+    for spec in re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL):
+        assert json.loads(spec)["width"] == "container"
+
+
+def test_the_headline_is_what_the_run_reached(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "evaluate", run, "--json")
+    (figure,) = {block for block in blocks_of(page_of([run]), Figure) if isinstance(block, Figure)}
+    assert figure.value == f"{100 * json.loads(out)['accuracy']:.2f} %"
+    assert figure.name == "accuracy, test data"
+    assert "from 360 examples" in figure.note
+    assert "the log has" not in figure.note
+
+
+def test_tables_are_of_the_answers(run: Path) -> None:
+    found = page_of([run])
+    tables = {block.title: block for block in blocks_of(found, Table) if isinstance(block, Table)}
+    by_class = tables["Class by class"]
+    assert sum(int(row[4]) for row in by_class.rows) == 360  # pyright: ignore
+    asked = Run(run, device="cpu")
+    outputs, targets = asked.task.told(asked.model(), "test", torch.arange(360))  # pyright: ignore
+    recall = {row[0]: row[2] for row in by_class.rows}
+    for k in range(10):
+        own = outputs[targets == k].argmax(1)
+        assert recall[str(k)] == pytest.approx(float((own == k).float().mean()), abs=1e-3)
+    plots = {block.title: block for block in blocks_of(found, Plot) if isinstance(block, Plot)}
+    assert {"Loss", "Accuracy on validation data", "Confusion matrix", "Reliability"} <= plots.keys()
+    drawn = [row["count"] for row in plots["Confusion matrix"].spec["data"]["values"]]
+    assert (len(drawn), sum(drawn)) == (100, 360)
+
+
+def test_the_worst_stand_first(run: Path) -> None:
+    asked = Run(run, device="cpu")
+    found = examine(asked, asked.model(), "test")
+    galleries = [block for block in blocks_of(page_of([run]), Gallery) if isinstance(block, Gallery)]
+    worst, right = (block.cards for block in galleries)
+    assert f"loss {float(found.losses.max()):.4g}" in worst[0].lines
+    assert {card.is_wrong for card in right} == {False}
+    assert all("data:image/png" in card.drawings[0] for card in (*worst, *right))
+
+
+@pytest.mark.filterwarnings("ignore:.*taken both ways")
+@pytest.mark.slow
+def test_every_task_has_its_page(tmp_path: Path) -> None:
+    seen = set()
+    for number, config in enumerate(small_tasks(tmp_path / "data")):
+        steps = config.build().learns_by_steps
+        training = TrainingConfig(epochs=1 if steps else 0, tensorboard=False, device="cpu")
+        folder = tmp_path / f"run {number}"
+        train(Run.Config(task=config, training=training), folder)
+        found = page_of([folder])
+        assert [tab.name for tab in found.tabs[:4]] == ["Overview", "Training", "Answers", "Examples"], config
+        assert blocks_of(found, Figure)
+        cards = [card for block in found.tabs[3].sections[0].blocks if block.kind == "gallery" for card in block.cards]  # pyright: ignore
+        assert cards
+        assert all(card.drawings for card in cards), config
+        assert not [line for card in cards for line in card.lines if "cannot" in line]
+        assert Outline(page.rendered(found)).open == []
+        seen.add(type(config.build()))
+    assert seen == set(TASKS)
+
+
+@pytest.mark.parametrize("held_out", [("valid", "test"), ("valid",)])
+def test_examples_that_are_asked_one_by_one_give_the_metric_of_all(held_out: tuple[str, ...], tmp_path: Path) -> None:
+    config = ToyTask.Config(num_examples=60, held_out=held_out)
+    train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run", tasks=[ToyTask])  # pyright: ignore
+    run = Run(tmp_path / "run", tasks=[ToyTask], device="cpu")
+    split = "test" if "test" in held_out else "valid"
+    found = examine(run, run.model(), split)
+    assert found.value == pytest.approx(run.evaluate(split)["accuracy"])
+    assert len(found.indices) == found.total == run.task.num_held_out(split)
+    few = examine(run, run.model(), split, most=5)
+    assert len(few.indices) == 5
+    every = dict(zip(found.indices.tolist(), found.losses.tolist(), strict=True))
+    assert few.losses.tolist() == pytest.approx([every[index] for index in few.indices.tolist()])
+
+
+def test_a_run_without_a_test_split_says_on_what_it_is_measured(tmp_path: Path) -> None:
+    config = ToyTask.Config(held_out=("valid",))
+    train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run", tasks=[ToyTask])  # pyright: ignore
+    found = page_of([tmp_path / "run"], tasks=[ToyTask])
+    assert "validation data" in notes_of(found)
+    (figure,) = {block for block in blocks_of(found, Figure) if isinstance(block, Figure)}
+    assert figure.name == "accuracy, validation data"
+
+
+def test_a_run_of_which_nothing_is_held_out_says_so(tmp_path: Path) -> None:
+    config = Run.Config(task=ToyTask.Config(held_out=()), training=TrainingConfig(epochs=1, **OFF))  # pyright: ignore
+    train(config, tmp_path / "run", tasks=[ToyTask], needs_measure=False)
+    assert "nothing is held out" in notes_of(page_of([tmp_path / "run"], tasks=[ToyTask]))
+
+
+def test_an_interrupted_run_is_not_asked_about_test_data(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = RunRecord.read(copy, "copy")
+    assert record.progress is not None
+    record.progress.is_done = False
+    monkeypatch.setattr("fredholm.report.run_record.read_progress", lambda *_: record.progress)
+    found = page_of([copy])
+    assert "interrupted" in notes_of(found)
+    figures = [block for block in blocks_of(found, Figure) if isinstance(block, Figure)]
+    assert {figure.name for figure in figures} == {"accuracy, validation data"}
+
+
+def test_a_run_before_its_first_checkpoint_has_a_page(copy: Path) -> None:
+    shutil.rmtree(copy / "checkpoints")
+    assert "no checkpoint yet" in notes_of(page_of([copy]))
+
+
+def test_a_damaged_log_is_read_as_far_as_it_goes(copy: Path) -> None:
+    text = (copy / "metrics.jsonl").read_text()
+    lines, _ = read_log(copy / "metrics.jsonl")
+    (copy / "metrics.jsonl").write_text(f"{text}[1]\nnull\n{{broken\n" + '{"kind": "train", "step": 1, "loss": "x"}\n')
+    found, told = read_log(copy / "metrics.jsonl")
+    assert found[: len(lines)] == lines
+    assert "loss" not in found[-1]
+    assert told == ["3 lines of the log metrics.jsonl are damaged and left out."]
+    assert "damaged and left out" in notes_of(page_of([copy]))
+
+
+def test_a_run_without_a_log_has_a_page(copy: Path) -> None:
+    (copy / "metrics.jsonl").unlink()
+    found = page_of([copy])
+    assert "no curves" in notes_of(found)
+    assert blocks_of(found, Figure)
+
+
+def test_a_damaged_checkpoint_leaves_the_curves(copy: Path) -> None:
+    for file in copy.glob("checkpoints/*/*"):
+        if file.is_file():
+            file.write_bytes(b"broken")
+    found = page_of([copy])
+    assert "checkpoints cannot be read" in notes_of(found)
+    assert blocks_of(found, Plot)
+
+
+def test_a_folder_of_an_older_version_shows_its_log(copy: Path) -> None:
+    (copy / "manifest.json").unlink()
+    found = page_of([copy])
+    assert "older version" in notes_of(found)
+    assert blocks_of(found, Plot)
+    assert page.rendered(found)
+
+
+def test_nothing_at_all_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none").mkdir()
+    for place in (tmp_path / "none", tmp_path / "absent"):
+        code, out, err = call(capsys, "report", place)
+        assert (code, out) == (2, "")
+        assert len(err.splitlines()) == 1
+        assert "nothing of it can be shown" in err
+        assert not (place / "report.html").exists()
+
+
+def test_data_that_are_gone_leave_the_rest(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog. " * 40)
+    from fredholm.models.gpt2 import GPT2
+    from fredholm.tasks import LanguageModelling
+
+    model = GPT2.Config(embed_dim=8, depth=1, num_heads=1)
+    config = LanguageModelling.Config(data=str(text), context=16, model=model)
+    train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run")  # pyright: ignore
+    text.unlink()
+    found = page_of([tmp_path / "run"])
+    assert "cannot be asked about examples" in notes_of(found)
+    assert blocks_of(found, Plot)
+
+
+def test_one_class_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fredholm.tasks import ImageLearning
+
+    whole = ImageLearning.told
+
+    def of_one(self: ImageLearning, *arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
+        outputs, targets = whole(self, *arguments)  # pyright: ignore
+        return outputs, torch.full_like(targets, 3)
+
+    monkeypatch.setattr(ImageLearning, "told", of_one)
+    assert "of one class" in notes_of(page_of([copy]))
+
+
+def test_a_class_with_one_example_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fredholm.tasks import ImageLearning
+
+    whole = ImageLearning.told
+
+    batches: list[int] = []
+
+    def with_lone(self: ImageLearning, *arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
+        outputs, targets = whole(self, *arguments)  # pyright: ignore
+        is_first, _ = not batches, batches.append(len(targets))
+        return outputs, torch.where((torch.arange(len(targets)) == 0) & is_first, 5, 3)
+
+    monkeypatch.setattr(ImageLearning, "told", with_lone)
+    assert "Of 5 there is a single example" in notes_of(page_of([copy]))
+
+
+def test_the_command_writes_into_the_run_folder(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "report", copy)
+    assert (code, err) == (0, "")
+    assert re.fullmatch(rf"{re.escape(str(copy / 'report.html'))}: \d\.\d MB, \d+\.\d s\n", out)
+    assert call(capsys, "report", copy)[0] == 0, "a page is replaced"
+    assert call(capsys, "evaluate", copy)[0] == 0, "and is no fault of the folder"
+
+
+def test_no_other_file_is_replaced(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    notes = tmp_path / "notes.html"
+    notes.write_text("mine")
+    code, _, err = call(capsys, "report", copy, "--output", notes)
+    assert code == 2
+    assert "is no page of this program" in err
+    assert notes.read_text() == "mine"
+
+
+def test_several_runs_stand_side_by_side(
+    run: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, "report", run, copy)[0] == 0
+    assert (tmp_path / "report.html").exists()
+    found = page_of([run, copy])
+    assert [tab.name for tab in found.tabs] == ["Overview", "Training", "first", "copy"]
+    loss = next(block for block in blocks_of(found, Plot) if isinstance(block, Plot) and block.title == "Loss")
+    assert {row["run"] for row in loss.spec["data"]["values"]} == {"first", "copy"}
+
+
+def test_names_tell_folders_apart() -> None:
+    assert names_of([Path("/a/x/seed-0"), Path("/a/y/seed-0")]) == ["x/seed-0", "y/seed-0"]
+    assert names_of([Path("/a/x"), Path("/a/y")]) == ["x", "y"]
+
+
+def test_without_the_extra_one_line_says_how_to_get_it(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None)
+    code, out, err = call(capsys, "report", run, "--output", tmp_path / "page.html")
+    assert (code, out) == (2, "")
+    assert 'pip install "fredholm[report]"' in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_library_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import vl_convert
+
+    made: list[str] = []
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: made.append(snippet) or "var vega</script>")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = page.library.__wrapped__()
+    assert "</script" not in first
+    assert page.library.__wrapped__() == first
+    assert len(made) == 1
+    (kept,) = tmp_path.rglob("vega-*.js")
+    kept.write_text(kept.read_text() + "evil()")
+    assert page.library.__wrapped__() == first, "what is not as it was written is made anew"
+    assert len(made) == 2
+
+
+def test_when_the_time_is_over_no_further_examples_are_asked_about(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fredholm.tasks import ImageLearning
+
+    asked, sizes, whole = Run(run, device="cpu"), list[int](), ImageLearning.told
+
+    def counted(
+        self: ImageLearning, model: nn.Module, split: HeldOut, rows: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        sizes.append(len(rows))
+        return whole(self, model, split, rows)
+
+    monkeypatch.setattr(ImageLearning, "told", counted)
+    found = examine(asked, asked.model(), "test", seconds=0.0)
+    assert len(sizes) == 1
+    assert len(found.indices) == sizes[0]
