@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets.labels import LabelTarget
 from fredholm.tasks.targets.numbers import NumberTarget
@@ -74,7 +74,7 @@ def _card(task: Task, model: nn.Module, found: Examined, row: int, right: Tensor
 def _short(name: str, task: Task) -> str:
     """A name without the folder of the data, wherever they lie."""
     config = getattr(task, "config", None)
-    root = str(data_path(config.data)) if isinstance(config, Task.Config) and config.data else ""
+    root = str(user_path(config.data)) if isinstance(config, Task.Config) and config.data else ""
     return name.removeprefix(root).lstrip("/\\ ,:") or name
 
 
