@@ -83,6 +83,7 @@ KERNELS: dict[str, tuple[Callable[[], kernels.Kernel], Domain]] = {
     "GRU": (lambda: kernels.GRU(4, 3), SEQUENCE),
     "LinearRNN": (lambda: kernels.LinearRNN(4, 3), SEQUENCE),
     "LinearSystem": (lambda: kernels.LinearSystem(4, 3, rule="bilinear"), SEQUENCE),
+    "LinearSystem, zoh": (lambda: kernels.LinearSystem(4, 3), SEQUENCE),
     "DiagonalStateSpace": (lambda: kernels.DiagonalStateSpace(4, 4), SEQUENCE),
     "SelectiveStateSpace": (lambda: kernels.SelectiveStateSpace(4, 4), SEQUENCE),
 }

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.kernel import State, wide_dtype
+from fredholm.kernels.matrix_exponential import matrix_exponential
 from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurrence
 from fredholm.kernels.solve_each import solve
 
@@ -148,8 +149,11 @@ def discretise(rates: Tensor, input_weight: Tensor, steps: Tensor, rule: Rule) -
     if rule == "bilinear":
         solved = solve(identity - 0.5 * a, torch.cat([identity + 0.5 * a, b], dim=-1))
     else:
-        both = torch.nn.functional.pad(torch.cat([a, b], dim=-1), (0, 0, 0, b.shape[-1]))
-        solved = torch.linalg.matrix_exp(both)[..., :n, :]
+        with torch.no_grad():  # B̄ is linear in B, whose size would take digits of A
+            size = b.abs().sum(-2, keepdim=True).amax(-1, keepdim=True).clamp_min(1.0)
+        both = torch.nn.functional.pad(torch.cat([a, b / size], dim=-1), (0, 0, 0, b.shape[-1]))
+        solved = matrix_exponential(both)[..., :n, :]
+        return solved[..., :n], size * solved[..., n:]
     return solved[..., :n], solved[..., n:]
 
 
