@@ -11,7 +11,7 @@ How near, of the result and of each gradient g of a leaf ℓ: `TOLERANCE` of the
            changes by its last digit, in units of that digit,
     D      |g(float32) - g| / eps(float32), how many last digits the definition misses in float32;
 
-or `LAST_DIGITS` eps, and `SOLVED` where that is more, times the result, or times |g'| |ℓ'| of the leaf where that is
+or `LAST_DIGITS` eps times the result, or times |g'| |ℓ'| of the leaf where that is
 largest, over |ℓ|: what such a gradient would be if nothing cancelled. A well conditioned problem has A and D about |g|.
 A number that is itself out of the range of the dtype is not compared. Beyond the range that a kernel states
 (`Kernel.signal_range`) nothing is, but an error is an own one there too.
@@ -65,8 +65,6 @@ SCALES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 1.0, 1.0, 10.0, 30.0, 100.0, 1e3, 1e4)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 DISTURBANCES = 4
 LAST_DIGITS = 30
-SOLVED = 1e-12
-"""Residual at which iterations stop in float64."""
 
 
 class Precision(NamedTuple):
@@ -374,7 +372,7 @@ class Expected:
             if error <= allowed or not self.comparable:
                 continue
             allowed = max(allowed, tolerance * self.amplified[name])
-            allowed = max(allowed, min(tolerance, max(LAST_DIGITS * self.eps, SOLVED)) * self.cancelling.get(name, 0.0))
+            allowed = max(allowed, min(tolerance, LAST_DIGITS * self.eps) * self.cancelling.get(name, 0.0))
             if not error <= allowed:
                 told.append(f"{name} is off by {error:.1e} of {largest:.1e}, where {allowed:.1e} is allowed")
         return "; ".join(told)

@@ -110,8 +110,7 @@ class IntegralOperator(nn.Module):
 
     def answer(self, integral: Integral[Kernel]) -> Tensor:
         """What `forward` gives, of the integral that `prepare` made of its arguments."""
-        out, asked = self.around(self._integrate(integral), integral.query), integral.query_domain
-        return out if asked.mask is None else torch.where(asked.mask[..., None], out, 0.0)
+        return self._around_existing(self._integrate(integral), integral.query, integral.query_domain)
 
     def with_quadrature(self, quadrature: Quadrature | None) -> "IntegralOperator":
         """An operator with the same kernel and the same parameters, sampled at other nodes; None: at all points.
@@ -206,8 +205,7 @@ class IntegralOperator(nn.Module):
                 "operator on the whole sequence"
             )
         out, state = self.evaluation.run(integral, state, reset)
-        out = self.around(out, u)
-        return (out if domain.mask is None else torch.where(domain.mask[..., None], out, 0.0)), state
+        return self._around_existing(out, u, domain), state
 
     def _stateful(self, asked: str) -> Stateful:
         if not isinstance(self.kernel, Stateful):
@@ -221,6 +219,11 @@ class IntegralOperator(nn.Module):
                 "or call the operator on the whole signal"
             )
         return self.kernel
+
+    def _around_existing(self, integral: Tensor, u_x: Tensor, asked: Domain) -> Tensor:
+        """`around`, and 0 at points that do not exist."""
+        # before W^O too: what a route leaves there may be infinite, and 0 times it would be a gradient of W^O
+        return _where_existing(self.around(_where_existing(integral, asked), u_x), asked)
 
     def around(self, integral: Tensor, u_x: Tensor) -> Tensor:
         """W^O v + W u(x) + b, from the integral v `(..., d_out)` and u(x) `(..., C)`."""
@@ -312,6 +315,10 @@ class IntegralOperator(nn.Module):
             query = torch.where(query_domain.mask[..., None], query, 0.0)
         u = u if keys.mask is None else torch.where(keys.mask[..., None], u, 0.0)
         return Integral(kernel, u, keys, query, query_domain)
+
+
+def _where_existing(out: Tensor, domain: Domain) -> Tensor:
+    return out if domain.mask is None else torch.where(domain.mask[..., None], out, 0.0)
 
 
 @final

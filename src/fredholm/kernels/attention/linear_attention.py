@@ -11,6 +11,7 @@ heads that share keys and values, a measure that enters both the numerator and Z
 """
 
 import abc
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple, final
 
@@ -20,7 +21,6 @@ from torch import Tensor
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.scored import Normalised
 from fredholm.kernels.kernel import (
-    RANGE_OF_EXPONENTIALS,
     HeadProjections,
     State,
     Stateful,
@@ -57,8 +57,8 @@ def elu_plus_one(x: Tensor) -> Tensor:
     return torch.relu(x) + torch.exp(x.clamp_max(0))
 
 
-LOWEST = -40.0
-"""Below it a product of two exponentials is near the end of the range of float32."""
+REACH = 40.0
+"""How far from 0 the product of two exponentials comes near the ends of the range of float32."""
 
 
 def in_range(projected: Tensor) -> Tensor:
@@ -66,20 +66,61 @@ def in_range(projected: Tensor) -> Tensor:
 
     Where values cannot be read, as by the compiler, they stay as they are.
     """
-    if not values_can_be_read(projected) or projected.numel() == 0 or bool(projected.min() >= LOWEST):
+    if not values_can_be_read(projected) or projected.numel() == 0 or bool(projected.min() >= -REACH):
         return projected
     return projected.double()
 
 
-def check_features(name: str, *features: Tensor) -> None:
-    """Raises ValueError, in the name of a kernel, on features below 0."""
-    if not values_can_be_read(*features):
+def own_features(name: str, feature_map: FeatureMap, projected: Tensor) -> Tensor:
+    """Features of projections by a map of one's own, in float64 where these reach beyond `REACH`.
+
+    A map that takes no float64, such as a module with parameters in float32, is computed as it is; so are all where
+    values cannot be read, as by the compiler.
+
+    Raises:
+        ValueError: in the name of a kernel, on features below 0, or infinite ones. What vanishes is told in a warning.
+    """
+    if not values_can_be_read(projected) or not bool((projected.abs() > REACH).any()):
+        features = feature_map(projected)
+        _check_sign(name, features)
+        return features
+    try:
+        features = feature_map(projected.double())
+    except (RuntimeError, TypeError):  # so PyTorch refuses dtypes that do not fit
+        features = feature_map(projected)
+    _check_sign(name, features)
+    _check_reach(name, feature_map, projected.detach(), features.detach())
+    return features
+
+
+def _check_sign(name: str, features: Tensor) -> None:
+    if not values_can_be_read(features):
         return
-    lowest = min((part.min().item() for part in features if part.numel()), default=0.0)
+    lowest = features.min().item() if features.numel() else 0.0
     if lowest < 0:
         raise ValueError(
             f"{name}: feature_map must be >= 0, so that sums over points cannot vanish by cancellation; "
             f"it gave {lowest:.3g}"
+        )
+
+
+def _check_reach(name: str, feature_map: FeatureMap, projected: Tensor, features: Tensor) -> None:
+    """Refuses features that left the range of their dtype upwards, and tells of points where all did downwards."""
+    size = projected.abs().amax(-1)
+    there = size.isfinite() & (size > REACH)
+    if bool((there & features.isinf().any(-1)).any()):
+        raise ValueError(
+            f"{name}: feature_map gave infinite values in {features.dtype}, at queries or keys of size "
+            f"{size[there].max().item():.3g}; normalise the signal, or take a feature map that grows less"
+        )
+    gone = projected[there & (features == 0).all(-1)]
+    # a map such as max(x, 0) is 0 there at any size
+    if len(gone) and bool((feature_map(gone * (REACH / gone.abs().amax(-1, keepdim=True))) != 0).any()):
+        warnings.warn(
+            f"{name}: feature_map gave nothing but 0 in {features.dtype} at queries or keys beyond a size of "
+            f"{REACH:g}, where it does not within it; where no other point has weight either, the integral is 0. "
+            "Normalise the signal if the features vanished",
+            stacklevel=2,
         )
 
 
@@ -92,7 +133,8 @@ class LinearAttention(FeatureMapped, Stateful):
         num_heads: heads H.
         num_kv_heads: heads of keys and values, a divisor of H; None: H.
         feature_map: φ, a function or module from `(..., d)` to `(..., r)` with values >= 0; where a row of φ(q)·φ(k)
-            is all 0, the integral is 0. None: elu(x) + 1, in float64 where its exponentials leave the range of float32.
+            is all 0, the integral is 0. None: elu(x) + 1. Where queries or keys are so large that exponentials leave
+            the range of float32, it is computed in float64, if it takes that.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, with the state Σ φ(k) ⊗ [v, 1].
 
@@ -121,8 +163,6 @@ class LinearAttention(FeatureMapped, Stateful):
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, embed_dim // num_heads, bias=bias
         )
         self.feature_map = feature_map
-        if feature_map is not None:
-            self.signal_range = RANGE_OF_EXPONENTIALS
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
 
@@ -142,16 +182,17 @@ class LinearAttention(FeatureMapped, Stateful):
         """See `FeatureMapped.feature_map_form`.
 
         Raises:
-            ValueError: when the feature map gives a negative value.
+            ValueError: when the feature map gives a negative value, or an infinite one; see `own_features`.
         """
         own = self.projections
+        phi, psi = (self._features(part) for part in (own.queries(query), own.keys(u)))
+        dtype = torch.promote_types(phi.dtype, psi.dtype)
+        return FeatureMapForm(phi.to(dtype), psi.to(dtype), own.values(u))
+
+    def _features(self, projected: Tensor) -> Tensor:
         if self.feature_map is None:
-            phi, psi = (elu_plus_one(in_range(part)) for part in (own.queries(query), own.keys(u)))
-            dtype = torch.promote_types(phi.dtype, psi.dtype)
-            return FeatureMapForm(phi.to(dtype), psi.to(dtype), own.values(u))
-        phi, psi = self.feature_map(own.queries(query)), self.feature_map(own.keys(u))
-        check_features("kernels.LinearAttention", phi, psi)
-        return FeatureMapForm(phi, psi, own.values(u))
+            return elu_plus_one(in_range(projected))
+        return own_features("kernels.LinearAttention", self.feature_map, projected)
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros: Σ φ(k) ⊗ v `(B, num_kv_heads, r, d)` and Σ φ(k) `(B, num_kv_heads, r)`; see `Stateful`."""
@@ -159,11 +200,9 @@ class LinearAttention(FeatureMapped, Stateful):
         with torch.no_grad():
             some = own.key_weight.new_zeros(1, own.head_dim)
             rank = (some if self.feature_map is None else self.feature_map(some)).shape[-1]
-        # sums of exponentials, whose range is that of float64
-        least = torch.float64 if self.feature_map is None else torch.float32
-        dtype = torch.promote_types(own.key_weight.dtype, least)
         shape = (batch_size, own.num_kv_heads, rank)
-        total = torch.zeros(*shape, own.head_dim, dtype=dtype, device=own.key_weight.device)
+        # sums of exponentials, whose range is that of float64
+        total = torch.zeros(*shape, own.head_dim, dtype=torch.float64, device=own.key_weight.device)
         return total, total.new_zeros(shape)
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:

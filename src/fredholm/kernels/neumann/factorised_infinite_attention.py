@@ -26,17 +26,15 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from fredholm.kernels.attention.linear_attention import FeatureMap, check_features, elu_plus_one, in_range
+from fredholm.kernels.attention.linear_attention import FeatureMap, elu_plus_one, in_range, own_features
 from fredholm.kernels.attention.scored import Dot
 from fredholm.kernels.kernel import (
-    RANGE_OF_EXPONENTIALS,
     HeadProjections,
     State,
     Stateful,
     check_heads,
     divided,
     each_query_head,
-    wide_dtype,
 )
 from fredholm.kernels.neumann.infinite_attention import (
     Discount,
@@ -117,8 +115,6 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, embed_dim // num_heads, bias=bias
         )
         self.feature_map = feature_map
-        if feature_map is not None:
-            self.signal_range = RANGE_OF_EXPONENTIALS
         self.norm: HopNorm = FrobeniusNorm() if normaliser == "frobenius" else RowNorm()
         self.discount = Discount(gamma, num_heads, learn_gamma)
         self.in_dim = self.out_dim = embed_dim
@@ -141,9 +137,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
             # where each row has a norm of its own, what float32 makes 0 may be all that a row has
             own_norms = self.is_causal or isinstance(self.norm, RowNorm)
             return elu_plus_one(projected.double() if own_norms else in_range(projected))
-        features = self.feature_map(projected)
-        check_features("kernels.FactorisedInfiniteAttention", features)
-        return features
+        return own_features("kernels.FactorisedInfiniteAttention", self.feature_map, projected)
 
     def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
         """See `Neumann.hop_form`."""
@@ -154,7 +148,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         return HopForm(asked, None if query is None else at_points, key, value)
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros: Σ ψ(k) ⊗ (v + y) `(B, H, r, d)`, and what norms are made of, in float64.
+        """Zeros, in float64: Σ ψ(k) ⊗ (v + y) `(B, H, r, d)`, and what norms are made of.
 
         That is Σ ψ(k) ⊗ ψ(k) `(B, num_kv_heads, r, r)` and c² `(B, H)`; or, of rows, Σ ψ(k) `(B, num_kv_heads, r)`.
         """
@@ -163,11 +157,11 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         with torch.no_grad():
             some = like.new_zeros(1, own.head_dim)
             rank = (some if self.feature_map is None else self.feature_map(some)).shape[-1]
-        wide = wide_dtype(like)
-        total = torch.zeros(batch_size, self.num_heads, rank, own.head_dim, dtype=wide, device=like.device)
+        # sums of exponentials, whose range is that of float64
+        total = torch.zeros(batch_size, self.num_heads, rank, own.head_dim, dtype=torch.float64, device=like.device)
         if isinstance(self.norm, RowNorm):
-            return total, total.new_zeros(batch_size, own.num_kv_heads, rank, dtype=torch.float64)
-        grams = total.new_zeros(batch_size, own.num_kv_heads, rank, rank, dtype=torch.float64)
+            return total, total.new_zeros(batch_size, own.num_kv_heads, rank)
+        grams = total.new_zeros(batch_size, own.num_kv_heads, rank, rank)
         return total, grams, grams.new_zeros(batch_size, self.num_heads)
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
@@ -189,8 +183,8 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
             psi = each_query_head(psi, self.num_heads)
             phi = divided(self.discount().double()[:, None] * phi, norm[..., None])
             here = (phi * psi).sum(-1, keepdim=True)
-            out = ((phi[..., None, :] @ total.double())[..., 0, :] + here * value) / (1 - here)
-            total = total + (psi[..., None] * (value + out)[..., None, :]).to(total.dtype)
+            out = ((phi[..., None, :] @ total)[..., 0, :] + here * value) / (1 - here)
+            total = total + psi[..., None] * (value + out)[..., None, :]
         return out.flatten(1).to(form.value.dtype), (total, *sums)
 
     def extra_repr(self) -> str:
