@@ -52,6 +52,22 @@ def test_none_is_broken() -> None:
         "LinearAttention / plain / points / all / even / all pairs / no query / float32"
         " / all points / 100 / 2 / 7 / True"
         " / 9",
+        "FactorisedInfiniteAttention / softplus features / points per entry / all / weights / all pairs / no query"
+        " / float32 / all points / 1000.0 / 2 / 1 / False / 116324",
+        "FactorisedInfiniteAttention / softplus features / periodic grid / padding / weights / pairs listed, a row empty"
+        " / the domain / float32 / all points / 100.0 / 3 / 1x5 / True / 444726",
+        "LinearAttention / softplus features / union / shared mask / even / all pairs / u / float32 / all points"
+        " / 1000.0 / 2 / 7 / False / 567722",
+        # what lies at points that do not exist is next to infinite
+        "FactorisedInfiniteAttention / causal, one kv head / times / shared mask / weights per entry, some 0"
+        " / pairs weighed / u / float32 / all points / 1000.0 / 2 / 3 / False / 462612",
+        "FactorisedInfiniteAttention / causal, one kv head / periodic grid / padding / weights"
+        " / pairs listed per entry / u / float32 / all points / 100.0 / 2 / 2x2 / False / 633453",
+        # saturated softmax: gradients that cancel to nothing
+        "Yat / softmax / graphs / an entry with nothing / even / all pairs / other values / float64 / Full / 30.0 / 3"
+        " / 17 / True / 795539",
+        "AdditiveAttention / steep / line of cells / an entry with nothing / even / all pairs / no query / float32"
+        " / Full / 100.0 / 2 / 17 / True / 661996",
     ],
 )
 def test_what_was_broken_once_stays_right(found: str) -> None:

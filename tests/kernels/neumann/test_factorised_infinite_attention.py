@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fredholm.domains import Points, Sequence
+from fredholm.evaluation import Dense, Integral, StepLoop
 from fredholm.kernels import FactorisedInfiniteAttention, InfiniteAttention
 from tests.contracts.routes import randomise
 from tests.refusals import refused
@@ -68,6 +69,17 @@ def test_features_of_any_width():
     assert total.shape == (3, 2, 8, 4)
     assert grams.shape == (3, 2, 8, 8)
     assert squares.shape == (3, 2)
+
+
+@pytest.mark.parametrize("feature_map", [None, torch.nn.functional.softplus])
+def test_a_state_of_features_that_vanish_in_float32_keeps_its_digits(feature_map):
+    kernel = FactorisedInfiniteAttention(2, normaliser="rows", is_causal=True, bias=False, feature_map=feature_map)
+    for name in ("query_weight", "key_weight", "value_weight"):
+        kernel.projections.load_state_dict({name: torch.eye(2)}, strict=False)
+    u = -torch.tensor([[[120.0, 130.0], [125.0, 140.0], [110.0, 150.0]]])
+    out = StepLoop().integrate(Integral(kernel, u, Sequence(3)))
+    expected = Dense().integrate(Integral(kernel.double(), u.double(), Sequence(3)))
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0, -0.5, float("nan"), (0.5, 1.5)])
