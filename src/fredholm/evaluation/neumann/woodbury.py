@@ -54,7 +54,7 @@ class Woodbury(Route[FactorisedNeumann]):
             if isinstance(kernel.norm, RowNorm):
                 total = each_query_head(blocks.sum(points.key_totals, signal, mass)[0], kernel.num_heads)
             sums = blocks.sum(functools.partial(points.products, total), signal, mass, own)
-            table = _table(kernel, sums)
+            table = _table(kernel, sums, total)
 
             def read(phi: Tensor) -> Tensor:
                 phi = _over_rows(phi, total)
@@ -64,7 +64,7 @@ class Woodbury(Route[FactorisedNeumann]):
         return out[0] if len(out) == 1 else torch.cat(out, dim=1)
 
 
-def _table(kernel: FactorisedNeumann, sums: list[Tensor]) -> Tensor:
+def _table(kernel: FactorisedNeumann, sums: list[Tensor], total: Tensor | None) -> Tensor:
     """s (I - s M)⁻¹ Σ ω ψ ⊗ v, `(B, H, r, d)`, in float64, from what `_Points.products` gives."""
     moments, carried, *grams = (part.double() for part in sums)
     assert kernel.discount is not None
@@ -72,8 +72,24 @@ def _table(kernel: FactorisedNeumann, sums: list[Tensor]) -> Tensor:
     if grams:
         squares = (grams[0] * grams[1]).sum((-2, -1), keepdim=True)  # c²
         scale = divided(scale, block_norm(squares))
+    size = _balance(grams, total)
+    moments, carried = moments * size.mT / size, carried / size
     identity = torch.eye(moments.shape[-1], dtype=moments.dtype, device=moments.device)
-    return solve(identity - scale * moments, scale * carried @ kernel.value_matrices().double().mT)
+    return size * solve(identity - scale * moments, scale * carried @ kernel.value_matrices().double().mT)
+
+
+def _balance(grams: list[Tensor], total: Tensor | None) -> Tensor:
+    """d, `(B, H, r, 1)`, with which ψ / d and d φ give the same integral, and no entry of s M is above γ.
+
+    Else a feature that is tiny in all keys and large in a query makes M so uneven that a solve loses every digit. Under
+    the norm of rows, d = Σ ω ψ, and s M has rows that sum to γ; else d⁴ = Σ ω ψ² / Σ ω φ².
+    """
+    if total is None:
+        of_phi, of_psi = (gram.detach().diagonal(dim1=-2, dim2=-1) for gram in grams)
+        size = (of_psi / of_phi) ** 0.25
+    else:
+        size = total.detach().double()
+    return torch.where((size > 0) & size.isfinite(), size, 1.0)[..., None]
 
 
 def _over_rows(phi: Tensor, total: Tensor | None) -> Tensor:

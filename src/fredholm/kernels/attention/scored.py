@@ -95,12 +95,8 @@ class ValueMixing(Kernel):
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
-        """κ, `(B, Nq, N, H·d, d_in)`, 0 at queries that do not exist; see `Kernel.matrix`."""
+        """κ, `(B, Nq, N, H·d, d_in)`; see `Kernel.matrix`."""
         density = self.density(u, domain, query, query_domain)
-        asked = (domain if query_domain is None else query_domain).mask
-        if asked is not None:
-            # a row that nobody reads may be infinite, and 0 times it would be a gradient of V
-            density = torch.where(asked[..., None, :, None], density, 0.0)
         kappa = torch.einsum("bhqk,hoi->bqkhoi", density, self.value_matrices().to(density.dtype))
         return kappa.flatten(-3, -2)
 

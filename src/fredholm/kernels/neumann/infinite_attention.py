@@ -304,7 +304,7 @@ class Neumann(ValueMixing):
             seen = preceding_counts(query_domain, domain) if self.is_causal else None
             hop = divided(rows, self.norm.norm(HopScores(rows, own, mass, seen)))
             if self.discount is None:
-                return hop.to(form.value.dtype)
+                return _readable(hop, query_domain, form.value.dtype)
             among = hop
             if form.own is not None:
                 seen = preceding_counts(domain, domain) if self.is_causal else None
@@ -316,7 +316,7 @@ class Neumann(ValueMixing):
             series = first + (first * mass) @ self._series(read, mass)
             # exactly 0 where no hop leads on, whatever a factorisation leaves there
             series = torch.where((hop != 0).any(-1, keepdim=True), series, 0.0)
-            return series.to(form.value.dtype)
+            return _readable(series, query_domain, form.value.dtype)
 
     def _series(self, hop: Tensor, mass: Tensor) -> Tensor:
         """(I - h Ω)⁻¹ h of a discounted hop h, `(B, H, N, N)`."""
@@ -333,6 +333,17 @@ class Neumann(ValueMixing):
         if domain.pair_weights is not None:
             scores = scores * domain.pair_weights.to(dtype)
         return torch.where(visible, scores, 0.0)
+
+
+def _readable(density: Tensor, query_domain: Domain, dtype: torch.dtype) -> Tensor:
+    """a in another dtype, bounded at queries that do not exist, whose norm may be next to nothing.
+
+    Nobody reads a there, but 0 times an infinite one would be a gradient.
+    """
+    if query_domain.mask is not None:
+        bounded = density.clamp_max(torch.finfo(dtype).max ** 0.5)
+        density = torch.where(query_domain.mask[..., None, :, None], density, bounded)
+    return density.to(dtype)
 
 
 ACTIVATIONS: dict[str, Score] = {"relu": Relu(), "gelu": Gelu(), "abs": Absolute()}
