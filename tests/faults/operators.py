@@ -7,7 +7,7 @@ in an error of this library's own.
 How near: `TOLERANCE` of the dtype times the largest value of the exact result, or of the exact gradient; or, where a
 problem is ill conditioned or large numbers cancel, `LAST_DIGITS` times as far as the exact one moves when every number
 that is computed on the way, forward and backward, changes by its last digit: it is computed in float64 with a part of
-`NOISE` more or less of every number, some times over, and the largest change counts, in units of that noise. Of a
+`NOISE`, or of a last digit of 16 bits, more or less of every number, some times over, and the largest change counts, in units of that noise. Of a
 difference that is exactly 0 there, and of larger numbers elsewhere, no noise tells; so a gradient of a leaf l may miss
 as much of the result, or of |g'| |l'| of the leaf where that is largest, over |l|.
 A number that is itself out of the range of the dtype is not compared. Beyond the range that a kernel states
@@ -301,10 +301,11 @@ def problem_of(setting: Setting) -> Problem:
 
 
 class _Noise(TorchDispatchMode):
-    """Changes every number that is computed, forward and backward, by a part of `NOISE`, up or down."""
+    """Changes every number that is computed, forward and backward, by a part of itself, up or down."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, part: float, seed: int) -> None:
         super().__init__()
+        self.part = part
         self.generator = Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -312,11 +313,11 @@ class _Noise(TorchDispatchMode):
         is_new = all(returned.alias_info is None for returned in func._schema.returns)
         return tree_map(self._changed, out) if is_new and func._schema.name.split("::")[1] not in EXACT else out
 
-    def _changed(self, part: Any) -> Any:
-        if not isinstance(part, Tensor) or part.dtype not in (torch.float64, torch.complex128):
-            return part
-        up = torch.rand(part.shape, generator=self.generator) < 0.5
-        return part * (1 + NOISE * (2 * up.double() - 1))
+    def _changed(self, number: Any) -> Any:
+        if not isinstance(number, Tensor) or number.dtype not in (torch.float64, torch.complex128):
+            return number
+        up = torch.rand(number.shape, generator=self.generator) < 0.5
+        return number * (1 + self.part * (2 * up.double() - 1))
 
 
 class Expected:
@@ -344,11 +345,13 @@ class Expected:
         """How many units of noise each entry moves by; see the top of the file."""
         assert isinstance(self.values, dict)
         most = dict.fromkeys(self.values, 0.0)
+        # what 16 bits miss is not small, and changes by more than in proportion
+        part = max(NOISE, self.eps if self.dtype.itemsize == 2 else 0.0)
         for seed in range(DISTURBANCES):
-            with _Noise(seed):
+            with _Noise(part, seed):
                 changed = self.exact.by(Dense())
             for name, value in self.values.items():
-                most[name] = max(most[name], size(changed[name] - value) / NOISE)
+                most[name] = max(most[name], size(changed[name] - value) / part)
         return most
 
     @functools.cached_property
