@@ -54,8 +54,8 @@ def test_none_is_broken() -> None:
         " / 9",
         "FactorisedInfiniteAttention / softplus features / points per entry / all / weights / all pairs / no query"
         " / float32 / all points / 1000.0 / 2 / 1 / False / 116324",
-        "FactorisedInfiniteAttention / softplus features / periodic grid / padding / weights / pairs listed, a row empty"
-        " / the domain / float32 / all points / 100.0 / 3 / 1x5 / True / 444726",
+        "FactorisedInfiniteAttention / softplus features / periodic grid / padding / weights"
+        " / pairs listed, a row empty / the domain / float32 / all points / 100.0 / 3 / 1x5 / True / 444726",
         "LinearAttention / softplus features / union / shared mask / even / all pairs / u / float32 / all points"
         " / 1000.0 / 2 / 7 / False / 567722",
         # what lies at points that do not exist is next to infinite
@@ -63,6 +63,12 @@ def test_none_is_broken() -> None:
         " / pairs weighed / u / float32 / all points / 1000.0 / 2 / 3 / False / 462612",
         "FactorisedInfiniteAttention / causal, one kv head / periodic grid / padding / weights"
         " / pairs listed per entry / u / float32 / all points / 100.0 / 2 / 2x2 / False / 633453",
+        # a feature that is tiny in all keys and large in a query
+        "FactorisedInfiniteAttention / rows / tied times / padding / even / all pairs / scattered points / float32"
+        " / all points / 100.0 / 2 / 1 / False / 793734",
+        # scores of gelu that float32 makes 0
+        "InfiniteAttention / causal, gelu / points per entry / mask per entry / even / all pairs / no query / float32"
+        " / all points / 10.0 / 2 / 11 / False / 769964",
         # saturated softmax: gradients that cancel to nothing
         "Yat / softmax / graphs / an entry with nothing / even / all pairs / other values / float64 / Full / 30.0 / 3"
         " / 17 / True / 795539",

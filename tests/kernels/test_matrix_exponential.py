@@ -1,4 +1,4 @@
-"""The exponential of matrices against its Taylor series, and its gradient at sizes of what comes in that torch loses."""
+"""The exponential of matrices against its Taylor series, and its gradient where torch loses it."""
 
 import pytest
 import torch

@@ -57,6 +57,6 @@ class _Exponential(torch.autograd.Function):
         return size * matrix_exponential(torch.cat([above, below], dim=-2))[..., :n, n:]
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int], matrices: Tensor) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int, ...], *args: Tensor) -> tuple[Tensor, int]:
         """All at once."""
-        return matrix_exponential(matrices.movedim(in_dims[0], 0)), 0
+        return matrix_exponential(args[0].movedim(in_dims[0], 0)), 0

@@ -428,16 +428,22 @@ class InfiniteAttention(Neumann, Stateful):
     def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
         """See `Neumann.hop_form`."""
         own = self.projections
-        at_points = self.scale * own.queries(u)
-        key, value = own.keys(u), own.values(u)
+        at_points = self._wide(self.scale * own.queries(u))
+        key, value = self._wide(own.keys(u)), own.values(u)
         if query is None:
             return HopForm(at_points, None, key, value)
-        return HopForm(self.scale * own.queries(query), at_points, key, value)
+        return HopForm(self._wide(self.scale * own.queries(query)), at_points, key, value)
+
+    def _wide(self, projected: Tensor) -> Tensor:
+        """In float64, where each row has a norm of its own and scores that float32 makes 0 may be all that it has."""
+        has_own_norms = self.is_causal or not isinstance(self.norm, FrobeniusNorm)
+        return projected.double() if self.activation == "gelu" and has_own_norms else projected
 
     def initial_state(self, batch_size: int) -> State:
         """No keys `(B, num_kv_heads, 0, d)`, no v + y `(B, H, 0, d)` (of a hop v, as keys), and norm 0 `(B, H)`."""
         own = self.projections
-        like, wide = own.key_weight, wide_dtype(own.key_weight)
+        like = self._wide(own.key_weight[:0])
+        wide = wide_dtype(like)
         keys = like.new_zeros(batch_size, own.num_kv_heads, 0, own.head_dim)
         heads = own.num_kv_heads if self.discount is None else self.num_heads
         carried = torch.zeros(batch_size, heads, 0, own.head_dim, dtype=wide, device=like.device)
