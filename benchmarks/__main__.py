@@ -21,6 +21,7 @@ from benchmarks import (
     neighbours,
     neural_fields,
     one_kernel,
+    safe_runs,
     scan,
     yat_attention,
     yat_dense,
@@ -45,6 +46,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     graphs.BENCHMARK,
     neighbours.BENCHMARK,
     one_kernel.BENCHMARK,
+    safe_runs.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

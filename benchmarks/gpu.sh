@@ -61,7 +61,7 @@ bench() {
 # warnings of another version of torch are no failures here
 step tests 90 "$python" -m pytest -q -p no:cacheprovider -W default -k "cuda or gpu or routes_on_devices" \
   tests/evaluation/test_routes_on_devices.py tests/evaluation/triton/test_on_a_gpu.py \
-  tests/operators/test_cost.py tests/tasks/test_augmentation.py
+  tests/operators/test_cost.py tests/tasks/images/test_augmentation.py
 bench itnet 90 --rounds 5 --budget-s 3
 bench large_domains 45 --rounds 3 --budget-s 2 --limit-s 2
 bench exact_mlp 45 --rounds 5 --budget-s 1 --peer-limit-s 2

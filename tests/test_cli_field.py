@@ -46,6 +46,26 @@ def test_predict_answers_where_it_is_asked(folder: Path, capsys: pytest.CaptureF
     assert [row[2] for row in rows] == ["x", "0.1000", "1.0000", "1.9000"]
 
 
+def test_predict_answers_at_places_of_a_file(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("places.csv").write_text("x\n0.5\n")
+    command = ("predict", folder / "run", folder / "new.csv", "--at")
+    code, out, err = call(capsys, *command, "places.csv")
+    assert (code, err) == (0, "")
+    assert [line.split("\t")[2] for line in out.splitlines()] == ["x", "0.5000"]
+    for more, told in (
+        (("none.csv",), "none.csv: cannot be read"),
+        (("places.csv", "--task", "answer.grid=3"), "answer.grid and --at both say where; pass one of them"),
+        (("places.csv", "--output", "places.csv", "--overwrite"), "--output: places.csv is one of the files"),
+    ):
+        code, out, err = call(capsys, *command, *more)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert told in err
+    assert Path("places.csv").read_text() == "x\n0.5\n"
+
+
 def test_what_is_saved_holds_all_files_and_is_told(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,10 +85,12 @@ def test_what_is_saved_holds_all_files_and_is_told(
     assert (code, (tmp_path / "out.npz").read_bytes()) == (0, before)
 
 
-def test_a_run_folder_names_no_file_to_write(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_folder_names_no_file_of_a_prediction(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = shutil.copytree(folder / "run", tmp_path / "run")
     whole = json.loads((run / "config.json").read_text())
-    for name in ("save", "picture"):
+    for name in ("save", "picture", "at"):
         other = json.loads(json.dumps(whole))
         other["run"]["task"]["answer"][name] = str(tmp_path / "planted.npz")
         RunFolder(run).put({"config.json": json.dumps(other)})  # with checksums that fit, as a stranger's has
@@ -82,7 +104,6 @@ def test_a_run_folder_names_no_file_to_write(folder: Path, tmp_path: Path, capsy
         ("answer.save=out.npz", "Unrecognized"),
         ("answer.grid=3,3", "answer.grid has 2 numbers; expected one each of x"),
         ("answer.gird=3", "perhaps --task.answer.grid"),
-        ("answer.at=none.csv", "none.csv: cannot be read"),
         ("frame=round", "'round'"),
     ],
 )

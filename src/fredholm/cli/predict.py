@@ -54,6 +54,8 @@ class PredictArguments:
     """A picture to draw (.png, .pdf, .svg): of images with their masks, or of functions on answer.grid."""
     comparison: Path | None = None
     """A picture of operators' answers beside the truth, which the files must have."""
+    at: Path | None = None
+    """A table or .npz file of the places to answer at, of functions; by default at their samples, or answer.grid."""
     overwrite: Flag = False
     """Replace files that exist, which is refused otherwise."""
     part: Split | None = None
@@ -92,7 +94,7 @@ def _predict(argv: list[str]) -> None:
     listed = run.task.predicts.listed(arguments.files)
     files = listed.files
     if arguments.output is not None:
-        outputs.check("--output", arguments.output, files)
+        outputs.check("--output", arguments.output, [*files, *([arguments.at] if arguments.at else [])])
     _tell_left_out(listed, failures)
     rows = _Rows(FORMATS[_format(arguments)](), arguments.output, outputs)
     for prediction in _predictions(run, files, arguments, outputs, failures):
@@ -120,7 +122,13 @@ def _predictions(
         for start in range(0, len(files), size):
             batch, before = files[start : start + size], failures.count
             yield from run.task.predict(
-                model, batch, run.device, part=arguments.part, failed=failures.add, outputs=outputs
+                model,
+                batch,
+                run.device,
+                part=arguments.part,
+                failed=failures.add,
+                outputs=outputs,
+                at=arguments.at,
             )
             failures.num_good += len(batch) - (failures.count - before)
             bar.update(len(batch))

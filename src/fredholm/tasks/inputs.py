@@ -23,12 +23,14 @@ class Inputs:
         part: the part to read of files that hold several, such as a training and a test set; None: see `choose_part`.
         failed: is told of a file that cannot be read, which is then left out; None: the error is raised.
         outputs: the files to write.
+        at: a file of the places to answer at, where the task `answers_at` places; None: the task says where.
     """
 
     files: Sequence[Path]
     part: Split | None = None
     failed: Failed | None = None
     outputs: Outputs = field(default_factory=Outputs)
+    at: Path | None = None
 
     def read(self, reader: Callable[[Path], Found]) -> Iterator[tuple[Path, Found]]:
         """Each file and what the reader makes of it, one after the other.

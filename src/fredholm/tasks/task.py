@@ -97,6 +97,9 @@ class Task(ABC):
     predicts: ClassVar[Kinds]
     """The files that `predict` reads."""
 
+    answers_at: ClassVar[bool] = False
+    """Whether `predict` answers at places that a file names."""
+
     writes: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
     """The files that `predict` can write, by their names in `Outputs`: the endings, or none where it is a folder."""
 
@@ -299,6 +302,7 @@ class Task(ABC):
         part: Split | None = None,
         failed: Failed | None = None,
         outputs: Outputs | None = None,
+        at: Path | None = None,
     ) -> list[Prediction]:
         """The model's answers for each file, one or more, in the order of the files.
 
@@ -309,15 +313,18 @@ class Task(ABC):
             part: the part to read of files that hold several; None: the test part, or else the last, with a warning.
             failed: is told of a file that cannot be read or does not fit, which is then left out; None: that is raised.
             outputs: files to write, of the kinds of `writes`; they hold what is told of all files.
+            at: a table or .npz file of the places to answer at, of a task that `answers_at` places.
 
         Raises:
-            ValueError: a file that cannot be read or does not fit the model, a part where files have none, or a file to
-                write that exists.
+            ValueError: a file that cannot be read or does not fit the model, a part where files have none, a file to
+                write that exists, or places where there are none.
         """
         if part is not None and not self.predicts.has_parts:
             raise ValueError(f"files of the task {self.command!r} are not in parts; leave --part {part} out")
-        settled = (outputs or Outputs()).settled(self.command, self.writes, files)
-        return self._predictions(model, Inputs(files, part, failed, settled), device)
+        if at is not None and not self.answers_at:
+            raise ValueError(f"--at has no effect: the task {self.command!r} tells no functions; leave it out")
+        settled = (outputs or Outputs()).settled(self.command, self.writes, [*files, *([at] if at else [])])
+        return self._predictions(model, Inputs(files, part, failed, settled, at), device)
 
     @abstractmethod
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:

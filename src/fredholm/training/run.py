@@ -150,13 +150,14 @@ class Run:
         *,
         part: Split | None = None,
         outputs: Outputs | None = None,
+        at: Path | None = None,
     ) -> list[Prediction]:
         """The averaged model's answer for each file; see `Task.predict`.
 
         Raises:
             ValueError: a file that cannot be read or does not fit, or a file to write that exists.
         """
-        return self.task.predict(self.model(which), files, self.device, part=part, outputs=outputs)
+        return self.task.predict(self.model(which), files, self.device, part=part, outputs=outputs, at=at)
 
 
 class Result(NamedTuple):

@@ -281,6 +281,9 @@ def test_answers_go_to_files_and_pictures(run: Path, tmp_path: Path) -> None:
 
     on_grid = ask("given.npz", answer=Answer(grid=(5, 4)))
     assert len(on_grid) == 2 * 20
+    np.savez(tmp_path / "places.npz", pos=np.array([[0.25, 0.5], [0.75, 0.5], [0.5, 0.5]]))
+    at_places = done.predict([tmp_path / "two.npz"], at=tmp_path / "places.npz")
+    assert [(row["x"], row["y"]) for row in at_places] == 2 * [(0.25, 0.5), (0.75, 0.5), (0.5, 0.5)]
     picture, save = tmp_path / "c.png", tmp_path / "a.npz"
     told = ask("two.npz", Outputs(comparison=picture, save=save))
     assert [list(row) for row in told] == 2 * [["file", "field", "saved", "least value", "largest value"]]

@@ -1,6 +1,7 @@
 """What a run read, what of it is other when it goes on, and what may be."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -91,12 +92,8 @@ def test_digests_are_kept_where_path_size_and_time_are_the_same(
     file, digested = tmp_path / "data" / "a.txt", []
     file.parent.mkdir()
     file.write_text("one")
-    file_digest = fingerprint.hashlib.file_digest
-    monkeypatch.setattr(
-        fingerprint.hashlib,
-        "file_digest",
-        lambda opened, kind: digested.append(opened.name) or file_digest(opened, kind),
-    )
+    read = fingerprint._read
+    monkeypatch.setattr(fingerprint, "_read", lambda path, state: digested.append(path) or read(path, state))
     first = read_of(file, data=file)
     assert read_of(file, data=file, before=first) == first == Fingerprint.of_text(first.text)
     (tmp_path / "link").symlink_to(tmp_path / "data")
@@ -108,6 +105,20 @@ def test_digests_are_kept_where_path_size_and_time_are_the_same(
     shutil.copytree(tmp_path / "data", tmp_path / "copy")  # with the same times, but elsewhere
     moved = read_of(tmp_path / "copy" / "a.txt", data=tmp_path / "copy", before=touched)
     assert (len(digested), bool(Difference.between(first, moved))) == (3, False)
+
+
+def test_names_and_digests_of_many_files(tmp_path: Path) -> None:
+    (tmp_path / "data" / "b").mkdir(parents=True)
+    files = [tmp_path / "data" / "b" / f"{i}.bin" for i in range(20)] + [tmp_path / "database", tmp_path / "data" / "a"]
+    for i, file in enumerate(files):
+        file.write_bytes(bytes([i]) * (2**20 + 1 if i == 3 else i))
+    found = read_of(*files, data=tmp_path / "data" / "b" / "..")
+    names = ["a", *(f"b/{i}.bin" for i in range(20)), str(tmp_path / "database")]
+    assert list(found.files) == sorted(names)
+    for file, name in zip([files[-1], *files[:-1]], names, strict=True):
+        content = file.read_bytes()
+        assert found.files[name].size == len(content)
+        assert found.files[name].digest == hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:

@@ -29,22 +29,19 @@ class Answer:
     """Where predicted fields are evaluated.
 
     Args:
-        grid: points along each coordinate, evenly over the box of a field's own samples; None: at `at`, or at the
-            samples.
-        at: a table or .npz file of positions, for all fields; see `read_places`.
+        grid: points along each coordinate, evenly over the box of a field's own samples; None: at the samples.
     """
 
     grid: tuple[int, ...] | None = None
-    at: str | None = None
 
     def __post_init__(self) -> None:
         if self.grid is not None and (not self.grid or min(self.grid) < 1):
             raise ValueError(f"answer.grid is {self.grid}; expected a number of points for each coordinate")
-        if self.grid is not None and self.at is not None:
-            raise ValueError("answer.grid and answer.at both say where; pass one of them")
 
-    def check(self, outputs: Outputs) -> None:
-        """Raises ValueError where a picture is wanted of places that none can be drawn of."""
+    def check(self, outputs: Outputs, at: Path | None) -> None:
+        """Raises ValueError where places are named twice, or a picture is wanted of some that none can be drawn of."""
+        if self.grid is not None and at is not None:
+            raise ValueError("answer.grid and --at both say where; pass one of them")
         if outputs.picture is not None and (self.grid is None or len(self.grid) > 2):
             raise ValueError("--picture needs answer.grid with one or two coordinates, such as answer.grid=64,64")
 
@@ -63,15 +60,15 @@ class Evaluated:
     """`(N,)` bool: far outside the samples; None: nobody told."""
 
 
-def places(answer: Answer, fields: FieldSet) -> list[Tensor]:
-    """Where each of the fields is asked for, `(N, s)` each.
+def places(answer: Answer, fields: FieldSet, at: Path | None) -> list[Tensor]:
+    """Where each of the fields is asked for, `(N, s)` each: at the places of a file, or else as the answer says.
 
     Raises:
         ValueError: a grid of other coordinates, samples without extent, or a file of places that cannot be read.
     """
     samples = fields.given
-    if answer.at is not None:
-        return [read_places(Path(answer.at), fields.coordinates)] * len(fields)
+    if at is not None:
+        return [read_places(at, fields.coordinates)] * len(fields)
     own = [pos[exists] for pos, exists in zip(samples.pos, samples.exists, strict=True)]
     if answer.grid is None:
         return own
@@ -86,9 +83,7 @@ def _grid(shape: tuple[int, ...], pos: Tensor, fields: FieldSet, index: int) -> 
     low, high = pos.amin(0), pos.amax(0)
     for axis, name in enumerate(fields.coordinates):
         if not bool(high[axis] > low[axis]):
-            raise ValueError(
-                f"{fields.names[index]}: its samples have no extent along {name}; pass answer.at with places"
-            )
+            raise ValueError(f"{fields.names[index]}: its samples have no extent along {name}; pass --at with places")
     axes = [torch.linspace(float(a), float(b), n, dtype=pos.dtype) for a, b, n in zip(low, high, shape, strict=True)]
     return torch.stack([axis.reshape(-1) for axis in torch.meshgrid(*axes, indexing="ij")], dim=-1)
 

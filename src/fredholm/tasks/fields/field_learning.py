@@ -24,7 +24,6 @@ from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.shown import Shown, device_of, function_view, joined_curves
-from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
@@ -65,6 +64,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
     command: ClassVar[str] = "field"
     predicts = Kinds(suffixes=(*FIELD_TABLES, *ARRAY_SUFFIXES), has_parts=True)
+    answers_at: ClassVar[bool] = True
     writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": (".npz",), "picture": PICTURES}
     objective = Objective(metric="relative_error", maximise=False)
 
@@ -386,9 +386,9 @@ class FieldLearning(SplitTask[FieldSet]):
         Raises:
             ValueError: a file cannot be read or does not fit, or there is no grid to draw.
         """
-        self.config.answer.check(inputs.outputs)
+        self.config.answer.check(inputs.outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
-        for file, (fields, asked) in inputs.read(lambda file: self._read(file, inputs.part)):
+        for file, (fields, asked) in inputs.read(lambda file: self._read(file, inputs)):
             for indices in torch.arange(len(fields)).split(CHUNK):
                 part = fields.select(indices)
                 moved = {name: tensor.to(device) for name, tensor in self._shown(part.given).items()}
@@ -396,11 +396,11 @@ class FieldLearning(SplitTask[FieldSet]):
         answer, facts = self.config.answer, self._facts
         return answered(answer, inputs.outputs, found, facts.coordinates, facts.target_channels)
 
-    def _read(self, file: Path, part: Split | None) -> tuple[FieldSet, list[Tensor]]:
+    def _read(self, file: Path, inputs: Inputs) -> tuple[FieldSet, list[Tensor]]:
         """The fields of a file, and where each is asked for."""
         facts = self._facts
-        fields = read_fields(file, coordinates=facts.coordinates, channels=facts.channels, part=part)
-        return fields, places(self.config.answer, fields)
+        fields = read_fields(file, coordinates=facts.coordinates, channels=facts.channels, part=inputs.part)
+        return fields, places(self.config.answer, fields, inputs.at)
 
     def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
         """The fields of a batch, each at its own places."""

@@ -90,6 +90,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     command: ClassVar[str] = "operator"
     predicts = Kinds(suffixes=(*FIELD_TABLES, *ARRAY_SUFFIXES), has_parts=True, is_one=is_function_folder)
+    answers_at: ClassVar[bool] = True
     writes: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "save": (".npz",),
         "picture": PICTURES,
@@ -147,7 +148,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             position_sigma: standard deviation of these frequencies, in cycles a side of the unit box; refused where
                 there are none, and of periodic functions, whose frequencies are whole numbers.
             model: the network, of functions; it answers at every point.
-            answer: where `predict` answers: at the points of `grid` or `at`, else where the file wants answers,
+            answer: where `predict` answers: at the points of `grid`, else where the file wants answers,
                 or at its samples.
         """
 
@@ -548,7 +549,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             ValueError: a file cannot be read or does not fit, comes without the truth, or there is no grid to draw.
         """
         outputs, answer, facts = inputs.outputs, self.config.answer, self._facts
-        answer.check(outputs)
+        answer.check(outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
         compared: list[tuple[FieldSet, Evaluated]] = []
         for file, (functions, asked) in inputs.read(lambda file: self._read(file, inputs)):
@@ -578,14 +579,14 @@ class OperatorLearning(DividedTask[FieldSet]):
             raise ValueError(
                 f"{functions.names[0]} comes without {facts.target_channels[0]} to compare with; leave --comparison out"
             )
-        return functions, self._asked(functions)
+        return functions, self._asked(functions, inputs.at)
 
-    def _asked(self, functions: FieldSet) -> list[Tensor]:
+    def _asked(self, functions: FieldSet, at: Path | None) -> list[Tensor]:
         """Where each function of a file is asked for."""
         answer, wanted = self.config.answer, functions.targets
-        if answer.grid is None and answer.at is None:
+        if answer.grid is None and at is None:
             return [pos[exists] for pos, exists in zip(wanted.pos, wanted.exists, strict=True)]
-        return places(answer, functions)
+        return places(answer, functions, at)
 
     @torch.no_grad()
     def evaluated(self, model: nn.Module, one: FieldSet, asked: Tensor, device: torch.device) -> Evaluated:

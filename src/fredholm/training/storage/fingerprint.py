@@ -7,7 +7,7 @@ spelt in other ways; others are absolute. A file of the same path, size and time
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from fredholm.tasks.files.noted import FileState, Noted
 FINGERPRINT = "data.json"
 """The file of the run folder that holds it."""
 SCHEMA = 1
+_CHUNK = 1 << 20
+"""Bytes that are read at once."""
 _SHOWN, _LONGEST = 3, 100
 """Names, and letters of all of them, in a message."""
 
@@ -185,27 +187,33 @@ def _place(data: str) -> Path:
 
 def _name(path: Path, place: Path) -> str:
     """What a file is called, wherever the data lie."""
-    name = Path(os.path.relpath(path, place))
-    return os.path.realpath(path) if os.pardir in name.parts else name.as_posix()
+    whole, start = os.path.normpath(path), os.path.join(os.path.normpath(place), "")  # noqa: PTH118 - of many files
+    return whole.removeprefix(start).replace(os.sep, "/") if whole.startswith(start) else os.path.realpath(path)
 
 
 def _digested(files: Mapping[str, tuple[Path, FileState]], known: Mapping[str, DataFile]) -> dict[str, DataFile]:
-    """Files by name, in its order; those that are known as they are are not read."""
+    """Files by name, sorted; those that are known as they are are not read."""
 
-    def digested(name: str) -> DataFile:
-        path, state = files[name]
-        file = known.get(name)
-        if file is not None and (file.size, file.modified) == state:
-            return file
-        with path.open("rb") as opened:
-            digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-        if FileState.of(path) != state:
-            raise ValueError(f"{path}: changed while it was read; leave the data as they are and begin again")
-        return DataFile(state.size, state.modified, digest)
+    def digested(names: Sequence[str]) -> dict[str, DataFile]:
+        return {name: _read(*files[name]) for name in names}
 
-    names = sorted(files)
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return dict(zip(names, pool.map(digested, names), strict=True))
+    found = {name: known[name] for name, (_, state) in files.items() if name in known and known[name][:2] == state}
+    new = [name for name in files if name not in found]
+    count = min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(count) as pool:
+        for part in pool.map(digested, [new[i::count] for i in range(count)]):  # one by one small files cost more
+            found |= part
+    return {name: found[name] for name in sorted(found)}
+
+
+def _read(path: Path, state: FileState) -> DataFile:
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb", buffering=0) as opened:
+        while part := opened.read(_CHUNK):
+            digest.update(part)
+    if FileState.of(path) != state:
+        raise ValueError(f"{path}: changed while it was read; leave the data as they are and begin again")
+    return DataFile(state.size, state.modified, digest.hexdigest())
 
 
 def _digests(files: Mapping[str, DataFile]) -> dict[str, str]:
