@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fredholm._version import __version__
 from tests.command_line import TINY, call, finish, start
 
 LONG = [*TINY, "--training.epochs", "4000", "--training.evaluate-every", "4000"]
@@ -112,3 +113,34 @@ def test_too_little_memory_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert err.startswith("error: out of memory, ")
     assert err.endswith(" bytes more were asked for; smaller batches, inputs or models need less\n")
     assert list(tmp_path.iterdir()) == []
+
+
+IN_IMPORT = """
+import os, signal, sys
+
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch.nn":  # in the midst of torch
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+"""
+SCRIPT = "import sys; from fredholm.cli import main; sys.exit(main())"
+"""What an installed command runs."""
+
+
+@pytest.mark.parametrize("command", [["-m", "fredholm"], ["-c", SCRIPT]], ids=["module", "script"])
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_ctrl_c_while_torch_is_imported_is_one_line(tmp_path: Path, command: list[str], is_ignored: bool) -> None:
+    (tmp_path / "sitecustomize.py").write_text(IN_IMPORT)
+    handler = signal.SIG_IGN if is_ignored else signal.default_int_handler
+    done = subprocess.run(
+        [sys.executable, *command, "--version"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, handler),
+        check=False,
+    )
+    expected = (0, f"fredholm {__version__}\n", "") if is_ignored else (130, "", "interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == expected

@@ -1,26 +1,25 @@
 """Fredholm: one learnable integral operator in place of convolution, attention and recurrence."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from fredholm import (
-    analysis,
-    blocks,
-    domains,
-    encoders,
-    evaluation,
-    fields,
-    kernels,
-    layers,
-    models,
-    operators,
-    quadrature,
-)
 from fredholm._version import __version__
-from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
-from fredholm.layers import from_torch, to_torch
-from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank
 
 if TYPE_CHECKING:
+    from fredholm import (
+        analysis,
+        blocks,
+        domains,
+        encoders,
+        evaluation,
+        fields,
+        kernels,
+        layers,
+        models,
+        operators,
+        quadrature,
+    )
+    from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
     from fredholm.estimators import GraphClassifier as GraphClassifier
     from fredholm.estimators import GraphRegressor as GraphRegressor
     from fredholm.estimators import ImageClassifier as ImageClassifier
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from fredholm.estimators import SeriesRegressor as SeriesRegressor
     from fredholm.estimators import TextClassifier as TextClassifier
     from fredholm.estimators import TextRegressor as TextRegressor
+    from fredholm.layers import from_torch, to_torch
+    from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank
 
 __all__ = [
     "Domain",
@@ -59,29 +60,49 @@ __all__ = [
     "trapezoid_weights",
 ]
 
-_ESTIMATORS = (
-    "GraphClassifier",
-    "GraphRegressor",
-    "ImageClassifier",
-    "ImageRegressor",
-    "OperatorRegressor",
-    "PointClassifier",
-    "SeriesClassifier",
-    "SeriesForecaster",
-    "SeriesRegressor",
-    "TextClassifier",
-    "TextRegressor",
+_PACKAGES = (
+    "analysis",
+    "blocks",
+    "domains",
+    "encoders",
+    "evaluation",
+    "fields",
+    "kernels",
+    "layers",
+    "models",
+    "operators",
+    "quadrature",
 )
+_MEMBERS = {
+    "domains": ("Domain", "Grid", "Points", "Sequence", "Union", "trapezoid_weights"),
+    "layers": ("from_torch", "to_torch"),
+    "operators": ("IntegralOperator", "compare_routes", "fit_low_rank"),
+    "estimators": (
+        "GraphClassifier",
+        "GraphRegressor",
+        "ImageClassifier",
+        "ImageRegressor",
+        "OperatorRegressor",
+        "PointClassifier",
+        "SeriesClassifier",
+        "SeriesForecaster",
+        "SeriesRegressor",
+        "TextClassifier",
+        "TextRegressor",
+    ),
+}
+_PACKAGE_OF = {name: package for package, names in _MEMBERS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Estimators, which are imported at first use, since they need scikit-learn."""
-    if name not in _ESTIMATORS:
+    """What the library exports, imported at first use: torch takes seconds, and estimators need scikit-learn."""
+    if name in _PACKAGES:
+        return importlib.import_module(f"fredholm.{name}")
+    if name not in _PACKAGE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fredholm import estimators
-
-    return getattr(estimators, name)
+    found = globals()[name] = getattr(importlib.import_module(f"fredholm.{_PACKAGE_OF[name]}"), name)
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_ESTIMATORS])
+    return sorted({*globals(), *_PACKAGES, *_PACKAGE_OF})

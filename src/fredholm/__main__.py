@@ -7,6 +7,6 @@ if __name__ == "__main__":
     if not sys.flags.safe_path and sys.path[:1] == [str(Path.cwd())]:
         del sys.path[0]  # `-m` puts the working folder first; nothing of it is to be imported from here on
 
-    from fredholm.cli.dispatch import main
+    from fredholm.cli import main
 
     sys.exit(main())
