@@ -1081,7 +1081,7 @@ MODELS = [
     Subject(
         models.NeuralOperator.Config,
         {"embed_dim": 4, "depth": 2, "num_heads": 2, "kernel": SMALL_MLP},
-        {"embed_dim": (8,), "depth": (1,), "num_heads": (1,), "head_expansion": (2,)}
+        {"embed_dim": (8,), "depth": (1,), "num_heads": (1,), "expansion": (2,)}
         | {"kernel": (models.SpectralConfig(num_waves_per_axis=2),), "pool": ("none", "mean", "max")},
         on_image,
         make=neural_operator,

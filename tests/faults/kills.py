@@ -28,7 +28,7 @@ from tests.faults.guillotine import Guillotine
 from tests.faults.outcome import Outcome
 from tests.training.toy_task import ToyTask
 
-OF_TIME = {"examples_per_second", "sha256", "bytes"}
+OF_TIME = {"examples_per_second", "unix_time", "sha256", "bytes"}
 """Entries of JSON that differ from run to run: the speed, and what follows from lines that tell it."""
 
 

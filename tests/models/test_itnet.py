@@ -337,7 +337,7 @@ def test_the_configurations_are_the_papers() -> None:
         ({"depth": 0}, ["depth must be at least 1", "got 0"]),
         ({"pool": "last"}, ["pool is 'cls', 'mean', 'max' or 'none'", "got 'last'"]),
         ({"num_heads": 3}, ["num_heads must divide embed_dim", "3 heads for 8 channels"]),
-        ({"expansion": 0}, ["expansion must be at least 1", "got 0"]),
+        ({"expansion": 0}, ["expansion must be positive", "got 0"]),
         ({"dropout": 1.0}, ["dropout must be in [0, 1)", "got 1.0"]),
         ({"dropout": -0.1}, ["dropout must be in [0, 1)", "got -0.1"]),
         ({"drop_path": 1.0}, ["drop_path must be in [0, 1)", "got 1.0"]),

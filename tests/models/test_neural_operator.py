@@ -86,7 +86,7 @@ def test_grows_with_the_function() -> None:
 
 
 def test_settings_are_checked() -> None:
-    settings: dict[str, Any] = {"embed_dim": 0, "depth": 0, "num_heads": 0, "head_expansion": 0}
+    settings: dict[str, Any] = {"embed_dim": 0, "depth": 0, "num_heads": 0, "expansion": 0.0}
     for name, value in settings.items():
         with refused(ValueError, "models.NeuralOperator", name):
             NeuralOperator.Config(**{name: value})

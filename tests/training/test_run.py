@@ -44,7 +44,7 @@ def run(path: Path, config: Run.Config | None = None, *, resume: bool = False) -
 def lines(path: Path) -> list[dict[str, Any]]:
     """The measurements without those of time."""
     parsed = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name != "examples_per_second"} for line in parsed]
+    return [{name: value for name, value in line.items() if name not in ("examples_per_second", "unix_time")} for line in parsed]
 
 
 def equal(one: Any, other: Any) -> bool:

@@ -7,23 +7,29 @@ from torch import Tensor, nn
 from fredholm.layers import YatDense
 
 
+def hidden_width(embed_dim: int, expansion: float) -> int:
+    """Hidden units of a network on so many channels, whose width is a multiple of them."""
+    return max(1, round(expansion * embed_dim))
+
+
 @final
 class FeedForward(nn.Module):
     """W2 · dropout(GELU(W1 v + b1)) + b2 at every point (ITNet, eq. 195; dropout after the hidden layer, H.4).
 
     Args:
         embed_dim: channels in and out.
-        expansion: hidden width as a multiple of `embed_dim`.
+        expansion: hidden width as a multiple of `embed_dim`, above 0; the nearest whole number, at least 1.
         dropout: rate in [0, 1).
         output_gain: the Xavier-uniform start of W2 is scaled by this; deep models use 1 / sqrt(2 depth).
     """
 
-    def __init__(self, embed_dim: int, expansion: int = 4, dropout: float = 0.0, output_gain: float = 1.0) -> None:
+    def __init__(self, embed_dim: int, expansion: float = 4, dropout: float = 0.0, output_gain: float = 1.0) -> None:
         super().__init__()
-        self.expand = nn.Linear(embed_dim, expansion * embed_dim)
+        width = hidden_width(embed_dim, expansion)
+        self.expand = nn.Linear(embed_dim, width)
         self.activation = nn.GELU()
         self.dropout = nn.Dropout(dropout)
-        self.contract = nn.Linear(expansion * embed_dim, embed_dim)
+        self.contract = nn.Linear(width, embed_dim)
         nn.init.xavier_uniform_(self.expand.weight)
         nn.init.xavier_uniform_(self.contract.weight, gain=output_gain)
         nn.init.zeros_(self.expand.bias)

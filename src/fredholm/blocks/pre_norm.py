@@ -30,7 +30,7 @@ class PreNormBlock(FieldBlock):
         operator: IntegralOperator,
         embed_dim: int,
         *,
-        expansion: int = 4,
+        expansion: float = 4,
         dropout: float = 0.0,
         drop_path: float = 0.0,
         output_gain: float = 1.0,

@@ -6,7 +6,7 @@ from typing import Literal, Self, cast, final
 
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_rate, refuse_idle
+from fredholm._settings import check_count, check_positive, check_rate, refuse_idle
 from fredholm.blocks.field_block import FieldBlock
 from fredholm.blocks.pre_norm import PreNormBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
@@ -47,8 +47,8 @@ class ITNet(FieldModel):
         num_samples: int | None = None
         """Points that each integral draws in training from a learned proposal, and anchors in evaluation (ITNet, 3.2);
         None: all points."""
-        expansion: int = 4
-        """Hidden width of the feed-forward networks, in multiples of embed_dim."""
+        expansion: float = 4.0
+        """Hidden width of the feed-forward networks, in multiples of embed_dim; the nearest whole number."""
         dropout: float = 0.1
         """Rate after the embedding, after each operator, and within each feed-forward network."""
         drop_path: float = 0.1
@@ -62,8 +62,8 @@ class ITNet(FieldModel):
         graphs whose neighbours are mostly alike. 0: none. Needs pool='none'."""
 
         def __post_init__(self) -> None:
-            for name in ("depth", "expansion"):
-                check_count("models.ITNet", name, getattr(self, name))
+            check_count("models.ITNet", "depth", self.depth)
+            check_positive("models.ITNet", "expansion", self.expansion)
             for name in ("dropout", "drop_path"):
                 check_rate("models.ITNet", name, getattr(self, name))
             if self.pool not in ("cls", "mean", "max", "none"):

@@ -6,8 +6,9 @@ from typing import Literal, cast, final
 
 from torch import Tensor, nn
 
-from fredholm._settings import check_count
+from fredholm._settings import check_count, check_positive
 from fredholm.blocks import FieldBlock, NeuralOperatorBlock
+from fredholm.blocks.feed_forward import hidden_width
 from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.field_model import FieldModel
@@ -39,16 +40,17 @@ class NeuralOperator(FieldModel):
         """Of kernels that have heads, a divisor of embed_dim."""
         kernel: KernelConfig = dataclasses.field(default_factory=SpectralConfig)
         """The kernel of every layer."""
-        head_expansion: int = 4
-        """Width of the hidden layer V_1 in multiples of embed_dim."""
+        expansion: float = 4.0
+        """Width of the hidden layer V_1 in multiples of embed_dim; the nearest whole number."""
         pool: Literal["mean", "max", "none"] = "none"
         """Read the output from the integral mean of the signal, from the largest value of each of its channels, or one
         from every point."""
 
         def __post_init__(self) -> None:
             name = "models.NeuralOperator"
-            for what in ("embed_dim", "depth", "num_heads", "head_expansion"):
+            for what in ("embed_dim", "depth", "num_heads"):
                 check_count(name, what, getattr(self, what))
+            check_positive(name, "expansion", self.expansion)
             if self.pool not in ("mean", "max", "none"):
                 raise ValueError(f"{name}: pool is 'mean', 'max' or 'none'; got {self.pool!r}")
 
@@ -60,7 +62,7 @@ class NeuralOperator(FieldModel):
         super().__init__(encoder, num_outputs, embed_dim=config.embed_dim, pool=config.pool, dropout=0.0)
         self.config = config
         self.blocks = nn.ModuleList(self._block(layer, encoder) for layer in range(1, config.depth + 1))
-        width = config.head_expansion * config.embed_dim
+        width = hidden_width(config.embed_dim, config.expansion)
         self.expand = nn.Linear(config.embed_dim, width)
         self.norm = nn.Identity()
         self.head = nn.Linear(width, num_outputs)

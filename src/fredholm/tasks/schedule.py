@@ -1,7 +1,7 @@
 """How long to train, in what steps, and how wide a model: numbers that follow from the size of the data."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 Preset = Literal["small", "base"]
@@ -28,6 +28,27 @@ class Schedule:
     ema_decay: float
     evaluate_every: int
     patience: int | None
+
+
+def schedule_of(epochs: int, schedule: Schedule, num_train: int) -> Schedule:
+    """A schedule with other epochs, and what follows from their number: averaging, evaluations, patience."""
+    evaluate_every = math.ceil(epochs / EVALUATIONS)
+    return replace(
+        schedule,
+        epochs=epochs,
+        ema_decay=_ema_decay(epochs * math.ceil(num_train / schedule.batch_size)),
+        evaluate_every=evaluate_every,
+        patience=None if schedule.patience is None else _patience(epochs, evaluate_every),
+    )
+
+
+def _ema_decay(steps: int) -> float:
+    """Of a moving average over the last fiftieth of a run."""
+    return round(min(max(1 - 50 / steps, 0.5), 0.9999), 4)
+
+
+def _patience(epochs: int, evaluate_every: int) -> int:
+    return max(5, math.ceil(epochs / evaluate_every) // 4)
 
 
 def width_for(amount: float, preset: Preset, *, least: int, up_to: float) -> int:
@@ -80,7 +101,7 @@ def schedule_for(
         learning_rate=learning_rate,
         warmup_fraction=0.1,
         weight_decay=weight_decay,
-        ema_decay=round(min(max(1 - 50 / (epochs * steps_per_epoch), 0.5), 0.9999), 4),
+        ema_decay=_ema_decay(epochs * steps_per_epoch),
         evaluate_every=evaluate_every,
-        patience=max(5, math.ceil(epochs / evaluate_every) // 4) if has_valid else None,
+        patience=_patience(epochs, evaluate_every) if has_valid else None,
     )

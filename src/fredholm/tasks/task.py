@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
+from fredholm.models.stack import Stack
 from fredholm.tasks.files.data_files import is_one_place
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Part, Splits
@@ -134,6 +135,9 @@ class Task(ABC):
         dividing: ClassVar[tuple[str, ...]] = ()
         """The settings that decide what of the data is learnt from."""
 
+        kernel_sigma: ClassVar[float] = 1.0
+        """What frequencies suit kernels that read positions: their deviation in cycles per unit length."""
+
         @final
         def check_not_divided_anew(self, learnt: Task.Config) -> None:
             """Raises ValueError where other data would be learnt from than by a run: what it learnt would be measured.
@@ -147,6 +151,19 @@ class Task(ABC):
                         f"{name}={own!r} chooses other data to learn from than the run's {then!r}, so that what it "
                         "learnt could be measured; leave it out, or give other data"
                     )
+
+        @property
+        def stack(self) -> Stack:
+            """The network of this task whose kernel can be chosen: the model, or what the task has beside others.
+
+            Raises:
+                ValueError: there is none.
+            """
+            raise ValueError("this task's model has no kernel to choose")
+
+        def with_stack(self, stack: Stack) -> Self:
+            """The same with this network as the model; on graphs kernels are taken along the edges."""
+            raise ValueError("this task's model has no kernel to choose")
 
         @abstractmethod
         def build(self, facts: Task.Facts | None = None) -> Task:

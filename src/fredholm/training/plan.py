@@ -1,19 +1,11 @@
 """What a run will be: its sizes, and how long it takes by two measured steps."""
 
-import time
 from typing import NamedTuple, final
 
-import torch
-
-from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
 
-from .batches import EpochBatches
 from .config import TrainingConfig
-from .device import move
-from .learner import Learner
-from .random_state import seed_everything
-from .trainer import check_examples
+from .step_cost import step_cost
 
 COPIES = 4
 """Of each parameter in a checkpoint: the weight, its average, and two moments of the optimiser."""
@@ -46,7 +38,7 @@ class Plan(NamedTuple):
         held_out = f"{self.num_valid:,} for validation and {self.num_test:,} for testing"
         steps = (
             f"{self.epochs} epochs of {-(-self.num_train // self.batch_size):,} steps on batches of "
-            f"{self.batch_size}; at most {_duration(self.seconds)}"
+            f"{self.batch_size}; at most {duration(self.seconds)}"
         )
         return (
             f"data: {self.num_train:,} examples to learn from, {held_out}\n"
@@ -67,52 +59,26 @@ def plan(task: Task, config: TrainingConfig, seed: int) -> Plan:
     Raises:
         ValueError: what `train` refuses of data and epochs.
     """
-    check_examples(task, config)
-    seed_everything(seed)
-    batches = EpochBatches(task, config.batch_size, seed, 0)
-    num_steps = config.epochs * len(batches)
-    learner = Learner(task, config, max(num_steps, 1), is_new=False)
-    seconds = 0.0
-    if num_steps:
-        learner.update(batches[0], 0)
-        start = time.perf_counter()
-        learner.update(batches[min(1, len(batches) - 1)], 1)
-        each_step = time.perf_counter() - start
-        num_evaluations = -(-config.epochs // config.evaluate_every)
-        seconds = num_steps * each_step + num_evaluations * _evaluation(task, learner, config)
-    parameters = sum(p.numel() for p in learner.model.parameters())
-    stored = sum(p.numel() * p.element_size() for p in learner.model.parameters())
+    cost = step_cost(task, config, seed)
+    num_steps = config.epochs * cost.steps_per_epoch
+    num_evaluations = -(-config.epochs // config.evaluate_every)
     return Plan(
-        model=type(learner.model).__name__,
-        num_parameters=parameters,
+        model=cost.model,
+        num_parameters=cost.num_parameters,
         num_train=task.num_train,
         num_valid=task.num_held_out("valid"),
         num_test=task.num_held_out("test"),
         num_steps=num_steps,
         epochs=config.epochs,
         batch_size=config.batch_size,
-        seconds=seconds,
-        num_bytes=CHECKPOINTS * COPIES * stored,
+        seconds=num_steps * cost.seconds + num_evaluations * cost.evaluation_seconds,
+        num_bytes=CHECKPOINTS * COPIES * cost.num_parameter_bytes,
         advice=task.advice,
     )
 
 
-@torch.no_grad()
-def _evaluation(task: Task, learner: Learner, config: TrainingConfig) -> float:
-    """Seconds of one evaluation on the validation split, by those of one batch."""
-    split: HeldOut = "valid"
-    count = task.num_held_out(split)
-    if count == 0:
-        return 0.0
-    shown, model = min(count, config.evaluation_batch_size), learner.average.model
-    metrics = {name: metric.to(learner.device) for name, metric in task.metrics().items()}
-    start = time.perf_counter()
-    with torch.autocast(learner.device.type, dtype=config.dtype, enabled=config.dtype != torch.float32):
-        task.score(model, move(task.held_out_batch(split, torch.arange(shown)), learner.device), metrics)
-    return (time.perf_counter() - start) * count / shown
-
-
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time for people, such as 40 s or 2.5 h."""
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:

@@ -178,6 +178,7 @@ def train(
     tasks: Sequence[type[Task]] = TASKS,
     on_start: Callable[[], None] | None = None,
     needs_measure: bool = True,
+    reads_test: bool = True,
 ) -> Result:
     """Trains in the folder ``path``.
 
@@ -193,6 +194,7 @@ def train(
         tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
         on_start: is called once the data were read, before the first step.
         needs_measure: refuse data of which nothing is held out.
+        reads_test: measure the end on the test split; else on the validation split, and the test split is not read.
 
     Returns:
         The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
@@ -208,7 +210,7 @@ def train(
     with contextlib.ExitStack() as writing:
         if folder.is_new():
             # what cannot be trained leaves no folder behind
-            opened = _begun(config, tasks, needs_measure=needs_measure)
+            opened = _begun(config, tasks, needs_measure=needs_measure, reads_test=reads_test)
             writing.enter_context(only_writer(path))
             if not folder.is_new():
                 raise ValueError(f"{path}: another process has trained here meanwhile; choose another folder")
@@ -216,7 +218,7 @@ def train(
         else:
             writing.enter_context(only_writer(path))
             opened = _resumed(config, folder, tasks, accept_new_data=accept_new_data)
-        trainer = Trainer(opened.task, config.training, config.seed, folder, opened.start)
+        trainer = Trainer(opened.task, config.training, config.seed, folder, opened.start, reads_test=reads_test)
         if opened.has_new_data and trainer.progress.is_done:
             raise ValueError(f"{path} has ended, and would learn nothing from other data; pass more epochs to go on")
         if opened.is_changed:
@@ -225,7 +227,7 @@ def train(
             on_start()
         if trainer.progress.step:
             print_line(f"{path}: going on at step {trainer.progress.step} of {trainer.num_steps}")
-        return Result(trainer.fit(), opened.task.objective, measured_split(opened.task))
+        return Result(trainer.fit(), opened.task.objective, measured_split(opened.task, reads_test=reads_test))
 
 
 @final
@@ -242,7 +244,7 @@ class _Opened(NamedTuple):
     has_new_data: bool = False
 
 
-def _begun(config: Run.Config, tasks: Sequence[type[Task]], *, needs_measure: bool) -> _Opened:
+def _begun(config: Run.Config, tasks: Sequence[type[Task]], *, needs_measure: bool, reads_test: bool) -> _Opened:
     """A new run."""
     seed_everything(config.seed)
     machine = describe_numerics(choose_device(config.training.device))
@@ -250,7 +252,7 @@ def _begun(config: Run.Config, tasks: Sequence[type[Task]], *, needs_measure: bo
         task = config.task.build()
         start = _start(config, task, tasks)
         _read_all(task, config)
-        if needs_measure and measured_split(task) is None:
+        if needs_measure and measured_split(task, reads_test=reads_test) is None:
             raise ValueError(
                 "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
             )

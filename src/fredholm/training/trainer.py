@@ -77,6 +77,7 @@ class Trainer:
         seed: of the weights, the data order, augmentation and dropout.
         folder: an existing run folder; if it has a checkpoint the run goes on from the last.
         start: tensors of the model by name, in place of its own first ones; not read where there is a checkpoint.
+        reads_test: measure the chosen weights on the test split, where there is one; else it is never read.
 
     Raises:
         ValueError: an empty split; a checkpoint that is damaged or of another run; or one that was asked for other
@@ -90,6 +91,8 @@ class Trainer:
         seed: int,
         folder: RunFolder,
         start: Mapping[str, Tensor] | None = None,
+        *,
+        reads_test: bool = True,
     ) -> None:
         check_examples(task, config)
         seed_everything(seed)
@@ -103,6 +106,7 @@ class Trainer:
         self._log_mark, self._before = LogMark(), None
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
         self._has_valid = task.num_held_out("valid") > 0
+        self._measured_split = measured_split(task, reads_test=reads_test)
         if step is not None:
             self._restore(step)
             self._ask_again()
@@ -282,19 +286,19 @@ class Trainer:
             )
 
     def _measure(self) -> None:
-        """Measures the chosen model once, on the test split, or where there is none on the validation split."""
+        """Measures the chosen model once, on the test split, or where none is read on the validation split."""
         progress, objective = self.progress, self._task.objective
         model, chosen = self.learner.average.model, progress.best_step
         if chosen not in (-1, progress.step):
             model = copy.deepcopy(model)  # a new one would draw, and a longer run would go on otherwise
             self._checkpoints.load_weights(chosen, model)
-        if self._task.num_held_out("test"):
+        if self._measured_split == "test":
             progress.metrics = self._score("test", model)
         elif self._has_valid and chosen != progress.step:
             progress.metrics = self._score("valid", model)
         progress.is_done = True
         step = progress.step if chosen < 0 else chosen
-        if (split := measured_split(self._task)) is not None:
+        if (split := self._measured_split) is not None:
             told = ", ".join(
                 f"{each.metric.replace('_', ' ')} {each.format(progress.metrics[each.metric])}"
                 for each in {each.metric: each for each in (objective, *self._task.shown)}.values()
@@ -307,7 +311,10 @@ class Trainer:
         size, device, dtype = config.evaluation_batch_size, self.learner.device, config.dtype
         found = score_split(self._task, split, model, batch_size=size, device=device, dtype=dtype)
         rate = self._task.num_held_out(split) / (time.perf_counter() - start)
-        self._log.write(split, progress.step, {"epoch": progress.epoch, **found, "examples_per_second": rate})
+        told = {"epoch": progress.epoch, **found, "examples_per_second": rate}
+        if split == "test":
+            told["unix_time"] = time.time()  # when the test split was read
+        self._log.write(split, progress.step, told)
         return found
 
     def _save_between(self, interruption: Interruption, *, is_last: bool) -> None:
@@ -425,6 +432,7 @@ def check_examples(task: Task, config: TrainingConfig) -> None:
         raise ValueError(f"patience={config.patience} has no effect without a validation split; pass a valid_fraction")
 
 
-def measured_split(task: Task) -> HeldOut | None:
-    """The split that a finished run is measured on; None where nothing is held out."""
-    return next((split for split in ("test", "valid") if task.num_held_out(split)), None)
+def measured_split(task: Task, *, reads_test: bool = True) -> HeldOut | None:
+    """The split that a finished run is measured on; None where nothing is held out, or what is may not be read."""
+    splits: tuple[HeldOut, ...] = ("test", "valid") if reads_test else ("valid",)
+    return next((split for split in splits if task.num_held_out(split)), None)

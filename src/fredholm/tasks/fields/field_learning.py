@@ -17,6 +17,7 @@ from fredholm.fields.frames.frame import Frame
 from fredholm.fields.placed import PlacedField, refine
 from fredholm.fields.splined import splined
 from fredholm.models.neural_field import FieldOperator
+from fredholm.models.stack import Stack
 from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -204,6 +205,14 @@ class FieldLearning(SplitTask[FieldSet]):
                 task.num_train, preset, has_valid=task.num_held_out("valid") > 0, weight_decay=1e-4, length=0.5
             )
             return Suited(dataclasses.replace(filled(config, [default], **sizes), model=model), schedule)
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: there is none."""
+            raise ValueError(
+                "fields are predicted by attention in the frame of their samples: no kernel can be chosen; the task operator "
+                "has one"
+            )
 
         def build(self, facts: Task.Facts | None = None) -> "FieldLearning":
             """The task; see `FieldLearning`."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from fredholm.models.field_model import FieldModel
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.models.neural_operator import NeuralOperator
+from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -229,6 +230,15 @@ class OperatorLearning(DividedTask[FieldSet]):
                 length=0.5,
             )
             return Suited(dataclasses.replace(config, model=model), schedule)
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: the model."""
+            return stack_of(self.model)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`."""
+            return dataclasses.replace(self, model=stack)
 
         def build(self, facts: Task.Facts | None = None) -> "OperatorLearning":
             """The task; see `OperatorLearning`."""

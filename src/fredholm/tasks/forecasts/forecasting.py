@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long, season_of
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -135,6 +136,8 @@ class Forecasting(SplitTask[WindowSet]):
         num_windows: int = 1500
         model: SeriesModelConfig = field(default_factory=_linear)
 
+        kernel_sigma: ClassVar[float] = 10.0
+
         def __post_init__(self) -> None:
             for name in ("horizon", "context", "season", "num_windows"):
                 value = getattr(self, name)
@@ -159,6 +162,19 @@ class Forecasting(SplitTask[WindowSet]):
             if self.model.learns_by_steps:
                 return found
             return Suited(self, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: that of an ITNet of series, where the model is one or is computed at once."""
+            if isinstance(self.model, ITNetSeriesConfig):
+                return self.model.stack
+            return stack_of(self.model) if self.model.learns_by_steps else ITNetSeriesConfig().stack
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`; of an ITNet."""
+            assert isinstance(stack, ITNet.Config)
+            whole = self.model if isinstance(self.model, ITNetSeriesConfig) else ITNetSeriesConfig()
+            return replace(self, model=replace(whole, stack=stack))
 
         def build(self, facts: Task.Facts | None = None) -> "Forecasting":
             """The task; see `Forecasting`."""

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, ConstantConfig, OnEdgesConfig
 from fredholm.models.message_passing import MessagePassing
 from fredholm.models.signal_model import SignalModel
+from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -27,7 +28,7 @@ from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings
 
 from .batches import batch_of, graphs_in
 from .inputs import GraphInputs, Preparation
-from .network import build_network, small_network, warn_of_notes
+from .network import along_edges, build_network, small_network, warn_of_notes
 from .open import is_graph_folder
 
 CHUNK = 64
@@ -85,6 +86,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         inputs: GraphInputs = field(default_factory=GraphInputs)
         model: SignalModel.Config = field(default_factory=_small)
 
+        kernel_sigma: ClassVar[float] = 0.3
         shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
         dividing: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.dividing, "num_folds", "fold")
 
@@ -119,6 +121,15 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             inputs = filled(inputs, [default.inputs], sizes=True)
             schedule = schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0, length=0.5)
             return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: the model."""
+            return stack_of(self.model)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`: along the edges, which weigh what they weigh in the default."""
+            return dataclasses.replace(self, model=along_edges(stack, _small()))
 
         def build(self, facts: Task.Facts | None = None) -> "GraphLearning":
             """The task; see `GraphLearning`."""

@@ -1,5 +1,6 @@
 """The network of tasks on graphs, and what they tell of the data."""
 
+import dataclasses
 import warnings
 from typing import Literal
 
@@ -10,6 +11,7 @@ from fredholm.kernels.on_edges import EdgeMass
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import MLPConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
+from fredholm.models.stack import Stack, stack_of
 
 from .graph_set import GraphSet
 from .inputs import GraphInputs, Preparation
@@ -31,6 +33,16 @@ def small_network(pool: Literal["mean", "none"], *, dropout: float, edge_mass: E
         drop_path=0.0,
         pool=pool,
     )
+
+
+def along_edges(stack: Stack, default: SignalModel.Config) -> Stack:
+    """The network with its kernel along the edges, where it is not, which weigh what they do in the task's default."""
+    if isinstance(stack.kernel, OnEdgesConfig):
+        return stack
+    usual = stack_of(default).kernel
+    edge_mass = usual.edge_mass if isinstance(usual, OnEdgesConfig) else "mean"
+    kernel = OnEdgesConfig(kernel=stack.kernel, long_range=None, edge_mass=edge_mass)
+    return dataclasses.replace(stack, kernel=kernel)
 
 
 def build_network(

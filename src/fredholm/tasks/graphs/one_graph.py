@@ -1,9 +1,9 @@
 """What tasks on one graph have in common: every step runs the whole graph, and counts the loss at some of it."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.message_passing import MessagePassing
 from fredholm.models.signal_model import SignalModel
+from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.splits.splits import Part, Splits
 from fredholm.tasks.splits.splitting import DividedTask
 from fredholm.tasks.task import Batch, Meanings, SplitTask, Task, meanings_of_inputs
@@ -19,7 +20,7 @@ from fredholm.tasks.task import Batch, Meanings, SplitTask, Task, meanings_of_in
 from .batches import batch_of, graphs_in
 from .graph_set import GraphSet
 from .inputs import GraphInputs, Preparation
-from .network import small_network
+from .network import along_edges, small_network
 from .open import open_graphs
 
 
@@ -59,6 +60,7 @@ class OneGraphTask(DividedTask[Part]):
         inputs: GraphInputs = field(default_factory=GraphInputs)
         model: SignalModel.Config = field(default_factory=_small)
 
+        kernel_sigma: ClassVar[float] = 0.3
         shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
 
         def __post_init__(self) -> None:
@@ -68,6 +70,15 @@ class OneGraphTask(DividedTask[Part]):
         def network(self) -> SignalModel.Config:
             """The model with an answer at every node."""
             return self.model.answering_everywhere("each node")
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: the model."""
+            return stack_of(self.model)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`: along the edges, which weigh what they weigh in the default."""
+            return replace(self, model=along_edges(stack, type(self)().model))
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

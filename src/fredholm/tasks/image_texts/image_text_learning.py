@@ -20,6 +20,7 @@ from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.signal_model import SignalModel
+from fredholm.models.stack import Stack, stack_of
 from fredholm.models.two_stream import TwoStream
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
 from fredholm.tasks.images import moments
@@ -193,6 +194,15 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             width = width_for(task.num_train, preset, least=64, up_to=1000)
             config = replace(config, model=config.model.resized(width, DEPTH[preset], default.model))
             return Suited(config, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: the model."""
+            return stack_of(self.model)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`."""
+            return replace(self, model=stack)
 
         def build(self, facts: Task.Facts | None = None) -> "ImageTextLearning":
             """The task; see `ImageTextLearning`."""

@@ -4,7 +4,7 @@ import dataclasses
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from fredholm.models.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.signal_model import SignalModel
+from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.images import ImageDataset, moments, open_images, read_image_arrays, read_images
@@ -163,6 +164,15 @@ class ImageLearning(TargetTask[ImageDataset]):
             model = self.model.resized(width, BLOCKS[preset], default.model)
             config = dataclasses.replace(config, model=model)
             return Suited(config, schedule, _notes(task, config.image_size or size))
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: the model."""
+            return stack_of(self.model)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`."""
+            return dataclasses.replace(self, model=stack)
 
         def build(self, facts: Task.Facts | None = None) -> "ImageLearning":
             """The task; see `ImageLearning`."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, Self, final
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from fredholm.encoders.image import Image
 from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
+from fredholm.models.stack import Stack
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
@@ -177,6 +178,16 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             model = config.model.resized(width, 4 if preset == "small" else 8, default.model)
             config = dataclasses.replace(config, model=model)
             return Suited(config, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
+
+        @property
+        def stack(self) -> ITNet.Config:
+            """See `Task.Config.stack`: the model."""
+            return self.model
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`; of an ITNet."""
+            assert isinstance(stack, ITNet.Config)
+            return dataclasses.replace(self, model=stack)
 
         def build(self, facts: Task.Facts | None = None) -> "Segmentation":
             """The task; see `Segmentation`."""

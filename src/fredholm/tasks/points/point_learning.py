@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, final, get_args
+from typing import ClassVar, Literal, Self, final, get_args
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
+from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -194,6 +195,15 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                     model = filled(model, [default.model], pool="max")
             config = dataclasses.replace(config, model=model)
             return Suited(config, schedule_for(len(train), preset, has_valid=task.num_held_out("valid") > 0))
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: the model."""
+            return stack_of(self.model)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`."""
+            return dataclasses.replace(self, model=stack)
 
         def build(self, facts: Task.Facts | None = None) -> "PointLearning":
             """The task; see `PointLearning`."""

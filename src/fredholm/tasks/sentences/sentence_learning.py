@@ -18,6 +18,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.n_gram_bank import NGramBank
 from fredholm.models.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
+from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
@@ -119,6 +120,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         context: int = 128
         model: SentenceModelConfig = field(default_factory=NGramBank.Config)
 
+        kernel_sigma: ClassVar[float] = 10.0
         shaping: ClassVar[tuple[str, ...]] = ("tokens", "context", "model")
 
         def __post_init__(self) -> None:
@@ -154,6 +156,18 @@ class SentenceLearning(TargetTask[SentenceSet]):
             # words are learnt by heart soon
             schedule = schedule_for(len(train), preset, has_valid=has_valid, length=0.2, batch_size=32)
             return Suited(replace(config, model=sized), schedule)
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: that of a network of tokens, where the model is one or is computed at once."""
+            if isinstance(self.model, SentenceStackConfig):
+                return stack_of(self.model.stack)
+            return stack_of(self.model if self.model.learns_by_steps else SentenceStackConfig().stack)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`."""
+            whole = self.model if isinstance(self.model, SentenceStackConfig) else SentenceStackConfig()
+            return replace(self, model=replace(whole, stack=stack))
 
         def build(self, facts: Task.Facts | None = None) -> "SentenceLearning":
             """The task; see `SentenceLearning`."""

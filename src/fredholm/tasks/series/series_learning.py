@@ -4,7 +4,7 @@ import math
 import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, final, get_args
+from typing import ClassVar, Self, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.models.stack import Stack, stack_of
 from fredholm.models.summary_bank import SummaryBank
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -132,6 +133,7 @@ class SeriesLearning(TargetTask[SeriesSet]):
         limit: float | None = None
         model: SeriesModelConfig = field(default_factory=FilterBank.Config)
 
+        kernel_sigma: ClassVar[float] = 10.0
         shaping: ClassVar[tuple[str, ...]] = ("bin", "fill", "limit", "model")
         dividing: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.dividing, "train_every", "train_drop")
 
@@ -179,6 +181,19 @@ class SeriesLearning(TargetTask[SeriesSet]):
             model = SummaryBank.Config() if observed < LEAST_OBSERVED else FilterBank.Config()
             config = filled(self, [default], model=model)
             return Suited(config, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: that of an ITNet of series, where the model is one or is computed at once."""
+            if isinstance(self.model, ITNetSeriesConfig):
+                return self.model.stack
+            return stack_of(self.model) if self.model.learns_by_steps else ITNetSeriesConfig().stack
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`; of an ITNet."""
+            assert isinstance(stack, ITNet.Config)
+            whole = self.model if isinstance(self.model, ITNetSeriesConfig) else ITNetSeriesConfig()
+            return replace(self, model=replace(whole, stack=stack))
 
         def build(self, facts: Task.Facts | None = None) -> "SeriesLearning":
             """The task; see `SeriesLearning`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, Self, final
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +18,11 @@ from fredholm.models.aether import Aether
 from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.generation import Sampling
 from fredholm.models.gpt2 import GPT2
+from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_text import ITNetLanguageModel
-from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.language_model import LanguageModel
+from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
@@ -51,6 +53,12 @@ WINDOWS = 16
 
 def _small() -> LanguageModel.Config:
     return GPT2.Config(embed_dim=96, depth=4, num_heads=4, positions="rotary", bias=False)
+
+
+def _network() -> ITNetLanguageModel.Config:
+    """A network of that size with any kernel; the default has none to choose."""
+    stack = ITNet.Config(embed_dim=96, depth=4, num_heads=4, kernel=AttentionConfig(), dropout=0.0, drop_path=0.0)
+    return ITNetLanguageModel.Config(stack=stack, position_frequencies=16)
 
 
 @final
@@ -131,6 +139,19 @@ class LanguageModelling(TextTask):
                 batch_size=8 if preset == "small" else 32,
             )
             return Suited(config, schedule)
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: that of an ITNet of tokens, where the model is one or the default."""
+            if isinstance(self.model, ITNetLanguageModel.Config):
+                return self.model.stack
+            return _network().stack if self.model == _small() else stack_of(self.model)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`; of an ITNet."""
+            assert isinstance(stack, ITNet.Config)
+            whole = self.model if isinstance(self.model, ITNetLanguageModel.Config) else _network()
+            return dataclasses.replace(self, model=dataclasses.replace(whole, stack=stack))
 
         def build(self, facts: Task.Facts | None = None) -> "LanguageModelling":
             """The task; see `LanguageModelling`."""

@@ -16,6 +16,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.itnet_text import ITNetMaskedModel
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.language_model import MaskedModel
+from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
@@ -36,7 +37,7 @@ MASKED, RANDOM = 0.8, 0.1
 """Shares of the chosen tokens that become [MASK], and that become another token; the rest stays."""
 
 
-def _small() -> MaskedModel.Config:
+def _small() -> ITNetMaskedModel.Config:
     """What stands beside a hidden word, and attention to the rest."""
     kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
     stack = ITNet.Config(embed_dim=96, depth=4, num_heads=4, kernel=kernel)
@@ -122,6 +123,17 @@ class MaskedLanguageModelling(TextTask):
                 batch_size=16 if preset == "small" else 64,
             )
             return Suited(replace(config, model=model), schedule)
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: that of the model."""
+            return self.model.stack if isinstance(self.model, ITNetMaskedModel.Config) else stack_of(self.model)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`; of an ITNet."""
+            assert isinstance(stack, ITNet.Config)
+            whole = self.model if isinstance(self.model, ITNetMaskedModel.Config) else _small()
+            return replace(self, model=replace(whole, stack=stack))
 
         def build(self, facts: Task.Facts | None = None) -> "MaskedLanguageModelling":
             """The task; see `MaskedLanguageModelling`."""

@@ -39,6 +39,7 @@ class TextTask(EpochTask):
         valid_fraction: float = DEFAULT_VALID_FRACTION
         context: int = 256
 
+        kernel_sigma: ClassVar[float] = 10.0
         dividing: ClassVar[tuple[str, ...]] = ("documents", "test_fraction", "valid_fraction")
 
         def __post_init__(self) -> None:

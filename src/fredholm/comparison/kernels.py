@@ -1,0 +1,71 @@
+"""The kernels that are compared, by name."""
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fredholm.models.kernel_configs import (
+    AttentionConfig,
+    ContinuousConvolutionConfig,
+    ConvolutionConfig,
+    InfiniteConfig,
+    KernelConfig,
+    LinearAttentionConfig,
+    LowRankConfig,
+    MLPConfig,
+    PerceptronConfig,
+    RecurrenceConfig,
+    SeparableConfig,
+    YatConfig,
+)
+
+
+class Named(NamedTuple):
+    """A kernel as people call it."""
+
+    title: str
+    kernel: KernelConfig
+
+
+KERNELS_BY_NAME: dict[str, Named] = {
+    "mlp": Named("exact MLP", MLPConfig(width=32, num_frequencies=8)),
+    "low-rank": Named("low-rank MLP", LowRankConfig(rank=8, width=32, num_frequencies=8)),
+    "separable": Named("separable MLP", SeparableConfig(width=32, num_frequencies=8)),
+    "attention": Named("attention", AttentionConfig()),
+    "linear-attention": Named("linear attention", LinearAttentionConfig()),
+    "yat": Named("Yat attention", YatConfig()),
+    "infinite-linear": Named("infinite attention, linear", InfiniteConfig(kind="linear")),
+    "infinite-factorised": Named("infinite attention, factorised", InfiniteConfig(kind="factorised")),
+    "convolution": Named("convolution, 3 points an axis", ConvolutionConfig(kernel_size=3)),
+    "continuous-convolution": Named("continuous convolution", ContinuousConvolutionConfig()),
+    "mamba": Named("selective state space (Mamba)", RecurrenceConfig(kind="selective")),
+    "lstm": Named("LSTM", RecurrenceConfig(kind="lstm")),
+}
+"""Every kernel of a comparison, in the order of its table; a new one is added here."""
+MEASURE = "attention"
+"""The kernel whose network says how many parameters all others are brought to."""
+
+
+def chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """The kernels of these names in the order of `KERNELS_BY_NAME`; none: all.
+
+    Raises:
+        ValueError: a name is unknown, or stands there twice, or is the only one.
+    """
+    for name in names:
+        if name not in KERNELS_BY_NAME:
+            close = difflib.get_close_matches(name, KERNELS_BY_NAME, n=3, cutoff=0.5)
+            known = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(KERNELS_BY_NAME)}"
+            raise ValueError(f"no kernel is called {name!r}; {known}")
+        if names.count(name) > 1:
+            raise ValueError(f"the kernel {name} is named twice; name each once")
+    if len(names) == 1:
+        raise ValueError(f"{names[0]} alone leaves nothing to compare; name two kernels or more, or none for all")
+    return tuple(name for name in KERNELS_BY_NAME if not names or name in names)
+
+
+def kernel_of(name: str, sigma: float) -> KernelConfig:
+    """The kernel of that name, with frequencies of this deviation where it has some."""
+    kernel = KERNELS_BY_NAME[name].kernel
+    return dataclasses.replace(kernel, sigma=sigma) if isinstance(kernel, PerceptronConfig) else kernel

@@ -1,0 +1,114 @@
+"""What a training step costs, measured on a model that is thrown away."""
+
+import statistics
+import time
+from typing import NamedTuple, final
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.task import Task
+
+from .batches import EpochBatches
+from .config import TrainingConfig
+from .device import move
+from .learner import Learner
+from .random_state import seed_everything
+from .trainer import check_examples
+
+
+@final
+class StepCost(NamedTuple):
+    """Of one run."""
+
+    model: str
+    """Its class."""
+    num_parameters: int
+    num_parameter_bytes: int
+    steps_per_epoch: int
+    seconds: float
+    """Of a step, with the batch for it."""
+    evaluation_seconds: float
+    """Of the validation split."""
+    memory_bytes: int | None
+    """That torch holds more at the peak of a step than before it; None: it was not measured."""
+
+
+def step_cost(
+    task: Task, config: TrainingConfig, seed: int, *, repeats: int = 1, with_memory: bool = False
+) -> StepCost:
+    """Takes a step to warm up and some more, and evaluates one batch; nothing is kept.
+
+    Args:
+        task: of the run.
+        config: how it is trained.
+        seed: of the run.
+        repeats: steps of which the median is taken.
+        with_memory: take one step more, under torch's profiler.
+
+    Raises:
+        ValueError: what `train` refuses of data and epochs.
+    """
+    check_examples(task, config)
+    seed_everything(seed)
+    batches = EpochBatches(task, config.batch_size, seed, 0)
+    num_steps = config.epochs * len(batches)
+    learner = Learner(task, config, max(num_steps, 1), is_new=False)
+    seconds, memory, evaluation = 0.0, None, 0.0
+    if num_steps:
+        learner.update(batches[0], 0)
+        times = list[float]()
+        for step in range(1, repeats + 1):
+            start = time.perf_counter()
+            learner.update(batches[step % len(batches)], step)
+            times.append(time.perf_counter() - start)
+        seconds, evaluation = statistics.median(times), _evaluation(task, learner, config)
+        memory = _memory(learner, batches, repeats + 1) if with_memory else None
+    parameters = list(learner.model.parameters())
+    return StepCost(
+        model=type(learner.model).__name__,
+        num_parameters=sum(p.numel() for p in parameters),
+        num_parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
+        steps_per_epoch=len(batches),
+        seconds=seconds,
+        evaluation_seconds=evaluation,
+        memory_bytes=memory,
+    )
+
+
+@torch.no_grad()
+def _evaluation(task: Task, learner: Learner, config: TrainingConfig) -> float:
+    """Seconds of one evaluation on the validation split, by those of one batch."""
+    split: HeldOut = "valid"
+    count = task.num_held_out(split)
+    if count == 0:
+        return 0.0
+    shown, model = min(count, config.evaluation_batch_size), learner.average.model
+    metrics = {name: metric.to(learner.device) for name, metric in task.metrics().items()}
+    start = time.perf_counter()
+    with torch.autocast(learner.device.type, dtype=config.dtype, enabled=config.dtype != torch.float32):
+        task.score(model, move(task.held_out_batch(split, torch.arange(shown)), learner.device), metrics)
+    return (time.perf_counter() - start) * count / shown
+
+
+def _memory(learner: Learner, batches: EpochBatches, step: int) -> int:
+    """Bytes that a step holds at its peak beyond what is held before it, by all that torch allocates and frees."""
+    batch = batches[step % len(batches)]
+    if learner.device.type == "cuda":
+        torch.cuda.synchronize(learner.device)
+        torch.cuda.reset_peak_memory_stats(learner.device)
+        before = torch.cuda.memory_allocated(learner.device)
+        learner.update(batch, step)
+        return torch.cuda.max_memory_allocated(learner.device) - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        learner.update(batch, step)
+    assert profiler.profiler is not None
+    results = profiler.profiler.kineto_results
+    assert results is not None
+    held = peak = 0
+    for event in results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
