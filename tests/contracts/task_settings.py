@@ -872,7 +872,8 @@ def _trained(config: Run.Config) -> Iterator[object]:
             train(config, path, tasks=(ToyTask,))
         yield from (saved, measured, sum("events" in file.name for file in path.rglob("*")))
         for line in (path / "metrics.jsonl").read_text().splitlines():
-            yield {name: value for name, value in json.loads(line).items() if name not in ("examples_per_second", "unix_time")}
+            of_time = ("examples_per_second", "unix_time")
+            yield {name: value for name, value in json.loads(line).items() if name not in of_time}
         for name in ("weights", "ema"):
             yield (path / "checkpoints" / f"step-{saved[-1]:08}" / f"{name}.safetensors").read_bytes()
 

@@ -171,7 +171,8 @@ def resume(path: Path) -> str:
     """A digest of a run that goes on to its end, with its log."""
     train(Run(path, tasks=ALL_TASKS, device="cpu").config, path, resume=True, tasks=ALL_TASKS)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    log = [{name: value for name, value in line.items() if name not in ("examples_per_second", "unix_time")} for line in lines]
+    of_time = ("examples_per_second", "unix_time")
+    log = [{name: value for name, value in line.items() if name not in of_time} for line in lines]
     # what its checkpoints hold of the log is how long it took
     files = {file.name: file.read_bytes() for file in sorted((path / "checkpoints").rglob("*.safetensors"))}
     return hashlib.sha256(repr((log, files)).encode()).hexdigest()

@@ -44,7 +44,8 @@ def run(path: Path, config: Run.Config | None = None, *, resume: bool = False) -
 def lines(path: Path) -> list[dict[str, Any]]:
     """The measurements without those of time."""
     parsed = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in ("examples_per_second", "unix_time")} for line in parsed]
+    of_time = ("examples_per_second", "unix_time")
+    return [{name: value for name, value in line.items() if name not in of_time} for line in parsed]
 
 
 def equal(one: Any, other: Any) -> bool:

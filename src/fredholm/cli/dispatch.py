@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from fredholm._version import __version__
+from fredholm.cli.compare import COMPARE
 from fredholm.cli.error_reporting import USER_ERROR, exit_code, settle_streams
 from fredholm.cli.evaluate import EVALUATE
 from fredholm.cli.generate import GENERATE
@@ -14,7 +15,7 @@ from fredholm.cli.report import REPORT
 from fredholm.cli.train import TRAIN
 from fredholm.cli.verify import VERIFY
 
-COMMANDS = (TRAIN, EVALUATE, PREDICT, GENERATE, REPORT, VERIFY, INFO)
+COMMANDS = (TRAIN, COMPARE, EVALUATE, PREDICT, GENERATE, REPORT, VERIFY, INFO)
 """Every command; a new one is added here."""
 
 

@@ -19,17 +19,13 @@ import torch
 from fredholm.tasks.files.terminal_text import one_line
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.interruption import InterruptedRunError
+from fredholm.training.memory import lacking_memory
 from fredholm.training.trainer import DivergedError
 
 USER_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
 _WRONG_PATH = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
 
-_NO_MEMORY = re.compile(
-    r"can't allocate memory|std::bad_alloc|unable to mmap|can't start new thread|Cannot allocate memory|out of memory"
-    r"|could not create a (primitive(?! descriptor)|memory)"
-)
-"""What torch's RuntimeErrors say where there is no memory for tensors, files or threads."""
 _WANTED = re.compile(r"(?:ried|nable) to allocate ([\d.]+) (\w+)")
 
 
@@ -69,7 +65,7 @@ def _code_of(run: Callable[[], int]) -> int:
         return _report(error, USER_ERROR)
     except Exception as error:
         # what was to be tidied up for lack of memory may have failed in turn
-        lacking = _lacking_memory(error)
+        lacking = lacking_memory(error)
         if lacking is None:
             raise
         return _report(lacking, FAILURE)
@@ -84,7 +80,7 @@ def _report(error: BaseException, code: int) -> int:
 
 def error_line(error: BaseException) -> str:
     """What is said of an error, in one line (`one_line`)."""
-    if _lacking_memory(error) is error:
+    if lacking_memory(error) is error:
         wanted = _WANTED.search(str(error))
         size = f", {float(wanted[1]):,.0f} {wanted[2]} more were asked for" if wanted else ""
         line = f"out of memory{size}; smaller batches, inputs or models need less"
@@ -93,14 +89,6 @@ def error_line(error: BaseException) -> str:
     else:
         line = str(error) or type(error).__name__
     return one_line(line)
-
-
-def _lacking_memory(error: BaseException) -> BaseException | None:
-    """The error of a lack of memory that led to this one, which may be itself."""
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
-        return error
-    before = error.__cause__ or error.__context__
-    return None if before is None else _lacking_memory(before)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import io
 import operator
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
@@ -63,6 +63,13 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
         if not end.code:
             raise
         raise ValueError(f"{_one_line(caught.getvalue())}; see fredholm {command} --help") from None
+
+
+def refuse_unknown_homes(words: Sequence[str]) -> None:
+    """Raises a ValueError where a word, or what stands behind an option's =, names the home of a user there is not."""
+    for word in (part for option in words for part in option.split("=", 1)):
+        if word.startswith("~") and os.path.expanduser(word) == word:  # noqa: PTH111 - which says so by returning it
+            raise ValueError(f"{word}: there is no home folder of that user; write the path in full")
 
 
 @contextlib.contextmanager

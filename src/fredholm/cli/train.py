@@ -2,21 +2,19 @@
 
 import dataclasses
 import functools
-import inspect
-import os
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import tyro
 
 from fredholm._settings import filled
 from fredholm.cli.command import Command
+from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.option_names import with_option_names
-from fredholm.cli.parsing import Flag, parse
+from fredholm.cli.parsing import Flag, parse, refuse_unknown_homes
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.task import Task
@@ -56,9 +54,7 @@ def _train(argv: list[str]) -> None:
         if argv and argv[0] in ("-h", "--help"):
             return
         raise ValueError(f"fredholm train needs a recipe or a task first, not {argv[0] if argv else 'nothing'}")
-    for word in (part for option in argv for part in option.split("=", 1)):
-        if word.startswith("~") and os.path.expanduser(word) == word:  # noqa: PTH111 - which says so by returning it
-            raise ValueError(f"{word}: there is no home folder of that user; write the path in full")
+    refuse_unknown_homes(argv)
     recipe = open_recipe(argv[0])
     config, options = recipe.config, argv[1:]
     is_task = recipe.name in {task.command for task in TASKS}
@@ -68,10 +64,10 @@ def _train(argv: list[str]) -> None:
         config = dataclasses.replace(config, task=_started(config.task, options, recipe.tasks))
     known = [part for task in recipe.tasks if isinstance(config.task, task.Config) for part in task.parts]
     try:
-        config, options = _with_kinds(config, options, known)
+        config, options = with_kinds(config, options, known)
         _train_as(recipe, config, options, f"train {argv[0]}", is_task=is_task)
     except SystemExit:  # help was printed
-        _list_kinds(config, known)
+        list_kinds(config, known)
         raise
     except (ValueError, DivergedError, LostWorkerError) as error:
         error.args = (with_option_names(str(error), config),)
@@ -157,84 +153,6 @@ def _started(config: Task.Config, options: list[str], tasks: Sequence[type[Task]
     words = [word for option in options for word in option.split("=", 1)]
     at = words.index("--init") + 1 if "--init" in words else len(words)
     return config if at == len(words) else config.following(read_trained(Path(words[at]), tasks))
-
-
-def _with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tuple[Run.Config, list[str]]:
-    """The config with the kinds that options name, such as ``--task.model gpt2``, and the other options.
-
-    A setting whose type is abstract has several kinds. It takes the name of one, and starts at that kind's defaults,
-    which options such as ``--task.model.depth`` then change.
-
-    Raises:
-        ValueError: there is no kind of that name.
-    """
-    rest = [word for option in options for word in (option.split("=", 1) if option.startswith("--") else [option])]
-    kinds = {name for name in rest if name.startswith("--task.")}
-    for name in sorted(kinds, key=lambda name: name.count(".")):  # a model before its kernel
-        path, at = name.removeprefix("--").replace("-", "_").split("."), rest.index(name)
-        named = _kinds_at(config, path, known)
-        if named and at + 1 < len(rest) and not rest[at + 1].startswith("--"):
-            kind = _kind_called(rest[at + 1], named, name)
-            if len(named) > 1:
-                config = _replaced(config, path, kind())
-            del rest[at : at + 2]
-    return config, rest
-
-
-def _list_kinds(config: Run.Config, known: list[type]) -> None:
-    """Prints the settings that take the name of a kind, with the names."""
-    waiting: list[tuple[str, ...]] = [("task",)]
-    print("\nkinds, whose options are listed above once they are chosen:")
-    for path in waiting:
-        owner = functools.reduce(getattr, path, config)
-        inner = [
-            field.name for field in dataclasses.fields(owner) if dataclasses.is_dataclass(getattr(owner, field.name))
-        ]
-        waiting += [(*path, name) for name in inner]
-        for name in inner:
-            kinds = _kinds_at(config, [*path, name], known)
-            if len(kinds) > 1 or (kinds and path == ("task",)):
-                now = type(getattr(owner, name))
-                words = [_plain(kind) + (" (now)" if each is now else "") for kind, each in kinds.items()]
-                print(f"  --{'.'.join((*path, name)).replace('_', '-')} {', '.join(words)}")
-
-
-def _kinds_at(config: Any, path: list[str], known: list[type]) -> dict[str, type]:
-    """What may stand at a setting, by name: of an abstract type its kinds, of a model or kernel of one kind that one.
-
-    Empty for other settings.
-    """
-    for part in path[:-1]:
-        config = getattr(config, part, None)
-    kind = get_type_hints(type(config)).get(path[-1])
-    if not isinstance(kind, type) or not (inspect.isabstract(kind) or kind in known):
-        return {}
-    fitting = [one for one in known if issubclass(one, kind)]
-    return {one.__qualname__.removesuffix("Config").rstrip("."): one for one in fitting}
-
-
-def _kind_called(word: str, kinds: dict[str, type], option: str) -> type:
-    """The kind of that name, or the only one whose name begins so; case and hyphens do not count."""
-
-    def bare(name: str) -> str:
-        return name.replace("-", "").replace("_", "").lower()
-
-    exact = [name for name in kinds if bare(name) == bare(word)]
-    found = exact or [name for name in kinds if bare(name).startswith(bare(word))]
-    if len(found) != 1:
-        raise ValueError(f"{option} is {word!r}; expected one of {', '.join(map(_plain, found or kinds))}")
-    return kinds[found[0]]
-
-
-def _plain(name: str) -> str:
-    """A kind's name as a person types it: low-rank of LowRank."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "-", name).lower()
-
-
-def _replaced(config: Any, path: list[str], value: Any) -> Any:
-    """The config with another value at a path of settings."""
-    first, *others = path
-    return dataclasses.replace(config, **{first: _replaced(getattr(config, first), others, value) if others else value})
 
 
 def _print_results(results: list[Result], *, with_spread: bool) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, final
+from typing import NamedTuple, TypeVar, final
 
 from torch import Tensor, nn
 
@@ -20,7 +20,7 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Objective, Source, Task, Trained
 from fredholm.training.storage.checkpoint import Matched, Start, Which, model_tensors, start_from
-from fredholm.training.storage.config_json import to_json
+from fredholm.training.storage.config_json import first_difference, to_json
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
 from fredholm.training.storage.lock import only_writer
 from fredholm.training.storage.machine import MACHINE, describe_numerics, other_numerics
@@ -266,7 +266,7 @@ def _resumed(config: Run.Config, folder: RunFolder, tasks: Sequence[type[Task]],
         ValueError: it is of another config, or its data are others and not accepted.
     """
     saved, facts = folder.read(Run.Config, tasks)
-    other = _first_difference(to_json(_with_free_settings(saved, config)), to_json(config))
+    other = first_difference(to_json(_with_free_settings(saved, config)), to_json(config))
     if type(saved.task) is not type(config.task):
         raise _of_another_config(folder, other)
     # other data are told first: settings that follow from the data are then other too
@@ -464,7 +464,7 @@ def refuse_other(path: Path, config: Run.Config, tasks: Sequence[type[Task]] = T
     """Raises a ValueError unless the folder holds a run of this very config."""
     folder = RunFolder(path)
     saved, _ = folder.read(Run.Config, tasks)
-    if difference := _first_difference(to_json(saved), to_json(config)):
+    if difference := first_difference(to_json(saved), to_json(config)):
         raise _of_another_config(folder, difference)
 
 
@@ -479,25 +479,3 @@ def refuse_occupied(path: Path) -> None:
     """Raises a ValueError unless ``path`` is free for a new run."""
     if not RunFolder(path).is_new():
         raise ValueError(f"{path} is not empty; choose another --run-dir, or pass --resume to go on with the run in it")
-
-
-def _first_difference(saved: Any, given: Any, where: str = "") -> str | None:
-    """The first leaf in which two JSON values differ, as ``training.epochs was 5, is 6``."""
-    if isinstance(saved, dict) and isinstance(given, dict) and saved.keys() == given.keys():
-        inner = (_first_difference(saved[key], given[key], f"{where}.{key}".lstrip(".")) for key in saved)
-        return next((difference for difference in inner if difference), None)
-    return (
-        None
-        if saved == given or _is_one_path(saved, given)
-        else f"{where} was {json.dumps(saved):.150}, is {json.dumps(given):.150}"
-    )
-
-
-def _is_one_path(saved: Any, given: Any) -> bool:
-    """Whether two settings are spellings of one path."""
-    if not (isinstance(saved, str) and isinstance(given, str)):
-        return False
-    try:
-        return user_path(saved).samefile(user_path(given))
-    except (OSError, ValueError):
-        return False

@@ -1,7 +1,12 @@
 """What a training step costs, measured on a model that is thrown away."""
 
+import contextlib
+import gc
+import os
 import statistics
+import sys
 import time
+from collections.abc import Iterator
 from typing import NamedTuple, final
 
 import torch
@@ -95,13 +100,14 @@ def _evaluation(task: Task, learner: Learner, config: TrainingConfig) -> float:
 def _memory(learner: Learner, batches: EpochBatches, step: int) -> int:
     """Bytes that a step holds at its peak beyond what is held before it, by all that torch allocates and frees."""
     batch = batches[step % len(batches)]
+    gc.collect()
     if learner.device.type == "cuda":
         torch.cuda.synchronize(learner.device)
         torch.cuda.reset_peak_memory_stats(learner.device)
         before = torch.cuda.memory_allocated(learner.device)
         learner.update(batch, step)
         return torch.cuda.max_memory_allocated(learner.device) - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with _quietly(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         learner.update(batch, step)
     assert profiler.profiler is not None
     results = profiler.profiler.kineto_results
@@ -109,6 +115,20 @@ def _memory(learner: Learner, batches: EpochBatches, step: int) -> int:
     held = peak = 0
     for event in results.events():
         if event.name() == "[memory]":
-            held += event.nbytes()
+            held += event.nbytes()  # pyright: ignore[reportAttributeAccessIssue]
             peak = max(peak, held)
     return peak
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """While entered nothing reaches stderr: the profiler tells there that it begins and ends, past Python."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -245,6 +245,8 @@ class Trainer:
         progress.epoch_loss_sum = 0.0
         if progress.epoch % config.evaluate_every == 0 or progress.epoch == config.epochs:
             self._evaluate(train_loss)
+        elif config.checkpoint_every and progress.step % config.checkpoint_every == 0:
+            self._save()
 
     def _evaluate(self, train_loss: float | None = None) -> None:
         """Measures the averaged model on the validation split, if there is one, and saves a checkpoint."""

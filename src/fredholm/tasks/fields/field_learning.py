@@ -210,8 +210,8 @@ class FieldLearning(SplitTask[FieldSet]):
         def stack(self) -> Stack:
             """See `Task.Config.stack`: there is none."""
             raise ValueError(
-                "fields are predicted by attention in the frame of their samples: no kernel can be chosen; the task operator "
-                "has one"
+                "fields are predicted by attention in the frame of their samples: no kernel can be chosen; the task "
+                "operator has one"
             )
 
         def build(self, facts: Task.Facts | None = None) -> "FieldLearning":

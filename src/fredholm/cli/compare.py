@@ -1,0 +1,164 @@
+"""`fredholm compare`: which kernel for these data."""
+
+import contextlib
+import dataclasses
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from fredholm.cli.command import Command
+from fredholm.cli.json_text import json_text
+from fredholm.cli.kinds import list_kinds, with_kinds
+from fredholm.cli.option_names import with_option_names
+from fredholm.cli.parsing import Flag, parse, refuse_unknown_homes
+from fredholm.comparison.compare import compare
+from fredholm.comparison.comparison import Comparison
+from fredholm.comparison.kernels import KERNELS_BY_NAME, chosen
+from fredholm.comparison.protocol import Request
+from fredholm.comparison.table import conclusion, markdown_table, text_table
+from fredholm.tasks import TASKS
+from fredholm.tasks.schedule import Preset
+from fredholm.tasks.task import Task
+from fredholm.training.config import TrainingConfig
+from fredholm.training.progress import muted, print_line
+from fredholm.training.run import Run
+from fredholm.training.storage.config_json import to_json
+
+Format = Literal["text", "markdown", "json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareArguments:
+    """Train the same network with one kernel after the other, and say which is best on validation data."""
+
+    run: Annotated[Run.Config, tyro.conf.arg(name="")]
+    kernels: tuple[str, ...] = ()
+    """Names of kernels, which the bare command lists; none: all that can run on the data."""
+    seeds: tuple[int, ...] = (3,)
+    """How many seeds each kernel is trained with, 0, 1, ...; or several numbers, which are the seeds themselves."""
+    minutes: float = 20.0
+    """For all training together. How long a step takes is measured, and epochs follow from that."""
+    epochs: int | None = None
+    """Of each final run, in place of minutes; the same numbers then come out on a slower machine too."""
+    preset: Preset = "small"
+    """How large the network is: small, for two cores, or base, for a GPU."""
+    folder: Path | None = None
+    """Where the comparison and its runs are kept. Default: comparisons/TASK."""
+    processes: int | None = None
+    """Runs side by side, with one thread each. Default: one a core, and one on a GPU."""
+    resume: Flag = False
+    """Go on with the comparison in the folder, if there is one."""
+    format: Format = "text"
+    """How the table is printed; nothing else is with markdown and json."""
+
+
+def _compare(argv: list[str]) -> None:
+    if not argv or argv[0].startswith("-"):
+        _list()
+        if argv and argv[0] in ("-h", "--help"):
+            return
+        raise ValueError(f"fredholm compare needs a task first, not {argv[0] if argv else 'nothing'}")
+    refuse_unknown_homes(argv)
+    task, options = _task_called(argv[0]), argv[1:]
+    config = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue] - every field has a default
+    if options and not options[0].startswith("-"):
+        config = dataclasses.replace(config, data=options.pop(0))
+    training = TrainingConfig(tensorboard=False)
+    own = Run.Config(task=config, training=training)
+    network = Run.Config(task=config.with_stack(config.stack), training=training)
+    command = f"compare {argv[0]}"
+    try:
+        arguments = _parsed(network, options, task, command)
+        request = _request(arguments, network, _own_model(own, options, task, command))
+        _run(arguments, request, task, ("compare", *argv))
+    except SystemExit:  # help was printed
+        list_kinds(network, list(task.parts))
+        raise
+    except ValueError as error:
+        error.args = (with_option_names(str(error), network),)
+        raise
+
+
+def _list() -> None:
+    """What there is to compare, and on what."""
+    print("usage: fredholm compare TASK [DATA] ...\n\nkernels:")
+    width = max(map(len, KERNELS_BY_NAME))
+    for name, (title, _) in KERNELS_BY_NAME.items():
+        print(f"  {name:<{width}}  {title}")
+    print(f"\ntasks: {', '.join(task.command for task in TASKS)}")
+    print("\n`fredholm compare TASK --help` lists every setting.")
+
+
+def _task_called(word: str) -> type[Task]:
+    words = {task.command: task for task in TASKS}
+    if word not in words:
+        close = difflib.get_close_matches(word, words, n=1) or [", ".join(words)]
+        raise ValueError(f"no task called {word!r}; expected {close[0]}")
+    return words[word]
+
+
+def _parsed(config: Run.Config, options: list[str], task: type[Task], command: str) -> CompareArguments:
+    """The arguments, with the kinds that options name."""
+    config, rest = with_kinds(config, list(options), list(task.parts))
+    return parse(CompareArguments, command, rest, CompareArguments(run=config))
+
+
+def _own_model(own: Run.Config, options: list[str], task: type[Task], command: str) -> Run.Config | str:
+    """The run of the task's own model by the same options, or why there is none."""
+    try:
+        return _parsed(own, options, task, command).run
+    except ValueError as error:
+        return with_option_names(str(error), own)
+
+
+def _request(arguments: CompareArguments, network: Run.Config, default: Run.Config | str) -> Request:
+    run = arguments.run
+    if run.seed != network.seed:
+        raise ValueError(f"--seed {run.seed} has no effect on a comparison; pass --seeds")
+    if run.init is not None:
+        raise ValueError(f"--init {run.init} has no effect on a comparison, whose networks start from new weights")
+    if run.training.epochs != network.training.epochs:
+        raise ValueError("--training.epochs has no effect on a comparison; pass --epochs")
+    seeds = arguments.seeds
+    if len(seeds) == 1:
+        if seeds[0] < 1:
+            raise ValueError(f"--seeds is {seeds[0]}; expected how many, at least 1, or several seeds")
+        seeds = tuple(range(seeds[0]))
+    return Request(
+        run=run,
+        default=default,
+        kernels=chosen(arguments.kernels),
+        seeds=seeds,
+        preset=arguments.preset,
+        minutes=arguments.minutes if arguments.epochs is None else None,
+        epochs=arguments.epochs,
+    )
+
+
+def _run(arguments: CompareArguments, request: Request, task: type[Task], words: tuple[str, ...]) -> None:
+    """Compares, and prints what was found."""
+    folder = arguments.folder or Path("comparisons") / task.command
+    with contextlib.nullcontext() if arguments.format == "text" else muted():
+        found = compare(request, folder, resume=arguments.resume, processes=arguments.processes, command_line=words)
+    _print(found, folder, arguments.format)
+
+
+def _print(found: Comparison, folder: Path, form: Format) -> None:
+    if form == "json":
+        print(json_text(to_json(found), indent=2))
+        return
+    for line in text_table(found) if form == "text" else markdown_table(found):
+        print_line(line)
+    for line in conclusion(found, folder) if form == "text" else ():
+        print_line(line)
+
+
+COMPARE = Command(
+    name="compare",
+    operands="TASK [DATA]",
+    summary="train one network with several kernels, and say which is best",
+    run=_compare,
+)

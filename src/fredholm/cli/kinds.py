@@ -1,0 +1,87 @@
+"""Settings that have several kinds, and take the name of one."""
+
+import dataclasses
+import functools
+import inspect
+import re
+from typing import Any, get_type_hints
+
+from fredholm.training.run import Run
+
+
+def with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tuple[Run.Config, list[str]]:
+    """The config with the kinds that options name, such as ``--task.model gpt2``, and the other options.
+
+    A setting whose type is abstract has several kinds. It takes the name of one, and starts at that kind's defaults,
+    which options such as ``--task.model.depth`` then change.
+
+    Raises:
+        ValueError: there is no kind of that name.
+    """
+    rest = [word for option in options for word in (option.split("=", 1) if option.startswith("--") else [option])]
+    kinds = {name for name in rest if name.startswith("--task.")}
+    for name in sorted(kinds, key=lambda name: name.count(".")):  # a model before its kernel
+        path, at = name.removeprefix("--").replace("-", "_").split("."), rest.index(name)
+        named = _kinds_at(config, path, known)
+        if named and at + 1 < len(rest) and not rest[at + 1].startswith("--"):
+            kind = _kind_called(rest[at + 1], named, name)
+            if len(named) > 1:
+                config = _replaced(config, path, kind())
+            del rest[at : at + 2]
+    return config, rest
+
+
+def list_kinds(config: Run.Config, known: list[type]) -> None:
+    """Prints the settings that take the name of a kind, with the names."""
+    waiting: list[tuple[str, ...]] = [("task",)]
+    print("\nkinds, whose options are listed above once they are chosen:")
+    for path in waiting:
+        owner = functools.reduce(getattr, path, config)
+        inner = [
+            field.name for field in dataclasses.fields(owner) if dataclasses.is_dataclass(getattr(owner, field.name))
+        ]
+        waiting += [(*path, name) for name in inner]
+        for name in inner:
+            kinds = _kinds_at(config, [*path, name], known)
+            if len(kinds) > 1 or (kinds and path == ("task",)):
+                now = type(getattr(owner, name))
+                words = [_plain(kind) + (" (now)" if each is now else "") for kind, each in kinds.items()]
+                print(f"  --{'.'.join((*path, name)).replace('_', '-')} {', '.join(words)}")
+
+
+def _kinds_at(config: Any, path: list[str], known: list[type]) -> dict[str, type]:
+    """What may stand at a setting, by name: of an abstract type its kinds, of a model or kernel of one kind that one.
+
+    Empty for other settings.
+    """
+    for part in path[:-1]:
+        config = getattr(config, part, None)
+    kind = get_type_hints(type(config)).get(path[-1])
+    if not isinstance(kind, type) or not (inspect.isabstract(kind) or kind in known):
+        return {}
+    fitting = [one for one in known if issubclass(one, kind)]
+    return {one.__qualname__.removesuffix("Config").rstrip("."): one for one in fitting}
+
+
+def _kind_called(word: str, kinds: dict[str, type], option: str) -> type:
+    """The kind of that name, or the only one whose name begins so; case and hyphens do not count."""
+
+    def bare(name: str) -> str:
+        return name.replace("-", "").replace("_", "").lower()
+
+    exact = [name for name in kinds if bare(name) == bare(word)]
+    found = exact or [name for name in kinds if bare(name).startswith(bare(word))]
+    if len(found) != 1:
+        raise ValueError(f"{option} is {word!r}; expected one of {', '.join(map(_plain, found or kinds))}")
+    return kinds[found[0]]
+
+
+def _plain(name: str) -> str:
+    """A kind's name as a person types it: low-rank of LowRank."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "-", name).lower()
+
+
+def _replaced(config: Any, path: list[str], value: Any) -> Any:
+    """The config with another value at a path of settings."""
+    first, *others = path
+    return dataclasses.replace(config, **{first: _replaced(getattr(config, first), others, value) if others else value})

@@ -1,0 +1,19 @@
+"""Which kernel for which data: the same network with one kernel after the other, under one protocol."""
+
+from .compare import compare
+from .comparison import BaselineRow, Budget, Comparison, LeftOut, Row, SeedResult, read_comparison
+from .kernels import KERNELS_BY_NAME
+from .protocol import Request
+
+__all__ = [
+    "KERNELS_BY_NAME",
+    "BaselineRow",
+    "Budget",
+    "Comparison",
+    "LeftOut",
+    "Request",
+    "Row",
+    "SeedResult",
+    "compare",
+    "read_comparison",
+]

@@ -1,0 +1,235 @@
+"""What is equal for all kernels of a comparison, and the runs that follow from it."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, final
+
+import torch
+
+from fredholm._settings import filled
+from fredholm.models.stack import Stack
+from fredholm.tasks.schedule import Preset, Schedule, schedule_of
+from fredholm.tasks.task import Task
+from fredholm.training.config import TrainingConfig
+from fredholm.training.learner import NonFiniteError
+from fredholm.training.memory import lacking_memory
+from fredholm.training.run import Run
+from fredholm.training.step_cost import step_cost
+
+from .comparison import LeftOut, Row
+from .equal_sizes import sized
+from .kernels import KERNELS_BY_NAME, MEASURE, kernel_of
+
+DEFAULT = "default"
+"""The name of the row of the task's own model."""
+TINY_RATE = 1e-12
+"""Of the steps that are measured, so that none diverges."""
+REPEATS = 5
+"""Steps of which the median is taken for the time of one."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be compared.
+
+    Args:
+        run: the task, whose model is `Task.Config.stack`, and settings of the training in place of those that suit the
+            data. The seed and `init` are not read.
+        default: the run of the task's own model, or why there is none.
+        kernels: names, in the order of `KERNELS_BY_NAME`.
+        seeds: of the final runs, all different.
+        preset: how large the network is.
+        minutes: for all training; None: epochs are given.
+        epochs: of a final run; None: minutes are given.
+    """
+
+    run: Run.Config
+    default: Run.Config | str
+    kernels: tuple[str, ...]
+    seeds: tuple[int, ...]
+    preset: Preset = "small"
+    minutes: float | None = 20.0
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            told = f"names a seed twice: {' '.join(map(str, self.seeds))}" if self.seeds else "is empty"
+            raise ValueError(f"seeds {told}; give each once")
+        if self.minutes is not None and not self.minutes > 0:
+            raise ValueError(f"minutes is {self.minutes}; expected a number above 0")
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"epochs is {self.epochs}; expected at least 1")
+
+
+class Measured(NamedTuple):
+    """A row, and the seconds of one of its epochs."""
+
+    row: Row
+    epoch_seconds: float
+
+
+@final
+class Protocol:
+    """Data, schedule and network that all kernels share.
+
+    Args:
+        request: what is to be compared.
+
+    Raises:
+        ValueError: the data cannot be opened, have no validation split, or the task has no network with a kernel.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request, given = request, request.run.task
+        stack = dataclasses.replace(given.stack, kernel=kernel_of(MEASURE, given.kernel_sigma))
+        suited = given.with_stack(stack).suited(request.preset)
+        self.config, self.notes = suited.config, suited.notes
+        self._schedule: Schedule = suited.schedule
+        self.task = self.config.build()
+        if self.task.num_held_out("valid") == 0:
+            raise ValueError(
+                f"{given.data}: kernels are chosen on a validation split, and there is none; pass a valid_fraction "
+                "above 0"
+            )
+
+    @property
+    def most_epochs(self) -> int:
+        """Those that suit the data."""
+        return self._schedule.epochs
+
+    @cached_property
+    def usual_rate(self) -> float:
+        """The learning rate that suits the task."""
+        return self.training(1).learning_rate
+
+    @cached_property
+    def wanted_parameters(self) -> int:
+        """P*, those of the preset's network with attention."""
+        return self._count(self.config.stack)
+
+    def training(self, epochs: int) -> TrainingConfig:
+        """How a kernel is trained for so many epochs, with the usual learning rate; there is no patience."""
+        schedule = dataclasses.replace(schedule_of(epochs, self._schedule, self.task.num_train), patience=None)
+        steps_per_epoch = -(-self.task.num_train // schedule.batch_size)
+        return filled(self.request.run.training, [TrainingConfig()], **vars(schedule), checkpoint_every=steps_per_epoch)
+
+    @cached_property
+    def default(self) -> Run.Config | str:
+        """The run of the task's own model, as it suits the data, or why there is none."""
+        given = self.request.default
+        if isinstance(given, str):
+            return given
+        try:
+            suited = given.task.suited(self.request.preset)
+        except (ValueError, TypeError) as error:
+            return str(error)
+        training = self.training(1)
+        if suited.schedule.epochs == 0:  # a model that is computed at once
+            training = filled(given.training, [TrainingConfig()], **vars(suited.schedule))
+        return dataclasses.replace(given, task=suited.config, training=training)
+
+    def run(self, row: Row, seed: int, epochs: int, rate: float | None) -> Run.Config:
+        """A run of a row, with the usual learning rate or another one."""
+        if not row.learns_by_steps:
+            assert isinstance(self.default, Run.Config)
+            return dataclasses.replace(self.default, seed=seed)
+        training = self.training(epochs)
+        training = dataclasses.replace(training, learning_rate=training.learning_rate if rate is None else rate)
+        return Run.Config(task=self.task_of(row), training=training, seed=seed)
+
+    def task_of(self, row: Row) -> Task.Config:
+        """The settings of a row's task."""
+        if row.kernel is None or row.embed_dim is None or row.expansion is None:
+            assert isinstance(self.default, Run.Config)
+            return self.default.task
+        sizes = {"kernel": row.kernel, "embed_dim": row.embed_dim, "expansion": row.expansion}
+        return self.config.with_stack(dataclasses.replace(self.config.stack, **sizes))
+
+    def rows(self, names: Sequence[str]) -> tuple[list[Measured], list[LeftOut]]:
+        """The kernels that run on the data, each with what a step costs, and the others with the reason.
+
+        Steps are measured one kernel after the other, with nothing beside them.
+
+        Raises:
+            ValueError: fewer than two run.
+        """
+        found, left_out = list[Measured](), list[LeftOut]()
+        for name in names:
+            try:
+                found.append(self._measured(self._kernel_row(name)))
+            except REFUSALS as error:
+                left_out.append(LeftOut(name=name, reason=_reason(error)))
+        if len(found) < 2:
+            told = "; ".join(f"{each.name}: {each.reason}" for each in left_out)
+            raise ValueError(f"{len(found)} of these kernels can run on {self.config.data}; expected two: {told}")
+        if isinstance(self.default, str):
+            left_out.append(LeftOut(name=DEFAULT, reason=self.default))
+        elif self.default.task not in [self.task_of(each.row) for each in found]:
+            try:
+                found.append(self._measured(self._default_row(self.default.task)))
+            except REFUSALS as error:
+                left_out.append(LeftOut(name=DEFAULT, reason=_reason(error)))
+        return found, left_out
+
+    def _kernel_row(self, name: str) -> Row:
+        """A kernel's network at the width at which it has as many parameters as all others."""
+        kernel = kernel_of(name, self.config.kernel_sigma)
+        found = sized(dataclasses.replace(self.config.stack, kernel=kernel), self.wanted_parameters, self._count)
+        return Row(
+            name=name,
+            title=KERNELS_BY_NAME[name].title,
+            kernel=found.stack.kernel,
+            embed_dim=found.stack.embed_dim,
+            expansion=found.stack.expansion,
+            parameters=found.parameters,
+        )
+
+    def _default_row(self, config: Task.Config) -> Row:
+        task = config.build()
+        return Row(
+            name=DEFAULT,
+            title=f"the bare fredholm train {task.command}",
+            kernel=None,
+            embed_dim=None,
+            expansion=None,
+            parameters=_parameters(task),
+            learns_by_steps=task.learns_by_steps,
+        )
+
+    def _measured(self, row: Row) -> Measured:
+        """The row with what a training step costs; one that is computed at once has none."""
+        if not row.learns_by_steps:
+            return Measured(row, 0.0)
+        run = self.run(row, self.request.seeds[0], 1, TINY_RATE)
+        task = run.task.build() if row.is_default else run.task.build(self.task.facts)
+        cost = step_cost(task, run.training, run.seed, repeats=REPEATS, with_memory=True)
+        timed = dataclasses.replace(
+            row,
+            seconds_per_step=cost.seconds,
+            examples_per_second=min(run.training.batch_size, task.num_train) / cost.seconds,
+            memory_bytes=cost.memory_bytes,
+        )
+        return Measured(timed, cost.steps_per_epoch * cost.seconds + cost.evaluation_seconds)
+
+    def _count(self, stack: Stack) -> int:
+        return _parameters(self.config.with_stack(stack).build(self.task.facts))
+
+
+REFUSALS = (ValueError, TypeError, NonFiniteError, MemoryError, RuntimeError)
+
+
+def _reason(error: Exception) -> str:
+    """Why a kernel cannot run, in a line; raises what is no refusal of it."""
+    if lacking_memory(error) is not None:
+        return "ran out of memory in one step"
+    if isinstance(error, RuntimeError):
+        raise error
+    return " ".join(str(error).split())
+
+
+def _parameters(task: Task) -> int:
+    with torch.random.fork_rng(devices=[]):
+        return sum(parameter.numel() for parameter in task.model().parameters())

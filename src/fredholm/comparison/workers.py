@@ -1,0 +1,198 @@
+"""Processes that train side by side, one thread each.
+
+They end with the process that started them, and leave every signal to it: asked to stop, it asks them, and each saves
+its run between two steps. One that is killed, as systems do where memory runs out, loses its run and nothing else.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from fredholm.tasks import TASKS
+from fredholm.tasks.task import Task
+from fredholm.training.interruption import STOPPING, InterruptedRunError, Interruption, without_signals
+
+from .job import Job, Outcome, carry_out
+
+POLL = 0.2
+"""Seconds between two looks at whether somebody asked to stop."""
+GRACE = 10.0
+"""Seconds in which a process without a job ends by itself."""
+Done = Callable[[int, Outcome], Sequence[tuple[int, Job]]]
+"""Is told the number of a job and its outcome, and says which jobs come in addition."""
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """While entered torch computes with one thread, so that digits do not depend on how many processes there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def carry_out_here(jobs: Sequence[tuple[int, Job]], done: Done, tasks: Sequence[type[Task]] = TASKS) -> None:
+    """Jobs one after the other in this process, and those that come in addition.
+
+    Raises:
+        InterruptedRunError: on a signal, once the run at hand is saved.
+    """
+    waiting = list(jobs)
+    while waiting:
+        number, job = waiting.pop(0)
+        waiting += done(number, carry_out(job, tasks))
+
+
+def carry_out_beside(jobs: Sequence[tuple[int, Job]], done: Done, processes: int, log: Path) -> None:
+    """Jobs in so many processes, and those that come in addition.
+
+    Args:
+        jobs: with their numbers, the first ones first.
+        done: is called in this process.
+        processes: at most.
+        log: the file to which everything goes that they print.
+
+    Raises:
+        InterruptedRunError: on a signal, once all runs at hand are saved.
+        ValueError, OSError: what a run refuses; the others are saved.
+    """
+    waiting, team = list(jobs), list[_Worker]()
+    try:
+        with Interruption() as interruption:
+            while waiting or any(worker.job is not None for worker in team):
+                if interruption.signal_number is not None:
+                    _stop(team)
+                    raise InterruptedRunError(interruption.signal_number, "interrupted")
+                _give(waiting, team, processes, log)
+                for worker in _ready([worker for worker in team if worker.job is not None]):
+                    number, outcome = worker.take()
+                    if isinstance(outcome, BaseException):
+                        _stop(team)
+                        raise outcome
+                    if worker.is_lost:
+                        team.remove(worker)
+                    waiting += done(number, outcome)
+    finally:
+        for worker in team:
+            worker.end()
+
+
+def _give(waiting: list[tuple[int, Job]], team: "list[_Worker]", processes: int, log: Path) -> None:
+    while waiting:
+        free = next((worker for worker in team if worker.job is None), None)
+        if free is None:
+            if len(team) == processes:
+                return
+            team.append(free := _Worker(log))
+        free.give(*waiting.pop(0))
+
+
+def _ready(busy: "list[_Worker]") -> "list[_Worker]":
+    """Those that have answered or ended, in their order."""
+    found = wait([each for worker in busy for each in (worker.connection, worker.process.sentinel)], POLL)
+    return [worker for worker in busy if worker.connection in found or worker.process.sentinel in found]
+
+
+def _stop(team: "list[_Worker]") -> None:
+    """Asks all to save their runs, and waits until they have."""
+    busy = [worker for worker in team if worker.job is not None]
+    for worker in busy:
+        worker.process.terminate()
+    for worker in busy:
+        worker.take()
+
+
+@final
+class _Worker:
+    """A process and the job that it has."""
+
+    def __init__(self, log: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, there = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_work, args=(there, log))
+        self.job: int | None = None
+        self.is_lost = False
+        with without_signals():
+            self.process.start()
+        there.close()
+
+    def give(self, number: int, job: Job) -> None:
+        self.job = number
+        with contextlib.suppress(OSError):  # one that is gone is noticed when its answer is awaited
+            self.connection.send(job)
+
+    def take(self) -> tuple[int, Any]:
+        """The number of its job, and the outcome or an error."""
+        assert self.job is not None
+        number, self.job = self.job, None
+        try:
+            return number, self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            self.is_lost = True
+            return number, Outcome(reason=f"its process was lost ({_end_of(self.process)}), as where memory runs out")
+
+    def end(self) -> None:
+        if self.job is None:  # it waits for a job, and ends by itself where there is none
+            with contextlib.suppress(OSError):
+                self.connection.send(None)
+            self.process.join(GRACE)
+        self.connection.close()
+        self.process.kill()
+        self.process.join()
+
+
+def _end_of(process: BaseProcess) -> str:
+    code = process.exitcode or 0
+    return f"{signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
+
+
+def _work(connection: Connection, log: Path) -> None:
+    """What a process does: jobs, as they come."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    torch.set_num_threads(1)
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        if job is None:
+            return
+        answer: Outcome | Exception
+        try:
+            answer = carry_out(job)
+        except InterruptedRunError:
+            answer = Outcome(reason="interrupted")
+        except (ValueError, TypeError, ImportError) as error:
+            answer = ValueError(str(error))
+        except OSError as error:
+            answer = error
+        except Exception as error:
+            traceback.print_exc()
+            answer = RuntimeError(f"{type(error).__name__}: {error}; {log} says where")
+        connection.send(answer)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,233 @@
+"""Kernels under one protocol, in this process."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredholm.comparison import Comparison, Request, compare, job, read_comparison, workers
+from fredholm.comparison.comparison import COMPARISON, Row
+from fredholm.models import AttentionConfig
+from fredholm.tasks import FieldLearning, ImageLearning
+from fredholm.training import InterruptedRunError, Run, TrainingConfig
+from tests.comparison.build import request, stripes
+from tests.refusals import refused
+
+KERNELS = ("low-rank", "attention", "mamba")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stripes(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]:
+    """A comparison that ran through, and its folder."""
+    folder = tmp_path_factory.mktemp("whole") / "comparison"
+    return compare(request(data, *KERNELS), folder, processes=1), folder
+
+
+def untimed(found: Comparison) -> Comparison:
+    def row(each: Row) -> Row:
+        return dataclasses.replace(each, seconds_per_step=0.0, examples_per_second=0.0, memory_bytes=0)
+
+    baselines = tuple(dataclasses.replace(each, seconds=0.0) for each in found.baselines)
+    return dataclasses.replace(found, created="", rows=tuple(map(row, found.rows)), baselines=baselines)
+
+
+def test_rows_differ_in_the_kernel_alone(whole: tuple[Comparison, Path]) -> None:
+    found, folder = whole
+    assert [row.name for row in found.rows] == ["low-rank", "attention"]
+    configs = []
+    for row in found.rows:
+        assert abs(row.parameters / found.target_parameters - 1) < 0.05
+        assert [run.seed for run in row.runs] == [0, 1]
+        for run in row.runs:
+            opened = Run(folder / run.folder)
+            assert opened.evaluate("test")["accuracy"] == pytest.approx(run.test, abs=1e-6)
+            assert opened.evaluate("valid")["accuracy"] == pytest.approx(run.valid, abs=1e-6)
+            assert sum(p.numel() for p in opened.model().parameters()) == row.parameters
+            configs.append(opened.config)
+            assert isinstance(opened.config.task, ImageLearning.Config)
+            assert opened.config.task.stack.kernel == row.kernel
+    same = {"kernel": AttentionConfig(), "embed_dim": 16, "expansion": 4.0}
+    stacks = [config.task.with_stack(dataclasses.replace(config.task.stack, **same)) for config in configs]
+    assert stacks == stacks[:1] * 4
+    rates = {config.training.learning_rate for config in configs}
+    assert rates == {row.learning_rate for row in found.rows}
+    assert len({dataclasses.replace(config.training, learning_rate=1.0) for config in configs}) == 1
+
+
+def test_what_cannot_run_is_left_out_with_the_reason(whole: tuple[Comparison, Path]) -> None:
+    left_out = {each.name: each.reason for each in whole[0].left_out}
+    assert left_out.keys() == {"mamba", "default"}
+    assert "integrates over the past, which Grid(2, 2) does not order" in left_out["mamba"]
+    assert left_out["default"] == "not asked for"
+
+
+def test_the_file_tells_what_was_found(whole: tuple[Comparison, Path]) -> None:
+    found, folder = whole
+    assert read_comparison(folder) == found
+    assert found.is_complete
+    assert found.best in ("low-rank", "attention")
+    best = found.row(found.best)
+    assert best.valid_mean == max(row.valid_mean or 0.0 for row in found.rows)
+    assert best.differs_from_best is None
+    assert all(row.differs_from_best in (True, False) for row in found.rows if row is not best)
+    assert all(row.seconds_per_step and row.memory_bytes and row.examples_per_second for row in found.rows)
+    assert (found.num_train, found.num_valid, found.num_test) == (33, 5, 10)
+
+
+def test_rates_are_searched_by_halving_and_their_runs_are_gone(whole: tuple[Comparison, Path]) -> None:
+    found, folder = whole
+    for row in found.rows:
+        assert {epochs for _, epochs, _ in row.tried} == set(found.budget.rungs) == {1}
+        assert sorted(rate for rate, _, _ in row.tried) == sorted(found.budget.rates)
+        assert row.learning_rate == row.tried[0][0]
+        values = [value or 0.0 for _, _, value in row.tried]
+        assert values == sorted(values, reverse=True)
+        assert sorted(path.name for path in (folder / row.name).iterdir()) == ["seed-0", "seed-1"]
+
+
+def test_the_test_split_is_read_once_for_each_final_run(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, taken = list[str](), ImageLearning.held_out_batch
+
+    def held_out_batch(self: ImageLearning, split: Any, indices: Any) -> Any:
+        read.append(split)
+        return taken(self, split, indices)
+
+    monkeypatch.setattr(ImageLearning, "held_out_batch", held_out_batch)
+    found = compare(request(data, "linear-attention", "attention"), tmp_path, processes=1)
+    assert read.count("test") == 4
+    log = tmp_path / found.rows[0].runs[0].folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["unix_time"] > 1.6e9 for line in lines if line["kind"] == "test"] == [True]
+
+
+def test_an_interrupted_comparison_goes_on_to_the_same_table(
+    whole: tuple[Comparison, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [3, 4, 2, 100]
+
+    def carry_out(*given: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            left.pop(0)
+            raise InterruptedRunError(15, "stopped")
+        return job.carry_out(*given)
+
+    monkeypatch.setattr(workers, "carry_out", carry_out)
+    for _ in range(3):
+        with pytest.raises(InterruptedRunError, match="with --resume goes on"):
+            compare(request(data, *KERNELS), tmp_path, resume=True, processes=1)
+        assert not read_comparison(tmp_path).is_complete
+        assert read_comparison(tmp_path).best is None
+    found = compare(request(data, *KERNELS), tmp_path, resume=True, processes=1)
+    assert untimed(found) == untimed(whole[0])
+    assert untimed(compare(request(data, *KERNELS), tmp_path, resume=True, processes=1)) == untimed(found)
+
+
+def test_a_kernel_without_a_result_is_a_row_with_the_reason(data: Path, tmp_path: Path) -> None:
+    asked = request(data, "attention", "low-rank")
+    training = dataclasses.replace(asked.run.training, learning_rate=1e30, warmup_fraction=0.0, gradient_clip=1e30)
+    found = compare(
+        dataclasses.replace(asked, run=dataclasses.replace(asked.run, training=training)), tmp_path, processes=1
+    )
+    for row in found.rows:
+        assert row.reason.startswith("no learning rate had a result: the usual one diverged: ")
+        assert row.runs == ()
+        assert [value for _, _, value in row.tried] == [None] * 5
+    assert found.is_complete
+    assert found.best is None
+
+
+def test_the_tasks_own_model_has_a_row_and_one_seed_leaves_differences_open(data: Path, tmp_path: Path) -> None:
+    asked = request(data, "attention", "linear-attention", epochs=1)
+    own = Run.Config(task=ImageLearning.Config(data=str(data)), training=asked.run.training)
+    found = compare(dataclasses.replace(asked, default=own, seeds=(5,)), tmp_path, processes=1)
+    row = found.row("default")
+    assert row.is_default
+    assert (row.title, row.kernel, row.embed_dim) == ("the bare fredholm train images", None, None)
+    assert [[run.seed for run in each.runs] for each in found.rows] == [[5], [5], [5]]
+    assert [each.differs_from_best for each in found.rows] == [None, None, None]
+    assert [each.test_deviation for each in found.rows] == [None, None, None]
+    assert Run(tmp_path / row.runs[0].folder).config.task == own.task.suited("small").config
+
+
+def test_folders_of_something_else_are_refused(whole: tuple[Comparison, Path], data: Path, tmp_path: Path) -> None:
+    found, folder = whole
+    with refused(ValueError, f"{folder} holds a comparison", "--resume"):
+        compare(request(data, *KERNELS), folder, processes=1)
+    with refused(ValueError, "holds another comparison", "epochs was 2, is 3"):
+        compare(request(data, *KERNELS, epochs=3), folder, resume=True, processes=1)
+    (tmp_path / "notes.txt").touch()
+    with refused(ValueError, "is not empty and holds no comparison.json"):
+        compare(request(data, *KERNELS), tmp_path, resume=True, processes=1)
+    with refused(ValueError, "is a file"):
+        compare(request(data, *KERNELS), tmp_path / "notes.txt", processes=1)
+    assert read_comparison(folder) == found
+
+
+def test_a_damaged_file_is_told_and_left(whole: tuple[Comparison, Path], data: Path, tmp_path: Path) -> None:
+    content = (whole[1] / COMPARISON).read_bytes().replace(b'"attention"', b'"attentive"')
+    (tmp_path / COMPARISON).write_bytes(content)
+    with refused(ValueError, "comparison.json is damaged"):
+        compare(request(data, *KERNELS), tmp_path, resume=True, processes=1)
+    assert (tmp_path / COMPARISON).read_bytes() == content
+
+
+def test_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*given: Any) -> Any:
+        raise InterruptedRunError(15, "stopped")
+
+    monkeypatch.setattr(workers, "carry_out", stopped)
+    own, folder = stripes(tmp_path), tmp_path / "found"
+    with pytest.raises(InterruptedRunError):
+        compare(request(own, "attention", "linear-attention"), folder, processes=1)
+    stripes(tmp_path, seed=1)
+    with refused(ValueError, "is not as the comparison in", "read it"):
+        compare(request(own, "attention", "linear-attention"), folder, resume=True, processes=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda data: request(data, "attention", "yat", valid_fraction=0.0), ["validation split", "valid_fraction"]),
+        (lambda data: request(data, "attention", "mamba"), ["1 of these kernels can run", "mamba"]),
+        (lambda data: request(data, "attention", "yat", epochs=None, minutes=1e-6), ["is too little", "need about"]),
+        (lambda data: request(data.with_name("absent.npz"), "attention", "yat"), ["absent.npz"]),
+    ],
+    ids=["no validation split", "one kernel is left", "too short", "no data"],
+)
+def test_what_cannot_be_compared_leaves_nothing_behind(
+    make: Callable[[Path], Request], told: list[str], data: Path, tmp_path: Path
+) -> None:
+    with refused(ValueError, *told):
+        compare(make(data), tmp_path / "found", processes=1)
+    assert not (tmp_path / "found").exists()
+
+
+def test_a_class_with_one_example_can_be_compared(tmp_path: Path) -> None:
+    with np.load(stripes(tmp_path)) as given:
+        x, y = given["x"], given["y"].copy()
+    y[y == "none"] = "lying"
+    y[0] = "none"
+    np.savez(tmp_path / "rare.npz", x=x, y=y)
+    with pytest.warns(UserWarning, match="no image of 'none' is in the test set"):
+        found = compare(request(tmp_path / "rare.npz", "attention", "yat", epochs=1), tmp_path / "found", processes=1)
+    assert found.is_complete
+
+
+def test_seeds_and_fields_are_checked() -> None:
+    task = ImageLearning.Config()
+    with refused(ValueError, "names a seed twice: 1 1"):
+        Request(run=Run.Config(task=task, training=TrainingConfig()), default="", kernels=(), seeds=(1, 1))
+    with refused(ValueError, "no kernel can be chosen", "operator"):
+        _ = FieldLearning.Config().stack

@@ -1,0 +1,121 @@
+"""Comparisons in processes of their own, side by side, which are killed and go on."""
+
+import dataclasses
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from fredholm.comparison import Comparison, read_comparison
+from fredholm.comparison.comparison import COMPARISON
+from fredholm.training.storage.run_folder import RunFolder
+from fredholm.training.trainer import read_progress
+from tests.command_line import finish, start
+from tests.comparison.build import stripes
+
+pytestmark = pytest.mark.slow
+ASKED = [
+    *("compare", "images", "stripes.npz", "--kernels", "attention", "linear-attention", "--seeds", "2"),
+    *("--epochs", "6", "--folder", "found", "--resume", "--training.device", "cpu", "--training.batch-size", "4"),
+    *("--task.patch-size", "4", "--task.model.embed-dim", "16", "--task.model.num-heads", "2"),
+]
+
+
+def numbers(found: Comparison) -> list[object]:
+    """What is the same whenever a comparison is made."""
+    rows = [
+        dataclasses.replace(row, seconds_per_step=None, examples_per_second=None, memory_bytes=None)
+        for row in found.rows
+    ]
+    return [rows, found.best, found.is_complete, found.budget]
+
+
+def last_steps(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Of each run that is under way the step of its checkpoint, and that of its last line of measurements."""
+    found = dict[Path, tuple[int, int]]()
+    for config in folder.glob("*/**/config.json"):
+        run = RunFolder(config.parent)
+        step = run.checkpoints.last_step()
+        lines = (config.parent / "metrics.jsonl").read_bytes().splitlines() if step is not None else []
+        if step is not None and lines and not read_progress(run.checkpoints, step).is_done:
+            found[config.parent] = (step, max(json.loads(line)["step"] for line in lines if line.endswith(b"}")))
+    return found
+
+
+def descendants(process: int) -> list[int]:
+    """The processes that a process started."""
+    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: object, limit: float = 120.0) -> None:
+    assert callable(condition)
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_killed_comparison_loses_an_epoch_at_most_and_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+        stripes(tmp_path / name)
+    code, out, err = finish(start(*ASKED, "--processes", "2", folder=tmp_path / "whole"))
+    assert (code, err) == (0, ""), out
+    whole, found = read_comparison(tmp_path / "whole" / "found"), tmp_path / "killed" / "found"
+    steps_per_epoch = -(-whole.num_train // 4)
+    for runs in (1, 3):  # while rates are searched, and in the final runs
+        process = start(*ASKED, "--processes", "2", folder=tmp_path / "killed")
+        wait_until(lambda: (found / COMPARISON).exists() and len(list(found.glob("*/**/metrics.jsonl"))) >= 2)
+        wait_until(
+            lambda count=runs: sum(len(row.tried) > count for row in read_comparison(found).rows) or last_steps(found)
+        )
+        children = descendants(process.pid)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        wait_until(lambda started=children: not any(map(is_alive, started)))
+        for step, reached in last_steps(found).values():
+            assert reached - step <= steps_per_epoch
+    code, out, err = finish(start(*ASKED, "--processes", "2", folder=tmp_path / "killed"))
+    assert (code, err) == (0, ""), out
+    assert numbers(read_comparison(found)) == numbers(whole)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    stripes(tmp_path)
+    process = start(*ASKED, "--processes", "2", folder=tmp_path, leads_group=True)
+    wait_until(lambda: len(list((tmp_path / "found").glob("*/**/metrics.jsonl"))) >= 2)
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130
+    lines = err.splitlines()
+    assert lines[-1] == "interrupted; all runs are saved in found, and the same command with --resume goes on"
+    assert len(lines) == 2  # before it, that it stops
+    code, _, err = finish(start(*ASKED, "--processes", "1", folder=tmp_path))
+    assert (code, err) == (0, "")
+    assert read_comparison(tmp_path / "found").is_complete
+
+
+def test_a_process_that_is_killed_is_a_reason_and_not_the_end(tmp_path: Path) -> None:
+    stripes(tmp_path)
+    process = start(*ASKED, "--processes", "1", folder=tmp_path)
+    assert finish(process)[0] == 0
+    other = [word.replace("found", "other") for word in ASKED]
+    process = start(*other, "--processes", "2", folder=tmp_path)
+    wait_until(lambda: len(list((tmp_path / "other").glob("*/**/metrics.jsonl"))) >= 2)
+    lost = [child for child in descendants(process.pid) if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
+    os.kill(lost[0], signal.SIGKILL)
+    code, _, err = finish(process)
+    assert (code, err) == (0, "")
+    assert read_comparison(tmp_path / "other").is_complete
+    values = [value for row in read_comparison(tmp_path / "other").rows for _, _, value in row.tried]
+    assert values.count(None) == 1

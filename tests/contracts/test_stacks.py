@@ -1,0 +1,88 @@
+"""Every task says which network of it takes any kernel, or that there is none."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm.comparison.kernels import kernel_of
+from fredholm.models import AttentionConfig, OnEdgesConfig
+from fredholm.models.infvit import InfViT
+from fredholm.tasks import (
+    TASKS,
+    FieldLearning,
+    Forecasting,
+    GraphLearning,
+    LanguageModelling,
+    LinkLearning,
+    NodeLearning,
+    SeriesLearning,
+    Task,
+)
+from tests.contracts.task_settings import small_tasks
+from tests.refusals import refused
+
+pytest.importorskip("kornia")
+pytest.importorskip("tokenizers")
+pytest.importorskip("trimesh")
+
+ON_GRAPHS = (GraphLearning.Config, NodeLearning.Config, LinkLearning.Config)
+OWN_MODELS = (LanguageModelling, SeriesLearning, Forecasting)
+KERNELS = ("attention", "linear-attention")
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task.Config]:
+    return {type(one).__qualname__: one for one in small_tasks(tmp_path_factory.mktemp("data"))}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
+def test_a_task_takes_any_kernel_in_the_same_network(task: type[Task], tasks: dict[str, Task.Config]) -> None:
+    given = tasks[task.Config.__qualname__]
+    if task in OWN_MODELS:  # the data are made for a model without a kernel, or one that is computed at once
+        default: Any = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue]
+        given = dataclasses.replace(given, model=default.model)  # pyright: ignore[reportCallIssue]
+    if task is FieldLearning:
+        with refused(ValueError, "no kernel can be chosen"):
+            _ = given.stack
+        with refused(ValueError, "no kernel to choose"):
+            given.with_stack(tasks[f"{TASKS[0].__name__}.Config"].stack)
+        return
+    size = {"embed_dim": 8, "num_heads": 2, "expansion": 1.5}
+    for name in KERNELS:
+        kernel = kernel_of(name, given.kernel_sigma)
+        config = given.with_stack(dataclasses.replace(given.stack, kernel=kernel, **size))
+        taken = config.stack
+        assert (taken.embed_dim, taken.num_heads, taken.expansion) == tuple(size.values())
+        if isinstance(given, ON_GRAPHS):
+            assert isinstance(taken.kernel, OnEdgesConfig)
+            assert taken.kernel.long_range is None
+            assert taken.kernel.kernel == kernel
+        else:
+            assert taken.kernel == kernel
+        assert config.with_stack(taken) == config
+        built = config.build()
+        assert built.learns_by_steps
+        model = built.model()
+        batch = built.train_batch(torch.arange(2), torch.Generator().manual_seed(0))
+        built.loss(model, batch).backward()
+        assert any(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in model.parameters())
+
+
+def test_a_model_without_a_kernel_is_refused(tasks: dict[str, Task.Config]) -> None:
+    images = tasks["ImageLearning.Config"]
+    with refused(ValueError, "model=InfViT has no kernel to choose"):
+        _ = dataclasses.replace(images, model=InfViT.Config()).stack  # pyright: ignore[reportCallIssue]
+
+
+def test_edges_weigh_what_they_do_in_the_default() -> None:
+    for config, mass in (
+        (GraphLearning.Config(), "sum"),
+        (NodeLearning.Config(), "symmetric"),
+        (LinkLearning.Config(), "mean"),
+    ):
+        taken = config.with_stack(dataclasses.replace(config.stack, kernel=AttentionConfig())).stack.kernel
+        assert isinstance(taken, OnEdgesConfig)
+        assert taken.edge_mass == mass

@@ -1,0 +1,97 @@
+"""`fredholm compare`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import call, check_refused
+from tests.comparison.build import stripes
+
+TINY = [
+    *("--task.patch-size", "4", "--task.position-frequencies", "2", "--task.stem-depth", "0"),
+    *("--task.model.embed-dim", "16", "--task.model.depth", "1", "--task.model.num-heads", "2"),
+    *("--task.augmentation.label-smoothing", "0.1", "--training.batch-size", "16", "--training.device", "cpu"),
+    *("--processes", "1", "--epochs", "1"),
+]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return stripes(tmp_path)
+
+
+def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "found"
+    asked = ["compare", "images", data, "--kernels", "attention", "lstm", "yat", "--seeds", "2", "--folder", folder]
+    code, out, err = call(capsys, *asked, *TINY)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    start = lines.index("")
+    assert lines[start + 1] == f"accuracy in % of {data}, fredholm images"
+    assert lines[start + 2].split() == ["valid", "test", "parameters", "ms/step", "MB/step", "ex/s", "differs"]
+    rows = {line.split()[0]: line.split() for line in lines[start + 3 : start + 6]}
+    assert rows.keys() == {"attention", "yat", "default"}
+    assert all("±" in cells[1] and "±" in cells[2] for cells in rows.values())
+    assert [cells[-1] for cells in rows.values()].count("best") == 1
+    assert max(map(len, lines[start + 2 : start + 8])) <= 100
+    assert any(line.startswith("lstm: left out: LSTM integrates over the past") for line in lines)
+    last = lines[-1].split("fredholm ")[1].split()
+    assert last[:4] == ["train", "images", str(data), "--init"]
+    assert call(capsys, *last[:-2], "--dry-run", "--run-dir", tmp_path / "longer")[0] == 0
+    code, again, err = call(capsys, *asked, *TINY, "--resume", "--format", "json")
+    assert (code, err) == (0, "")
+    assert json.loads(again) == json.loads((folder / "comparison.json").read_text())["comparison"]
+    code, out, err = call(capsys, *asked, *TINY, "--resume", "--format", "markdown")
+    assert out.splitlines()[0] == "|  | valid | test | parameters | ms/step | MB/step | ex/s | differs |"
+
+
+def test_the_bare_command_lists_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "compare")
+    assert code == 2
+    assert err == "error: fredholm compare needs a task first, not nothing\n"
+    assert "  continuous-convolution  continuous convolution\n" in out
+
+
+def test_help_shows_the_network_whose_kernel_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "compare", "series", "--help")
+    assert code == 0
+    for flag in ("--task.model.stack.embed-dim", "--kernels", "--minutes", "--seeds", "--resume"):
+        assert flag in out
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("no task called 'image'; expected images", ["image"]),
+        ("no kernel is called 'atention'; did you mean attention", ["images", "--kernels", "atention", "mlp"]),
+        ("mlp alone leaves nothing to compare", ["images", "--kernels", "mlp"]),
+        ("seeds names a seed twice: 4 4", ["images", "--seeds", "4", "4"]),
+        ("--seeds is 0; expected how many", ["images", "--seeds", "0"]),
+        ("minutes is -1.0; expected a number above 0", ["images", "--minutes", "-1"]),
+        ("fields are predicted by attention", ["field"]),
+        ("no sentences are given", ["sentences"]),
+        ("--seed 3 has no effect on a comparison; pass --seeds", ["images", "--seed", "3"]),
+        ("--training.epochs has no effect on a comparison; pass --epochs", ["images", "--training.epochs", "3"]),
+    ],
+)
+def test_mistakes_are_one_line(
+    message: str,
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refused(capsys, tmp_path, message, "compare", *words)
+
+
+def test_a_missing_path_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, "compare", "images", "nowhere")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "nowhere" in err
+    assert list(tmp_path.iterdir()) == []
