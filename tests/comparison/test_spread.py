@@ -16,7 +16,7 @@ def test_the_distribution_is_students(freedom: float) -> None:
 def test_the_answer_is_that_of_welchs_test() -> None:
     rows = {"near": ([0.91, 0.92, 0.93], [0.915, 0.94, 0.93]), "far": ([0.91, 0.92, 0.93], [0.95, 0.955, 0.96, 0.95])}
     for one, other in rows.values():
-        p = float(stats.ttest_ind(one, other, equal_var=False).pvalue)
+        p = float(stats.ttest_ind(one, other, equal_var=False)[1])  # pyright: ignore[reportArgumentType]
         assert differ(one, other) == (p < 0.05)
     assert differ(*rows["far"])
     assert not differ(*rows["near"])
