@@ -32,6 +32,8 @@ from fredholm.training.trainer import DivergedError
 from .trained_model import TrainedModel
 
 
+# whose __init__ has every argument by name, as scikit-learn reads them
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class Estimator(BaseEstimator, ABC):
     """A task on arrays.
 
@@ -62,26 +64,14 @@ class Estimator(BaseEstimator, ABC):
     _given_data: ClassVar[str] = "X and y"
     """What the user calls the data."""
 
-    def __init__(
-        self,
-        *,
-        preset: Preset = "small",
-        model: Any = None,
-        task: Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        valid_fraction: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        run_dir: str | Path | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.preset: Preset = preset
-        self.model = model
-        self.task = task
-        self.training = training
-        self.valid_fraction = valid_fraction
-        self.random_state = random_state
-        self.run_dir = run_dir
-        self.verbose = verbose
+    preset: Preset = "small"
+    model: Any = None
+    task: Mapping[str, Any] | None = None
+    training: Mapping[str, Any] | None = None
+    valid_fraction: float | None = None
+    random_state: int | np.random.RandomState | None = None
+    run_dir: str | Path | None = None
+    verbose: bool = False
 
     @final
     def __sklearn_is_fitted__(self) -> bool:

@@ -1,6 +1,7 @@
 """How time series go on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, final
 
@@ -13,7 +14,6 @@ from torch import Tensor
 from fredholm.tasks.forecasts import LongSeries
 from fredholm.tasks.forecasts.forecasting import Forecasting
 from fredholm.tasks.forecasts.long_series import observed_before
-from fredholm.tasks.schedule import Preset
 
 from .estimator import Estimator, as_array
 from .regressor import checked_quantiles, refuse_none
@@ -21,6 +21,7 @@ from .series import of_own_lengths, one_series
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class SeriesForecaster(Estimator):
     """Tells the next samples of time series, by the task `forecast` (`fredholm.tasks.Forecasting`).
 
@@ -44,34 +45,9 @@ class SeriesForecaster(Estimator):
     _decided: ClassVar = (*Estimator._decided, "horizon", "season", "quantiles")
     _given_data: ClassVar = "X"
 
-    def __init__(
-        self,
-        *,
-        preset: Preset = "small",
-        model: Any = None,
-        task: Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        valid_fraction: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        run_dir: str | Path | None = None,
-        verbose: bool = False,
-        horizon: int | None = None,
-        season: int | None = None,
-        quantiles: Sequence[float] = (),
-    ) -> None:
-        super().__init__(
-            preset=preset,
-            model=model,
-            task=task,
-            training=training,
-            valid_fraction=valid_fraction,
-            random_state=random_state,
-            run_dir=run_dir,
-            verbose=verbose,
-        )
-        self.horizon = horizon
-        self.season = season
-        self.quantiles = quantiles
+    horizon: int | None = None
+    season: int | None = None
+    quantiles: Sequence[float] = ()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,6 +1,6 @@
 """Functions, told by other functions."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, final
 
@@ -15,12 +15,12 @@ from torch import Tensor
 from fredholm.domains import Grid
 from fredholm.tasks.fields import functions_of_arrays
 from fredholm.tasks.fields.operator_learning import OperatorLearning
-from fredholm.tasks.schedule import Preset
 
 from .estimator import Estimator, as_array
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class OperatorRegressor(RegressorMixin, Estimator):
     """Tells a function by another one, by the task `operator` (`fredholm.tasks.OperatorLearning`).
 
@@ -43,34 +43,9 @@ class OperatorRegressor(RegressorMixin, Estimator):
     _task: ClassVar = OperatorLearning
     _decided: ClassVar = (*Estimator._decided, "coordinates", "targets", "problem", "resolution", "answer")
 
-    def __init__(
-        self,
-        *,
-        preset: Preset = "small",
-        model: Any = None,
-        task: Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        valid_fraction: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        run_dir: str | Path | None = None,
-        verbose: bool = False,
-        num_axes: int | None = None,
-        pos: Any = None,
-        target_pos: Any = None,
-    ) -> None:
-        super().__init__(
-            preset=preset,
-            model=model,
-            task=task,
-            training=training,
-            valid_fraction=valid_fraction,
-            random_state=random_state,
-            run_dir=run_dir,
-            verbose=verbose,
-        )
-        self.num_axes = num_axes
-        self.pos = pos
-        self.target_pos = target_pos
+    num_axes: int | None = None
+    pos: Any = None
+    target_pos: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

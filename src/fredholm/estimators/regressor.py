@@ -1,7 +1,7 @@
 """What estimators of numbers share."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -9,13 +9,13 @@ import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_array
 
-from fredholm.tasks.schedule import Preset
 from fredholm.tasks.targets import Answers, NumberAnswers, NumberTarget
 from fredholm.tasks.targets.numbers import check_quantiles
 
 from .target_estimator import Read, TargetEstimator
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Regressor(RegressorMixin, TargetEstimator[Read]):
     """A task that tells numbers, on arrays.
 
@@ -32,30 +32,7 @@ class Regressor(RegressorMixin, TargetEstimator[Read]):
 
     _told: ClassVar[str] = "a number"
 
-    def __init__(
-        self,
-        *,
-        preset: Preset = "small",
-        model: Any = None,
-        task: Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        valid_fraction: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        run_dir: str | Path | None = None,
-        verbose: bool = False,
-        quantiles: Sequence[float] = (),
-    ) -> None:
-        super().__init__(
-            preset=preset,
-            model=model,
-            task=task,
-            training=training,
-            valid_fraction=valid_fraction,
-            random_state=random_state,
-            run_dir=run_dir,
-            verbose=verbose,
-        )
-        self.quantiles = quantiles
+    quantiles: Sequence[float] = ()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
