@@ -18,6 +18,13 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("fredholm")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is long is slow."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)

@@ -6,11 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Levels = Mapping[str, Sequence[str]]
 Chosen = dict[str, str]
-Pair = tuple[tuple[str, str], tuple[str, str]]
+Classes = Callable[[str, str], str]
+Met = tuple[tuple[str, ...], ...]
+"""Levels, each with its factor, or classes of levels, that stand in one row."""
 
 
 def all_pairs(
-    factors: Levels, allowed: Callable[[Chosen], bool], *, seed: int = 0, candidates: int = 12
+    factors: Levels,
+    allowed: Callable[[Chosen], bool],
+    *,
+    alike: Classes | None = None,
+    given: Sequence[Chosen] = (),
+    seed: int = 0,
+    candidates: int = 12,
 ) -> list[Chosen]:
     """Rows, one level a factor, in which every pair of levels occurs that an allowed row can have.
 
@@ -19,23 +27,44 @@ def all_pairs(
     Args:
         factors: name of a factor to its levels.
         allowed: whether levels may stand beside each other, all factors given.
+        alike: the class of a factor's level. With it a pair of classes is seen where any of their levels meet, and
+            every level by itself has a row.
+        given: rows to start with; only what they lack is added.
         seed: of the choice.
         candidates: random rows tried for each row.
     """
     rng = random.Random(seed)
     factors = _possible(factors, allowed, rng)
-    missing = dict.fromkeys(_pairs_of(factors))
-    rows: list[Chosen] = []
+    classes: dict[str, dict[str, list[str]]] = {name: {} for name in factors}
+    for name, levels in factors.items():
+        for level in levels:
+            classes[name].setdefault(alike(name, level) if alike else level, []).append(level)
+
+    def met(row: Chosen) -> Iterator[Met]:
+        of_row = {name: alike(name, level) for name, level in row.items()} if alike else row
+        yield from itertools.combinations(of_row.items(), 2)
+        yield from ((("level", *one),) for one in row.items()) if alike else ()
+
+    missing: dict[Met, Levels] = {}
+    for one, other in itertools.combinations(classes, 2):
+        for a, b in itertools.product(classes[one], classes[other]):
+            missing[(one, a), (other, b)] = {one: classes[one][a], other: classes[other][b]}
+    if alike:
+        for name, levels in factors.items():
+            missing |= {(("level", name, level),): {name: [level]} for level in levels}
+    rows = list(given)
+    for pair in itertools.chain.from_iterable(map(met, rows)):
+        missing.pop(pair, None)
     while missing:
-        wanted = next(iter(missing))
-        first = _completed(dict(wanted), factors, allowed, rng)
+        wanted, among = next(iter(missing.items()))
+        first = _completed(among, factors, allowed, rng)
         if first is None:
             del missing[wanted]  # no allowed row has it
             continue
-        others = (_completed(dict(wanted), factors, allowed, rng) for _ in range(candidates - 1))
+        others = (_completed(among, factors, allowed, rng) for _ in range(candidates - 1))
         tried = [first, *(row for row in others if row is not None)]
-        best = max(tried, key=lambda row: sum(pair in missing for pair in _pairs_in(row)))
-        for pair in _pairs_in(best):
+        best = max(tried, key=lambda row: sum(pair in missing for pair in met(row)))
+        for pair in met(best):
             missing.pop(pair, None)
         rows.append(best)
     return rows
@@ -54,27 +83,17 @@ def random_rows(factors: Levels, allowed: Callable[[Chosen], bool], count: int, 
 def _possible(factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random) -> Levels:
     """The factors without levels that no allowed row was found for: others would be drawn beside them in vain."""
     return {
-        name: [level for level in levels if _completed({name: level}, factors, allowed, rng, tries=2000) is not None]
+        name: [level for level in levels if _completed({name: [level]}, factors, allowed, rng, tries=2000) is not None]
         for name, levels in factors.items()
     }
 
 
-def _pairs_of(factors: Levels) -> Iterator[Pair]:
-    for (one, some), (other, more) in itertools.combinations(factors.items(), 2):
-        for a, b in itertools.product(some, more):
-            yield (one, a), (other, b)
-
-
-def _pairs_in(row: Chosen) -> Iterator[Pair]:
-    return itertools.combinations(row.items(), 2)
-
-
 def _completed(
-    fixed: Chosen, factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random, tries: int = 200
+    among: Levels, factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random, tries: int = 200
 ) -> Chosen | None:
-    """An allowed row with the levels of `fixed`, the others at random; None where none was found."""
+    """An allowed row, with levels of some factors from fewer than all; None where none was found."""
     for _ in range(tries):
-        row = {name: fixed.get(name) or rng.choice(levels) for name, levels in factors.items()}
+        row = {name: rng.choice(among.get(name, levels)) for name, levels in factors.items()}
         if allowed(row):
             return row
     return None

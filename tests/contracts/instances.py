@@ -743,10 +743,42 @@ def factors(name: str) -> dict[str, list[str]]:
     }
 
 
+CLASSES: dict[str, dict[str, str]] = {
+    "mask": {"shared mask": "some", "mask per entry": "some", "padding": "some"},
+    "weights": {"weights": "uneven", "weights per entry, some 0": "uneven"},
+    "pairs": {name: " ".join(name.split()[:2]) for name in PAIRS},
+    "query": {name: "own points" for name in ("no query", "u", "u at the domain", "the domain")}
+    | {name: "own values" for name in QUERIES if name.startswith("other values")}
+    | {name: "elsewhere" for name in ("other points", "scattered points", "one point")},
+    "precision": {name: name.split()[0] for name in PRECISIONS},
+}
+"""Levels that routes treat much alike, by factor; others are classes of their own. Of domains see `Kind.likeness`."""
+
+
+def alike(factor: str, level: str) -> str:
+    """The class of a level."""
+    return KINDS[level].likeness if factor == "domain" else CLASSES.get(factor, {}).get(level, level)
+
+
+def quick_cells(name: str) -> list[Cell]:
+    """Cells of one kernel in which every pair of classes of levels occurs that can, and every level.
+
+    Where all pairs of points count, as far as it goes: most routes refuse pair weights, and would otherwise see little
+    of other levels.
+    """
+
+    def allowed(chosen: Chosen) -> bool:
+        return fits(Cell.of(name, chosen))
+
+    every = factors(name)
+    plain = all_pairs({**every, "pairs": ["all pairs"]}, allowed, alike=alike)
+    return [Cell.of(name, row) for row in all_pairs(every, allowed, alike=alike, given=plain)]
+
+
 def covering_cells(name: str) -> list[Cell]:
     """Cells of one kernel in which every pair of levels occurs that can; and once more in plainer cells.
 
-    There all pairs weigh 1: most routes refuse pair weights, and would otherwise see few pairs of other levels.
+    There all pairs of points count, for the reason of `quick_cells`.
     """
 
     def allowed(chosen: Chosen) -> bool:
@@ -1094,7 +1126,7 @@ def main(arguments: list[str]) -> None:
 
 def counts() -> str:
     """How many cells the table has, a line a kernel."""
-    lines = [f"{'kernel':<28}{'variants':>9}{'× domain':>10}{'× query':>10}{'× route':>10}{'quick':>8}"]
+    lines = [f"{'kernel':<28}{'variants':>9}{'× domain':>10}{'× query':>10}{'× route':>10}{'quick':>8}{'pairs':>8}"]
     total = Counter[str]()
     for name in ROWS:
         number = Counter[str]()
@@ -1105,7 +1137,7 @@ def counts() -> str:
                 number["domains"] += bool(cells)
                 number["queries"] += len(cells)
                 number["routes"] += sum(sum(1 for _ in accepted(case_of(cell))) - 1 for cell in cells)
-        number["quick"] = len(covering_cells(name))
+        number["quick"], number["pairs"] = len(quick_cells(name)), len(covering_cells(name))
         total += number
         lines.append(_line(name, number))
     full = total["queries"] * len(MASKS) * len(WEIGHTS) * len(PAIRS) * len(PRECISIONS)
@@ -1115,8 +1147,8 @@ def counts() -> str:
 
 
 def _line(name: str, number: Counter[str]) -> str:
-    sizes = [number[what] for what in ("variants", "domains", "queries", "routes", "quick")]
-    return f"{name:<28}" + "".join(f"{size:>{width}}" for size, width in zip(sizes, (9, 10, 10, 10, 8), strict=True))
+    sizes = [number[what] for what in ("variants", "domains", "queries", "routes", "quick", "pairs")]
+    return f"{name:<28}" + "".join(f"{size:>{width}}" for size, width in zip(sizes, (9, 10, 10, 10, 8, 8), strict=True))
 
 
 if __name__ == "__main__":

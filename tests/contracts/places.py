@@ -160,6 +160,19 @@ class Kind:
     prefix: bool = False
     edges: Callable[[Generator, int, int], Tensor] | None = None
 
+    @property
+    def likeness(self) -> str:
+        """The class of domains that routes treat much alike."""
+        if self.shape in ((0,), (1,)):
+            return "one point or none"
+        if self.edges is not None:
+            return "graph"
+        if self.is_periodic:
+            return "periodic"
+        if self.is_lattice:
+            return "sequence" if self.prefix else "grid"
+        return "times" if self.has_times else "points" if self.is_scattered else "union"
+
 
 def uniform(generator: Generator, *shape: int) -> Tensor:
     """Numbers in [0, 1)."""

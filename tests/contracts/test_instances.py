@@ -28,12 +28,13 @@ from tests.contracts.instances import (
     disagreements,
     factors,
     fits,
+    quick_cells,
 )
 from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS
 
 DRAWS = int(os.environ.get("FREDHOLM_DRAWS", "100"))
 SAMPLE = 100
-"""Cells a kernel of the slow sample."""
+"""Cells a kernel of the long sample."""
 NOT_ON_EVERY_MACHINE = {"TritonTiled", "TritonFeatureSum", "TritonYat"}
 
 
@@ -45,10 +46,16 @@ def report(found: Iterable[Wrong]) -> str:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_all_routes_give_the_literal_integral(name: str) -> None:
+    assert report(wrong for cell in quick_cells(name) for wrong in disagreements(cell)) == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ROWS)
+def test_all_routes_give_the_literal_integral_at_every_pair_of_levels(name: str) -> None:
     assert report(wrong for cell in covering_cells(name) for wrong in disagreements(cell)) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ROWS)
 def test_all_routes_give_the_literal_integral_anywhere_in_the_table(name: str) -> None:
     rows = random_rows(factors(name), lambda chosen: fits(Cell.of(name, chosen)), SAMPLE, seed=1)

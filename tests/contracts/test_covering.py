@@ -1,0 +1,49 @@
+"""The rows that stand for a whole table hold what they promise."""
+
+import itertools
+
+from tests.contracts.covering import Chosen, all_pairs
+
+FACTORS = {"size": list("abcdef"), "colour": ["red", "green", "blue", "grey"], "form": ["round", "square", "long"]}
+CLASS = {"a": "small", "b": "small", "c": "small", "d": "large", "e": "large", "f": "large"}
+
+
+def no_grey_square(row: Chosen) -> bool:
+    return not (row["colour"] == "grey" and row["form"] == "square") and row["size"] != "f"
+
+
+def pairs(rows: list[Chosen]) -> set[tuple[tuple[str, str], ...]]:
+    return {pair for row in rows for pair in itertools.combinations(row.items(), 2)}
+
+
+def test_every_allowed_pair_of_levels_meets_in_fewer_rows_than_all() -> None:
+    every = [dict(zip(FACTORS, levels, strict=True)) for levels in itertools.product(*FACTORS.values())]
+    rows = all_pairs(FACTORS, no_grey_square)
+    assert all(map(no_grey_square, rows))
+    assert pairs(rows) == pairs([row for row in every if no_grey_square(row)])
+    assert len(rows) < len(every) / 2
+    assert rows == all_pairs(FACTORS, no_grey_square) != all_pairs(FACTORS, no_grey_square, seed=1)
+
+
+def test_of_classes_every_pair_meets_and_every_level_has_a_row() -> None:
+    def alike(name: str, level: str) -> str:
+        return CLASS.get(level, level)
+
+    rows = all_pairs(FACTORS, no_grey_square, alike=alike)
+    of_classes = [{name: alike(name, level) for name, level in row.items()} for row in rows]
+    assert {pair for pair in pairs(of_classes) if pair[0][0] == "size"} == {
+        (("size", size), (name, level))
+        for size in ("small", "large")
+        for name in ("colour", "form")
+        for level in FACTORS[name]
+    }
+    assert {row["size"] for row in rows} == set("abcde")
+    assert len(rows) < len(all_pairs(FACTORS, no_grey_square))
+
+
+def test_rows_that_are_given_are_only_added_to() -> None:
+    half = all_pairs(FACTORS | {"form": ["round"]}, no_grey_square)
+    rows = all_pairs(FACTORS, no_grey_square, given=half)
+    assert rows[: len(half)] == half
+    assert pairs(rows) == pairs(all_pairs(FACTORS, no_grey_square))
+    assert all_pairs(FACTORS, no_grey_square, given=rows) == rows
