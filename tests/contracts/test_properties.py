@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
@@ -36,14 +37,24 @@ WAYS = {"definition": by_definition, "operator": by_operator}
 EXACT = 1e-9
 
 
-def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels]) -> Iterator[Cell]:
-    """Every variant of a kernel on each of these domains that it fits, with the next of some choices of levels.
+def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels], each: int = 5) -> Iterator[Cell]:
+    """Every variant of a kernel on some of these domains that it fits, with the next of some choices of levels.
 
-    So every choice meets every variant and every domain, though not every pair of them.
+    Domains take turns, and each has a turn, so every choice meets every variant and every domain, though not every pair
+    of them.
+
+    Args:
+        name: the kernel.
+        domains: their names.
+        choices: levels of other factors.
+        each: domains for a variant, more where there are few variants.
     """
-    turn = itertools.cycle(choices)
-    for variant in ROWS[name].variants:
-        for domain in domains:
+    variants, turn = ROWS[name].variants, itertools.cycle(choices)
+    places = [place for place in domains if any(fits(Cell(name, variant, place)) for variant in variants)]
+    each = min(len(places), max(each, math.ceil(len(places) / len(variants))))
+    places = itertools.cycle(places)
+    for variant in variants:
+        for domain in itertools.islice(places, each):
             for _ in choices:
                 cell = Cell.of(name, {"variant": variant, "domain": domain, **next(turn)})
                 if fits(cell):
@@ -273,7 +284,7 @@ def test_a_call_repeated_gives_the_same_bits(name: str) -> None:
     def wrong() -> Iterator[Wrong]:
         choices = levels(("float32", "other values"), ("bfloat16", "no query"), of=("precision", "query"))
         choices += levels(("float32", "other points", "mask per entry"), of=("precision", "query", "mask"))
-        for cell in cells_of(name, ["sequence", "points per entry", "times"], choices):
+        for cell in cells_of(name, ["sequence", "points per entry", "times"], choices, each=1):
             case = case_of(cell)
             for route, compute in accepted(case):
                 yield from wrong_in(cell, route, unrepeated, case, compute)
@@ -296,7 +307,7 @@ def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str) -> 
             ("all", "pairs weighed per head, a row empty", "other values at the domain", "float64"),
             of=("mask", "pairs", "query", "precision"),
         )
-        for cell in cells_of(name, ["points", "grid", "sequence", "tied times", "union", "one point"], choices):
+        for cell in cells_of(name, ["points", "grid", "sequence", "tied times", "union", "one point"], choices, each=2):
             case = case_of(cell)
             for route, compute in accepted(case):
                 yield from wrong_in(cell, route, something_of_nothing, case, compute)
@@ -321,7 +332,7 @@ def something_of_nothing(case: Case, compute: Callable[[Case], Tensor]) -> str:
 def test_the_signal_given_as_its_own_query_changes_nothing(name: str) -> None:
     def wrong() -> Iterator[Wrong]:
         choices = levels(("all", "even"), ("mask per entry", "weights"), of=("mask", "weights"))
-        for cell in cells_of(name, ["points per entry", "grid", "sequence", "tied times", "union"], choices):
+        for cell in cells_of(name, ["points per entry", "grid", "sequence", "tied times", "union"], choices, each=2):
             case = case_of(cell)
             if case.kernel.output_domain(domain := case.place.domain()) is domain:
                 yield from wrong_in(cell, "operator", as_own_query, case)
