@@ -18,6 +18,7 @@ from tests.contracts.instances import (
     Cell,
     Results,
     Wrong,
+    alike,
     by_definition,
     case_of,
     fits,
@@ -91,14 +92,17 @@ def test_scan_gives_the_numbers_of_the_whole_sequence_or_refuses(name: str) -> N
     answered = set[str]()
 
     def wrong() -> Iterator[Wrong]:
+        def allowed(chosen: Chosen) -> bool:
+            return may_be_asked(name, chosen)
+
         factors = state_factors(name)
-        rows = all_pairs(factors, lambda chosen: may_be_asked(name, chosen))
-        plain = factors | {"pairs": ["all pairs"], "weights": ["even"], "mask": ["all", "padding"]}
-        rows += all_pairs(plain, lambda chosen: may_be_asked(name, chosen), seed=1)
-        # a cache of all points refuses most of the above
-        bare = plain | {"mask": ["all"], "reset": ["no reset"], "domain": [d for d, k in KINDS.items() if k.prefix]}
-        every = (dict(zip(bare, levels, strict=True)) for levels in itertools.product(*bare.values()))
-        for chosen in [*rows, *(chosen for chosen in every if may_be_asked(name, chosen))]:
+        # a cache of all points refuses most of what is not bare
+        kept = [domain for domain, kind in KINDS.items() if kind.prefix]
+        bare = {"pairs": ["all pairs"], "weights": ["even"], "mask": ["all"], "reset": ["no reset"], "domain": kept}
+        plain = {"pairs": ["all pairs"], "weights": ["even"], "mask": ["all", "padding"]}
+        rows = all_pairs(factors | bare, allowed)
+        rows = all_pairs(factors | plain, allowed, alike=alike, given=rows)
+        for chosen in all_pairs(factors, allowed, alike=alike, given=rows):
             how = [chosen["route"], chosen["chunks"], chosen["reset"]]
             yield from wrong_in(cell_of(name, chosen), "scan, " + ", ".join(how), scanned_wrong, name, chosen, answered)
 
