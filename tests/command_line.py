@@ -1,15 +1,24 @@
 """The command line, called in this process or in one of its own."""
 
+import multiprocessing
 import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import DupFd
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+import torch
 
 from fredholm import cli
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.command_line", "torch._dynamo", "torchmetrics", "sklearn.datasets"])
 
 # A run of a second: one block on four patches.
 TINY = [
@@ -38,35 +47,83 @@ def check_refused(capsys: pytest.CaptureFixture[str], folder: Path, message: str
     assert sorted(folder.iterdir()) == before
 
 
-def start(
-    *arguments: str | Path, folder: Path, limit: int | None = None, leads_group: bool = False
-) -> subprocess.Popen[str]:
-    """The command in a process of its own, whose files may have so many bytes."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+class Started:
+    """The command in a process of its own, forked from one that has imported what runs import: it begins at once.
 
-    def prepared() -> None:
-        # a background process would ignore the one, a process under nohup the other
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        if limit is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    Args:
+        arguments: of the command.
+        folder: where it runs.
+        limit: bytes that its files may have.
+        leads_group: whether it is the first of a process group.
+    """
 
+    def __init__(
+        self, *arguments: str | Path, folder: Path, limit: int | None = None, leads_group: bool = False
+    ) -> None:
+        (out, to_out), (err, to_err) = os.pipe(), os.pipe()
+        given = [str(argument) for argument in arguments], folder, limit, leads_group
+        self._process = FORKS.Process(target=_become_command, args=(*given, DupFd(to_out), DupFd(to_err)))
+        self._process.start()
+        for descriptor in (to_out, to_err):
+            os.close(descriptor)
+        self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
+        self.pid = self._process.pid or 0
+
+    def poll(self) -> int | None:
+        """The exit code, or a signal's, negative; None while it runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to this process alone, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self.send_signal(signal.SIGKILL)
+
+    def finish(self, timeout: float = 300) -> tuple[int, str, str]:
+        """The exit code, and what was printed to both streams, once the process has ended."""
+        alarm = threading.Timer(timeout, self.kill)
+        alarm.start()
+        with ThreadPoolExecutor(2) as pool, self.stdout, self.stderr:
+            out, err = pool.map(lambda stream: stream.read(), (self.stdout, self.stderr))
+        self._process.join(timeout)
+        alarm.cancel()
+        code = self._process.exitcode
+        assert code is not None
+        assert "Traceback" not in err, err
+        return code, out, err
+
+
+def _become_command(
+    arguments: list[str], folder: Path, limit: int | None, leads_group: bool, out: Any, err: Any
+) -> NoReturn:
+    """Turns a forked process into `python -m fredholm`."""
+    for number, to in ((1, out), (2, err)):
+        os.dup2(to.detach(), number)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # under nohup the latter would be ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if leads_group:
+        os.setsid()
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    multiprocessing.set_start_method(None, force=True)  # as in a program of its own
+    sys.argv = ["fredholm", *arguments]
+    sys.exit(cli.main())
+
+
+def program(*arguments: str | Path, folder: Path) -> tuple[int, str, str]:
+    """The exit code of `python -m fredholm` in a folder, and what it printed to both streams."""
     command = [sys.executable, "-m", "fredholm", *map(str, arguments)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        env=environment,
-        preexec_fn=prepared,
-        start_new_session=leads_group,
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env=environment, timeout=300, check=False
     )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """The exit code, and what was printed to both streams, once the process has ended."""
-    out, err = process.communicate(timeout=300)
-    assert "Traceback" not in err
-    return process.returncode, out, err
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr

@@ -15,7 +15,7 @@ from fredholm.cli import train
 from fredholm.tasks import TASKS, Task
 from fredholm.tasks.images import open_images
 from fredholm.training.recipes import open_recipe
-from tests.command_line import TINY, call, check_refused, finish, start
+from tests.command_line import TINY, Started, call, check_refused, program
 
 NO_PAIR = "Error parsing --task.image-size: expected INT INT; got "
 
@@ -24,7 +24,7 @@ NO_PAIR = "Error parsing --task.image-size: expected INT INT; got "
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A run folder, trained by the command, and what the command printed."""
     folder = tmp_path_factory.mktemp("cli")
-    code, out, err = finish(start("train", "digits", "--run-dir", "run", *TINY, folder=folder))
+    code, out, err = program("train", "digits", "--run-dir", "run", *TINY, folder=folder)
     assert (code, err) == (0, "")
     return folder / "run", out
 
@@ -308,7 +308,7 @@ def test_the_environment_asks_for_the_traceback(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_errors_of_a_process_are_one_line_and_its_exit_code(tmp_path: Path) -> None:
-    code, out, err = finish(start("train", "digist", folder=tmp_path))
+    code, out, err = program("train", "digist", folder=tmp_path)
     assert (code, out) == (2, "")
     assert err.startswith("error: no recipe or task called 'digist'; did you mean digits")
     assert err.count("\n") == 1
@@ -326,12 +326,12 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
         "--training.evaluate-every",
         "400",
     ]
-    process = start(*arguments, folder=tmp_path)
+    process = Started(*arguments, folder=tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    code, _, err = finish(process)
+    code, _, err = process.finish()
     assert code == 130
     first, last = err.splitlines()
     assert first == "stopping after this step ... (Ctrl-C again stops at once, without saving)"
@@ -339,12 +339,11 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
     assert last.endswith(" of 2400 is saved in run, --resume goes on")
     step = int(last.split()[2])
     assert (tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "manifest.json").is_file()
-    process = start(*arguments, "--resume", folder=tmp_path)
-    assert process.stdout is not None
+    process = Started(*arguments, "--resume", folder=tmp_path)
     assert process.stdout.readline() == "training digits, seed 0, in run\n"
     assert process.stdout.readline() == f"run: going on at step {step} of 2400\n"
     process.kill()
-    process.communicate()
+    process.finish()
 
 
 SLOW = """
@@ -372,17 +371,16 @@ def slow():
 @pytest.mark.parametrize("twice", [False, True])
 def test_ctrl_c_is_answered_within_a_step_and_a_second_one_ends_it(tmp_path: Path, twice: bool) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    process = start("train", "slow.py:slow", "--run-dir", "run", *TINY, folder=tmp_path)
+    process = Started("train", "slow.py:slow", "--run-dir", "run", *TINY, folder=tmp_path)
     while not (tmp_path / "started").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert process.stderr is not None
     assert process.stderr.readline().startswith("stopping after this step ...")  # which has not ended
     if twice:
         process.send_signal(signal.SIGINT)
     else:
         (tmp_path / "go").touch()
-    code, _, err = finish(process)
+    code, _, err = process.finish()
     assert code == 130
     assert err.startswith("interrupted\n" if twice else "interrupted; step 1 of 12 is saved in run")
     assert (tmp_path / "run" / "checkpoints").is_dir() == (not twice)
@@ -390,7 +388,7 @@ def test_ctrl_c_is_answered_within_a_step_and_a_second_one_ends_it(tmp_path: Pat
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> None:
     """The system refuses files beyond 6 kB: the config and the metrics fit, the weights do not."""
-    code, _, err = finish(start("train", "digits", "--run-dir", "run", *TINY, folder=tmp_path, limit=6000))
+    code, _, err = Started("train", "digits", "--run-dir", "run", *TINY, folder=tmp_path, limit=6000).finish()
     assert code == 1
     assert (
         err
