@@ -13,7 +13,7 @@ from fredholm.evaluation import AUTO, BasisFFT, BasisTiled, Integral
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = dataclasses.replace(
     benchmark.Config(options=Options(quick=True)).sized(),
-    options=Options(rounds=1, budget_s=0.02),
+    options=Options(rounds=1, budget_s=0.001),
     sizes=(),
     irregular_sizes=(24,),
 )

@@ -11,7 +11,7 @@ from benchmarks.harness import DIRECTIONS, Alone, Direction, GateError, Options
 from benchmarks.peers import Algorithm1, DenseEinsum, EdgeConditionedConvolution, KernelWeights, Peer
 from benchmarks.problem import TOLERANCE, Problem, ProblemConfig
 
-SHORT = Options(rounds=1, budget_s=0.1)
+SHORT = Options(rounds=1, budget_s=0.001)
 TINY = ProblemConfig(embed_dim=12, num_heads=3, width=6, num_frequencies=4, batch=2)
 PEERS = [Algorithm1((4, 8), by_line=True), Algorithm1((4, 8)), DenseEinsum(), EdgeConditionedConvolution()]
 

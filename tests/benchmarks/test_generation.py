@@ -11,7 +11,7 @@ from benchmarks.harness import GateError, Options
 from tests.refusals import refused
 
 TINY = Config(options=Options(quick=True)).sized()
-SHORT = dataclasses.replace(TINY, options=Options(rounds=1, budget_s=0.1))
+SHORT = dataclasses.replace(TINY, options=Options(rounds=1, budget_s=0.001))
 
 
 def test_every_model_length_and_way_to_draw_has_a_row():

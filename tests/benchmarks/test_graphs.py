@@ -31,7 +31,7 @@ from benchmarks.harness import DIRECTIONS, GateError, Options, Row
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
-TINY = dataclasses.replace(Config().small(), options=Options(rounds=1, budget_s=0.1))
+TINY = dataclasses.replace(Config().small(), options=Options(rounds=1, budget_s=0.001))
 ALONE = dataclasses.replace(TINY, peer_bytes=0)
 OPERATORS = [case for case in get_args(Case) if case != BUILDING]
 GATES = [(case, peer) for case in OPERATORS for peer in PEERS.get(case, ("its definition",))]

@@ -17,7 +17,7 @@ from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = Config(options=Options(quick=True)).sized()
-SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.1))
+SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.001))
 
 
 @pytest.mark.parametrize("embed_dim", [768, 1024])

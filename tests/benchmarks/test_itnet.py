@@ -13,7 +13,7 @@ from fredholm.evaluation import AUTO
 from tests.refusals import refused
 
 QUICK = Config(options=Options(quick=True)).sized()
-SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.1))
+SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.001))
 NAMES = ["exact", "low rank 2", "Monte Carlo 5", "anchors 5"]
 
 

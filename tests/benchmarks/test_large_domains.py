@@ -25,7 +25,7 @@ from fredholm.quadrature.shared_nodes import SharedNodes
 from tests.refusals import refused
 
 QUICK = Config(options=Options(quick=True)).sized()
-SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.1), sides=(5, 6))
+SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.001), sides=(5, 6))
 
 
 def test_all_cases_pass_the_gate():

@@ -6,7 +6,7 @@ from benchmarks import neighbours
 from benchmarks.harness import GateError, Options
 from benchmarks.neighbours import ALL_PAIRS, BENCHMARK, CASES, RADIUS, TORUS, TREE, VOLUME, Config, compare
 
-TINY = Config(options=Options(rounds=1, budget_s=0.1), k=3, sizes=(1500, 2000), all_pairs_up_to=1600)
+TINY = Config(options=Options(rounds=1, budget_s=0.001), k=3, sizes=(1500, 2000), all_pairs_up_to=1600)
 
 
 def test_all_sides_find_the_same():

@@ -6,7 +6,7 @@ from benchmarks import one_kernel
 from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.one_kernel import BENCHMARK, DISPLACEMENT, PEERS, POSITIONS, Config
 
-TINY = Config(options=Options(rounds=1, budget_s=0.1)).small()
+TINY = Config(options=Options(rounds=1, budget_s=0.001)).small()
 
 
 @pytest.mark.usefixtures("nothing_is_timed")

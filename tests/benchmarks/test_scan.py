@@ -7,7 +7,7 @@ from benchmarks import scan
 from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.scan import BENCHMARK, CASE, PEER, Config, compare
 
-SHORT = Options(rounds=1, budget_s=0.1)
+SHORT = Options(rounds=1, budget_s=0.001)
 TINY = Config(options=SHORT, channels=3, state_dim=2, batch=2, peer_sizes=(9,), own_sizes=(17,))
 
 

@@ -11,7 +11,7 @@ from benchmarks import yat_dense
 from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.yat_dense import BENCHMARK, LINEAR, NORMED, PACKAGE, PEERS, Case, Config, Problem, compare
 
-TINY = Config(options=Options(rounds=1, budget_s=0.1), batch=32, in_features=12, out_features=20)
+TINY = Config(options=Options(rounds=1, budget_s=0.001), batch=32, in_features=12, out_features=20)
 SIDES = (LINEAR, NORMED, PACKAGE)
 
 

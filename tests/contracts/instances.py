@@ -747,9 +747,9 @@ CLASSES: dict[str, dict[str, str]] = {
     "mask": {"shared mask": "some", "mask per entry": "some", "padding": "some"},
     "weights": {"weights": "uneven", "weights per entry, some 0": "uneven"},
     "pairs": {name: " ".join(name.split()[:2]) for name in PAIRS},
-    "query": {name: "own points" for name in ("no query", "u", "u at the domain", "the domain")}
+    "query": dict.fromkeys(("no query", "u", "u at the domain", "the domain"), "own points")
     | {name: "own values" for name in QUERIES if name.startswith("other values")}
-    | {name: "elsewhere" for name in ("other points", "scattered points", "one point")},
+    | dict.fromkeys(("other points", "scattered points", "one point"), "elsewhere"),
     "precision": {name: name.split()[0] for name in PRECISIONS},
 }
 """Levels that routes treat much alike, by factor; others are classes of their own. Of domains see `Kind.likeness`."""

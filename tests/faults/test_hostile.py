@@ -28,7 +28,7 @@ def test_quick_ones_end_as_promised() -> None:
     assert [(cases[i].name, ending) for i, ending in broken_cases(len(cases), cases.__getitem__)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_end_as_promised() -> None:
     cases = hostile_cases()
     assert [(cases[i].name, ending) for i, ending in broken_cases(len(cases), cases.__getitem__)] == []

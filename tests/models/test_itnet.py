@@ -237,6 +237,7 @@ def test_autocast_trains() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters() if p.numel())
 
 
+@pytest.mark.slow
 def test_one_graph() -> None:
     net, x = model().eval(), images()
     torch.compiler.reset()

@@ -62,6 +62,7 @@ FACTORISED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", FACTORISED)
 def test_factorised_kernels(name: str, is_causal: bool) -> None:
@@ -78,6 +79,7 @@ INFINITE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", INFINITE.values(), ids=INFINITE.keys())
 def test_infinite_attention_in_linear_time(kernel: kernels.Kernel) -> None:
     compare(IntegralOperator(kernel).double(), signal(6), Sequence(6), key_padding_mask=MASK)
@@ -111,6 +113,7 @@ class OnDomain(torch.nn.Module):
         return self.op(u, self.domain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "domain"), SUMS.values(), ids=SUMS.keys())
 def test_sums(kernel: kernels.Kernel, domain: Domain | None) -> None:
     op = IntegralOperator(kernel, residual=False).double()
@@ -131,6 +134,7 @@ def test_domains_made_inside_the_graph() -> None:
     torch.testing.assert_close(compiled(u, MASK), call(u, MASK))
 
 
+@pytest.mark.slow
 def test_sizes_that_vary() -> None:
     op = operator()
     compiled = torch.compile(op, fullgraph=True, backend="eager")

@@ -140,6 +140,7 @@ def test_signals_that_are_views_of_others() -> None:
         torch.testing.assert_close(*found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled())
 def test_one_graph_with_the_same_numbers(name: str) -> None:
     op, u = operator().with_quadrature(sampled()[name]), signal(12)
@@ -156,6 +157,7 @@ def test_one_graph_with_the_same_numbers(name: str) -> None:
         torch.testing.assert_close(found[1][key], value, msg=lambda text, key=key: f"{key}: {text}")
 
 
+@pytest.mark.slow
 def test_a_compiled_operator_offers_its_loss() -> None:
     op, u = operator().with_quadrature(sampled()["shared, learned"]), signal(12)
     compiled = torch.compile(op, fullgraph=True, backend="aot_eager")

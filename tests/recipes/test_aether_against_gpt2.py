@@ -106,7 +106,7 @@ def test_a_run_that_is_done_is_only_read_again(tmp_path: Path, monkeypatch: pyte
     assert study.run(job, Config(out=tmp_path)) == {"rate": 0.1}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("shared_data")
 def test_it_runs_tunes_the_rate_repeats_the_best_and_keeps_what_diverged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

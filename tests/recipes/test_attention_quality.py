@@ -61,7 +61,7 @@ def test_jobs_differ_in_what_they_are_called_alone() -> None:
         assert len({run.training for run in runs}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_runs_tells_draws_and_takes_up_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

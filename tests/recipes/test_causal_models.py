@@ -13,7 +13,7 @@ from tests.refusals import refused
 pytest.importorskip("matplotlib")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_system_is_measured_on_validation_and_test(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 80)
     sizes: dict[str, Any] = {"embed_dim": 8, "depth": 1, "num_heads": 2, "context": 16, "batch_size": 16}

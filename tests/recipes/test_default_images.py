@@ -10,7 +10,7 @@ from recipes import default_images as study
 from recipes.default_images import Config
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_reads_the_test_split_with_the_best_run_of_each_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,7 @@ COVERED = {
 """By the last word of a setting's name; the order of samples is covered by all."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_runs_tells_and_takes_up_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,7 @@ def test_an_error_is_that_of_what_was_drawn_and_the_best_is_kept() -> None:
     assert best.omega_0 == 40.0
 
 
+@pytest.mark.long
 def test_sines_draw_a_sawtooth_that_the_others_do_not() -> None:
     goal = study.targets(100, 0)["sawtooth"]
     errors = {name: study.best_fit(variant, goal, QUICK).error for name, variant in study.VARIANTS.items()}
@@ -47,7 +48,7 @@ def test_sines_draw_a_sawtooth_that_the_others_do_not() -> None:
     assert min(error for name, error in errors.items() if name != "sine") > 3 * errors["sine"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_writes_its_results_and_figure(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     options = ["--steps", "5", "--num-points", "60", "--omegas", "9", "--learning-rates", "0.1", "--out", str(tmp_path)]

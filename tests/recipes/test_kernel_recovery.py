@@ -119,6 +119,7 @@ def test_a_sampled_kernel_refuses_another_domain() -> None:
         study.bare(kernel)(draw(1, 5, 1), domains.Grid(5))
 
 
+@pytest.mark.long
 def test_a_quick_run_writes_its_results_and_figure(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     command = [sys.executable, "recipes/kernel_recovery.py", "--quick", "--out", str(tmp_path)]

@@ -47,7 +47,7 @@ def test_a_copying_network_sees_all_digits_at_any_length() -> None:
         assert (net(given)[:, -1] != net(other)[:, -1]).any()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_short_run_learns_to_add_and_is_only_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def test_the_penalty_shrinks_prototypes_and_nothing_else(folder: Path) -> None:
     assert bound.offset.norm() > 0.5 * free.offset.norm()
 
 
+@pytest.mark.long
 def test_a_tiny_run_writes_its_results(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = study.Config(
         data=folder, sets=("tiny",), out=folder / "out", learning_rates=(0.03, 1e-7), penalties=(0.0,), batch_size=10

@@ -24,6 +24,7 @@ def tiny(tmp_path: Path) -> Config:
     return Config(data=tmp_path, out=out, sides=sides, seeds=(0, 1), epochs=1, image_size=10, patch_size=5)
 
 
+@pytest.mark.long
 def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
     nlvr.main(tiny)
     report = json.loads((tiny.out / "results.json").read_text())

@@ -53,6 +53,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     return Config(data=tmp_path, sets=sets, sides=SIDES, out=tmp_path / "out", seeds=(0, 1), folds=(0, 3))
 
 
+@pytest.mark.long
 def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
     points_and_graphs.main(tiny)
     report = json.loads((tiny.out / "results.json").read_text())

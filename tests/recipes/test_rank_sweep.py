@@ -10,7 +10,7 @@ from recipes.digits import digits
 from recipes.rank_sweep import Config, exact_operators, main
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_layer_of_a_trained_run_is_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     config, run = digits(), tmp_path / "digits"

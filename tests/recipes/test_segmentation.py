@@ -63,6 +63,7 @@ def test_sides_have_about_as_many_parameters() -> None:
     assert min(sizes) >= 0.95 * middle
 
 
+@pytest.mark.long
 def test_every_side_is_measured_and_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

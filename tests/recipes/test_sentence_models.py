@@ -42,6 +42,7 @@ def tiny(tmp_path: Path) -> Config:
     )
 
 
+@pytest.mark.long
 def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
     sentence_models.main(tiny)
     report = json.loads((tiny.out / "results.json").read_text())

@@ -112,6 +112,7 @@ def test_slopes_are_fitted_in_log_log() -> None:
     assert study.slope([1, 2, 8], [3.0, 3 / 4, 3 / 64]) == pytest.approx(-2)
 
 
+@pytest.mark.long
 def test_a_quick_run_writes_its_results_and_figure(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     command = [sys.executable, "recipes/universal_approximation.py", "--quick", "--out", str(tmp_path)]

@@ -59,7 +59,7 @@ def test_far_regions_of_yat_prototypes_are_double_cones_of_bounded_certainty() -
     assert (model(1e6 * u).argmax(-1) == by_limit).float().mean() > 0.97
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_writes_its_results_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     options = ["--steps", "30", "--starts", "5", "--out", str(tmp_path)]

@@ -91,7 +91,7 @@ def test_the_yat_kernel_itself_decays_at_the_rate_of_its_pole() -> None:
     assert ratios[-1] > 1e2 * ratios[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_writes_its_results_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     command = [sys.executable, "recipes/yat_theory.py", "--quick", "--out", str(tmp_path)]

@@ -150,6 +150,7 @@ def test_low_precision_stays_near_the_float64_oracle(options):
     compare(found, results(Dense(), problem), 2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elements", [None, 40])
 def test_compiles_in_one_graph(elements):
     torch.compiler.reset()

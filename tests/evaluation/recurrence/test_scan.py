@@ -194,6 +194,7 @@ def test_the_operators_are_registered_as_pytorch_wants_it(varies):
     torch.library.opcheck(torch.ops.fredholm.matrix_scan.default, ([*tensors, *flags], 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["linear rnn, affine", "zoh", "s4d bilinear", "mamba", "selective zoh"])
 def test_compiles_in_one_graph_for_any_length_with_its_gradient(name):
     torch.compiler.reset()

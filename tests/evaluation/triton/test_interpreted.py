@@ -16,9 +16,10 @@ SUITES = sorted((Path(__file__).parent / "interpreted").glob("test_*.py"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", SUITES, ids=lambda path: path.stem)
-def test_in_the_interpreter(suite: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(suite)]
+@pytest.mark.parametrize("share", [SUITES[::2], SUITES[1::2]], ids=["one half", "the other"])
+def test_in_the_interpreter(share: list[Path]) -> None:
+    """Two processes: each begins with seconds of imports."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *map(str, share)]
     done = subprocess.run(
         command, env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=ROOT, capture_output=True, text=True
     )

@@ -333,6 +333,7 @@ def test_integrates_at_the_nodes_of_a_quadrature():
         torch.testing.assert_close(every(u, domain), op(u, domain))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", [Sequence(6), Sequence(6, spacing=0.1), Points(torch.rand(2, 6, 1).double())])
 def test_one_graph(domain):
     torch.compiler.reset()

@@ -190,6 +190,7 @@ def apart(dtype: torch.dtype = torch.float64) -> tuple[nn.MultiheadAttention, At
     return theirs, ours, inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("options", [{}, {"kdim": 8, "vdim": 8}, {"kdim": 6}], ids=str)

@@ -330,6 +330,7 @@ def test_bad_calls():
             up(torch.randn(2, 4, 5), size)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize(
     ("makers", "options"),
@@ -348,6 +349,7 @@ def test_one_graph(makers, options, route):
         torch.testing.assert_close(got[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
 def test_one_graph_for_sizes_that_vary():
     native = make(1, {"padding": 1})
