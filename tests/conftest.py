@@ -18,11 +18,31 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("fredholm")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is long is slow."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--every-case`."""
+    parser.addoption("--every-case", action="store_true", help="all cases of tests that are marked `pairs`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is long is slow, and of what is marked `pairs` as many cases stay as hold all pairs of two parameters."""
+    from tests.contracts.covering import covering_subset  # once its assertions are rewritten
+
+    tables: dict[tuple[pytest.Item | pytest.Collector | None, str], list[pytest.Function]] = {}
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)
+        if isinstance(item, pytest.Function) and item.get_closest_marker("pairs") and hasattr(item, "callspec"):
+            tables.setdefault((item.parent, item.originalname), []).append(item)
+    if config.getoption("--every-case"):
+        return
+    left_out = set[pytest.Item]()
+    for table in tables.values():
+        # values need not be hashable, but cases share them
+        rows = [{name: id(value) for name, value in item.callspec.params.items()} for item in table]
+        kept = covering_subset(rows)
+        left_out |= set(table).difference(table[number] for number in kept)
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ def literal(conv: ShortConvolution, points: list[torch.Tensor]) -> torch.Tensor:
     return out
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("with_mask", [False, True])
 @pytest.mark.parametrize("with_reset", [False, True])

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 Levels = Mapping[str, Sequence[str]]
 Chosen = dict[str, str]
@@ -68,6 +68,21 @@ def all_pairs(
             missing.pop(pair, None)
         rows.append(best)
     return rows
+
+
+def covering_subset(rows: Sequence[Mapping[str, Hashable]]) -> list[int]:
+    """Numbers of rows, in order, that hold together every pair of levels of two factors that any of the rows holds.
+
+    Greedy: always the first of the rows with most pairs that are still missing.
+    """
+    pairs = [set(itertools.combinations(sorted(row.items()), 2)) or {tuple(row.items())} for row in rows]
+    missing = set[object]().union(*pairs)
+    chosen: list[int] = []
+    while missing:
+        best = max(range(len(rows)), key=lambda number: len(pairs[number] & missing))
+        missing -= pairs[best]
+        chosen.append(best)
+    return sorted(chosen)
 
 
 def random_rows(factors: Levels, allowed: Callable[[Chosen], bool], count: int, *, seed: int = 0) -> Iterator[Chosen]:

@@ -2,7 +2,7 @@
 
 import itertools
 
-from tests.contracts.covering import Chosen, all_pairs
+from tests.contracts.covering import Chosen, all_pairs, covering_subset
 
 FACTORS = {"size": list("abcdef"), "colour": ["red", "green", "blue", "grey"], "form": ["round", "square", "long"]}
 CLASS = {"a": "small", "b": "small", "c": "small", "d": "large", "e": "large", "f": "large"}
@@ -47,3 +47,13 @@ def test_rows_that_are_given_are_only_added_to() -> None:
     assert rows[: len(half)] == half
     assert pairs(rows) == pairs(all_pairs(FACTORS, no_grey_square))
     assert all_pairs(FACTORS, no_grey_square, given=rows) == rows
+
+
+def test_a_subset_of_rows_holds_every_pair_that_all_of_them_hold() -> None:
+    every = [dict(zip(FACTORS, levels, strict=True)) for levels in itertools.product(*FACTORS.values())]
+    every = list(filter(no_grey_square, every))
+    rows = [every[number] for number in covering_subset(every)]
+    assert pairs(rows) == pairs(every)
+    assert len(rows) < len(every) / 2
+    assert covering_subset([{"a": 1}, {"a": 2}, {"a": 1}]) == [0, 1]
+    assert covering_subset([{"a": a, "b": b} for a in range(3) for b in range(2)]) == list(range(6))

@@ -109,6 +109,7 @@ def test_it_is_what_sorting_all_distances_finds(
     check(found, asked.pop("pos"), query, **asked)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("periodic", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("asked", [{"k": 9}, {"radius": 0.02}, {"k": 5, "radius": 0.01}, {"k": 1}])

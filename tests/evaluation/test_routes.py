@@ -60,6 +60,7 @@ BOTH = {**GRIDS, **SCATTERED}
 SMALL_TILES = 60
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("elements", [None, SMALL_TILES])
 @pytest.mark.parametrize("name", [name for name in BOTH if name != "torus"])
@@ -67,6 +68,7 @@ def test_tiled_equals_dense(name, elements, is_causal):
     check_route(Tiled(elements), make(BOTH[name], is_causal=is_causal))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("elements", [None, SMALL_TILES])
 @pytest.mark.parametrize("name", GRIDS)
@@ -83,6 +85,7 @@ def test_keys_that_fill_more_than_one_tile(domain, is_causal):
         check_route(route, problem)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("head_shared", [False, True])
 @pytest.mark.parametrize("depth", [2, 3, 4])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])

@@ -52,6 +52,7 @@ def cases() -> dict[str, tuple[Kernel, Domain]]:
     }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", cases())

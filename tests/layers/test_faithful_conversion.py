@@ -272,6 +272,7 @@ PARAMETRISED: dict[str, tuple[Callable[[nn.Module], object], str]] = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("kind", ["linear", "convolution"])
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("name", PARAMETRISED)

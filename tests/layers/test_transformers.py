@@ -101,6 +101,7 @@ def assert_near(got: Tensor, expected: Tensor, bound: float) -> None:
     assert (got - expected).abs().max() <= bound * max(1.0, expected.abs().max().item())
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", MODELS)

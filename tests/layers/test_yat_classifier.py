@@ -6,6 +6,7 @@ from fredholm.layers import YatClassifier
 from tests.refusals import refused
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("shape", [7, (7,), (2, 5), (1, 3, 4)])
 @pytest.mark.parametrize("lead", [(), (6,), (2, 3), (0,)])
 @pytest.mark.parametrize("bias", [False, True])

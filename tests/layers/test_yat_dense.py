@@ -25,6 +25,7 @@ def formula(layer: YatDense, x):
     return out if layer.scale is None else layer.scale() * out
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("shape", [(5,), (7, 5), (2, 3, 5), (0, 5), (2, 0, 5)])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("learn_epsilon", [False, True])

@@ -37,6 +37,7 @@ def compare(given, tolerance):
             assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max().clamp_min(1e-300)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("has_scale", [False, True])
 @pytest.mark.parametrize(("m", "n", "d"), [(23, 7, 5), (1, 1, 2), (29, 1, 3), (0, 7, 5), (4, 3, 0)])

@@ -45,6 +45,7 @@ def compare(given, tolerance):
 SHAPES = [(3, 1, 7, 1), (2, 3, 5, 11), (1, 1, 1, 1), (3, 4, 1, 13), (0, 1, 3, 2), (2, 1, 3, 0)]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("has_scale", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)

@@ -49,6 +49,7 @@ def domains_with(value: float, mask: Tensor = MASK) -> dict[str, Domain]:
     }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("garbage", [NAN, INF, 1e30])
 @pytest.mark.parametrize("kind", ["points", "grid", "times", "sequence", "union"])
 @pytest.mark.parametrize("evaluation", [AUTO, Dense()])

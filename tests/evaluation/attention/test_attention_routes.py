@@ -83,6 +83,7 @@ def test_keys_and_values_of_other_widths():
     check_route(FusedAttention(), made)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kernel_class", ROUTES)
 @pytest.mark.parametrize("name", ["masked", "weights"])

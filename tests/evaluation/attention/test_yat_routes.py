@@ -71,6 +71,7 @@ def test_tiles_of_several_heads_equal_dense(name):
     check_route(ScoreTiled(tile_elements=50), problem({"is_causal": True}, domain(name)))
 
 
+@pytest.mark.pairs
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("name", ["sequence", "masked", "pairs weighed per head"])
 @pytest.mark.parametrize("normaliser", [Softmax(), Softermax(), Softermax(2.0, 1e-2)], ids=str)

@@ -57,6 +57,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS.keys())
 def test_equals_dense(domain, options):
@@ -64,6 +65,7 @@ def test_equals_dense(domain, options):
         check_route(ROUTE, make(domain, **options))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize(
     ("n", "step", "first"),

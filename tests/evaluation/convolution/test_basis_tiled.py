@@ -35,6 +35,7 @@ def make(points: Domain, in_dim: int = 4, query_domain: Domain | None = None, **
     return Integral(kernel, u, points, None, query_domain)
 
 
+@pytest.mark.pairs
 @each_size
 @each_option
 @pytest.mark.parametrize("name", [*DOMAINS, *(name for name in PAIRS if "head" not in name)])
@@ -42,6 +43,7 @@ def test_equals_dense(name, options, elements):
     check_route(BasisTiled(elements), make(domain(name), **options))
 
 
+@pytest.mark.pairs
 @each_size
 @each_option
 @pytest.mark.parametrize("per_entry", [False, True], ids=["shared", "per entry"])

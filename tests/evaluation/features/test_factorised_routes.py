@@ -93,6 +93,7 @@ def test_the_sum_equals_dense(name, where):
     check_route(FeatureSum(), problem(name, domain(where)))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("elements", [1, 70, 150])
 @pytest.mark.parametrize("where", ["points", "weights per entry, some 0", "times per entry, padded"])
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -118,6 +119,7 @@ def test_the_scan_equals_dense(name, where):
     check_route(route, made)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
@@ -142,6 +144,7 @@ def test_queries_whose_signal_is_not_read(is_causal):
     check_route(LowRankScan() if is_causal else FeatureSum(), made)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", ["low rank", "separable"])
@@ -284,6 +287,7 @@ def with_gradient_of_pairs(route: Evaluation, made: Integral) -> dict[str, Tenso
     return {**found, "d/d pairs": torch.autograd.grad(out, leaf, cotangent)[0]}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("pairs", PAIRS)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
@@ -297,6 +301,7 @@ def test_pair_weights(name, is_causal, pairs):
         compare(with_gradient_of_pairs(route, made), with_gradient_of_pairs(Dense(), made), TOLERANCE[torch.float64])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("pairs", PAIRS)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
@@ -322,6 +327,7 @@ def test_queries_that_stand_for_others_keep_the_mass_of_their_past(name):
     check_route(WEIGHING[type(made.kernel)], made)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", ["low rank", "separable"])

@@ -52,6 +52,7 @@ def test_the_scan_equals_dense(options, name):
         check_route(NeumannScan(chunk=3), made)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 100.0])
 @pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -111,6 +112,7 @@ ROUTES: dict[str, tuple[Kernel, Evaluation]] = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["masked", "weights"])
 @pytest.mark.parametrize("kind", ROUTES)
@@ -142,6 +144,7 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
     check_chunks(NeumannScan(chunk=2), kernel, u, 1e-5 if dtype == torch.float32 else 1e-12)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("size", [1e-12, 1e12])

@@ -151,6 +151,7 @@ def test_gradients_of_masses_and_pair_weights(options):
         assert all(grad.any() for grad in grads[0])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["masked", "weights"])
 @pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())

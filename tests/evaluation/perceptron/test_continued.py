@@ -34,6 +34,7 @@ def make(form: str, heads: int = 2, dtype: torch.dtype = torch.float64) -> MLP:
     return randomise(MLP(2 * heads, heads, is_causal=True, **small_perceptron(**FORMS[form])).to(dtype))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("elements", [7, 100, None])
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("form", FORMS)

@@ -24,6 +24,7 @@ def signal(domain: Domain, batch: int) -> torch.Tensor:
     return u if domain.mask is None else u * domain.mask[..., None]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 @pytest.mark.parametrize("batch", [2, 5])
 @pytest.mark.parametrize(

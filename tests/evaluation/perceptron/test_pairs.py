@@ -23,6 +23,7 @@ def signal(points: int) -> torch.Tensor:
     return torch.randn(BATCH, points, CHANNELS, dtype=torch.float64)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("elements", [7, 100, None])
 @pytest.mark.parametrize("shape", [(), (BATCH,), (1, HEADS), (BATCH, HEADS), (BATCH, 1)], ids=str)
 @pytest.mark.parametrize(
@@ -53,6 +54,7 @@ def test_pair_weights_of_other_heads_are_refused() -> None:
         assert reason == "pairs are weighed for 4 heads, and the kernel has 2"
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("elements", [7, 100, None])
 @pytest.mark.parametrize("batch", [(), (BATCH,)], ids=["one set of points", "a set each"])
 @pytest.mark.parametrize(

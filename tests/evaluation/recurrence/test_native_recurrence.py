@@ -45,6 +45,7 @@ def run(
     return [out, *end]
 
 
+@pytest.mark.pairs
 @names
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("reset", RESETS.values(), ids=RESETS.keys())

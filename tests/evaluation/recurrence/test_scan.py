@@ -71,6 +71,7 @@ def make(name: str, domain: Domain, dtype: torch.dtype = torch.float64, batch: i
     return Integral(kernel, u, domain)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("name", KERNELS)
@@ -101,6 +102,7 @@ def state_for(kernel: Kernel, batch: int) -> tuple[Tensor, ...]:
     return torch.randn_like(h), *(part.new_full(part.shape, -4.0) for part in clock)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("resets", ["none", "some", "everywhere"])
 @pytest.mark.parametrize("domain", ["masked per entry", "times per entry, masked", "no point"])
 @pytest.mark.parametrize("name", KERNELS)

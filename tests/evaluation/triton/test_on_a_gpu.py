@@ -72,6 +72,7 @@ def test_features(name, autocast):
     check(TritonFeatureSum(), problem, tolerance, autocast)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("normaliser", [None, Softermax(2.0, 1e-2)], ids=str)

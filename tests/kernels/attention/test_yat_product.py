@@ -14,6 +14,7 @@ def literal(x, w, b=None, epsilon=1e-3):
     return (dot if b is None else dot + b).square() / (distance + epsilon)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("shape", [(5,), (7, 5), (3, 1, 5), (0, 5), (2, 0)])
 @pytest.mark.parametrize("units", [1, 11])

@@ -46,6 +46,7 @@ def point_sets():
 # ---- positive definiteness: theorem 1, section C.15
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("b", [0.0, 0.7, 5.0])
 @pytest.mark.parametrize("name", point_sets())
@@ -75,6 +76,7 @@ def test_a_negative_constant_is_no_kernel(b):
 # ---- the supremum: proposition 11 has ‖w‖⁴/ε, at w
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("b", [0.0, 1.5, -0.4])
 @pytest.mark.parametrize("size", [0.2, 1.0, 5.0])

@@ -76,6 +76,7 @@ def test_taps_for_every_displacement_that_counts(options, queries, size, padding
     torch.testing.assert_close(weight, kernel.values(displacement[:, None]).movedim(0, -1))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("horizon", [None, 0.7])
 @pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("first", [0.0, 0.21, -1.3, 30.0])

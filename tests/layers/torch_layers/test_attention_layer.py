@@ -190,6 +190,7 @@ def apart(dtype: torch.dtype = torch.float64) -> tuple[nn.MultiheadAttention, At
     return theirs, ours, inputs
 
 
+@pytest.mark.pairs
 @pytest.mark.slow
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
@@ -208,6 +209,7 @@ def test_keys_apart_from_values_compile_in_one_graph(need_weights, masked, optio
     torch.compiler.reset()
 
 
+@pytest.mark.pairs
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 @pytest.mark.parametrize("same", [False, True], ids=["apart", "same"])
 @pytest.mark.parametrize("masks", [None, "bool", "float"])
@@ -241,6 +243,7 @@ def test_other_parameters_serve_keys_apart_from_values_too():
     torch.testing.assert_close(got, theirs(*inputs)[0], atol=1e-12, rtol=0)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("kind", ["self", "cross", "apart"])

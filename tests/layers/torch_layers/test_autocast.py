@@ -51,6 +51,7 @@ def call(layer: nn.Module, name: str, x: Tensor, **more) -> list[Tensor]:
     return parts(layer(x, x, x, **more) if name == "attention" else layer(x, **more))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.float64])
@@ -103,6 +104,7 @@ def test_states_of_either_dtype_are_taken_and_given_as_by_torch(name, given, sta
         assert (mine.double() - other.double()).abs().max() <= 3e-2 * other.double().abs().max()
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("masked", [False, True])

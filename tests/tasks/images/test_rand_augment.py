@@ -10,6 +10,7 @@ def apply(images: Tensor, num_ops: int = 2, magnitude: int = 9) -> Tensor:
     return rand_augment(num_ops, magnitude, channels=channels, height=height, width=width)(images)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("size", [(1, 1), (2, 9), (8, 8), (11, 7)])
 @pytest.mark.parametrize("magnitude", [1, 15, MAX_MAGNITUDE - 1])
