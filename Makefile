@@ -5,13 +5,14 @@ JOBS ?= 2
 BENCH ?= exact_mlp
 BIN := .venv/bin
 
-.PHONY: help demo test test-all faults check docs pictures bench
+.PHONY: help demo test test-all test-long faults check docs pictures bench
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      train on 1,797 real scanned digits, three seeds, and print the mean test accuracy'
 	@echo 'make test      run the test suite without its slow tests'
-	@echo 'make test-all  run all tests'
+	@echo 'make test-all  run the slow tests too, as every change must'
+	@echo 'make test-long run all tests, with whole studies and every case of every table'
 	@echo 'make faults    kill, damage and starve runs, 10 to 15 minutes; the table of docs/reliability.md'
 	@echo 'make check     ruff, pyright and the import-direction test'
 	@echo 'make docs      build the documentation into docs/_build/html'
@@ -24,10 +25,14 @@ demo: .venv/.stamp-demo
 	OMP_NUM_THREADS=1 $(BIN)/fredholm train digits --seeds 0 1 2 --resume
 	@echo 'the three runs lie in runs/digits; metrics.jsonl in each tells how they went'
 
-# One thread a worker: small tensors, so two processes beat two threads.
+# One thread a worker: small tensors, so two processes beat two threads. Workers keep neighbouring tests, and with them
+# what a module makes once for all. Processes that tests start find bytecode, even where the shell says to write none.
 test: PYTEST_MARKS := -m "not slow"
-test test-all: .venv/.stamp-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_MARKS) $(PYTEST_ARGS)
+test-all: PYTEST_MARKS := -m "not long"
+test-long: PYTEST_MARKS := --every-case
+test test-all test-long: export PYTHONDONTWRITEBYTECODE :=
+test test-all test-long: .venv/.stamp-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_MARKS) $(PYTEST_ARGS)
 
 # Two drivers side by side, one thread each.
 faults: .venv/.stamp-dev

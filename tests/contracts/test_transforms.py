@@ -302,8 +302,9 @@ FORWARD = [by_jvp, by_jvp_of_signal, by_linearize, by_forward_ad]
 BATCHED = [by_vmap_of_entries, by_vmap_of_parameters, by_two_vmaps, by_per_sample_gradients, by_gradient_of_vmap]
 REVERSE = [by_gradient, by_func_grad, by_jacrev]
 SECOND = [by_double_backward, by_reverse_over_reverse, by_forward_over_reverse, by_reverse_over_forward, by_hessians]
+MARKS = {by_linearize: [pytest.mark.long], by_hessians: [pytest.mark.slow]}
 TRANSFORMS = [
-    pytest.param(t, id=t.__name__.removeprefix("by_"), marks=[pytest.mark.slow] if t is by_linearize else [])
+    pytest.param(t, id=t.__name__.removeprefix("by_"), marks=MARKS.get(t, []))
     for t in (*FORWARD, *BATCHED, *REVERSE, *SECOND)
 ]
 OURS = r"^fredholm::\w+ has no (forward-mode|second) derivative .*: .*evaluation=(Dense|StepLoop)\(\)"

@@ -163,7 +163,7 @@ def test_autocast_trains(kind: AttentionKind) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pure", "factorised", "linear"])
+@pytest.mark.parametrize("kind", ["pure", *(pytest.param(k, marks=pytest.mark.long) for k in ("factorised", "linear"))])
 def test_one_graph(kind: AttentionKind) -> None:
     running: dict[str, Any] = {} if kind == "factorised" else {"accumulation": "running"}
     net, x = model(attention=kind, depth=2, **running).eval(), images()

@@ -20,8 +20,8 @@ from tests.tasks.image_texts.build import write_folder as write_image_texts
 from tests.tasks.masks.build import squares, write_pairs
 
 
-def sentences(folder: Path, length: int = 5) -> str:
-    rows = [(" ".join(f"{'abcdefghij'[(i + k) % 10]}{k}" for k in range(length)), i % 2) for i in range(60)]
+def sentences(folder: Path, length: int = 5, count: int = 60) -> str:
+    rows = [(" ".join(f"{'abcdefghij'[(i + k) % 10]}{k}" for k in range(length)), i % 2) for i in range(count)]
     with (folder / "rows.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
     return str(folder / "rows.csv")
@@ -41,7 +41,7 @@ def test_the_context_holds_every_sentence(tmp_path: Path, length: int, small: in
 def test_a_bank_of_sentences_reads_all_of_them_and_has_all_their_n_grams(
     tmp_path: Path, length: int, context: int
 ) -> None:
-    config, schedule, _ = SentenceLearning.Config(data=sentences(tmp_path, length)).suited("small")
+    config, schedule, _ = SentenceLearning.Config(data=sentences(tmp_path, length, 12)).suited("small")
     assert isinstance(config, SentenceLearning.Config)
     assert isinstance(config.model, NGramBank.Config)
     assert config.context == context
@@ -50,7 +50,9 @@ def test_a_bank_of_sentences_reads_all_of_them_and_has_all_their_n_grams(
     rows = [tuple(row[row != train.token_reading.pad].tolist()) for rows in train.train_rows() for row in rows]
     grams = {row[i : i + k] for row in rows for k in (1, 2) for i in range(len(row) - k + 1)}
     assert config.model.num_grams == len(grams)
-    given = SentenceLearning.Config(data=sentences(tmp_path, length), model=NGramBank.Config(num_grams=7), context=9000)
+    given = SentenceLearning.Config(
+        data=sentences(tmp_path, length, 12), model=NGramBank.Config(num_grams=7), context=9000
+    )
     found = given.suited("small").config
     assert isinstance(found, SentenceLearning.Config)
     assert (found.model, found.context) == (given.model, 9000)
