@@ -1,5 +1,6 @@
 """Shared by all tests: one seed, one hypothesis profile, the real data, poisoned memory."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= set(table).difference(table[number] for number in kept)
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_pages() -> Iterator[None]:
+    """Commands leave no pages, which tests of pages ask for: each costs a second."""
+    before = os.environ.get("FREDHOLM_REPORT")
+    os.environ["FREDHOLM_REPORT"] = "off"
+    yield
+    if before is None:
+        del os.environ["FREDHOLM_REPORT"]
+    else:
+        os.environ["FREDHOLM_REPORT"] = before
 
 
 @pytest.fixture(autouse=True)

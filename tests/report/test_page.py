@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from fredholm import analysis
 from fredholm.report import page, page_of, write_page
 from fredholm.report.blocks import Figure, Gallery, Note, Page, Plot, Table
 from fredholm.report.examined import examine
@@ -116,7 +117,7 @@ def test_the_worst_stand_first(run: Path) -> None:
     asked = Run(run, device="cpu")
     found = examine(asked, asked.model(), "test")
     galleries = [block for block in blocks_of(page_of([run]), Gallery) if isinstance(block, Gallery)]
-    worst, right = (block.cards for block in galleries)
+    worst, right = (block.cards for block in galleries[:2])
     assert f"loss {float(found.losses.max()):.4g}" in worst[0].lines
     assert {card.is_wrong for card in right} == {False}
     assert all("data:image/png" in card.drawings[0] for card in (*worst, *right))
@@ -156,6 +157,37 @@ def test_examples_that_are_asked_one_by_one_give_the_metric_of_all(held_out: tup
     assert len(few.indices) == 5
     every = dict(zip(found.indices.tolist(), found.losses.tolist(), strict=True))
     assert few.losses.tolist() == pytest.approx([every[index] for index in few.indices.tolist()])
+
+
+def test_kernels_are_shown_as_they_are(run: Path) -> None:
+    found = page_of([run])
+    (tab,) = (tab for tab in found.tabs if tab.name == "Kernels")
+    (section,) = tab.sections
+    titles = [getattr(block, "title", "") for block in section.blocks]
+    assert titles[:2] == ["Routes and costs", "Why not by other routes"]
+    assert {"Singular values", "Receptive fields", "Symmetry, measured"} <= set(titles)
+    (costs,) = (block for block in section.blocks if isinstance(block, Table) and block.title == "Routes and costs")
+    asked = Run(run, device="cpu")
+    model, images = asked.model(), asked.task.held_out_batch("test", torch.tensor([0]))["images"]
+    with torch.no_grad(), analysis.record_integrals(model) as integrals:
+        model(images)
+    assert [row[0] for row in costs.rows] == list(integrals)
+    (name,) = (name for name in integrals if "blocks.0" in name)
+    profile = analysis.kernel_profile(integrals[name], by="distance")
+    (plot,) = (b for b in section.blocks if isinstance(b, Plot) and b.title == f"{name} (MLP): κ by distance")
+    drawn = [row["mean"] for row in plot.spec["data"]["values"] if row["head"] == "head 1"]
+    assert drawn == pytest.approx(profile.mean[1].tolist())
+
+
+def test_a_model_without_operators_says_so(tmp_path: Path) -> None:
+    config = Run.Config(task=ToyTask.Config(), training=TrainingConfig(epochs=1, **OFF))  # pyright: ignore
+    train(config, tmp_path / "run", tasks=[ToyTask])
+    assert "no integral operators" in notes_of(page_of([tmp_path / "run"], tasks=[ToyTask]))
+
+
+def test_what_takes_too_long_is_left_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredholm.report.kernel_pages.SECONDS", -1.0)
+    assert "there was no time left" in notes_of(page_of([run]))
 
 
 def test_a_run_without_a_test_split_says_on_what_it_is_measured(tmp_path: Path) -> None:
@@ -285,6 +317,51 @@ def test_the_command_writes_into_the_run_folder(copy: Path, capsys: pytest.Captu
     assert re.fullmatch(rf"{re.escape(str(copy / 'report.html'))}: \d\.\d MB, \d+\.\d s\n", out)
     assert call(capsys, "report", copy)[0] == 0, "a page is replaced"
     assert call(capsys, "evaluate", copy)[0] == 0, "and is no fault of the folder"
+
+
+def test_training_leaves_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FREDHOLM_REPORT")
+    first = digits(tmp_path / "first")
+    assert f"page: {first / 'report.html'}" in capsys.readouterr().out.splitlines()
+    assert page.MARK in (first / "report.html").read_bytes()[:2000]
+    second = digits(tmp_path / "second", "--no-report")
+    assert "page: " not in capsys.readouterr().out
+    assert not (second / "report.html").exists()
+    monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None)
+    third = digits(tmp_path / "third")
+    (told,) = (line for line in capsys.readouterr().out.splitlines() if "no page" in line)
+    assert 'pip install "fredholm[report]"' in told
+    assert not (third / "report.html").exists()
+
+
+def test_a_page_that_fails_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FREDHOLM_REPORT")
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("the drawing broke")
+
+    monkeypatch.setattr("fredholm.cli.page.write_page", fails)
+    digits(tmp_path / "run")
+    out = capsys.readouterr().out.splitlines()
+    assert "no page of the run: RuntimeError: the drawing broke" in out
+    assert out[-1].startswith("test accuracy: ")
+
+
+def test_evaluation_writes_a_page_only_where_it_is_asked_to(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(path.name for path in copy.iterdir())
+    assert call(capsys, "evaluate", copy)[0] == 0
+    assert sorted(path.name for path in copy.iterdir()) == before
+    code, out, _ = call(capsys, "evaluate", copy, "--report")
+    assert (code, out.splitlines()[-1]) == (0, f"page: {copy / 'report.html'}")
+    code, out, _ = call(capsys, "evaluate", copy, "--report", "--json")
+    assert json.loads(out)["split"] == "test"
+    code, _, err = call(capsys, "evaluate", copy, "--report", "--task", "patch-size=2")
+    assert code == 2
+    assert "--report has no effect with --task" in err
 
 
 def test_no_other_file_is_replaced(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,11 @@ from fredholm.analysis.centrality import (
     katz_centrality,
     outgoing_influence,
 )
+from fredholm.analysis.costs import OperatorCost, operator_costs
 from fredholm.analysis.degradation import DegradationCurve, Fill, Order, degradation_curve
 from fredholm.analysis.equivariance import EquivarianceError, SetOperator, equivariance_error
+from fredholm.analysis.kernel_profile import KernelProfile, kernel_profile
+from fredholm.analysis.kernel_spectrum import KernelSpectrum, kernel_spectrum
 from fredholm.analysis.localisation import (
     DetectionCurves,
     Localisation,
@@ -40,8 +43,11 @@ from fredholm.analysis.moves import (
 from fredholm.analysis.overlay import overlay, save_overlays
 from fredholm.analysis.perron import PerronVector, perron_vector
 from fredholm.analysis.perron_alignment import perron_alignment
+from fredholm.analysis.receptive_field import ReceptiveField, model_receptive_field, receptive_field
+from fredholm.analysis.recorded import record_integrals
 from fredholm.analysis.relevance import patch_relevance
 from fredholm.analysis.rollout import attention_rollout
+from fredholm.analysis.symmetry import Symmetry, symmetry
 from fredholm.analysis.weights import attention_weights, record_weights
 
 __all__ = [
@@ -51,19 +57,24 @@ __all__ = [
     "DetectionCurves",
     "EquivarianceError",
     "Fill",
+    "KernelProfile",
+    "KernelSpectrum",
     "LinearMaps",
     "Localisation",
     "MarkovReading",
     "Move",
     "Moves",
+    "OperatorCost",
     "Order",
     "OrthogonalMaps",
     "Permutations",
     "PerronVector",
+    "ReceptiveField",
     "Rotations",
     "Scalings",
     "SetOperator",
     "SoftmaxExpansion",
+    "Symmetry",
     "Translations",
     "absorption_probabilities",
     "alignment",
@@ -77,9 +88,13 @@ __all__ = [
     "expected_visits",
     "incoming_influence",
     "katz_centrality",
+    "kernel_profile",
+    "kernel_spectrum",
     "localisation",
     "markov_reading",
+    "model_receptive_field",
     "negative_gradient",
+    "operator_costs",
     "outgoing_influence",
     "overlay",
     "patch_labels",
@@ -87,7 +102,10 @@ __all__ = [
     "perron_alignment",
     "perron_vector",
     "preconditioned_step",
+    "receptive_field",
+    "record_integrals",
     "record_weights",
     "save_overlays",
     "softmax_expansion",
+    "symmetry",
 ]

@@ -11,8 +11,11 @@ from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
+from fredholm.report import PAGE, write_page
+from fredholm.tasks import TASKS
 from fredholm.tasks.files.noted import noting
 from fredholm.tasks.splits.splits import HeldOut
+from fredholm.training.recipes import open_recipe
 from fredholm.training.storage.checkpoint import Which
 from fredholm.training.trainer import measured_split
 
@@ -36,10 +39,14 @@ class EvaluateArguments:
     others are the run's."""
     json: Flag = False
     """Print one JSON object."""
+    report: Flag = False
+    """Also write report.html into the run folder, a page that shows the run by its own settings."""
 
 
 def _evaluate(argv: list[str]) -> None:
     arguments = parse(EvaluateArguments, "evaluate", argv)
+    if arguments.report and arguments.task:
+        raise ValueError("--report has no effect with --task: a page is of the run as it is; pass one of them")
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
         run.task = changed_task(run, arguments.task, "evaluate")
@@ -49,6 +56,9 @@ def _evaluate(argv: list[str]) -> None:
         count = run.task.num_held_out(split)
     if not arguments.task and (told := run.told_of_other_data(read)):
         warnings.warn(told, stacklevel=2)
+    if arguments.report:
+        tasks = open_recipe(arguments.recipe).tasks if arguments.recipe else TASKS
+        write_page(arguments.run, tasks=tasks, device=arguments.device)
     if arguments.json:
         print(json_text({"run": str(arguments.run), "split": split, "step": step, "examples": count, **metrics}))
         return
@@ -57,6 +67,8 @@ def _evaluate(argv: list[str]) -> None:
     for name, value in metrics.items():
         print(f"{split} {name}: {value:.4f}")
     print(f"{count} examples, averaged weights of step {step}")
+    if arguments.report:
+        print(f"page: {arguments.run / PAGE}")
 
 
 EVALUATE = Command(

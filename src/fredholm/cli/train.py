@@ -14,6 +14,7 @@ from fredholm._settings import filled
 from fredholm.cli.command import Command
 from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.option_names import with_option_names
+from fredholm.cli.page import leave_page
 from fredholm.cli.parsing import Flag, parse, refuse_unknown_homes
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
@@ -46,6 +47,8 @@ class TrainArguments:
     """With --resume: go on with other data than before, and with the settings that the run has."""
     seeds: tuple[int, ...] = ()
     """Train once for each of these seeds, in place of --seed, and print mean and standard deviation."""
+    report: Flag = True
+    """Write report.html into the run folder at the end, a page that shows the run."""
 
 
 def _train(argv: list[str]) -> None:
@@ -128,6 +131,8 @@ def _run(arguments: TrainArguments, recipe: Recipe, paths: dict[int, Path]) -> l
                 on_start=functools.partial(print_line, said),
             )
         )
+        if arguments.report:
+            leave_page(path, recipe.tasks, run.training.device)
     return results
 
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from fredholm._version import __version__
 from fredholm.tasks import TASKS
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
 from fredholm.training.storage.atomic import write_file
 from fredholm.training.trainer import measured_split
@@ -24,6 +25,7 @@ from .blocks import Note, Page, Section, Tab
 from .curves import training_tab
 from .examined import Examined, examine
 from .examples import example_section
+from .kernel_pages import kernel_section
 from .overview import overview_tab
 from .run_record import RunRecord, names_of
 
@@ -125,23 +127,35 @@ def _model(record: RunRecord) -> nn.Module | None:
 
 def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Section, ...]]:
     """What can be shown of a model, by the name of the tab."""
+    nothing: dict[str, tuple[Section, ...]] = {"Answers": (), "Examples": (), "Kernels": ()}
     if record.run is None or model is None:
-        return {"Answers": (), "Examples": ()}
+        return nothing
     task = record.run.task
     try:
         with warnings.catch_warnings(action="ignore"):
-            # what is measured on test data before a run is done might still be chosen by
-            is_done = record.progress is not None and record.progress.is_done
-            split = "valid" if not is_done and task.num_held_out("valid") else measured_split(task)
-            if split is None:
-                raise ValueError("nothing is held out to measure on")
+            split = _split(record, task)
             found = examine(record.run, model, split)
             logged = [line[task.objective.metric] for line in record.of_kind(split) if task.objective.metric in line]
-            answers = answer_section(task, found, _logged(record, found, logged))
-            return {"Answers": (answers,), "Examples": (example_section(task, model, found),)}
+            return {
+                "Answers": (answer_section(task, found, _logged(record, found, logged)),),
+                "Examples": (example_section(task, model, found),),
+                "Kernels": (kernel_section(task, model, split, record.run.device),),
+            }
     except (ValueError, OSError, ImportError) as error:
         note = Note(f"The model cannot be asked about examples: {error}.", is_warning=True)
-        return {"Answers": (Section(title="How good the answers are", blocks=(note,)),), "Examples": ()}
+        return {**nothing, "Answers": (Section(title="How good the answers are", blocks=(note,)),)}
+
+
+def _split(record: RunRecord, task: Task) -> HeldOut:
+    """What the model is asked about: before a run is done nothing is chosen by test data, nor shown of them."""
+    if record.progress is not None and record.progress.is_done:
+        split = measured_split(task)
+    else:
+        split = "valid" if task.num_held_out("valid") else None
+    if split is None:
+        told = "and test data are read at the end of a run" if task.num_held_out("test") else "and no test split"
+        raise ValueError(f"nothing is held out to measure on: there is no validation split, {told}")
+    return split
 
 
 def _logged(record: RunRecord, found: Examined, values: list[float]) -> float | None:

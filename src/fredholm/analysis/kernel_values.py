@@ -1,0 +1,164 @@
+"""κ of an integral at pairs of points, as much of it as fits in memory.
+
+Legend
+    κ_ij    (d_out, d_in) matrix at a query x_i and a point x_j
+
+A kernel of pairs alone is read at some of the queries. A causal one is read among the first points, which nothing after
+them changes, and a filter on a grid among the cells of a window in its middle. Any other is read whole, or refused.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Domain, Grid, Sequence
+from fredholm.domains.domain import GridBlock
+from fredholm.domains.grid import whole_grid
+from fredholm.domains.order import order_times
+from fredholm.domains.subset import subset
+from fredholm.evaluation import Integral
+from fredholm.kernels import Kernel, MultiHead, Stationary, ValueMixing
+from fredholm.operators import IntegralOperator
+
+MOST_ENTRIES = 2**25
+"""Of κ at a time."""
+
+
+def integral_of(
+    name: str, operator: IntegralOperator | Kernel | Integral[Kernel], u: Tensor | None, domain: Domain | None
+) -> Integral[Kernel]:
+    """What a reading is of; raises in the name of a function.
+
+    Args:
+        name: of the function.
+        operator: an operator or kernel with its signal, or an integral, which has both.
+        u: the signal, `(B, N, d_in)`.
+        domain: where it lives; None: `Sequence(N)`.
+    """
+    if isinstance(operator, Integral):
+        if u is not None or domain is not None:
+            raise ValueError(f"analysis.{name}: an integral has its own signal and domain; leave u and domain out")
+        return operator
+    if not isinstance(operator, IntegralOperator | Kernel):
+        raise TypeError(
+            f"analysis.{name}: needs an IntegralOperator, a kernel or an integral; got {type(operator).__name__}"
+        )
+    if u is None:
+        raise ValueError(f"analysis.{name}: needs u, the signal (batch, points, channels) at which κ is read")
+    if isinstance(operator, IntegralOperator):
+        with torch.no_grad():
+            return operator.prepare(u, domain)
+    return Integral(operator, u, Sequence(u.shape[1]).to(u.device) if domain is None else domain)
+
+
+def num_heads(kernel: Kernel) -> int:
+    """Heads whose outputs are shares of the channels; 1: there is but one."""
+    return kernel.num_heads if isinstance(kernel, MultiHead | ValueMixing) else 1
+
+
+class Values(NamedTuple):
+    """κ at some queries."""
+
+    kappa: Tensor
+    """`(B, Nq, N, d_out, d_in)`, without the column of a constant."""
+    domain: Domain
+    """Its N points."""
+    query_domain: Domain
+    """Its Nq queries."""
+
+
+@torch.no_grad()
+def values_at(name: str, integral: Integral[Kernel], queries: int, points: int | None = None) -> Values:
+    """κ of an integral at some queries, evenly spaced.
+
+    Args:
+        name: of the function that asks, for messages.
+        integral: of a kernel that may be read so.
+        queries: at most so many, at least 1.
+        points: at most so many of them, evenly spaced with the same mass in total, where κ is of pairs alone; among the
+            first ones where it is causal; None: all that fit.
+
+    Raises:
+        ValueError: κ is of more than pairs, and too large to be read whole.
+    """
+    kernel, domain = integral.kernel, integral.domain
+    per_pair = len(integral.u) * kernel.out_dim * (kernel.in_dim + kernel.is_affine)
+    n, n_q = domain.num_points, integral.num_queries
+    wanted_points = n if points is None else min(points, n)
+    if wanted_points == n and n_q <= queries and per_pair * n * n_q <= MOST_ENTRIES:
+        return _values(integral)
+    is_free = kernel.is_pairwise and not kernel.is_causal and domain.pair_bias is None and domain.pair_list is None
+    if is_free and integral.own_queries:
+        integral = _of_points(integral, _spaced(n, wanted_points)) if wanted_points < n else integral
+        room = max(1, MOST_ENTRIES // (per_pair * integral.domain.num_points))
+        return _values(_at_queries(integral, _spaced(integral.domain.num_points, min(queries, room))))
+    if kernel.is_causal and integral.own_queries and domain.pair_bias is None and domain.pair_list is None:
+        room = max(1, int((MOST_ENTRIES / per_pair) ** 0.5))
+        return _values(_of_points(integral, torch.arange(min(wanted_points, max(queries, 1), room))))
+    if per_pair * n * n_q <= MOST_ENTRIES:
+        return _values(integral)
+    grid = whole_grid(domain)
+    if isinstance(kernel, Stationary) and grid is not None:
+        side = int(min(MOST_ENTRIES / per_pair, float(wanted_points) ** 2) ** (0.5 / len(grid.shape)))
+        return _values(_of_window(integral, grid, side))
+    raise ValueError(
+        f"analysis.{name}: κ of {type(kernel).__name__} is of more than pairs of points, and has "
+        f"{per_pair * n * n_q:.2g} entries here; pass a signal at fewer points"
+    )
+
+
+def _spaced(size: int, count: int) -> Tensor:
+    """So many numbers below `size`, evenly spaced from the middle of the first share on."""
+    count = min(count, size)
+    return ((torch.arange(count, dtype=torch.float64) + 0.5) * size / count).long()
+
+
+def _values(integral: Integral[Kernel]) -> Values:
+    kernel = integral.kernel
+    kappa = kernel.matrix(*integral.arguments)
+    return Values(kappa[..., : kernel.in_dim], integral.domain, integral.query_domain)
+
+
+def _of_points(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
+    """The integral over some of the points, at them; where κ is of pairs alone their mass is that of all."""
+    kernel, u, domain = integral.kernel, integral.u, integral.domain
+    index = index.to(u.device)
+    weights = domain.weights[..., index]
+    if not kernel.is_causal:
+        weights = weights * (domain.weights.sum(-1, keepdim=True) / weights.sum(-1, keepdim=True).clamp(min=1e-30))
+    times = order_times(domain, domain)[0] if kernel.is_causal or kernel.reads_order else None
+    if times is not None and len(times) == 1:
+        times = times[0]
+    rows = index if weights.ndim == 1 else index.expand(len(weights), -1)
+    return Integral(kernel, u[:, index], subset(domain, rows, weights, times))
+
+
+def _of_window(integral: Integral[Kernel], grid: GridBlock, side: int) -> Integral[Kernel]:
+    """The integral on a part in the middle of its grid, with so many cells along each axis, or at least one."""
+    kernel, u = integral.kernel, integral.u.unflatten(1, grid.shape)
+    shape = tuple(max(1, min(side, size)) for size in grid.shape)
+    first = [(size - own) // 2 for size, own in zip(grid.shape, shape, strict=True)]
+    for axis, (start, own) in enumerate(zip(first, shape, strict=True), 1):
+        u = u.narrow(axis, start, own)
+    window = Grid(
+        *shape,
+        spacing=grid.spacing,
+        origin=tuple(at + step * start for at, step, start in zip(grid.origin, grid.spacing, first, strict=True)),
+    ).to(u.device)
+    return Integral(kernel, u.flatten(1, len(shape)), window, None, kernel.output_domain(window))
+
+
+def _at_queries(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
+    """The same at some of its points."""
+    u, domain = integral.u, integral.domain
+    index = index.to(u.device)
+    weights = domain.weights[..., index]
+    rows = index if weights.ndim == 1 else index.expand(len(weights), -1)
+    asked = subset(domain, rows, weights)
+    return Integral(integral.kernel, u, domain, u[:, index], asked)
+
+
+def by_head(kernel: Kernel, kappa: Tensor) -> Tensor:
+    """κ `(..., d_out, d_in)` as the rows of each head `(..., H, d_out / H, d_in)`."""
+    return kappa.unflatten(-2, (num_heads(kernel), -1))
