@@ -118,12 +118,29 @@ def _become_command(
     sys.exit(cli.main())
 
 
-def program(*arguments: str | Path, folder: Path) -> tuple[int, str, str]:
-    """The exit code of `python -m fredholm` in a folder, and what it printed to both streams."""
-    command = [sys.executable, "-m", "fredholm", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env=environment, timeout=300, check=False
+def start(*arguments: str | Path, folder: Path, leads_group: bool = False) -> subprocess.Popen[str]:
+    """`python -m fredholm` in a folder, for what depends on how a process starts, or starts others itself."""
+
+    def prepared() -> None:
+        # a background process would ignore the one, a process under nohup the other
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-m", "fredholm", *map(str, arguments)],
+        cwd=folder,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=prepared,
+        start_new_session=leads_group,
     )
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout, done.stderr
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """The exit code, and what was printed to both streams, once the process has ended."""
+    out, err = process.communicate(timeout=300)
+    assert "Traceback" not in err, err
+    return process.returncode, out, err

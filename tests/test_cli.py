@@ -15,7 +15,7 @@ from fredholm.cli import train
 from fredholm.tasks import TASKS, Task
 from fredholm.tasks.images import open_images
 from fredholm.training.recipes import open_recipe
-from tests.command_line import TINY, Started, call, check_refused, program
+from tests.command_line import TINY, Started, call, check_refused, finish, start
 
 NO_PAIR = "Error parsing --task.image-size: expected INT INT; got "
 
@@ -24,7 +24,7 @@ NO_PAIR = "Error parsing --task.image-size: expected INT INT; got "
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A run folder, trained by the command, and what the command printed."""
     folder = tmp_path_factory.mktemp("cli")
-    code, out, err = program("train", "digits", "--run-dir", "run", *TINY, folder=folder)
+    code, out, err = finish(start("train", "digits", "--run-dir", "run", *TINY, folder=folder))
     assert (code, err) == (0, "")
     return folder / "run", out
 
@@ -308,7 +308,7 @@ def test_the_environment_asks_for_the_traceback(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_errors_of_a_process_are_one_line_and_its_exit_code(tmp_path: Path) -> None:
-    code, out, err = program("train", "digist", folder=tmp_path)
+    code, out, err = finish(start("train", "digist", folder=tmp_path))
     assert (code, out) == (2, "")
     assert err.startswith("error: no recipe or task called 'digist'; did you mean digits")
     assert err.count("\n") == 1
