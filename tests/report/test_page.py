@@ -414,6 +414,9 @@ def test_the_library_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.Mon
     kept.write_text(kept.read_text() + "evil()")
     assert page.library.__wrapped__() == first, "what is not as it was written is made anew"
     assert len(made) == 2
+    monkeypatch.setattr(page, "_kept_library", lambda: None)
+    assert page.library.__wrapped__() == first, "without a home folder it is made each time"
+    assert len(made) == 3
 
 
 def test_when_the_time_is_over_no_further_examples_are_asked_about(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

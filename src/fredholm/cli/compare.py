@@ -13,6 +13,7 @@ from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.option_names import with_option_names
+from fredholm.cli.page import leave_page
 from fredholm.cli.parsing import Flag, parse, refuse_unknown_homes
 from fredholm.comparison.compare import compare
 from fredholm.comparison.comparison import Comparison
@@ -53,6 +54,8 @@ class CompareArguments:
     """Go on with the comparison in the folder, if there is one."""
     format: Format = "text"
     """How the table is printed; nothing else is with markdown and json."""
+    report: Flag = True
+    """Write report.html into the folder at the end, a page that shows the comparison."""
 
 
 def _compare(argv: list[str]) -> None:
@@ -144,6 +147,9 @@ def _run(arguments: CompareArguments, request: Request, task: type[Task], words:
     with contextlib.nullcontext() if arguments.format == "text" else muted():
         found = compare(request, folder, resume=arguments.resume, processes=arguments.processes, command_line=words)
     _print(found, folder, arguments.format)
+    if arguments.report:
+        with contextlib.nullcontext() if arguments.format == "text" else muted():
+            leave_page(folder, (task,), arguments.run.training.device)
 
 
 def _print(found: Comparison, folder: Path, form: Format) -> None:

@@ -1,4 +1,4 @@
-"""`fredholm report`: a page that shows a run, or several side by side."""
+"""`fredholm report`: a page that shows a run, several side by side, or a comparison."""
 
 import time
 import webbrowser
@@ -20,7 +20,7 @@ class ReportArguments:
     """Show runs on a page: one file, which opens without a network."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """The run folders; several are shown side by side."""
+    """The run folders, of which several are shown side by side; or the folder of a comparison."""
     output: Path | None = None
     """The page; default: report.html in the run folder, of several runs in the current folder. A page that is there is
     replaced."""

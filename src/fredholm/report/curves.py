@@ -19,7 +19,7 @@ LOG = 20
 def training_tab(records: Sequence[RunRecord]) -> Tab:
     """Losses, objective, learning rate and speed over steps, each run in its colour."""
     blocks = list[Block]()
-    for curve in (_losses(records), *_objectives(records), *_details(records)):
+    for curve in (_losses(records), *_objectives(records), *_details(records)) if records else ():
         if curve is not None:
             blocks.append(curve)
     if not blocks:
@@ -27,19 +27,15 @@ def training_tab(records: Sequence[RunRecord]) -> Tab:
     return Tab(name="Training", sections=(Section(title="How training went", blocks=tuple(blocks)),))
 
 
-def _thinned(rows: list[Row]) -> list[Row]:
-    step = -(-len(rows) // MOST)
-    return rows if step <= 1 else [*rows[:-1:step], rows[-1]]
-
-
-def _curve(record: RunRecord, kind: str, metric: str, what: str) -> list[Row]:
-    """A row for each line of the log that has the metric."""
+def _curve(record: RunRecord, kind: str, metric: str, what: str, most: int = MOST) -> list[Row]:
+    """A row for lines of the log that have the metric, at most so many."""
+    told = {"run": record.name, "group": record.group, "split": what}
     found = [
-        {"step": line["step"], "epoch": line.get("epoch"), "value": line[metric], "run": record.name, "split": what}
+        {"step": line["step"], "epoch": line.get("epoch"), "value": line[metric], **told}
         for line in record.of_kind(kind)
         if metric in line
     ]
-    return _thinned(found)
+    return _few(found, most)
 
 
 def _best(records: Sequence[RunRecord], rows: list[Row]) -> list[Row]:
@@ -57,13 +53,15 @@ def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, not
     is_log = log and min(values) > 0 and max(values) > LOG * min(values)
     splits = list(dict.fromkeys(row["split"] for row in rows))
     one = len(records) == 1
-    by = "split" if one else "run"
+    by = "split" if one else "group"
     marks = {
         "x": axis("step", "step"),
         "y": axis("value", y, scale={"type": "log"}) if is_log else away_from_zero("value", y),
         "color": {"value": HUES[0]} if one and len(splits) == 1 else axis(by, "", "nominal", sort=None),
         "tooltip": hint(("run", "run"), ("split", "split"), ("step", "step"), ("epoch", "epoch"), ("value", y)),
     }
+    if len({record.group for record in records}) < len(records):
+        marks["detail"] = {"field": "run"}
     if not one and len(splits) > 1:
         marks["strokeDash"] = axis("split", "", "nominal", sort=None)
     few = max(sum(row["run"] == record.name for row in rows) for record in records) <= 60
@@ -89,8 +87,8 @@ def _few(rows: list[Row], most: int) -> list[Row]:
 
 
 def _losses(records: Sequence[RunRecord]) -> Plot | None:
-    kinds = (("train", "training"), ("valid", "validation"))
-    rows = [row for record in records for kind, what in kinds for row in _curve(record, kind, "loss", what)]
+    kinds, most = (("train", "training"), ("valid", "validation")), max(20, MOST // len(records))
+    rows = [row for record in records for kind, what in kinds for row in _curve(record, kind, "loss", what, most)]
     note = "The dashed line marks the step whose weights were chosen on validation data."
     return _plot(records, rows, "Loss", "loss", note, log=True) if rows else None
 
@@ -103,7 +101,8 @@ def _objectives(records: Sequence[RunRecord]) -> Iterator[Plot]:
             objective = record.run.task.objective
             found.setdefault(objective.metric, (objective, []))[1].append(record)
     for name, (objective, own) in found.items():
-        rows = [row for record in own for row in _curve(record, "valid", name, "validation")]
+        most = max(20, MOST // len(own))
+        rows = [row for record in own for row in _curve(record, "valid", name, "validation", most)]
         if rows and name != "loss":
             best = "higher is better" if objective.maximise else "lower is better"
             title = name.replace("_", " ").capitalize()
@@ -116,6 +115,7 @@ def _details(records: Sequence[RunRecord]) -> Iterator[Plot]:
         ("gradient_norm", "Norm of the gradient", "Before it is clipped."),
         ("examples_per_second", "Examples a second", ""),
     ):
-        rows = [row for record in records for row in _curve(record, "train", metric, "training")]
+        most = max(20, MOST // len(records))
+        rows = [row for record in records for row in _curve(record, "train", metric, "training", most)]
         if rows:
             yield _plot(records, rows, title, title.lower(), note)

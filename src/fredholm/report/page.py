@@ -1,6 +1,7 @@
 """The page of one run or several: everything in one file, which needs no network."""
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -14,6 +15,7 @@ from pathlib import Path
 from torch import nn
 
 from fredholm._version import __version__
+from fredholm.comparison.comparison import COMPARISON, read_comparison
 from fredholm.tasks import TASKS
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
@@ -22,6 +24,7 @@ from fredholm.training.trainer import measured_split
 
 from .answers import answer_section
 from .blocks import Note, Page, Section, Tab
+from .comparison_page import best_run, comparison_tab, run_folders
 from .curves import training_tab
 from .examined import Examined, examine
 from .examples import example_section
@@ -53,10 +56,10 @@ def write_page(
     to: Path | None = None,
     further: Sequence[Path] = (),
 ) -> Path:
-    """Writes the page of a run, or of several beside each other.
+    """Writes the page of a run, of several beside each other, or of a comparison of kernels.
 
     Args:
-        folder: of the run.
+        folder: of the run or the comparison.
         tasks: the tasks it may be of.
         device: where the model computes; see `TrainingConfig`.
         to: the file; None: `report.html` in the folder. A page that is there is replaced.
@@ -90,7 +93,12 @@ def refuse_other_file(path: Path) -> None:
 
 
 def page_of(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> Page:
-    """What a page of some runs shows; errors as of `write_page`."""
+    """What a page of some runs, or of one comparison, shows; errors as of `write_page`."""
+    compared = [folder for folder in folders if (folder / COMPARISON).is_file()]
+    if compared and len(folders) > 1:
+        raise ValueError(f"{compared[0]} is a comparison, which has a page of its own; leave the others out")
+    if compared:
+        return _of_comparison(compared[0], tasks, device)
     names = names_of(folders)
     records = [RunRecord.read(folder, name, tasks, device) for folder, name in zip(folders, names, strict=True)]
     models = [_model(record) for record in records]
@@ -114,6 +122,32 @@ def page_of(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, dev
         lead=f"{len(names)} runs side by side" if len(names) > 1 else str(folders[0]),
         tabs=(overview, training_tab(records), *tabs),
     )
+
+
+def _of_comparison(folder: Path, tasks: Sequence[type[Task]], device: str) -> Page:
+    """The table, the curves of all seeds, and the best run of the best kernel."""
+    comparison = read_comparison(folder)
+    titles = {folder / run.folder: (row.title, run.seed) for row in comparison.rows for run in row.runs}
+    records, missing = list[RunRecord](), list[str]()
+    for path in run_folders(comparison, folder):
+        title, seed = titles[path]
+        try:
+            record = RunRecord.read(path, f"{title}, seed {seed}", tasks, device)
+            records.append(dataclasses.replace(record, group=title))
+        except ValueError as error:
+            missing.append(f"The run {path} is left out: {error}.")
+    tabs = [comparison_tab(comparison, folder), training_tab(records)]
+    best = best_run(comparison, folder)
+    for record in (record for record in records if record.path == best):
+        note = Note(f"Of {record.name}, the best run of the kernel that is best on validation data.")
+        for name, sections in _of_model(record, _model(record)).items():
+            told = tuple(dataclasses.replace(own, blocks=(note, *own.blocks)) for own in sections)
+            tabs += [Tab(name=name, sections=told)] if told else []
+    if missing:
+        blocks = tuple(Note(text, is_warning=True) for text in missing)
+        tabs[0] = dataclasses.replace(tabs[0], sections=(*tabs[0].sections, Section(title="Missing", blocks=blocks)))
+    title = f"Kernels on {comparison.data or comparison.task}"
+    return Page(title=title, lead=str(folder), tabs=tuple(tabs))
 
 
 def _model(record: RunRecord) -> nn.Module | None:
@@ -202,11 +236,9 @@ def _asset(name: str) -> str:
 @functools.cache
 def library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, which is kept between runs: to make it takes seconds."""
-    version = importlib.metadata.version(NEEDED["vl_convert"])
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    kept = home / "fredholm" / f"vega-{version}.js"
+    kept = _kept_library()
     with contextlib.suppress(OSError, ValueError):
-        text = kept.read_text(encoding="utf-8")
+        text = kept.read_text(encoding="utf-8") if kept is not None else ""
         digest, _, script = text.partition("\n")
         if digest == f"// {hashlib.sha256(script.encode()).hexdigest()}":
             return script
@@ -214,6 +246,17 @@ def library() -> str:
 
     script = vl_convert.javascript_bundle(START).replace("</script", "<\\/script")
     with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_file(kept, f"// {hashlib.sha256(script.encode()).hexdigest()}\n{script}".encode())
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_file(kept, f"// {hashlib.sha256(script.encode()).hexdigest()}\n{script}".encode())
     return script
+
+
+def _kept_library() -> Path | None:
+    """The file in which the script is kept; None where the user has no home folder."""
+    version = importlib.metadata.version(NEEDED["vl_convert"])
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return home / "fredholm" / f"vega-{version}.js"

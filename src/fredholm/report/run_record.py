@@ -28,6 +28,7 @@ class RunRecord:
     Args:
         path: of it.
         name: what tells it from others on a page.
+        group: what its curves are coloured by; runs of one kernel share it.
         run: the trained model; None: it cannot be opened.
         lines: of its log, in their order.
         progress: how far it is; None: it has no checkpoint, or a damaged one.
@@ -37,6 +38,7 @@ class RunRecord:
 
     path: Path
     name: str
+    group: str
     run: Run | None
     lines: tuple[dict[str, Any], ...]
     progress: Progress | None
@@ -80,6 +82,7 @@ class RunRecord:
         return RunRecord(
             path=path,
             name=name,
+            group=name,
             run=run,
             lines=tuple(lines),
             progress=progress,
