@@ -113,6 +113,7 @@ def quoted_options() -> list[object]:
             for command in re.findall(r"^\$ fredholm (.*)$", text, re.MULTILINE):
                 words = shlex.split(command, comments=True)
                 named = words[0] == "train" and ":" not in words[1]  # a reader's own file is not here
+                named = named or (words[0] == "compare" and len(words) > 1)
                 options = {word.partition("=")[0] for word in words if word.startswith("--")}
                 kinds = [pair for pair in itertools.pairwise(words) if KIND.fullmatch(pair[0])]
                 start = (*words[: 2 if named else 1], *itertools.chain(*kinds))

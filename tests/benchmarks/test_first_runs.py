@@ -16,7 +16,6 @@ from sklearn.linear_model import LinearRegression
 from benchmarks.first_runs import FirstRun, Row, forecasts, measure, points, table
 from benchmarks.first_runs.__main__ import FIRST_RUNS, main
 from benchmarks.first_runs.first_run import accuracy, learnable, write_json
-from benchmarks.first_runs.masked import Neighbours
 from benchmarks.first_runs.sentences import texts
 from fredholm.tasks import TASKS, Forecasting, PointLearning
 
@@ -64,21 +63,6 @@ def test_peers_learn_from_validation_too_where_the_test_split_is_measured() -> N
     task = SimpleNamespace(splits=SimpleNamespace(train=1, valid=2, test=3))
     assert learnable(task, "valid") == [1]
     assert learnable(task, "test") == [1, 2]
-
-
-def test_neighbours_are_a_distribution() -> None:
-    tokens = torch.tensor([0, 1, 2, 0, 1, 3, 2, 1, 0])
-    marks = SimpleNamespace(mask=4)
-    task: Any = SimpleNamespace(
-        _train_blocks=SimpleNamespace(tokens=tokens), tokenizer=SimpleNamespace(marks=marks, vocab_size=5)
-    )
-    model = Neighbours(task)
-    for before, after in ((1, 1), (1, 4), (4, 1), (4, 4), (3, 3)):
-        total = sum(model.probability(before, token, after, 2.0) for token in range(5))
-        assert total == pytest.approx(1)
-    # 0 ? 2: seen once, with a 1 between
-    either = (model.probability(0, 1, 4, 2.0) + model.probability(4, 1, 2, 2.0)) / 2
-    assert model.probability(0, 1, 2, 2.0) == pytest.approx((1 + 2 * either) / (1 + 2))
 
 
 @pytest.mark.parametrize("make", [points.turned_solids, points.parts_of_things])

@@ -27,6 +27,7 @@ from fredholm.training.storage.integrity import is_missing
 from fredholm.training.storage.lock import only_writer
 from fredholm.training.storage.machine import describe_numerics
 
+from .baselines import baseline_rows
 from .budget import FACTORS, epochs_within, rungs
 from .comparison import COMPARISON, Budget, Comparison, Row, SeedResult, read_comparison, write_comparison
 from .job import Job, Outcome
@@ -88,6 +89,7 @@ def compare(
             for line in _plan_lines(comparison, protocol):
                 print_line(line)
             run = _Run(folder, protocol, comparison)
+            run.learn_baselines()
             with _saying_how_to_go_on(folder):
                 if count == 1 or tuple(tasks) != TASKS:
                     carry_out_here(run.first_jobs(), run.done, tasks)
@@ -204,6 +206,21 @@ class _Run:
         self._numbers = itertools.count()
         self._waiting: dict[int, tuple[str, Callable[[Outcome], None]]] = {}
         """Of each job that is not done its row, and what takes the outcome."""
+
+    def learn_baselines(self) -> None:
+        """Adds the rows of models without a network, where they are not known yet."""
+        if self.comparison.baselines:
+            return
+        rows = tuple(baseline_rows(self._protocol.task))
+        objective = self.comparison.objective
+        for row in rows:
+            told = row.reason or ", ".join(
+                f"{split} {objective.metric} {objective.format(value)}"
+                for split, value in (("valid", row.valid), ("test", row.test))
+                if value is not None
+            )
+            print_line(f"{row.name}: {told}")
+        self._keep(dataclasses.replace(self.comparison, baselines=rows))
 
     def first_jobs(self) -> list[tuple[int, Job]]:
         """Those that need no other, of the slowest kernels first."""

@@ -47,9 +47,9 @@ class Request:
     """
 
     run: Run.Config
-    default: Run.Config | str
+    default: Run.Config | str = "not asked for"
     kernels: tuple[str, ...]
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...] = (0, 1, 2)
     preset: Preset = "small"
     minutes: float | None = 20.0
     epochs: int | None = None

@@ -4,13 +4,14 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm.tasks.splits.splits import HeldOut, Part
 
+from .baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from .shown import device_of
 from .targets import Answers, ClassWeights, Target, Wish
 from .task import Batch, SplitTask
@@ -80,6 +81,44 @@ class TargetTask(SplitTask[Part]):
     @abstractmethod
     def _train_answers(self) -> Answers | None:
         """Of the training split; None where elements of its examples have classes."""
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """See `Task.baselines`: on `_plain_inputs`."""
+        self._plain_inputs("valid")  # which raises where there are none
+        data = PlainData(self.target.kind, self.target.num_outputs, self._plain, self._plain_value)
+        return plain_baselines(data)
+
+    @final
+    def _part_of(self, learnt: Learnt) -> Part:
+        """The examples of a part of the data."""
+        return self.splits.train if learnt == "train" else self.held_out(learnt)
+
+    def _plain_inputs(self, learnt: Learnt) -> Any:
+        """What models without a network see of the examples of a part: numbers `(n, features)`, or n texts.
+
+        Raises:
+            ValueError: there is nothing.
+        """
+        raise ValueError("the elements of these examples have no plain features")
+
+    def _plain_answers(self, learnt: Learnt) -> Answers:
+        """What is known of the examples of a part."""
+        answers = getattr(self._part_of(learnt), "answers", None)
+        assert isinstance(answers, Answers)
+        return answers
+
+    @final
+    def _plain(self, learnt: Learnt) -> Plain:
+        return Plain(self._plain_inputs(learnt), self.target.targets(self._plain_answers(learnt).values))
+
+    @final
+    def _plain_value(self, outputs: Tensor, split: HeldOut) -> float:
+        """The objective of outputs `(n, num_outputs)` for a split, in its order."""
+        metrics, targets = self.metrics(), self._plain(split).targets
+        metrics["loss"].update(self.target.losses(outputs, targets))
+        self.target.score(outputs, targets, {name: each for name, each in metrics.items() if name != "loss"})
+        return float(metrics[self.objective.metric].compute())
 
     @property
     def _smoothing(self) -> float:

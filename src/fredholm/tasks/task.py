@@ -20,6 +20,7 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Part, Splits
 from fredholm.tasks.splits.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION, SplitBy
 
+from .baselines import Baseline
 from .inputs import Failed, Inputs, Kinds
 from .objective import Objective
 from .outputs import Outputs
@@ -246,6 +247,15 @@ class Task(ABC):
     def advice(self) -> tuple[str, ...]:
         """What to try with these data, one sentence each; told once, before a run."""
         return ()
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Models without a network, which learn from the same training split.
+
+        Raises:
+            ValueError: there are none for these data.
+        """
+        raise ValueError("no model without a network is known for this task")
 
     @property
     def learns_by_steps(self) -> bool:

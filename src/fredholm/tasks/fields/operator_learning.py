@@ -18,6 +18,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.models.neural_operator import NeuralOperator
 from fredholm.models.stack import Stack, stack_of
+from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -548,6 +549,32 @@ class OperatorLearning(DividedTask[FieldSet]):
         kinds: dict[str, Loss] = {"relative_l2": "l2", "relative_h1": "h1", "loss": self.config.loss}
         for name, metric in metrics.items():
             metric.update(self._errors(answers, batch, kinds[name]))
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """See `Task.baselines`: from the values that are given to those that are wanted.
+
+        Raises:
+            ValueError: functions do not share their places.
+        """
+        train = self.splits.train
+        for samples in (train.given, train.targets):
+            if not (bool((samples.pos == samples.pos[:1]).all()) and bool(samples.exists.all())):
+                raise ValueError("functions have places of their own, so that no values can be set side by side")
+        count = len(self._plain("valid").targets[0])
+        return plain_baselines(PlainData("number", count, self._plain, self._plain_value))
+
+    def _plain(self, learnt: Learnt) -> Plain:
+        part = self.splits.train if learnt == "train" else self.held_out(learnt)
+        mean, deviation = self._target_scale
+        steps = part.targets.values.shape[-1] // len(mean)
+        targets = (part.targets.values - mean.repeat(steps)) / deviation.repeat(steps)
+        return Plain(part.given.values.flatten(1).numpy(), targets.flatten(1))
+
+    def _plain_value(self, outputs: Tensor, split: HeldOut) -> float:
+        part = self.held_out(split)
+        batch = self._batch(part.given, part.targets)
+        return float(self._errors(outputs.view_as(batch["wanted_values"]), batch, "l2").mean())
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates and values of each place asked for, of trajectories those of all steps.

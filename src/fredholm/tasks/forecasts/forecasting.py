@@ -33,6 +33,7 @@ from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.stack import Stack, stack_of
+from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long, season_of
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -453,7 +454,26 @@ class Forecasting(SplitTask[WindowSet]):
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
-        target, outputs = self._facts.target, self._outputs(model, batch)
+        self._add(self._outputs(model, batch), batch, metrics)
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """See `Task.baselines`: on the samples that a network sees, in the same scale."""
+        return plain_baselines(PlainData("number", self._facts.target.num_outputs, self._plain, self._plain_value))
+
+    def _plain(self, learnt: Learnt) -> Plain:
+        part = self.splits.train if learnt == "train" else self.held_out(learnt)
+        batch = self._batch(part, torch.arange(len(part)))
+        return Plain(batch["values"].flatten(1).numpy(), batch["targets"])
+
+    def _plain_value(self, outputs: Tensor, split: HeldOut) -> float:
+        metrics = self.metrics()
+        self._add(outputs, self.held_out_batch(split, torch.arange(len(outputs))), metrics)
+        return float(metrics[self.objective.metric].compute())
+
+    def _add(self, outputs: Tensor, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        """Adds outputs `(B, num_outputs)` to the metrics."""
+        target = self._facts.target
         metrics["loss"].update(target.losses(outputs, batch["targets"]))
         levels, number = self._in_unit(outputs, batch)
         true, q = batch["answers"], batch["error_scale"]

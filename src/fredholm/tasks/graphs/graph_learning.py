@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from fredholm.models.kernel_configs import KERNELS, ConstantConfig, OnEdgesConfi
 from fredholm.models.message_passing import MessagePassing
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
+from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -241,6 +243,17 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         part = graphs.select(indices)
         assert part.answers is not None
         return {"targets": self.target.targets(part.answers.values), **batch_of(part)}
+
+    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+        """Numbers of nodes and edges, and mean, deviation and maximum of what a network sees of nodes."""
+        part = self._part_of(learnt)
+        owner = torch.arange(len(part)).repeat_interleave(part.num_nodes)
+        count, size = part.num_nodes[:, None].clamp(min=1), (len(part), part.features.shape[1])
+        mean = torch.zeros(size).index_add_(0, owner, part.features) / count
+        square = torch.zeros(size).index_add_(0, owner, part.features.square()) / count
+        most = torch.zeros(size).index_reduce_(0, owner, part.features, "amax", include_self=False)
+        counts = torch.stack([part.num_nodes, part.edge_offsets.diff()], 1).float().log1p()
+        return torch.cat([counts, mean, (square - mean.square()).clamp(min=0).sqrt(), most], 1).numpy()
 
     @property
     def _train_answers(self) -> Answers:

@@ -17,6 +17,7 @@ from fredholm.encoders.graph import GraphBatch
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.ridge_head import RidgeHead
+from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -213,6 +214,10 @@ class LinkLearning(OneGraphTask[PairSet]):
         assert isinstance(model, PairNetwork)
         if model.direct is None:
             return
+        model.direct.fit(*self._told_of_train(device), JOINED)
+
+    def _told_of_train(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """What is told of training edges while they are hidden, and of pairs without one; and 1 of edges, else 0."""
         generator = torch.Generator().manual_seed(self.config.split_seed)
         told, are_edges = list[Tensor](), list[Tensor]()
         for indices in torch.randperm(self.num_train, generator=generator).chunk(FITS):
@@ -220,7 +225,25 @@ class LinkLearning(OneGraphTask[PairSet]):
             whole = self._without_hidden(batch)
             told.append(self._told(whole, batch["pairs"].flatten(0, -2)))
             are_edges.append(torch.arange(batch["pairs"].shape[1], device=device).eq(0).repeat(len(indices)).long())
-        model.direct.fit(torch.cat(told), torch.cat(are_edges), JOINED)
+        return torch.cat(told), torch.cat(are_edges)
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """See `Task.baselines`: on what is told of pairs (`told_of_pairs`)."""
+        return plain_baselines(PlainData("class", 2, self._plain, self._plain_value))
+
+    def _plain(self, learnt: Learnt) -> Plain:
+        if learnt == "train":
+            told, are_edges = self._told_of_train(torch.device("cpu"))
+            return Plain(told.numpy(), are_edges)
+        part = self.held_out(learnt)
+        told = self._told(self._whole, torch.cat([part.pairs, part.others]))
+        return Plain(told.numpy(), torch.tensor([1, 0]).repeat_interleave(len(part)))
+
+    def _plain_value(self, outputs: Tensor, split: HeldOut) -> float:
+        metrics, targets = self.metrics(), self._plain(split).targets
+        metrics[self.objective.metric].update(outputs.diff(dim=1)[:, 0].sigmoid(), targets)
+        return float(metrics[self.objective.metric].compute())
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`pairs` (B, 1 + negatives, 2), an edge before pairs without one; `hidden` (B, B), the codes of all edges of

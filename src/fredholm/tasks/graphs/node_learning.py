@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +14,7 @@ from fredholm._settings import filled
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
+from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -240,6 +242,10 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     def _batch(self, nodes: NodeSet, indices: Tensor) -> Batch:
         return {"nodes": nodes.nodes[indices], "targets": self.target.targets(nodes.answers.values[indices])}
+
+    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+        """What a network sees of the nodes themselves."""
+        return self._whole["features"][0][self._part_of(learnt).nodes].numpy()
 
     @property
     def _train_answers(self) -> Answers:

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal, Self, final, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -22,6 +23,7 @@ from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.models.two_stream import TwoStream
+from fredholm.tasks.baselines import Learnt, plain_pixels
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
 from fredholm.tasks.images import moments
 from fredholm.tasks.images.patches import divided_into_patches
@@ -44,6 +46,8 @@ SIDES: dict[Preset, int] = {"small": 64, "base": 224}
 """Pixels of the longer side, to which larger images are scaled."""
 PATCHES: dict[Preset, int] = {"small": 8, "base": 14}
 """Along that side."""
+PLAIN_SIDE = 8
+"""Places along a side of an image, for models without a network."""
 CHUNK = 64
 """Examples of a file that are predicted at a time."""
 
@@ -379,6 +383,16 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
     def _inputs(self, images: Tensor, tokens: list[Tensor]) -> ImageTextBatch:
         padded = pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad)
         return ImageTextBatch((images / 255 - self._mean) / self._deviation, padded.long())
+
+    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+        """Means of pixels on PLAIN_SIDE x PLAIN_SIDE places, of all images, and which tokens the text has."""
+        part = self._part_of(learnt)
+        words = torch.zeros(len(part), self.tokenizer.vocab_size)
+        for row, example in zip(words, part.examples, strict=True):
+            row[self._lay_out(example.text)[0].long()] = 1
+        rows = torch.arange(len(part)).split(CHUNK)
+        pixels = [plain_pixels(part.images(indices).flatten(1, 2), PLAIN_SIDE) for indices in rows]
+        return np.concatenate([np.concatenate(pixels), words.numpy()], 1)
 
     @property
     def _train_answers(self) -> Answers:

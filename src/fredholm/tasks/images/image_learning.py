@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
+from fredholm.tasks.baselines import Learnt, plain_pixels
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.images import ImageDataset, moments, open_images, read_image_arrays, read_images
@@ -256,6 +258,11 @@ class ImageLearning(TargetTask[ImageDataset]):
     def _targets(self, part: ImageDataset, indices: Tensor) -> Tensor:
         assert part.answers is not None
         return self.target.targets(part.answers.values[indices])
+
+    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+        """Pixels from 0 to 1, of larger images means, `(n, features)`."""
+        part = self._part_of(learnt)
+        return np.concatenate([plain_pixels(part.images(indices)) for indices in torch.arange(len(part)).split(CHUNK)])
 
     @property
     def _train_answers(self) -> Answers:

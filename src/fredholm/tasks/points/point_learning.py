@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal, Self, final, get_args
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
+from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -49,6 +51,8 @@ from .turns import principal_turns, turned
 
 Told = Literal["cloud", "points"]
 """What has a class."""
+PLAIN_BINS = 16
+"""Of the distances of a cloud's points from its centre, for models without a network."""
 CHUNK = 32
 """Clouds of a file that are predicted at a time."""
 
@@ -379,6 +383,17 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             changed["features"] = features
         return changed
 
+    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+        """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features.
+
+        Raises:
+            ValueError: points are told.
+        """
+        if self.tells_points:
+            return super()._plain_inputs(learnt)
+        part = self._part_of(learnt)
+        return np.stack([_plain_of_cloud(part, i) for i in range(len(part))])
+
     @property
     def _train_answers(self) -> ClassAnswers | None:
         return None if self.tells_points else self.splits.train.answers
@@ -491,6 +506,19 @@ def _joined(batches: Sequence[Batch]) -> Batch:
         return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, longest - tensor.shape[1]), value=filler)
 
     return {name: torch.cat([padded(name, batch[name]) for batch in batches]) for name in batches[0]}
+
+
+def _plain_of_cloud(clouds: PointSet, number: int) -> np.ndarray:
+    """What models without a network see of a cloud; see `PointLearning`."""
+    rows = slice(int(clouds.offsets[number]), int(clouds.offsets[number + 1]))
+    pos, features = clouds.pos[rows].numpy(), clouds.features[rows].double().numpy()
+    centred = pos - pos.mean(0)
+    radii = np.linalg.norm(centred, axis=1)
+    largest = radii.max() or 1.0
+    shares = np.histogram(radii / largest, PLAIN_BINS, (0, 1))[0] / len(pos)
+    along = np.sqrt(np.linalg.eigvalsh(centred.T @ centred / len(pos)).clip(0))
+    of_features = np.concatenate([features.mean(0), features.std(0)])
+    return np.concatenate([shares, along, along / largest, centred.std(0), of_features])
 
 
 def known_of(clouds: PointSet, told: Told, data: str) -> Known:

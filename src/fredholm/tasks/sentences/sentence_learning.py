@@ -19,6 +19,7 @@ from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.n_gram_bank import NGramBank
 from fredholm.models.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
 from fredholm.models.stack import Stack, stack_of
+from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
@@ -331,6 +332,10 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     def _padded(self, tokens: list[Tensor]) -> Tensor:
         return pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
+
+    def _plain_inputs(self, learnt: Learnt) -> list[str]:
+        """The sentences; of pairs both, one after the other."""
+        return [" ".join(filter(None, (each.first, each.second))) for each in self._part_of(learnt).sentences]
 
     @property
     def _train_answers(self) -> Answers:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self, final, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +21,7 @@ from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.stack import Stack, stack_of
 from fredholm.models.summary_bank import SummaryBank
+from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset
@@ -48,6 +50,8 @@ from .open import TEXT
 
 LEAST_OBSERVED = 0.5
 """Share of the values of the training series that are there, at least, for filters to read them."""
+PLAIN_SAMPLES = 64
+"""Of a series, for models without a network."""
 CHUNK = 64
 """Series that are fitted or predicted at a time."""
 
@@ -336,6 +340,18 @@ class SeriesLearning(TargetTask[SeriesSet]):
         part = series.select(indices)
         assert part.answers is not None
         return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
+
+    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+        """Values at PLAIN_SAMPLES places of each series, from its first sample to its last, of each channel."""
+        part = self._part_of(learnt)
+        rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=np.float32)
+        mean = np.array(self._facts.preparation.mean)
+        for i, (values, length) in enumerate(zip(part.values.numpy(), part.lengths.tolist(), strict=True)):
+            places = np.linspace(0, length - 1, PLAIN_SAMPLES)
+            for c in range(len(part.channels)):
+                known = np.flatnonzero(~np.isnan(values[:length, c]))
+                rows[i, :, c] = np.interp(places, known, values[known, c]) if len(known) else mean[c]
+        return rows.reshape(len(part), -1)
 
     @property
     def _train_answers(self) -> Answers:

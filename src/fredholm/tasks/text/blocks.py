@@ -27,6 +27,11 @@ class TokenStream:
         self._tokens = tokens
 
     @property
+    def tokens(self) -> Tensor:
+        """All, `(n + 1,)`."""
+        return self._tokens
+
+    @property
     def num_targets(self) -> int:
         """n."""
         return len(self._tokens) - 1

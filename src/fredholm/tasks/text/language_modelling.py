@@ -23,6 +23,7 @@ from fredholm.models.itnet_text import ITNetLanguageModel
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.language_model import LanguageModel
 from fredholm.models.stack import Stack, stack_of
+from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
@@ -41,6 +42,7 @@ from fredholm.tasks.text import (
     split_documents,
 )
 
+from .counts import NGrams
 from .read import TEXT_SUFFIXES
 from .text_task import TextTask
 
@@ -217,6 +219,15 @@ class LanguageModelling(TextTask):
         tokenizer = self.tokenizer
         tokens = (*(repr(tokenizer.token_bytes(n)) for n in range(tokenizer.end_of_text)), "end of text")
         return model.meanings_of_rows(tokens)
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """See `Task.baselines`: n-grams of the tokens."""
+
+        def held_out(split: HeldOut) -> list[int]:
+            return self.held_out_streams[split].tokens.tolist()
+
+        return (NGrams(lambda: self.train_stream.tokens.tolist(), held_out, self.tokenizer.vocab_size),)
 
     @property
     def _num_places(self) -> int:

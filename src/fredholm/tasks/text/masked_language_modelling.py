@@ -1,7 +1,7 @@
 """Telling which tokens stand at places of a text that are hidden."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from fredholm.models.itnet_text import ITNetMaskedModel
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.language_model import MaskedModel
 from fredholm.models.stack import Stack, stack_of
+from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
@@ -25,6 +26,7 @@ from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
 from fredholm.tasks.text import IGNORED, MarkedTokenizer, Tokens, read_text, split_documents
 
+from .counts import BetweenNeighbours
 from .read import TEXT_SUFFIXES
 from .text_task import TextTask
 
@@ -162,6 +164,22 @@ class MaskedLanguageModelling(TextTask):
     def reading(self) -> dict[str, object]:
         """The tokenizer and the context."""
         return {"tokenizer": self._facts.tokenizer, "context": self.config.context}
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """See `Task.baselines`: hidden tokens by both neighbours."""
+        hidden, size = self.tokenizer.marks.mask, self.tokenizer.vocab_size
+        return (BetweenNeighbours(lambda: self._train_blocks.tokens.tolist(), self._hidden_places, hidden, size),)
+
+    def _hidden_places(self, split: HeldOut) -> Iterator[tuple[int, int, int]]:
+        """Of each hidden token that before it, itself, and that after it; at the end of a block it counts as hidden."""
+        for indices in torch.arange(self.num_held_out(split)).split(BLOCKS):
+            batch = self.held_out_batch(split, indices)
+            for given, wanted in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
+                after = [*given[1:], self.tokenizer.marks.mask]
+                yield from (
+                    (given[k - 1], token, after[k]) for k, token in enumerate(wanted) if token != IGNORED and k > 0
+                )
 
     @property
     def num_train(self) -> int:

@@ -1,0 +1,177 @@
+"""Models without a network, which say whether one is needed: linear ones, and nearest neighbours, on plain features."""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .splits.splits import HeldOut
+from .targets.target import Kind
+
+Learnt = Literal["train", "valid", "test"]
+"""A part of the data, from which is learnt or on which is measured."""
+MOST_EXAMPLES = 10_000
+"""From which is learnt, drawn with the seed 0."""
+MOST_SIDE = 32
+"""Of an image, in pixels."""
+MOST_FEATURES = 4_096
+"""Of an example that is no text."""
+LEAST_CHANCE = 1e-6
+"""Of a class, where a model gives it none: its logarithm stays finite."""
+
+
+class Plain(NamedTuple):
+    """What a model without a network sees of n examples."""
+
+    inputs: Any
+    """Numbers `(n, features)`, or n texts."""
+    targets: Tensor
+    """Classes int64 `(n,)`, or labels or numbers `(n, T)`."""
+
+
+class Baseline(ABC):
+    """A model without a network, with one setting that is chosen on the validation split.
+
+    Attributes:
+        name: for people.
+        settings: of which one is chosen, of equal ones the first.
+    """
+
+    name: str
+    settings: tuple[float, ...]
+
+    @abstractmethod
+    def learnt(self, setting: float) -> Callable[[HeldOut], float]:
+        """Learns from the training split; what is returned gives the task's objective on a split.
+
+        Raises:
+            ValueError: it cannot learn from these data.
+            ImportError: scikit-learn is not installed.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class PlainData:
+    """A task's examples for models without a network.
+
+    Args:
+        kind: what is told.
+        num_outputs: numbers that a network gives an example.
+        of: the examples of a part.
+        value: the objective of outputs `(n, num_outputs)` on a split, as of a network.
+    """
+
+    kind: Kind
+    num_outputs: int
+    of: Callable[[Learnt], Plain]
+    value: Callable[[Tensor, HeldOut], float]
+
+
+def plain_baselines(data: PlainData) -> tuple[Baseline, ...]:
+    """A linear model, and nearest neighbours; each part of the data is made once."""
+    data = replace(data, of=functools.cache(data.of))
+    return (Linear(data), Neighbours(data))
+
+
+class _OnFeatures(Baseline):
+    """A model of scikit-learn on scaled features, or on texts weighed by TF-IDF."""
+
+    def __init__(self, data: PlainData) -> None:
+        self._data = data
+
+    @abstractmethod
+    def _model(self, setting: float) -> Any:
+        """Of scikit-learn; labels are numbers of 0 and 1."""
+
+    @final
+    def learnt(self, setting: float) -> Callable[[HeldOut], float]:
+        """See `Baseline.learnt`."""
+        try:
+            from sklearn.feature_extraction.text import TfidfVectorizer
+            from sklearn.pipeline import make_pipeline
+            from sklearn.preprocessing import StandardScaler
+        except ImportError as error:
+            raise ImportError('baselines need scikit-learn; get it with: pip install "fredholm[data]"') from error
+        data, plain = self._data, self._data.of("train")
+        is_text = isinstance(plain.inputs, list)
+        size = len(plain.inputs) if is_text else plain.inputs.shape[1]
+        if not is_text and size > MOST_FEATURES:
+            raise ValueError(f"an example has {size:,} plain features, more than {MOST_FEATURES:,}")
+        rows = np.sort(np.random.default_rng(0).permutation(len(plain.targets))[:MOST_EXAMPLES])
+        first = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True) if is_text else StandardScaler()
+        model = make_pipeline(first, self._model(setting))
+        inputs = [plain.inputs[i] for i in rows] if is_text else plain.inputs[rows]
+        model.fit(inputs, _for_sklearn(plain.targets, data.kind)[rows])
+
+        def value(split: HeldOut) -> float:
+            return data.value(_outputs(model, data.of(split).inputs, data), split)
+
+        return value
+
+
+@final
+class Linear(_OnFeatures):
+    """Logistic or ridge regression."""
+
+    settings = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
+    """1 / C, or α in units of the examples' number."""
+
+    def __init__(self, data: PlainData) -> None:
+        super().__init__(data)
+        self.name = "ridge regression" if data.kind == "number" else "logistic regression"
+
+    def _model(self, setting: float) -> Any:
+        from sklearn.linear_model import LogisticRegression, Ridge
+        from sklearn.multiclass import OneVsRestClassifier
+
+        if self._data.kind == "number":
+            return Ridge(alpha=10 * setting)
+        model = LogisticRegression(C=1 / setting, max_iter=300)
+        return model if self._data.kind == "class" else OneVsRestClassifier(model)
+
+
+@final
+class Neighbours(_OnFeatures):
+    """The mean of the k nearest examples."""
+
+    name = "nearest neighbours"
+    settings = (1, 3, 7, 15)
+
+    def _model(self, setting: float) -> Any:
+        from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+        examples = min(len(self._data.of("train").targets), MOST_EXAMPLES)
+        kind = KNeighborsClassifier if self._data.kind == "class" else KNeighborsRegressor
+        return kind(n_neighbors=min(int(setting), examples))
+
+
+def _for_sklearn(targets: Tensor, kind: Kind) -> np.ndarray:
+    return targets.long().numpy() if kind != "number" else targets.double().numpy()
+
+
+def _outputs(model: Any, inputs: Any, data: PlainData) -> Tensor:
+    """What a model says, as outputs of a network: logits of classes or labels, or numbers."""
+    if data.kind == "class":
+        found = torch.full((len(inputs), data.num_outputs), LEAST_CHANCE, dtype=torch.float64)
+        chances = torch.from_numpy(np.asarray(model.predict_proba(inputs), dtype=np.float64))
+        found[:, torch.from_numpy(np.asarray(model.classes_)).long()] = chances.clamp(min=LEAST_CHANCE)
+        return found.log().float()
+    if data.kind == "labels":
+        told = model.predict_proba(inputs) if hasattr(model, "predict_proba") else model.predict(inputs)
+        chances = torch.from_numpy(np.asarray(told, dtype=np.float64)).view(len(inputs), -1)
+        return chances.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE).logit().float()
+    numbers = torch.from_numpy(np.asarray(model.predict(inputs), dtype=np.float64)).view(len(inputs), -1)
+    return numbers.repeat_interleave(data.num_outputs // numbers.shape[1], 1).float()
+
+
+def plain_pixels(images: Tensor, most: int = MOST_SIDE) -> np.ndarray:
+    """Pixels from 0 to 1 as rows, of images uint8 `(n, C, H, W)` with at most so many pixels a side: else means."""
+    size = [min(extent, most) for extent in images.shape[2:]]
+    return F.adaptive_avg_pool2d(images.float() / 255, size).flatten(1).numpy()

@@ -1,0 +1,61 @@
+"""Every task gives models without a network what they learn from, or says why there is nothing."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from fredholm.comparison.baselines import baseline_rows
+from fredholm.tasks import (
+    TASKS,
+    FieldLearning,
+    Forecasting,
+    LanguageModelling,
+    Segmentation,
+    SentenceLearning,
+    SeriesLearning,
+    Task,
+)
+from tests.contracts.task_settings import small_tasks
+
+pytest.importorskip("kornia")
+pytest.importorskip("sklearn")
+pytest.importorskip("tokenizers")
+pytest.importorskip("trimesh")
+
+NONE = {FieldLearning: "no model without a network", Segmentation: "no plain features"}
+NAMES = {
+    "text": ["n-grams (Witten-Bell)"],
+    "masked": ["both neighbours, smoothed"],
+    "forecast": ["ridge regression", "nearest neighbours"],
+    "operator": ["ridge regression", "nearest neighbours"],
+}
+OWN_MODELS = (LanguageModelling, SeriesLearning, SentenceLearning, Forecasting)
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task.Config]:
+    return {type(one).__qualname__: one for one in small_tasks(tmp_path_factory.mktemp("data"))}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
+def test_a_task_has_models_without_a_network(task: type[Task], tasks: dict[str, Task.Config]) -> None:
+    given = tasks[task.Config.__qualname__]
+    if task in OWN_MODELS:
+        default: Any = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue]
+        given = dataclasses.replace(given, model=default.with_stack(default.stack).model)  # pyright: ignore[reportCallIssue]
+    built = dataclasses.replace(given, valid_fraction=0.3).build()  # pyright: ignore[reportCallIssue]
+    rows = list(baseline_rows(built))
+    if task in NONE:
+        assert [(row.name, row.valid) for row in rows] == [("baselines", None)]
+        assert NONE[task] in rows[0].reason
+        return
+    assert [row.name for row in rows] == NAMES.get(task.command, ["logistic regression", "nearest neighbours"])
+    for row in rows:
+        assert row.reason == ""
+        assert row.valid is not None
+        assert math.isfinite(row.valid)
+        assert row.test is not None
+        assert math.isfinite(row.test)

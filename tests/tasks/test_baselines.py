@@ -1,0 +1,108 @@
+"""Models without a network give what scikit-learn's give, chosen on validation data and read on the test split once."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.comparison.baselines import baseline_rows
+from fredholm.tasks import ImageLearning, SeriesLearning
+from fredholm.tasks.baselines import Neighbours, Plain, PlainData, plain_baselines, plain_pixels
+from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.text.counts import BetweenNeighbours, NGrams
+from tests.refusals import refused
+
+pytest.importorskip("sklearn")
+
+
+def test_pixels_are_the_features_of_images() -> None:
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.preprocessing import StandardScaler
+
+    task = ImageLearning.Config(data="digits").build()
+    splits = task.splits
+    assert splits.valid is not None
+    found = {row.name: row for row in baseline_rows(task)}
+    x, p, q = (
+        part.images(torch.arange(len(part))).flatten(1).numpy() for part in (splits.train, splits.valid, splits.test)
+    )
+    y, v, t = (part.answers.values.numpy() for part in (splits.train, splits.valid, splits.test))
+    scale = StandardScaler().fit(x)
+    models = [KNeighborsClassifier(k).fit(scale.transform(x), y) for k in Neighbours.settings]
+    best = max(models, key=lambda model: model.score(scale.transform(p), v))
+    row = found["nearest neighbours"]
+    assert row.valid == pytest.approx(best.score(scale.transform(p), v), abs=1e-6)
+    assert row.test == pytest.approx(best.score(scale.transform(q), t), abs=1e-6)
+    assert 0.93 < (found["logistic regression"].test or 0.0) < 0.99
+
+
+def test_numbers_are_told_in_their_unit(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    values = draw.normal(size=(80, 64, 1)).astype(np.float32)
+    np.savez(tmp_path / "series.npz", values=values, labels=3 + 100 * values[:, 0, 0] + 50 * values[:, 63, 0])
+    default = SeriesLearning.Config(data=str(tmp_path / "series.npz"), target="number")
+    found = {row.name: row for row in baseline_rows(default.with_stack(default.stack).build())}
+    ridge, near = (found[name].test for name in ("ridge regression", "nearest neighbours"))
+    assert ridge is not None
+    assert near is not None
+    assert 5 < ridge < 0.6 * near < 100
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # scikit-learn tells of them too
+def test_labels_that_nobody_has_are_told() -> None:
+    inputs = np.array([[0.0], [1.0], [2.0], [3.0]])
+    labels = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    told = list[torch.Tensor]()
+
+    def value(outputs: torch.Tensor, split: HeldOut) -> float:
+        told.append(outputs)
+        return 0.0
+
+    for baseline in plain_baselines(PlainData("labels", 3, lambda part: Plain(inputs, labels), value)):
+        baseline.learnt(1.0)("valid")
+        assert told[-1].shape == (4, 3)
+        assert bool(told[-1].isfinite().all())
+        assert bool((told[-1][:, 2] < 0).all())
+
+
+def test_too_many_features_are_told() -> None:
+    data = PlainData("class", 2, lambda part: Plain(np.zeros((3, 5000)), torch.tensor([0, 1, 0])), lambda *_: 0.0)
+    with refused(ValueError, "5,000 plain features, more than 4,096"):
+        plain_baselines(data)[0].learnt(1.0)
+
+
+def test_large_images_are_means() -> None:
+    images = torch.arange(64 * 64, dtype=torch.float32).view(1, 1, 64, 64).div(64).to(torch.uint8)
+    found = plain_pixels(images)
+    assert found.shape == (1, 1024)
+    assert found[0, 1] == pytest.approx(images[0, 0, :2, 2:4].float().mean() / 255)
+
+
+def test_n_grams_are_the_formula() -> None:
+    model = NGrams(lambda: [0, 1, 0, 1, 2], lambda split: [0, 1], 4)
+    # p(1) = (2 + 3 / 4) / (5 + 3), p(1 | 0) = (2 + 1 p(1)) / (2 + 1)
+    unigram = (2 + 3 / 4) / (5 + 3)
+    assert model.learnt(1)("test") == pytest.approx(1 / unigram)
+    assert model.learnt(2)("test") == pytest.approx(1 / ((2 + unigram) / 3))
+
+
+def test_hidden_tokens_are_told_by_both_neighbours() -> None:
+    tokens = [0, 1, 2, 0, 1, 2, 0, 3, 2]
+    model = BetweenNeighbours(lambda: tokens, lambda split: [(0, 1, 2)], hidden=9, vocab_size=10)
+    base = (2 + 1) / (9 + 10)
+    either = ((2 + base) / (3 + 1) + (2 + base) / (3 + 1)) / 2
+    assert model.learnt(1.0)("test") == pytest.approx((3 + 1) / (2 + either))
+    alone = BetweenNeighbours(lambda: tokens, lambda split: [(9, 1, 9)], hidden=9, vocab_size=10)
+    assert alone.learnt(1.0)("test") == pytest.approx(1 / base)
+
+
+def test_what_stands_between_neighbours_is_a_distribution() -> None:
+    tokens = [0, 1, 2, 0, 1, 3, 2, 1, 0]
+
+    def chance(*places: int) -> float:
+        model = BetweenNeighbours(lambda: tokens, lambda split: [(places[0], places[1], places[2])], 4, 5)
+        return 1 / model.learnt(2.0)("valid")
+
+    for before, after in ((1, 1), (1, 4), (4, 1), (4, 4), (3, 3)):
+        assert sum(chance(before, token, after) for token in range(5)) == pytest.approx(1)
