@@ -9,6 +9,7 @@ import torch
 from fredholm.comparison.baselines import baseline_rows
 from fredholm.tasks import ImageLearning, SeriesLearning
 from fredholm.tasks.baselines import Neighbours, Plain, PlainData, plain_baselines, plain_pixels
+from fredholm.tasks.images import ImageDataset
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.text.counts import BetweenNeighbours, NGrams
 from tests.refusals import refused
@@ -20,16 +21,21 @@ def test_pixels_are_the_features_of_images() -> None:
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.preprocessing import StandardScaler
 
+    def known(part: ImageDataset) -> np.ndarray:
+        assert part.answers is not None
+        return part.answers.values.numpy()
+
     task = ImageLearning.Config(data="digits").build()
     splits = task.splits
     assert splits.valid is not None
+    assert splits.test is not None
     found = {row.name: row for row in baseline_rows(task)}
     x, p, q = (
         part.images(torch.arange(len(part))).flatten(1).numpy() for part in (splits.train, splits.valid, splits.test)
     )
-    y, v, t = (part.answers.values.numpy() for part in (splits.train, splits.valid, splits.test))
+    y, v, t = (known(part) for part in (splits.train, splits.valid, splits.test))
     scale = StandardScaler().fit(x)
-    models = [KNeighborsClassifier(k).fit(scale.transform(x), y) for k in Neighbours.settings]
+    models = [KNeighborsClassifier(int(k)).fit(scale.transform(x), y) for k in Neighbours.settings]
     best = max(models, key=lambda model: model.score(scale.transform(p), v))
     row = found["nearest neighbours"]
     assert row.valid == pytest.approx(best.score(scale.transform(p), v), abs=1e-6)

@@ -173,5 +173,5 @@ def _outputs(model: Any, inputs: Any, data: PlainData) -> Tensor:
 
 def plain_pixels(images: Tensor, most: int = MOST_SIDE) -> np.ndarray:
     """Pixels from 0 to 1 as rows, of images uint8 `(n, C, H, W)` with at most so many pixels a side: else means."""
-    size = [min(extent, most) for extent in images.shape[2:]]
+    size = (min(images.shape[2], most), min(images.shape[3], most))
     return F.adaptive_avg_pool2d(images.float() / 255, size).flatten(1).numpy()
