@@ -10,8 +10,10 @@ that is computed on the way, forward and backward, changes by its last digit. Fo
 part of `NOISE`, or of a last digit of 16 bits, more or less of every number, `DISTURBANCES` times over, and the largest
 change counts, in units of the noise. Of a difference that is exactly 0 there, and one of larger numbers elsewhere, no
 noise tells; so a gradient of a leaf l may miss as much of the result, or of |g'| |l'| of the leaf where that is
-largest, over |l|. A number that is itself next to the end of the range of the dtype, or beyond, is not compared.
-Beyond the range that a kernel states (`Kernel.signal_range`) nothing is, but an error is an own one there too.
+largest, over |l|. What vanishes in a dtype is missed wherever it goes: an answer may miss its least normal number times
+the largest number that comes in. A number that is itself next to the end of the range of the dtype, or beyond, is not
+compared. Beyond the range that a kernel states (`Kernel.signal_range`) nothing is, but an error is an own one there
+too.
 
     python -m tests.faults.operators COUNT SEED    as the table has it
     python -m tests.faults.operators SETTING       what is wrong with one, as the driver prints it
@@ -70,7 +72,7 @@ EXACT = {
     "cummin", "diag_embed", "empty_like", "eye", "expand_copy", "fill", "flip", "floor", "full", "full_like",
     "gather", "index", "index_put", "index_select", "masked_fill", "max", "maximum", "min", "minimum", "neg",
     "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "rand", "randn", "repeat", "round",
-    "scatter", "sign", "sort", "stack", "tril", "triu", "trunc", "where", "zeros", "zeros_like",
+    "scalar_tensor", "scatter", "sign", "sort", "stack", "tril", "triu", "trunc", "where", "zeros", "zeros_like",
 }  # fmt: skip
 """Operations whose results are numbers that were there."""
 
@@ -358,11 +360,21 @@ class Expected:
         return most
 
     @functools.cached_property
+    def sizes(self) -> dict[str, float]:
+        """The largest entry of each leaf, by the name of its gradient."""
+        leaves = self.exact.case.leaves() | dict(self.exact.operator.named_parameters())
+        return {f"d/d {name}": size(leaf.nan_to_num(0.0, 0.0, 0.0)) for name, leaf in leaves.items()}
+
+    @property
+    def factor(self) -> float:
+        """What multiplies a number that vanished: the largest that comes in, at least 1."""
+        return max(1.0, *self.sizes.values())
+
+    @functools.cached_property
     def cancelling(self) -> dict[str, float]:
         """What each gradient would be if nothing cancelled; see the top of the file."""
         assert isinstance(self.values, dict)
-        leaves = self.exact.case.leaves() | dict(self.exact.operator.named_parameters())
-        sizes = {f"d/d {name}": size(leaf.nan_to_num(0.0, 0.0, 0.0)) for name, leaf in leaves.items()}
+        sizes = self.sizes
         most = max(size(self.values[name]) * sizes.get(name, 1.0) for name in self.values)
         return {name: most / max(sizes.get(name, 1.0), 1e-30) for name in self.values if name != "result"}
 
@@ -388,7 +400,7 @@ class Expected:
                 told.append(f"{name} is not finite, where {largest:.1e} is right")
                 continue
             error, tolerance = size(got[name].double() - value), TOLERANCE[self.dtype]
-            allowed = tolerance * largest + max(own.tiny, torch.finfo(self.dtype).tiny)
+            allowed = tolerance * largest + max(own.tiny, torch.finfo(self.dtype).tiny) * self.factor
             if error <= allowed or not self.comparable:
                 continue
             natural = max(self.amplified[name], self.cancelling.get(name, 0.0))

@@ -69,6 +69,19 @@ def test_none_is_broken() -> None:
         # scores of gelu that float32 makes 0
         "InfiniteAttention / causal, gelu / points per entry / mask per entry / even / all pairs / no query / float32"
         " / all points / 10.0 / 2 / 11 / False / 769964",
+        # rows of scores that float64 makes 0, in routes that keep them
+        "FactorisedInfiniteAttention / causal, rows / periodic grid / mask per entry / weights"
+        " / pairs weighed per head, a row empty / other values at the domain / float32 / all points / 1000.0 / 2 / 3x5"
+        " / False / 496345",
+        # saturated softmax made anew in the backward pass
+        "Attention / causal / union / shared mask / even / all pairs / other values / float32 / all points / 100.0"
+        " / 3 / 7 / True / 160137",
+        # an entry without points, whose last time is next to infinite: noise in it told of nothing
+        "YatAttention / rotary / times per entry / an entry with nothing / weights per entry, some 0"
+        " / pairs weighed per head, a row empty / other points / float32 / all points / 1.0 / 3 / 7 / True / 600136",
+        # a gradient of 1e-37, of numbers that vanished times 1000
+        "LSTM / plain / spaced sequence / all / even / pairs listed, a row empty / u / float32 / all points / 1000.0"
+        " / 1 / 5 / True / 564247",
         # saturated softmax: gradients that cancel to nothing
         "Yat / softmax / graphs / an entry with nothing / even / all pairs / other values / float64 / Full / 30.0 / 3"
         " / 17 / True / 795539",

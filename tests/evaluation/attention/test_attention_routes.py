@@ -141,6 +141,19 @@ def test_large_scores_do_not_overflow():
     torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}], ids=["full", "causal"])
+def test_gradients_of_rows_that_are_all_on_one_point_keep_their_digits(options):
+    """Scores of 1e4, of which a row that is made anew as exp(s - log Σ exp s) in float32 leaves three digits."""
+    made = problem(Attention, options, Sequence(17), torch.float32)
+    made = Integral(made.kernel, 100.0 * made.u, made.domain)
+    got = results(FusedAttention(), made)
+    exact = Integral(made.kernel.double(), made.u.detach().double(), made.domain)
+    expected = results(Dense(), exact)
+    for name in ("integral", "d/d projections.value_weight", "d/d projections.value_bias"):
+        error = (got[name].double() - expected[name]).abs().max() / expected[name].abs().max()
+        assert error < 2e-6, f"{name}: {error:.1e}"
+
+
 def test_refuses_pair_weights_for_other_heads():
     made = problem(Attention, {}, Sequence(5).weigh_pairs(torch.zeros(2, 3, 5, 5)))
     for route in (FusedAttention(), Dense()):

@@ -5,7 +5,19 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
-from fredholm.evaluation import AUTO, Auto, CentralPooling, Dense, Evaluation, Integral, NeumannScan, StepLoop, Woodbury
+from fredholm.evaluation import (
+    AUTO,
+    Auto,
+    CentralPooling,
+    Dense,
+    Evaluation,
+    Factorisation,
+    HopSeries,
+    Integral,
+    NeumannScan,
+    StepLoop,
+    Woodbury,
+)
 from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
 from fredholm.kernels import FactorisedInfiniteAttention, Kernel, LinearInfiniteAttention
 from tests.contracts.routes import TOLERANCE, changed, check_chunks, check_route, compare, randomise, results
@@ -78,6 +90,24 @@ def test_signals_of_any_size_in_float32(is_causal, normaliser, scale):
 @pytest.mark.parametrize("options", LINEAR.values(), ids=LINEAR.keys())
 def test_central_pooling_equals_dense(options, name):
     check_route(CentralPooling(block=3, kept=0), problem(LinearInfiniteAttention(8, 4, **options), domain(name)))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_rows_whose_scores_no_float_holds_keep_their_hop(is_causal):
+    """Points that are all the same share alike, y = γ (v + y), though φ·ψ = exp(-900) is 0 in float64."""
+    kernel = FactorisedInfiniteAttention(2, bias=False, normaliser="rows", gamma=0.7, is_causal=is_causal).double()
+    for parameter in kernel.parameters():
+        torch.nn.init.eye_(parameter)
+    u = torch.full((1, 5, 2), -450.0, dtype=torch.float64)
+    expected = {"integral": 0.7 / 0.3 * u}
+    routes = [HopSeries(Factorisation()), Dense(), *([NeumannScan(chunk=2), StepLoop()] if is_causal else [Woodbury()])]
+    for route in routes:
+        found = results(route, Integral(kernel, u, Sequence(5)))
+        torch.testing.assert_close(found["integral"], expected["integral"], rtol=1e-12, atol=0.0)
+        assert all(part.isfinite().all() for part in found.values())
+        for name, first in (found | expected).items():
+            torch.testing.assert_close(found[name], first, rtol=1e-10, atol=1e-8)
+        expected = found
 
 
 @pytest.mark.parametrize("normaliser", ["frobenius", "rows"])

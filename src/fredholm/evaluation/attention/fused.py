@@ -13,6 +13,9 @@ from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusa
 from fredholm.kernels import State
 from fredholm.kernels.attention.attention import DotProduct, DotProductForm
 
+REACH = 128.0
+"""Scores, in float32, up to which exp(s - log Σ exp s) has the digits that a route is to have, 1e-5."""
+
 
 @final
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +23,11 @@ class FusedAttention(StatefulRoute[DotProduct]):
     """For `DotProduct` kernels: `scaled_dot_product_attention`, with masses and pair weights as what it adds to scores.
 
     On hardware with a flash kernel memory is O(N·d) where no masses, masks or pair weights are given.
+
+    The backward pass of a flash kernel makes a row anew as exp(s - log Σ exp s). Of that float32 loses |s| · 6e-8, in a
+    row that is all on one point too, which the definition keeps exactly. On a CPU a signal in float32 is therefore
+    computed in float64 where scores may be beyond `REACH`, which costs O(N·d) to see. On a GPU, and where values cannot
+    be read, as by the compiler, it stays in float32.
     """
 
     marker = DotProduct
@@ -63,13 +71,26 @@ def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tenso
         # fused kernels refuse an empty sum, whose value and gradients are 0
         key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], dim=1) for part in (key, value))
         return (query @ key.mT @ value).transpose(1, 2).flatten(2)
+    dtype = query.dtype
+    if _is_out_of_reach(query, key, scale):
+        query, key, value = query.double(), key.double(), value.double()
+        mask = mask.double() if mask is not None and mask.dtype != torch.bool else mask
     out = scaled_dot_product_attention(
         query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
-    )
+    ).to(dtype)
     if out.device.type == "cpu":
         # torch's kernel for few points answers 0 to a query that is NaN
-        out = out.add(query.sum(-1, keepdim=True), alpha=0.0)
+        out = out.add(query.sum(-1, keepdim=True).to(dtype), alpha=0.0)
     return out.transpose(1, 2).flatten(2)
+
+
+def _is_out_of_reach(query: Tensor, key: Tensor, scale: float) -> bool:
+    """Whether a score of a signal in float32 on a CPU may be beyond `REACH`, by the norms of queries and keys."""
+    is_narrow = query.dtype == torch.float32 and query.device.type == "cpu"
+    if not is_narrow or query.numel() == 0 or not values_can_be_read(query, key):
+        return False
+    query, key = (torch.linalg.vector_norm(part.detach(), dim=-1).amax() for part in (query, key))
+    return bool(abs(scale) * query * key > REACH)
 
 
 def _mask(kernel: DotProduct, domain: Domain, query_domain: Domain, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

@@ -33,7 +33,7 @@ from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileI
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, State, Stateful
 from fredholm.kernels.attention.scored import Score
 from fredholm.kernels.kernel import each_query_head, stateful, wide_dtype
-from fredholm.kernels.neumann.infinite_attention import HopForm, block_norm
+from fredholm.kernels.neumann.infinite_attention import HopForm, block_norm, over_own_power
 
 
 class HopInputs(NamedTuple):
@@ -239,14 +239,8 @@ def _scaled(kernel: Neumann, query: Tensor, factor: Tensor) -> Tensor:
     Under the norm of rows each is over a power of its own instead, for a row may have tiny scores only.
     """
     query = query.to(factor.dtype)
-    if not (isinstance(kernel.norm, RowNorm) and kernel.score.is_homogeneous):
-        return query * factor
-    size = query.detach().abs().amax(-1, keepdim=True)
-    exponent = torch.frexp(torch.where((size > 0) & size.isfinite(), size, 1.0)).exponent
-    # in two halves, either of which is within the range
-    half = exponent // 2
-    one = torch.ones_like(size)
-    return query * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
+    has_own_powers = isinstance(kernel.norm, RowNorm) and kernel.score.is_homogeneous
+    return over_own_power(query) if has_own_powers else query * factor
 
 
 def _computed(kernel: Neumann, inputs: HopInputs, solver: Solver | None, elements: int | None) -> tuple[Tensor, Tensor]:

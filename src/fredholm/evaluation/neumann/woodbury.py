@@ -12,7 +12,7 @@ from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
 from fredholm.kernels.kernel import divided, each_query_head
-from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann
+from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann, over_row_norms
 from fredholm.kernels.neumann.infinite_attention import block_norm
 from fredholm.kernels.solve_each import solve
 
@@ -94,7 +94,7 @@ def _balance(grams: list[Tensor], total: Tensor | None) -> Tensor:
 
 def _over_rows(phi: Tensor, total: Tensor | None) -> Tensor:
     """φ `(B, H, n, r)`; over the norms of its rows, φ·Σ ω ψ, where that sum is given."""
-    return phi if total is None else divided(phi, phi @ total[..., None])
+    return phi if total is None else over_row_norms(phi, total)
 
 
 def _at_least(dtype: torch.dtype, part: Tensor) -> Tensor:

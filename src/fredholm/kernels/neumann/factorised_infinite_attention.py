@@ -44,6 +44,7 @@ from fredholm.kernels.neumann.infinite_attention import (
     Neumann,
     RowNorm,
     block_norm,
+    over_own_power,
 )
 
 
@@ -55,11 +56,21 @@ class FactorisedNeumann(Neumann):
 
     @abc.abstractmethod
     def query_features(self, u: Tensor) -> Tensor:
-        """φ, `(B, H, N, r)`, of a signal `(B, N, query_dim)`."""
+        """φ, `(B, H, N, r)`, of a signal `(B, N, query_dim)`; under the norm of rows up to a factor a point."""
 
     @abc.abstractmethod
     def key_features(self, u: Tensor) -> Tensor:
         """ψ, `(B, H', N, r)`, of a signal `(B, N, d_in)`; H' divides H, each serving several heads in a row."""
+
+
+def over_row_norms(phi: Tensor, total: Tensor) -> Tensor:
+    """φ `(B, H, n, r)` over the norms of its rows φ·t, t = Σ ω ψ `(B, H, r)`; 0 where a norm is 0.
+
+    t is divided by its size first, since the square of a norm, which a gradient is divided by, may vanish.
+    """
+    size = total.detach().amax(-1, keepdim=True)
+    size = torch.where((size > 0) & size.isfinite(), size, 1.0)
+    return divided(phi, phi @ (total / size)[..., None]) / size[..., None]
 
 
 @final
@@ -126,7 +137,8 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
 
     def query_features(self, u: Tensor) -> Tensor:
         """See `FactorisedNeumann.query_features`; raises a ValueError when a value is negative."""
-        return self._features(self.projections.queries(u))
+        features = self._features(self.projections.queries(u))
+        return over_own_power(features) if isinstance(self.norm, RowNorm) else features
 
     def key_features(self, u: Tensor) -> Tensor:
         """See `FactorisedNeumann.key_features`; raises a ValueError when a value is negative."""
@@ -174,14 +186,14 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
             value = each_query_head(form.value[:, :, 0], self.num_heads).to(total.dtype)
             if isinstance(self.norm, RowNorm):
                 sums = [sums[0] + psi]
-                norm = (phi * each_query_head(sums[0], self.num_heads)).sum(-1)
+                phi = over_row_norms(phi[:, :, None], each_query_head(sums[0], self.num_heads))[:, :, 0]
             else:
                 grams = sums[0] + psi[..., None] * psi[..., None, :]
                 image = (each_query_head(grams, self.num_heads) @ phi[..., None])[..., 0]
                 sums = [grams, sums[1] + (phi * image).sum(-1)]
-                norm = block_norm(sums[1])
+                phi = divided(phi, block_norm(sums[1])[..., None])
             psi = each_query_head(psi, self.num_heads)
-            phi = divided(self.discount().double()[:, None] * phi, norm[..., None])
+            phi = self.discount().double()[:, None] * phi
             here = (phi * psi).sum(-1, keepdim=True)
             out = ((phi[..., None, :] @ total)[..., 0, :] + here * value) / (1 - here)
             total = total + psi[..., None] * (value + out)[..., None, :]

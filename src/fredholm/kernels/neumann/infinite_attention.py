@@ -187,6 +187,19 @@ def block_norm(squares: Tensor) -> Tensor:
     return torch.where(is_nothing, 0.0, torch.where(is_nothing, 1.0, squares).sqrt())
 
 
+def over_own_power(query: Tensor) -> Tensor:
+    """Queries `(..., d)`, each over a power of two of about its largest entry.
+
+    Under the norm of rows and a homogeneous score that cancels, and scores do not vanish where a whole row is tiny.
+    """
+    size = query.detach().abs().amax(-1, keepdim=True)
+    exponent = torch.frexp(torch.where((size > 0) & size.isfinite(), size, 1.0)).exponent
+    # in two halves, either of which is within the range
+    half = exponent // 2
+    one = torch.ones_like(size)
+    return query * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
+
+
 @final
 @dataclasses.dataclass(frozen=True)
 class RowNorm(HopNorm):
