@@ -169,6 +169,7 @@ def test_the_overview_has_a_line_a_command(capsys: pytest.CaptureFixture[str]) -
     assert code == 2
     assert out.split("\n\n")[1].splitlines() == [
         "  train RECIPE_OR_TASK   train a model in a run folder",
+        "  compare TASK [DATA]    train one network with several kernels, and say which is best",
         "  evaluate RUN           measure a trained model on held-out data",
         "  predict RUN FILES...   apply a trained model to files and folders",
         "  generate RUN           let a trained language model go on with a text",
