@@ -1,6 +1,7 @@
 """Pages of runs, whole and not: what stands on them is what the run reached, and what is missing is told."""
 
 import json
+import math
 import re
 import shutil
 from html.parser import HTMLParser
@@ -266,7 +267,7 @@ def test_nothing_at_all_is_one_clear_error(tmp_path: Path, capsys: pytest.Captur
         assert not (place / "report.html").exists()
 
 
-def test_data_that_are_gone_leave_the_rest(tmp_path: Path) -> None:
+def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: Path) -> None:
     torch.manual_seed(0)
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog. " * 40)
@@ -276,6 +277,15 @@ def test_data_that_are_gone_leave_the_rest(tmp_path: Path) -> None:
     model = GPT2.Config(embed_dim=8, depth=1, num_heads=1)
     config = LanguageModelling.Config(data=str(text), context=16, model=model)
     train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run")  # pyright: ignore
+    told = page_of([tmp_path / "run"])
+    plots = [block for block in blocks_of(told, Plot) if isinstance(block, Plot)]
+    (plot,) = (block for block in plots if block.title == "Loss by position")
+    rows = plot.spec["data"]["values"]
+    run = Run(tmp_path / "run", device="cpu")
+    mean = sum(row["bits"] * row["tokens"] for row in rows) / sum(row["tokens"] for row in rows)
+    assert mean == pytest.approx(run.evaluate("test")["loss"] / math.log(2), rel=1e-4)
+    galleries = [block for block in blocks_of(told, Gallery) if isinstance(block, Gallery)]
+    assert "How it goes on" in [block.title for block in galleries]
     text.unlink()
     found = page_of([tmp_path / "run"])
     assert "cannot be asked about examples" in notes_of(found)

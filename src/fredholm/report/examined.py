@@ -1,7 +1,7 @@
 """A model asked about held-out examples: what it says of each, what that costs, and how sure its metric is."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,8 +21,11 @@ from .statistics import DRAWS, Interval, Reliability, bootstrap, confusion, wils
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-SHARES = ("accuracy", "exact_match")
-"""Metrics that are shares of examples, so that Wilson's interval holds."""
+SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "accuracy": lambda told, targets: told.argmax(1) == targets,
+    "exact_match": lambda told, targets: ((told >= 0.5) == (targets > 0.5)).all(1),
+}
+"""Metrics that are shares of examples, so that Wilson's interval holds: which are right."""
 MOST_EXAMPLES = 10_000
 """That are asked about in large batches."""
 MOST_SINGLE = 300
@@ -99,15 +102,16 @@ def _in_batches(
     outputs, targets = outputs[by_index], targets[by_index]
     target, losses = task.target, task.target.losses(outputs, targets).double()
     name = task.objective.metric
-    value = _metric(target, name, losses, outputs, targets)
     counts = reliability = None
     if target.kind == "class":
         sure, told = target.told(outputs).max(-1)
         counts = confusion(told, targets, len(target.names))
         reliability = Reliability.of(sure, told == targets)
     if name in SHARES:
-        interval = wilson(round(value * len(outputs)), len(outputs))
+        right = SHARES[name](target.told(outputs), targets)
+        value, interval = float(right.double().mean()), wilson(int(right.sum()), len(right))
     else:
+        value = _metric(target, name, losses, outputs, targets)
         draws = max(50, min(DRAWS, 400_000 // len(outputs)))
         interval = bootstrap(
             lambda rows: _metric(target, name, losses[rows], outputs[rows], targets[rows]), len(outputs), draws

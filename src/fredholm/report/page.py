@@ -19,6 +19,7 @@ from fredholm.comparison.comparison import COMPARISON, read_comparison
 from fredholm.tasks import TASKS
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
+from fredholm.tasks.text.language_modelling import LanguageModelling
 from fredholm.training.storage.atomic import write_file
 from fredholm.training.trainer import measured_split
 
@@ -31,6 +32,7 @@ from .examples import example_section
 from .kernel_pages import kernel_section
 from .overview import overview_tab
 from .run_record import RunRecord, names_of
+from .texts import text_section
 
 PAGE = "report.html"
 """The file of a page in the folder that it is of."""
@@ -111,7 +113,7 @@ def page_of(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, dev
             tabs.append(Tab(name=record.name, sections=tuple(each for own in sections.values() for each in own)))
         headlines += [
             Section(title=record.name if len(records) > 1 else "Result", blocks=section.blocks[:1])
-            for section in sections["Answers"]
+            for section in sections["Answers"][:1]
             if not isinstance(section.blocks[0], Note)
         ]
     overview = overview_tab(records, models, headlines)
@@ -170,8 +172,11 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
             split = _split(record, task)
             found = examine(record.run, model, split)
             logged = [line[task.objective.metric] for line in record.of_kind(split) if task.objective.metric in line]
+            answers = [answer_section(task, found, _logged(record, found, logged))]
+            if isinstance(task, LanguageModelling):
+                answers.append(text_section(task, model, found, record.run.device))
             return {
-                "Answers": (answer_section(task, found, _logged(record, found, logged)),),
+                "Answers": tuple(answers),
                 "Examples": (example_section(task, model, found),),
                 "Kernels": (kernel_section(task, model, split, record.run.device),),
             }

@@ -134,9 +134,8 @@ class TargetTask(SplitTask[Part]):
         yield self._outputs(model, batch), batch["targets"]
 
     @final
-    @torch.no_grad()
     def told(self, model: nn.Module, split: HeldOut, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """What a model says of held-out examples, and what is known of them, both on the CPU.
+        """What a model says of held-out examples, and what is known of them, both on the CPU; gradients flow.
 
         Args:
             model: of this task, in evaluation mode.
