@@ -120,6 +120,7 @@ def test_the_worst_stand_first(run: Path) -> None:
     galleries = [block for block in blocks_of(page_of([run]), Gallery) if isinstance(block, Gallery)]
     worst, right = (block.cards for block in galleries[:2])
     assert f"loss {float(found.losses.max()):.4g}" in worst[0].lines
+    assert worst[0].title == asked.task.shown_example("test", int(found.indices[found.losses.argmax()])).name
     assert {card.is_wrong for card in right} == {False}
     assert all("data:image/png" in card.drawings[0] for card in (*worst, *right))
 

@@ -74,8 +74,10 @@ def _card(task: Task, model: nn.Module, found: Examined, row: int, right: Tensor
 def _short(name: str, task: Task) -> str:
     """A name without the folder of the data, wherever they lie."""
     config = getattr(task, "config", None)
-    root = str(user_path(config.data)) if isinstance(config, Task.Config) and config.data else ""
-    return name.removeprefix(root).lstrip("/\\ ,:") or name
+    if not (isinstance(config, Task.Config) and config.data):
+        return name
+    root = user_path(config.data)
+    return name.removeprefix(f"{root}/").removeprefix(f"{root.parent}/") or name
 
 
 def _told(task: Task, found: Examined, row: int) -> list[str]:
