@@ -36,7 +36,9 @@ def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: p
     assert [cells[-1] for cells in rows.values()].count("best") == 1
     assert max(map(len, lines[start + 2 : start + 8])) <= 100
     assert any(line.startswith("lstm: left out: LSTM integrates over the past") for line in lines)
-    last = lines[-1].split("fredholm ")[1].split()
+    names = [" ".join(line.split()[:2]) for line in lines[start + 6 : start + 8]]
+    assert names == ["logistic regression", "nearest neighbours"]
+    last = next(line for line in lines if line.startswith("to train on")).split("fredholm ")[1].split()
     assert last[:4] == ["train", "images", str(data), "--init"]
     assert call(capsys, *last[:-2], "--dry-run", "--run-dir", tmp_path / "longer")[0] == 0
     code, again, err = call(capsys, *asked, *TINY, "--resume", "--format", "json")

@@ -1,0 +1,91 @@
+"""The table of a comparison, and what is concluded from it."""
+
+import dataclasses
+from pathlib import Path
+
+from fredholm.comparison import BaselineRow, Budget, Comparison, LeftOut, Row, SeedResult
+from fredholm.comparison.table import conclusion, markdown_table, text_table
+from fredholm.models import AttentionConfig
+from fredholm.tasks.objective import Objective
+
+ROW = Row(
+    name="infinite-factorised",
+    title="",
+    kernel=AttentionConfig(),
+    embed_dim=64,
+    expansion=4.0,
+    parameters=12_345_678,
+    seconds_per_step=1.234,
+    examples_per_second=51.2,
+    memory_bytes=1_234_000_000,
+)
+
+
+def runs(*values: float) -> tuple[SeedResult, ...]:
+    return tuple(
+        SeedResult(seed=seed, folder=f"run/seed-{seed}", valid=value, test=value - 0.01, metrics={})
+        for seed, value in enumerate(values)
+    )
+
+
+def found(*baselines: BaselineRow, objective: Objective = Objective("accuracy", percent=True)) -> Comparison:  # noqa: B008
+    empty = Comparison(
+        task="images",
+        data="pictures",
+        request="",
+        command_line=(),
+        created="",
+        version="",
+        machine={},
+        objective=objective,
+        seeds=(0, 1),
+        budget=Budget(minutes=None, epochs=4, rungs=(1, 2), rates=(1.0,)),
+        num_train=10,
+        num_valid=10,
+        num_test=10,
+        target_parameters=12_000_000,
+        rows=(ROW, dataclasses.replace(ROW, name="mlp"), dataclasses.replace(ROW, name="lstm", reason="diverged")),
+        left_out=(LeftOut(name="mamba", reason="needs an order"),),
+        baselines=baselines,
+    )
+    return empty.with_row(ROW.with_runs(runs(0.90, 0.92))).with_row(
+        dataclasses.replace(ROW, name="mlp").with_runs(runs(0.5, 0.52))
+    )
+
+
+def test_the_best_comes_first_and_lines_fit_a_terminal() -> None:
+    lines = text_table(found(BaselineRow(name="nearest neighbours", valid=0.1, test=0.2)))
+    assert [line.split()[0] for line in lines[3:7]] == ["infinite-factorised", "mlp", "lstm", "nearest"]
+    assert lines[3].split()[1:3] == ["91.00±1.41", "90.00±1.41"]
+    assert [line.split()[-1] for line in lines[3:7]] == ["best", "yes", "-", "-"]
+    assert max(map(len, lines)) <= 100
+    assert lines[-2:] == ["lstm: diverged", "mamba: left out: needs an order"]
+
+
+def test_markdown_has_the_same_cells() -> None:
+    lines = markdown_table(found())
+    assert lines[2] == ("| infinite-factorised | 91.00±1.41 | 90.00±1.41 | 12,345,678 | 1,234 | 1,234 | 51 | best |")
+
+
+def test_lower_is_better_where_the_metric_says_so() -> None:
+    comparison = found(objective=Objective("loss", maximise=False))
+    assert comparison.best == "mlp"
+    lines = text_table(comparison)
+    assert lines[3].split()[:2] == ["mlp", "0.5100±0.0141"]
+
+
+def test_the_conclusion_names_the_best_run_and_how_to_go_on() -> None:
+    told = list(conclusion(found(), Path("here")))
+    assert told == [
+        "best on validation data: infinite-factorised; its best run is here/run/seed-1",
+        "to train on from there, as long as suits the data: fredholm train images pictures --init here/run/seed-1 "
+        "--run-dir runs/infinite-factorised",
+    ]
+
+
+def test_a_model_that_does_better_without_a_network_is_told() -> None:
+    worse, better = (BaselineRow(name=name, valid=value, test=0.5) for name, value in (("near", 0.9), ("linear", 0.95)))
+    told = list(conclusion(found(worse, better), Path("here")))
+    assert told[2:] == [
+        "linear does better on validation data, 95.00 % against 91.00 %: no network of these is needed here"
+    ]
