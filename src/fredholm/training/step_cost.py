@@ -22,6 +22,9 @@ from .learner import Learner
 from .random_state import seed_everything
 from .trainer import check_examples
 
+ENOUGH = 3.0
+"""Seconds after which no further step is measured."""
+
 
 @final
 class StepCost(NamedTuple):
@@ -49,7 +52,7 @@ def step_cost(
         task: of the run.
         config: how it is trained.
         seed: of the run.
-        repeats: steps of which the median is taken.
+        repeats: steps of which the median is taken, or fewer where these take more than ENOUGH seconds together.
         with_memory: take one step more, under torch's profiler.
 
     Raises:
@@ -68,6 +71,8 @@ def step_cost(
             start = time.perf_counter()
             learner.update(batches[step % len(batches)], step)
             times.append(time.perf_counter() - start)
+            if sum(times) > ENOUGH:
+                break
         seconds, evaluation = statistics.median(times), _evaluation(task, learner, config)
         memory = _memory(learner, batches, repeats + 1) if with_memory else None
     parameters = list(learner.model.parameters())
