@@ -11,7 +11,7 @@ from PIL import Image as Picture
 
 from fredholm import cli
 from fredholm._version import __version__
-from fredholm.cli import train
+from fredholm.cli.kinds import with_kinds
 from fredholm.tasks import TASKS, Task
 from fredholm.tasks.images import open_images
 from fredholm.training.recipes import open_recipe
@@ -414,7 +414,7 @@ def test_a_model_of_every_task_is_chosen_by_name(task: type[Task], capsys: pytes
     assert all(name == name.lower() and " " not in name for name in names), err
     run, found = open_recipe(task.command).config, set[type]()
     for name in names:
-        chosen, rest = train._with_kinds(run, ["--task.model", name], list(task.parts))
+        chosen, rest = with_kinds(run, ["--task.model", name], list(task.parts))
         assert rest == []
         found.add(type(getattr(chosen.task, "model")))  # noqa: B009 - not every task has one
     assert len(found) == len(names)
