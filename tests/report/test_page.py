@@ -204,7 +204,10 @@ def test_a_run_without_a_test_split_says_on_what_it_is_measured(tmp_path: Path) 
 def test_a_run_of_which_nothing_is_held_out_says_so(tmp_path: Path) -> None:
     config = Run.Config(task=ToyTask.Config(held_out=()), training=TrainingConfig(epochs=1, **OFF))  # pyright: ignore
     train(config, tmp_path / "run", tasks=[ToyTask], needs_measure=False)
-    assert "nothing is held out" in notes_of(page_of([tmp_path / "run"], tasks=[ToyTask]))
+    found = page_of([tmp_path / "run"], tasks=[ToyTask])
+    assert "nothing is held out" in notes_of(found)
+    (loss,) = (block for block in blocks_of(found, Plot) if isinstance(block, Plot) and block.title == "Loss")
+    assert "validation" not in loss.note
 
 
 def test_an_interrupted_run_is_not_asked_about_test_data(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
