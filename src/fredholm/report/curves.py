@@ -90,7 +90,8 @@ def _losses(records: Sequence[RunRecord]) -> Plot | None:
     kinds, most = (("train", "training"), ("valid", "validation")), max(20, MOST // len(records))
     rows = [row for record in records for kind, what in kinds for row in _curve(record, kind, "loss", what, most)]
     has_valid = any(row["split"] == "validation" for row in rows)
-    note = f"The dashed line marks the step whose weights {'were chosen on validation data' if has_valid else 'are used'}."
+    why = "were chosen on validation data" if has_valid else "are used"
+    note = f"The dashed line marks the step whose weights {why}."
     return _plot(records, rows, "Loss", "loss", note, log=True) if rows else None
 
 
