@@ -195,7 +195,10 @@ def _survive(whole: Whole, kills: list[Kill], place: Path) -> tuple[int, str]:
     path = place / "run"
     number, last = 0, None
     for kill in (*kills, None):
-        ended = whole.case.train(path, place, kill)
+        try:
+            ended = whole.case.train(path, place, kill)
+        except TimeoutError as error:
+            return number, str(error)
         if last and f"going on at step {last} of" not in ended.out and ended.code != -signal.SIGKILL:
             return number, f"the checkpoint of step {last} was not read: {ended.out} {ended.err}"
         if ended.code == 0:
