@@ -22,8 +22,8 @@ class Driver(NamedTuple):
 
 
 DRIVERS = (
-    Driver("kills", "kill_runs", full=500, quick=15),
-    Driver("environment", "environment_faults", full=200, quick=14),
+    Driver("kills", "kill_runs", full=500, quick=10),
+    Driver("environment", "environment_faults", full=200, quick=7),
     Driver("operators", "fuzz_operators", full=25_000, quick=250),
     Driver("mutations", "mutate_files", full=5_000, quick=100),
     Driver("damage", "damage_folders", full=600, quick=40),
