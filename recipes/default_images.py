@@ -1,6 +1,6 @@
 """Compare the default of `fredholm train images` with a vision transformer and a ResNet, at equal parameters and time.
 
-Command:   python recipes/default_images.py --seconds 60
+Command:   python -m recipes.default_images --seconds 60
 Modality:  images
 Hardware:  one core of an AMD EPYC; float32
 Time:      a minute of processor time a run, nine runs; `--seconds` sets it

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredholm.comparison import Comparison, Request, compare, job, read_comparison, workers
+from fredholm.comparison import Comparison, Request, compare, job, protocol, read_comparison, workers
 from fredholm.comparison.comparison import COMPARISON, Row
-from fredholm.models import AttentionConfig
+from fredholm.comparison.protocol import Protocol
+from fredholm.models import AttentionConfig, LowRankConfig
 from fredholm.tasks import FieldLearning, ImageLearning
 from fredholm.training import InterruptedRunError, Run, TrainingConfig
+from fredholm.training.step_cost import StepCost
 from tests.comparison.build import request, stripes
 from tests.refusals import refused
 
@@ -68,6 +70,26 @@ def test_what_cannot_run_is_left_out_with_the_reason(whole: tuple[Comparison, Pa
     assert left_out.keys() == {"mamba", "default"}
     assert "integrates over the past, which Grid(2, 2) does not order" in left_out["mamba"]
     assert left_out["default"] == "not asked for"
+
+
+@pytest.mark.parametrize(("leave_out_slow", "expected"), [(True, ["attention", "linear-attention"]), (False, None)])
+def test_slow_kernels_are_left_out_where_that_is_asked_for(
+    data: Path, monkeypatch: pytest.MonkeyPatch, leave_out_slow: bool, expected: list[str] | None
+) -> None:
+    measured = protocol.step_cost
+
+    def step_cost(task: ImageLearning, *given: Any, **settings: Any) -> StepCost:
+        seconds = 31.0 if isinstance(task.config.stack.kernel, LowRankConfig) else 10.0
+        return measured(task, *given, **settings)._replace(seconds=seconds, steps_per_epoch=1, evaluation_seconds=0.0)
+
+    monkeypatch.setattr(protocol, "step_cost", step_cost)
+    names = ("low-rank", "attention", "linear-attention")
+    asked = dataclasses.replace(request(data, *names), leave_out_slow=leave_out_slow)
+    found, left_out = Protocol(asked).rows(names)
+    assert [each.row.name for each in found] == (expected or list(names))
+    slow = [each.reason for each in left_out if each.name == "low-rank"]
+    reason = "an epoch takes 31 s, 3.1 times the median of all kernels; name it with --kernels"
+    assert slow == ([reason] if expected else [])
 
 
 def test_the_file_tells_what_was_found(whole: tuple[Comparison, Path]) -> None:

@@ -20,6 +20,7 @@ from fredholm.tasks import (
     SeriesLearning,
     Task,
 )
+from fredholm.tasks.task import Trained
 from tests.contracts.task_settings import small_tasks
 from tests.refusals import refused
 
@@ -69,6 +70,15 @@ def test_a_task_takes_any_kernel_in_the_same_network(task: type[Task], tasks: di
         batch = built.train_batch(torch.arange(2), torch.Generator().manual_seed(0))
         built.loss(model, batch).backward()
         assert any(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in model.parameters())
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task is not FieldLearning], ids=lambda task: task.command)
+def test_a_run_that_starts_from_another_has_its_kernel(task: type[Task]) -> None:
+    default: Any = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue]
+    kernel = kernel_of("linear-attention", default.kernel_sigma)
+    trained = default.with_stack(dataclasses.replace(default.stack, kernel=kernel, embed_dim=24))
+    followed = default.following(Trained(trained, Task.Facts()))
+    assert followed.stack == trained.stack
 
 
 def test_a_model_without_a_kernel_is_refused(tasks: dict[str, Task.Config]) -> None:

@@ -37,7 +37,8 @@ class CompareArguments:
 
     run: Annotated[Run.Config, tyro.conf.arg(name="")]
     kernels: tuple[str, ...] = ()
-    """Names of kernels, which the bare command lists; none: all that can run on the data."""
+    """Names of kernels, which the bare command lists; none: all that can run on the data, but for those that take over
+    3 times as long as the median of all kernels, if minutes are given."""
     seeds: tuple[int, ...] = (3,)
     """How many seeds each kernel is trained with, 0, 1, ...; or several numbers, which are the seeds themselves."""
     minutes: float = 20.0
@@ -138,6 +139,7 @@ def _request(arguments: CompareArguments, network: Run.Config, default: Run.Conf
         preset=arguments.preset,
         minutes=arguments.minutes if arguments.epochs is None else None,
         epochs=arguments.epochs,
+        leave_out_slow=not arguments.kernels and arguments.epochs is None,
     )
 
 

@@ -1,6 +1,7 @@
 """What is equal for all kernels of a comparison, and the runs that follow from it."""
 
 import dataclasses
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,8 @@ TINY_RATE = 1e-12
 """Of the steps that are measured, so that none diverges."""
 REPEATS = 5
 """Steps of which the median is taken for the time of one."""
+SLOW = 3.0
+"""How many times the median of all kernels' epochs one may take, where slow kernels are left out."""
 
 
 @final
@@ -44,6 +47,8 @@ class Request:
         preset: how large the network is.
         minutes: for all training; None: epochs are given.
         epochs: of a final run; None: minutes are given.
+        leave_out_slow: leave out kernels whose epoch takes over 3 times as long as the median of all kernels', so that
+            one does not take the minutes of all others.
     """
 
     run: Run.Config
@@ -53,6 +58,7 @@ class Request:
     preset: Preset = "small"
     minutes: float | None = 20.0
     epochs: int | None = None
+    leave_out_slow: bool = False
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -162,6 +168,9 @@ class Protocol:
                 found.append(self._measured(self._kernel_row(name)))
             except REFUSALS as error:
                 left_out.append(LeftOut(name=name, reason=_reason(error)))
+        if self.request.leave_out_slow:
+            found, slow = _without_slow(found)
+            left_out += slow
         if len(found) < 2:
             told = "; ".join(f"{each.name}: {each.reason}" for each in left_out)
             raise ValueError(f"{len(found)} of these kernels can run on {self.config.data}; expected two: {told}")
@@ -216,6 +225,21 @@ class Protocol:
 
     def _count(self, stack: Stack) -> int:
         return _parameters(self.config.with_stack(stack).build(self.task.facts))
+
+
+def _without_slow(measured: list[Measured]) -> tuple[list[Measured], list[LeftOut]]:
+    """Kernels without those that take too long, and these, with how long they take."""
+    if not measured:
+        return measured, []
+    usual = statistics.median(each.epoch_seconds for each in measured)
+    slow = [each for each in measured if each.epoch_seconds > SLOW * usual]
+    reasons = (
+        f"an epoch takes {each.epoch_seconds:.3g} s, {each.epoch_seconds / usual:.2g} times the median of all kernels; "
+        "name it with --kernels"
+        for each in slow
+    )
+    left_out = [LeftOut(name=each.row.name, reason=told) for each, told in zip(slow, reasons, strict=True)]
+    return [each for each in measured if each not in slow], left_out
 
 
 REFUSALS = (ValueError, TypeError, NonFiniteError, MemoryError, RuntimeError)

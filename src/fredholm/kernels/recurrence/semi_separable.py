@@ -52,6 +52,16 @@ class SemiSeparable(Stateful):
         """The recurrence on this signal, `(B, T, d_in)`; what it says at points that do not exist is not read."""
 
     @final
+    def output_domain(self, domain: Domain) -> Domain:
+        """The points of u, which lie on a line; see `Kernel.output_domain`.
+
+        Raises:
+            ValueError: they do not, so that none is in the past of another.
+        """
+        check_ordered(type(self).__name__, domain, None)
+        return domain
+
+    @final
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:

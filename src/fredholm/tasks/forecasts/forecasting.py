@@ -138,6 +138,15 @@ class Forecasting(SplitTask[WindowSet]):
         model: SeriesModelConfig = field(default_factory=_linear)
 
         kernel_sigma: ClassVar[float] = 10.0
+        shaping: ClassVar[tuple[str, ...]] = (
+            "horizon",
+            "context",
+            "channels",
+            "season",
+            "quantiles",
+            "scale",
+            "model",
+        )
 
         def __post_init__(self) -> None:
             for name in ("horizon", "context", "season", "num_windows"):

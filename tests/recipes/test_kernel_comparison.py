@@ -1,0 +1,58 @@
+"""The study of kernels, at two of them and one epoch."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fredholm.comparison.kernels import KERNELS_BY_NAME
+from recipes import kernel_comparison as study
+from tests.refusals import refused
+
+
+def config(out: Path) -> study.Config:
+    kernels = ("attention", "linear-attention", "mamba")
+    return study.Config(sets=("digits",), kernels=kernels, out=out, seeds=(0, 1), epochs=1, processes=1)
+
+
+@pytest.mark.slow
+def test_results_and_picture_are_kept_and_not_made_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "results.json").write_text(json.dumps({"ModelNet10": "of another call"}))
+    monkeypatch.setattr(study, "draw", lambda report, path: None)
+    study.main(config(tmp_path))
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert list(kept) == ["digits", "ModelNet10"]
+    digits = kept["digits"]
+    assert digits["rows"].keys() == {"attention", "linear-attention", "default"}
+    for row in digits["rows"].values():
+        assert len(row["test"]) == len(row["valid"]) == 2
+        assert row["differs from best"] in (None, True, False)
+    assert digits["best"] in digits["rows"]
+    assert digits["baselines"].keys() == {"logistic regression", "nearest neighbours"}
+    assert "does not order" in digits["left out"]["mamba"]
+    assert digits["examples"] == [1293, 144, 360]
+    monkeypatch.setattr(study, "compare", None)
+    study.main(config(tmp_path))
+    assert json.loads((tmp_path / "results.json").read_text()) == kept
+    monkeypatch.undo()
+    study.draw({"digits": digits}, tmp_path / "study.png")
+    assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
+    assert "logistic regression" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", list(study.SETS))
+def test_every_set_leaves_out_known_kernels_and_can_be_asked_for(name: str) -> None:
+    chosen = study.SETS[name]
+    assert set(chosen.too_slow) <= set(KERNELS_BY_NAME)
+    if name == "NLVR":
+        pytest.importorskip("kornia")
+    if not (study.Config().data / chosen.path.partition("/")[0]).exists() and name != "digits":
+        pytest.skip("the data are not here")
+
+
+def test_an_unknown_set_is_refused() -> None:
+    with refused(ValueError, "no data set 'digit'; expected some of digits, ENZYMES"):
+        study.Config(sets=("digit",))
