@@ -8,7 +8,7 @@ Data:      the folders of ../shared/data that `SETS` names
 
 The network, its width and its schedule are those that suit the data, with the kernel in place of the default's and as
 many parameters as with attention. Learning rates are searched, and the best row is chosen, on the validation split; the
-test split is read once a final run. Kernels that would take most of the time are left out of a set by name (`TOO_SLOW`).
+test split is read once a final run. Kernels that would take most of the time are left out of a set by name.
 """
 
 import dataclasses

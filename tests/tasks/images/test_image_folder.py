@@ -168,7 +168,7 @@ def test_bad_folders(tmp_path: Path) -> None:
         image_folder(tmp_path)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "notes.txt").write_text("nothing to see")
-    with pytest.raises(ValueError, match=rf"{tmp_path / 'b'}: no image \(\.png, \.jpg, .* in this class folder"):
+    with pytest.raises(ValueError, match=rf"{tmp_path / 'b'}: no images \(\.png, \.jpg, .* in this class folder"):
         image_folder(tmp_path)
 
 

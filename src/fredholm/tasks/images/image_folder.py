@@ -1,7 +1,6 @@
 """A folder of image files, one subfolder a class."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, final
@@ -10,10 +9,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fredholm.tasks.files.data_files import files_below
+from fredholm.tasks.files.class_folders import class_folders
 from fredholm.tasks.files.noted import noted
 from fredholm.tasks.files.read_errors import reads_data
-from fredholm.tasks.splits.split_files import SPLIT_WORDS, Split
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, ClassAnswers
@@ -82,10 +80,8 @@ class ImageFolder(ImageDataset):
 def image_folder(folder: str | Path, image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     """Open a folder with one subfolder a class, or with folders of splits that hold such subfolders.
 
-    Folders of splits are ``train``, ``valid`` (or ``val``, ``validation``, ``dev``) and ``test``; one of the last two
-    may be absent. Without them all images are one set. Classes are sorted by name. Images are the files of the kinds of
-    `read_images` (capitals too) at any depth below a class folder; hidden files and folders are ignored, and how many
-    other files are skipped is told in a warning. The images are grey if the headers of all files say so, otherwise RGB.
+    See `class_folders`. Without folders of splits all images are one set. Images are the files of the kinds of
+    `read_images`. They are grey if the headers of all files say so, otherwise RGB.
     Every header is read here; the pixels only when they are asked for.
 
     Args:
@@ -99,12 +95,7 @@ def image_folder(folder: str | Path, image_size: tuple[int, int] | None = None) 
         ImportError: pillow is not installed.
     """
     root = Path(folder)
-    roots = _split_roots(root)
-    classes = tuple(_class_folders(roots["train"]))
-    if len(classes) == 1:
-        raise ValueError(f"{roots['train']}: only one class folder, {classes[0]!r}; at least two classes are needed")
-    parts = {split: _files_and_labels(where, classes) for split, where in roots.items()}
-    _warn_of_skipped(root, [file for files, _ in parts.values() for file in files])
+    classes, parts = class_folders(root, IMAGE_SUFFIXES, "images", "cat/1.png")
     files = [file for files, _ in parts.values() for file in files]
     channels, image_size, sizes = inspect(files, image_size, len(parts["train"][0]))
     found = {
@@ -117,63 +108,7 @@ def image_folder(folder: str | Path, image_size: tuple[int, int] | None = None) 
         )
         for split, (files, labels) in parts.items()
     }
-    return Splits(found["train"], found.get("test"), found.get("valid"), is_given=len(roots) > 1, sizes=sizes)
-
-
-def _split_roots(root: Path) -> dict[Split, Path]:
-    """Where the class folders of each split lie; a folder called ``train`` among class folders is a class."""
-    folders = _subfolders(root)
-    if "train" not in folders or not set(folders) <= SPLIT_WORDS.keys():
-        return {"train": root}
-    found: dict[Split, Path] = {}
-    for name in folders:
-        split = SPLIT_WORDS[name]
-        if split in found:
-            raise ValueError(f"{root}: has the folders {found[split].name} and {name}, which are one split; keep one")
-        found[split] = root / name
-    return found
-
-
-def _warn_of_skipped(root: Path, files: list[Path]) -> None:
-    """Warns of what lies below a folder and is not among the files that are read, but for hidden files."""
-    read = set(files)
-    skipped = [path for path in files_below(root) if path not in read]
-    if skipped:
-        kinds = sorted({path.suffix.lower() or path.name for path in skipped})
-        told = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
-        count = f"{len(skipped)} file{'s' if len(skipped) > 1 else ''}"
-        warnings.warn(f"{root}: skipped {count} that are no images of a class ({told})", stacklevel=3)
-
-
-def _class_folders(root: Path) -> list[str]:
-    folders = _subfolders(root)
-    if not folders:
-        raise ValueError(f"{root}: no class folder; put the images into one subfolder a class, such as cat/1.png")
-    return folders
-
-
-def _subfolders(root: Path) -> list[str]:
-    return sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def _files_and_labels(root: Path, classes: tuple[str, ...]) -> tuple[list[Path], list[int]]:
-    files: list[Path] = []
-    labels: list[int] = []
-    for name in _class_folders(root):
-        if name not in classes:
-            raise ValueError(f"{root / name}: class {name!r} is not among the training classes ({', '.join(classes)})")
-        found = image_files(root / name)
-        if not found:
-            suffixes = ", ".join(IMAGE_SUFFIXES)
-            raise ValueError(f"{root / name}: no image ({suffixes}) in this class folder; add some or remove it")
-        files += found
-        labels += [classes.index(name)] * len(found)
-    return files, labels
-
-
-def image_files(folder: Path) -> list[Path]:
-    """The images at any depth of a folder, but for hidden ones, by name."""
-    return sorted(path for path in files_below(folder) if path.suffix.lower() in IMAGE_SUFFIXES)
+    return Splits(found["train"], found.get("test"), found.get("valid"), is_given=len(parts) > 1, sizes=sizes)
 
 
 class Headers(NamedTuple):

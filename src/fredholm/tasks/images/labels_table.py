@@ -4,6 +4,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+from fredholm.tasks.files.class_folders import files_of_kinds
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.sentences.table import Table, read_table
 from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
@@ -11,7 +12,8 @@ from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_cells
 
 from .dataset import ImageDataset
-from .image_folder import ImageFolder, image_files, inspect
+from .image_folder import ImageFolder, inspect
+from .read import IMAGE_SUFFIXES
 
 TABLE = "labels.csv"
 _FILE, _LABEL = "file", "label"
@@ -52,7 +54,7 @@ def labelled_folder(
         splits: Splits[ImageDataset] = marks.divided(found)
     except ValueError as error:
         raise ValueError(f"{table.path}: {error}") from error
-    if unnamed := len(set(image_files(root)) - set(files)):
+    if unnamed := len(set(files_of_kinds(root, IMAGE_SUFFIXES)) - set(files)):
         warnings.warn(f"{root}: left out {unnamed} image{'s' * (unnamed > 1)} that {TABLE} does not name", stacklevel=3)
     return replace(splits, sizes=sizes)
 

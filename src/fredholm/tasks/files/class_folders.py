@@ -1,0 +1,98 @@
+"""Folders with one subfolder a class, or with folders of splits that hold such subfolders."""
+
+import warnings
+from pathlib import Path
+from typing import NamedTuple, final
+
+from fredholm.tasks.splits.split_files import SPLIT_WORDS, Split
+
+from .data_files import files_below
+
+
+@final
+class Found(NamedTuple):
+    """Files of some classes, in splits."""
+
+    classes: tuple[str, ...]
+    """By name."""
+    parts: dict[Split, tuple[list[Path], list[int]]]
+    """The files of each split, and which class each is of; without folders of splits all are in train."""
+
+
+def class_folders(root: Path, suffixes: tuple[str, ...], what: str, example: str) -> Found:
+    """The files of every class.
+
+    Folders of splits are ``train``, ``valid`` (or ``val``, ``validation``, ``dev``) and ``test``; one of the last two
+    may be absent. A folder called ``train`` among others is a class. Classes are sorted by name. Files are those of
+    some kinds at any depth below a class folder; hidden files and folders are ignored, and how many other files are
+    skipped is told in a warning.
+
+    Args:
+        root: the folder.
+        suffixes: of the files, in small letters; capitals are taken too.
+        what: the files are, for messages.
+        example: one of them, likewise.
+
+    Raises:
+        ValueError: no class folder, only one, or one without such files; a class that is not among those of training;
+            two folders of one split.
+    """
+    roots = _split_roots(root)
+    found = {split: _subfolders(where) for split, where in roots.items()}
+    for split, where in roots.items():
+        if not found[split]:
+            raise ValueError(f"{where}: no class folder; put the {what} into one subfolder a class, such as {example}")
+    classes = tuple(found["train"])
+    if len(classes) == 1:
+        raise ValueError(f"{roots['train']}: only one class folder, {classes[0]!r}; at least two classes are needed")
+    parts = {split: _of_split(where, found[split], classes, suffixes, what) for split, where in roots.items()}
+    _warn_of_skipped(root, {file for files, _ in parts.values() for file in files}, what)
+    return Found(classes, parts)
+
+
+def files_of_kinds(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files of these kinds at any depth of a folder, but for hidden ones, by name."""
+    return sorted(path for path in files_below(folder) if path.name.lower().endswith(suffixes))
+
+
+def _split_roots(root: Path) -> dict[Split, Path]:
+    """Where the class folders of each split lie."""
+    folders = _subfolders(root)
+    if "train" not in folders or not set(folders) <= SPLIT_WORDS.keys():
+        return {"train": root}
+    found: dict[Split, Path] = {}
+    for name in folders:
+        split = SPLIT_WORDS[name]
+        if split in found:
+            raise ValueError(f"{root}: has the folders {found[split].name} and {name}, which are one split; keep one")
+        found[split] = root / name
+    return found
+
+
+def _subfolders(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _of_split(
+    root: Path, names: list[str], classes: tuple[str, ...], suffixes: tuple[str, ...], what: str
+) -> tuple[list[Path], list[int]]:
+    files, labels = list[Path](), list[int]()
+    for name in names:
+        if name not in classes:
+            raise ValueError(f"{root / name}: class {name!r} is not among the training classes ({', '.join(classes)})")
+        found = files_of_kinds(root / name, suffixes)
+        if not found:
+            kinds = ", ".join(suffixes)
+            raise ValueError(f"{root / name}: no {what} ({kinds}) in this class folder; add some or remove it")
+        files += found
+        labels += [classes.index(name)] * len(found)
+    return files, labels
+
+
+def _warn_of_skipped(root: Path, read: set[Path], what: str) -> None:
+    skipped = [path for path in files_below(root) if path not in read]
+    if skipped:
+        kinds = sorted({path.suffix.lower() or path.name for path in skipped})
+        told = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
+        count = f"{len(skipped)} file{'s' if len(skipped) > 1 else ''}"
+        warnings.warn(f"{root}: skipped {count} that are no {what} of a class ({told})", stacklevel=4)
