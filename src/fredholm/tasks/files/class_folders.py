@@ -94,5 +94,5 @@ def _warn_of_skipped(root: Path, read: set[Path], what: str) -> None:
     if skipped:
         kinds = sorted({path.suffix.lower() or path.name for path in skipped})
         told = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
-        count = f"{len(skipped)} file{'s' if len(skipped) > 1 else ''}"
-        warnings.warn(f"{root}: skipped {count} that are no {what} of a class ({told})", stacklevel=4)
+        count = f"{len(skipped)} files that are" if len(skipped) > 1 else "1 file that is"
+        warnings.warn(f"{root}: skipped {count} no {what} of a class ({told})", stacklevel=4)

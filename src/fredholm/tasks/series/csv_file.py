@@ -1,4 +1,4 @@
-"""Series in a CSV file: one row a sample."""
+"""Series in CSV files, one row a sample: all in one file, or in a folder with one subfolder of files a class."""
 
 import csv
 import io
@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
+import torch
+from tqdm import tqdm
 
 from fredholm.tasks.files.cells import is_date, parse_time, parse_value
-from fredholm.tasks.files.table_text import csv_text, first_twice
-from fredholm.tasks.splits.split_marks import marks_of_cells
-from fredholm.tasks.targets import answers_of_cells
+from fredholm.tasks.files.class_folders import class_folders
+from fredholm.tasks.files.table_text import PARQUET, csv_text, first_twice
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
+from fredholm.tasks.splits.splits import Splits
+from fredholm.tasks.targets import Answers, ClassAnswers, answers_of_cells
 
 from .reading import Reading
 from .series_set import SeriesSet
 
+CSV_SUFFIXES = (".csv", ".csv.gz", PARQUET)
 TIME, SERIES, LABEL, GROUP, SPLIT = "time", "series", "label", "group", "split"
 OF_SERIES = (LABEL, GROUP, SPLIT)
 """Columns whose cells are the same in all rows of a series."""
@@ -46,41 +52,96 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: Re
             number or time is none, times do not increase, or a label is missing, changes or is none of those known. The
             message names file, line and column.
     """
-    rows = csv.reader(io.StringIO(csv_text(path), newline=""))
-    try:
-        header = next(rows, [])
-        columns = _Columns.of(header, channels)
-        found: dict[str, _Series] = {}
-        for cells in rows:
-            if not cells:
-                continue
-            if len(cells) != len(header):
-                raise ValueError(f"has {len(cells)} cells; the header has {len(header)}")
-            key = cells[columns.series].strip() if columns.series is not None else ""
-            series = found.setdefault(key, _Series(line=rows.line_num))
-            series.add(cells, columns, header, has_answers=reading is not None)
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {error}") from error
-    if not found:
-        raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
-    every = list(found.values())
+    rows = _Rows.of(path, channels, has_answers=reading is not None)
+    every, columns = list(rows.series.values()), rows.columns
     told = {word: [each.told[word] for each in every] for word in columns.of_series} if reading is not None else {}
 
     def place(i: int, word: str) -> str:
-        return f"{path}, line {every[i].line}: column {header[columns.of_series[word]].strip()!r}"
+        return f"{path}, line {every[i].line}: column {rows.header[columns.of_series[word]].strip()!r}"
 
     labels, answers = told.pop(LABEL, None), None
     if labels is not None and reading is not None:
         answers = answers_of_cells({LABEL: labels}, reading.kind, place, reading.names)
+    return _packed([rows], [path.name], answers, marks_of_cells(told, place))
+
+
+def read_class_folders(root: Path) -> Splits[SeriesSet]:
+    """Read the tables of class folders (`class_folders`) as `read_csv` does; the folder tells the class of a series.
+
+    Raises:
+        ValueError: what `class_folders` refuses; a table cannot be read, has other channels than the first, or a column
+            `label`, `group` or `split`.
+    """
+    classes, parts = class_folders(root, CSV_SUFFIXES, "series", "walking/1.csv")
+    first: tuple[Path, _Rows] | None = None
+    found = dict[Split, SeriesSet]()
+    for split, (files, labels) in parts.items():
+        tables = list[_Rows]()
+        for file in tqdm(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
+            rows = _Rows.of(file, None if first is None else first[1].columns.channels, has_answers=False)
+            if rows.columns.of_series:
+                word = next(iter(rows.columns.of_series))
+                raise ValueError(f"{file}: has a column {word!r}, and its folder tells the class; leave the column out")
+            first = first or (file, rows)
+            if len(rows.header) != len(first[1].header):
+                raise ValueError(
+                    f"{file}: has the columns {', '.join(rows.header)}, and {first[0]} {', '.join(first[1].header)}; "
+                    "give all tables the same"
+                )
+            tables.append(rows)
+        values = [label for rows, label in zip(tables, labels, strict=True) for _ in rows.series]
+        answers = ClassAnswers(names=classes, values=torch.tensor(values, dtype=torch.int64))
+        found[split] = _packed(tables, [file.relative_to(root).as_posix() for file in files], answers, SplitMarks())
+    return Splits(found["train"], found.get("test"), found.get("valid"), is_given=len(parts) > 1)
+
+
+def _packed(tables: "Sequence[_Rows]", names: Sequence[str], answers: Answers | None, marks: SplitMarks) -> SeriesSet:
+    """The series of some tables of the same channels, which come from files of these names."""
+    every = [each for rows in tables for each in rows.series.values()]
     return SeriesSet.pack(
         [np.array(each.values, np.float64) for each in every],
         times=[np.array(each.times, np.float64) for each in every],
         is_dated=any(each.is_dated for each in every),
         answers=answers,
-        channels=columns.channels,
-        names=tuple(f"{path.name}, series {key}" if key else path.name for key in found),
-        marks=marks_of_cells(told, place),
+        channels=tables[0].columns.channels,
+        names=tuple(
+            f"{name}, series {key}" if key else name
+            for rows, name in zip(tables, names, strict=True)
+            for key in rows.series
+        ),
+        marks=marks,
     )
+
+
+@final
+@dataclass(frozen=True)
+class _Rows:
+    """What a table holds: its series, by what its column `series` says, in the order in which they begin."""
+
+    header: list[str]
+    columns: "_Columns"
+    series: "dict[str, _Series]"
+
+    @classmethod
+    def of(cls, path: Path, channels: tuple[str, ...] | None, *, has_answers: bool) -> "_Rows":
+        rows = csv.reader(io.StringIO(csv_text(path), newline=""))
+        try:
+            header = next(rows, [])
+            columns = _Columns.of(header, channels)
+            found: dict[str, _Series] = {}
+            for cells in rows:
+                if not cells:
+                    continue
+                if len(cells) != len(header):
+                    raise ValueError(f"has {len(cells)} cells; the header has {len(header)}")
+                key = cells[columns.series].strip() if columns.series is not None else ""
+                series = found.setdefault(key, _Series(line=rows.line_num))
+                series.add(cells, columns, header, has_answers=has_answers)
+        except (ValueError, csv.Error) as error:
+            raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {error}") from error
+        if not found:
+            raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
+        return cls(header, columns, found)
 
 
 @final

@@ -14,7 +14,7 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
 
-from .csv_file import read_csv
+from .csv_file import read_class_folders, read_csv
 from .idx_pixels import idx_pixels
 from .npz_file import read_npz, read_npz_part
 from .physionet_2012 import is_physionet_2012, physionet_2012
@@ -40,8 +40,8 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[SeriesS
     Args:
         data: a .ts (`read_ts`), .tsv or .txt (`read_ucr`), .csv (`read_csv`) or .npz file (`read_npz`), where text may
             be gzipped; a folder with one such file or pair; or
-            the start of a pair's names (`folder/Gun`). One file of a pair stands for both. Or the folder of
-            `physionet_2012`, or of `idx_pixels`.
+            the start of a pair's names (`folder/Gun`). One file of a pair stands for both. Or a folder with one
+            subfolder of tables a class (`read_class_folders`), or that of `physionet_2012`, or of `idx_pixels`.
         kind: what labels are, where files of this kind can say several things; None: see each reader.
 
     Raises:
@@ -52,6 +52,10 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[SeriesS
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but {path} has classes; leave it out")
         return physionet_2012(path) if is_physionet_2012(path) else idx_pixels(path)
+    if path.is_dir() and not _listed(path) and any(each.is_dir() for each in path.iterdir()):
+        if kind not in (None, "class"):
+            raise ValueError(f"target is {kind!r}, but the folders of {path} are classes; leave it out")
+        return read_class_folders(path)
     reading = Reading(kind=kind)
     files = _files(path)
     if len(files) == 2:
