@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from fredholm.comparison import compare
 from fredholm.report import write_page
+from tests.comparison.build import request as asked, stripes
 from tests.report.build import digits
 
 pytest.importorskip("selenium")
@@ -99,13 +101,18 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Of one run, and of two side by side."""
+    """Of one run, of two side by side, and of a comparison of kernels."""
     folder = tmp_path_factory.mktemp("runs")
     first, second = digits(folder / "first"), digits(folder / "second", seed=1)
-    return {"one": write_page(first), "two": write_page(first, further=[second], to=folder / "two.html")}
+    compare(asked(stripes(folder), "low-rank", "attention", "mamba"), folder / "kernels", processes=1)
+    return {
+        "one": write_page(first),
+        "two": write_page(first, further=[second], to=folder / "two.html"),
+        "kernels": write_page(folder / "kernels"),
+    }
 
 
-@pytest.fixture(params=("one", "two"))
+@pytest.fixture(params=("one", "two", "kernels"))
 def page(request: pytest.FixtureRequest, pages: dict[str, Path]) -> Path:
     return pages[request.param]
 
@@ -151,7 +158,8 @@ def test_tabs_follow_clicks_and_keys(browser: Browser, page: Path) -> None:
     browser.look(1440)
     browser.open(page)
     names = [tab.text for tab in browser.tabs()]
-    assert names[:2] == ["Overview", "Training"]
+    assert names[0] in ("Overview", "Comparison")
+    assert names[1] == "Training"
 
     def shown() -> list[str]:
         visible = browser.run(
@@ -162,7 +170,7 @@ def test_tabs_follow_clicks_and_keys(browser: Browser, page: Path) -> None:
         assert int(visible[0].removeprefix("part-")) == names.index(chosen[0]) + 1
         return chosen
 
-    assert shown() == ["Overview"]
+    assert shown() == names[:1]
     browser.tabs()[1].click()
     assert shown() == ["Training"]
     for key, name in (
