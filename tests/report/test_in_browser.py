@@ -13,7 +13,8 @@ import pytest
 
 from fredholm.comparison import compare
 from fredholm.report import write_page
-from tests.comparison.build import request as asked, stripes
+from tests.comparison.build import request as asked
+from tests.comparison.build import stripes
 from tests.report.build import digits
 
 pytest.importorskip("selenium")
