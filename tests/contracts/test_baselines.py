@@ -12,7 +12,6 @@ from fredholm.tasks import (
     FieldLearning,
     Forecasting,
     LanguageModelling,
-    Segmentation,
     SentenceLearning,
     SeriesLearning,
     Task,
@@ -24,7 +23,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("tokenizers")
 pytest.importorskip("trimesh")
 
-NONE = {FieldLearning: "no model without a network", Segmentation: "no plain features"}
+NONE = {FieldLearning: "no model without a network"}
 NAMES = {
     "text": ["n-grams (Witten-Bell)"],
     "masked": ["both neighbours, smoothed"],

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fredholm.comparison.baselines import baseline_rows
-from fredholm.tasks import ImageLearning, SeriesLearning
-from fredholm.tasks.baselines import Neighbours, Plain, PlainData, plain_baselines, plain_pixels
+from fredholm.tasks import ImageLearning, PointLearning, Segmentation, SeriesLearning, baselines
+from fredholm.tasks.baselines import Neighbours, Plain, PlainData, drawn_elements, plain_baselines, plain_pixels
 from fredholm.tasks.images import ImageDataset
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.text.counts import BetweenNeighbours, NGrams
@@ -112,3 +112,32 @@ def test_what_stands_between_neighbours_is_a_distribution() -> None:
 
     for before, after in ((1, 1), (1, 4), (4, 1), (4, 4), (3, 3)):
         assert sum(chance(before, token, after) for token in range(5)) == pytest.approx(1)
+
+
+def test_elements_are_drawn_from_all_examples_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = drawn_elements([3, 0, 5], "train")
+    assert [part.tolist() for part in every] == [[0, 1, 2], [], [0, 1, 2, 3, 4]]
+    monkeypatch.setattr(baselines, "MOST_EXAMPLES", 300)
+    counts = [1000, 0, 1, 3000]
+    some = drawn_elements(counts, "train")
+    assert sum(map(len, some)) == 300
+    for part, count in zip(some, counts, strict=True):
+        assert sorted(set(part.tolist())) == part.tolist()
+        assert all(0 <= i < count for i in part)
+    assert 45 < len(some[0]) < 105
+    assert sum(map(len, drawn_elements(counts, "test"))) == 4001
+
+
+def test_pixels_and_points_have_classes_that_are_told(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (12, 16, 16), dtype=np.uint8)
+    masks = np.where(images > 128, 1, 0).astype(np.uint8)
+    masks[:, 0] = 255  # nobody knows
+    np.savez(tmp_path / "pixels.npz", images=images, masks=masks, classes=np.array(["dark", "light"]))
+    found = {row.name: row for row in baseline_rows(Segmentation.Config(data=str(tmp_path / "pixels.npz")).build())}
+    assert (found["logistic regression"].test or 0.0) > 0.95
+    clouds = draw.normal(size=(12, 60, 3)).astype(np.float32)
+    np.savez(tmp_path / "points.npz", x=clouds, labels=(clouds[..., 2] > 0).astype(np.int64))
+    found = {row.name: row for row in baseline_rows(PointLearning.Config(data=str(tmp_path / "points.npz")).build())}
+    assert (found["logistic regression"].test or 0.0) > 0.9
+    assert (found["nearest neighbours"].test or 0.0) > 0.75

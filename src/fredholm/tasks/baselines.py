@@ -2,7 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, final
 
@@ -18,6 +18,8 @@ Learnt = Literal["train", "valid", "test"]
 """A part of the data, from which is learnt or on which is measured."""
 MOST_EXAMPLES = 10_000
 """From which is learnt, drawn with the seed 0."""
+MOST_MEASURED = 20_000
+"""Elements of a held-out split, such as pixels, on which is measured, drawn with the seed 0."""
 MOST_SIDE = 32
 """Of an image, in pixels."""
 MOST_FEATURES = 4_096
@@ -169,6 +171,22 @@ def _outputs(model: Any, inputs: Any, data: PlainData) -> Tensor:
         return chances.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE).logit().float()
     numbers = torch.from_numpy(np.asarray(model.predict(inputs), dtype=np.float64)).view(len(inputs), -1)
     return numbers.repeat_interleave(data.num_outputs // numbers.shape[1], 1).float()
+
+
+def drawn_elements(counts: Sequence[int], learnt: Learnt) -> list[np.ndarray]:
+    """Of each example the numbers of the elements that are looked at, sorted: all or, of many, as many as are drawn.
+
+    Args:
+        counts: how many elements each example has.
+        learnt: the part of the data, which decides how many are drawn.
+    """
+    most, total = MOST_EXAMPLES if learnt == "train" else MOST_MEASURED, sum(counts)
+    drawn = np.arange(total)
+    if total > most:
+        drawn = np.sort(np.random.default_rng(0).choice(total, most, replace=False))
+    ends = np.cumsum(np.asarray(counts, dtype=np.int64))
+    parts = np.split(drawn, np.searchsorted(drawn, ends[:-1]))
+    return [part - (end - count) for part, end, count in zip(parts, ends, counts, strict=True)]
 
 
 def plain_pixels(images: Tensor, most: int = MOST_SIDE) -> np.ndarray:

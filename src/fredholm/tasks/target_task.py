@@ -1,6 +1,7 @@
 """A task that tells of each example a class, labels or numbers, or a class of each of its elements."""
 
 import dataclasses
+import functools
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,22 +86,34 @@ class TargetTask(SplitTask[Part]):
     @property
     def baselines(self) -> tuple[Baseline, ...]:
         """See `Task.baselines`: on `_plain_inputs`."""
-        self._plain_inputs("valid")  # which raises where there are none
-        data = PlainData(self.target.kind, self.target.num_outputs, self._plain, self._plain_value)
-        return plain_baselines(data)
+        plain = functools.cache(self._plain)
+        plain("valid")  # which raises where there is nothing
+
+        def value(outputs: Tensor, split: HeldOut) -> float:
+            return self._plain_value(outputs, plain(split).targets)
+
+        return plain_baselines(PlainData(self.target.kind, self.target.num_outputs, plain, value))
 
     @final
     def _part_of(self, learnt: Learnt) -> Part:
         """The examples of a part of the data."""
         return self.splits.train if learnt == "train" else self.held_out(learnt)
 
-    def _plain_inputs(self, learnt: Learnt) -> Any:
-        """What models without a network see of the examples of a part: numbers `(n, features)`, or n texts.
+    def _plain(self, learnt: Learnt) -> Plain:
+        """What models without a network see of the examples of a part, or of their elements, and what they tell.
 
         Raises:
             ValueError: there is nothing.
         """
-        raise ValueError("the elements of these examples have no plain features")
+        return Plain(self._plain_inputs(learnt), self.target.targets(self._plain_answers(learnt).values))
+
+    def _plain_inputs(self, learnt: Learnt) -> Any:
+        """Of each example of a part: numbers `(n, features)`, or n texts.
+
+        Raises:
+            ValueError: there is nothing.
+        """
+        raise ValueError("these examples have no plain features")
 
     def _plain_answers(self, learnt: Learnt) -> Answers:
         """What is known of the examples of a part."""
@@ -109,13 +122,9 @@ class TargetTask(SplitTask[Part]):
         return answers
 
     @final
-    def _plain(self, learnt: Learnt) -> Plain:
-        return Plain(self._plain_inputs(learnt), self.target.targets(self._plain_answers(learnt).values))
-
-    @final
-    def _plain_value(self, outputs: Tensor, split: HeldOut) -> float:
-        """The objective of outputs `(n, num_outputs)` for a split, in its order."""
-        metrics, targets = self.metrics(), self._plain(split).targets
+    def _plain_value(self, outputs: Tensor, targets: Tensor) -> float:
+        """The objective of outputs `(n, num_outputs)` for these targets."""
+        metrics = self.metrics()
         metrics["loss"].update(self.target.losses(outputs, targets))
         self.target.score(outputs, targets, {name: each for name, each in metrics.items() if name != "loss"})
         return float(metrics[self.objective.metric].compute())

@@ -45,6 +45,7 @@ def class_folders(root: Path, suffixes: tuple[str, ...], what: str, example: str
     classes = tuple(found["train"])
     if len(classes) == 1:
         raise ValueError(f"{roots['train']}: only one class folder, {classes[0]!r}; at least two classes are needed")
+    parts: dict[Split, tuple[list[Path], list[int]]]
     parts = {split: _of_split(where, found[split], classes, suffixes, what) for split, where in roots.items()}
     _warn_of_skipped(root, {file for files, _ in parts.values() for file in files}, what)
     return Found(classes, parts)

@@ -1,6 +1,7 @@
 """Telling which nodes of a graph are joined by edges that are not listed."""
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -230,7 +231,14 @@ class LinkLearning(OneGraphTask[PairSet]):
     @property
     def baselines(self) -> tuple[Baseline, ...]:
         """See `Task.baselines`: on what is told of pairs (`told_of_pairs`)."""
-        return plain_baselines(PlainData("class", 2, self._plain, self._plain_value))
+        plain = functools.cache(self._plain)
+
+        def value(outputs: Tensor, split: HeldOut) -> float:
+            metrics = self.metrics()
+            metrics[self.objective.metric].update(outputs.diff(dim=1)[:, 0].sigmoid(), plain(split).targets)
+            return float(metrics[self.objective.metric].compute())
+
+        return plain_baselines(PlainData("class", 2, plain, value))
 
     def _plain(self, learnt: Learnt) -> Plain:
         if learnt == "train":
@@ -239,11 +247,6 @@ class LinkLearning(OneGraphTask[PairSet]):
         part = self.held_out(learnt)
         told = self._told(self._whole, torch.cat([part.pairs, part.others]))
         return Plain(told.numpy(), torch.tensor([1, 0]).repeat_interleave(len(part)))
-
-    def _plain_value(self, outputs: Tensor, split: HeldOut) -> float:
-        metrics, targets = self.metrics(), self._plain(split).targets
-        metrics[self.objective.metric].update(outputs.diff(dim=1)[:, 0].sigmoid(), targets)
-        return float(metrics[self.objective.metric].compute())
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`pairs` (B, 1 + negatives, 2), an edge before pairs without one; `hidden` (B, B), the codes of all edges of

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self, final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.stack import Stack
+from fredholm.tasks.baselines import Learnt, Plain, drawn_elements
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
@@ -310,6 +312,21 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             views = (*views, MaskView(title="answer", labels=told, classes=classes))
         return Shown(name=part.names[index], views=views)
 
+    def _plain(self, learnt: Learnt) -> Plain:
+        """See `TargetTask._plain`: of pixels whose class is known, what `_plain_of_pixels` says."""
+        part, inputs, targets = self._part_of(learnt), list[np.ndarray](), list[Tensor]()
+        known = [int((part.masks(indices) != IGNORED).sum()) for indices in torch.arange(len(part)).split(1)]
+        for number, drawn in enumerate(drawn_elements(known, learnt)):
+            if len(drawn):
+                index = torch.tensor([number])
+                mask = part.masks(index)[0].flatten().long()
+                pixels = (mask != IGNORED).nonzero()[drawn, 0]
+                inputs.append(_plain_of_pixels(part.images(index) / 255, pixels))
+                targets.append(mask[pixels])
+        if not inputs:
+            raise ValueError(f"no pixel of the {learnt} split has a class that is known")
+        return Plain(np.concatenate(inputs), torch.cat(targets))
+
     @property
     def _train_answers(self) -> None:
         return None
@@ -451,6 +468,23 @@ def _centres(extent: int, stride: int, device: torch.device) -> Tensor:
     """Where runs of `stride` of so many pixels have their centres, the last run as far as it goes, in [0, 1]."""
     first = torch.arange(0, extent, stride, device=device)
     return (first + (first + stride).clamp(max=extent)) / (2 * extent)
+
+
+def _plain_of_pixels(image: Tensor, pixels: Tensor) -> np.ndarray:
+    """What models without a network see of some pixels of an image `(1, C, H, W)` from 0 to 1, `(n, 5 C + 5)`.
+
+    Colours, their means and deviations over 3 x 3 and 9 x 9 pixels, and the place with its squares and product.
+    """
+    parts = [image]
+    for side in (3, 9):
+        mean, square = (
+            F.avg_pool2d(each, side, 1, side // 2, count_include_pad=False) for each in (image, image.square())
+        )
+        parts += [mean, (square - mean.square()).clamp(min=0).sqrt()]
+    width = image.shape[3]
+    down, right = ((pixels // width + 0.5) / image.shape[2], (pixels % width + 0.5) / width)
+    places = torch.stack([down, right, down.square(), right.square(), down * right], dim=1)
+    return torch.cat([torch.cat(parts, dim=1)[0].flatten(1).mT[pixels], places], dim=1).numpy()
 
 
 def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:

@@ -21,7 +21,7 @@ from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
-from fredholm.tasks.baselines import Learnt
+from fredholm.tasks.baselines import Learnt, Plain, drawn_elements
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -53,6 +53,8 @@ Told = Literal["cloud", "points"]
 """What has a class."""
 PLAIN_BINS = 16
 """Of the distances of a cloud's points from its centre, for models without a network."""
+PLAIN_NEIGHBOURS = 16
+"""Nearest points of a point, itself included, likewise."""
 CHUNK = 32
 """Clouds of a file that are predicted at a time."""
 
@@ -384,15 +386,25 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return changed
 
     def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
-        """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features.
-
-        Raises:
-            ValueError: points are told.
-        """
-        if self.tells_points:
-            return super()._plain_inputs(learnt)
+        """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features."""
         part = self._part_of(learnt)
         return np.stack([_plain_of_cloud(part, i) for i in range(len(part))])
+
+    def _plain(self, learnt: Learnt) -> Plain:
+        """See `TargetTask._plain`: where points are told, what `_plain_of_points` says of those with a class."""
+        if not self.tells_points:
+            return super()._plain(learnt)
+        part, inputs, targets = self._part_of(learnt), list[np.ndarray](), list[Tensor]()
+        assert part.point_labels is not None
+        known = [labels >= 0 for labels in part.point_labels.split(part.sizes.tolist())]
+        for number, drawn in enumerate(drawn_elements([int(each.sum()) for each in known], learnt)):
+            if len(drawn):
+                points = known[number].nonzero()[drawn, 0]
+                inputs.append(_plain_of_points(part, number, points))
+                targets.append(part.point_labels[part.offsets[number] + points])
+        if not inputs:
+            raise ValueError(f"no point of the {learnt} split has a class that is known")
+        return Plain(np.concatenate(inputs), torch.cat(targets))
 
     @property
     def _train_answers(self) -> ClassAnswers | None:
@@ -519,6 +531,28 @@ def _plain_of_cloud(clouds: PointSet, number: int) -> np.ndarray:
     along = np.sqrt(np.linalg.eigvalsh(centred.T @ centred / len(pos)).clip(0))
     of_features = np.concatenate([features.mean(0), features.std(0)])
     return np.concatenate([shares, along, along / largest, centred.std(0), of_features])
+
+
+def _plain_of_points(clouds: PointSet, number: int, points: Tensor) -> np.ndarray:
+    """What models without a network see of some points of a cloud.
+
+    Places in its box and beside its centre, features, and of the nearest points their spread along their axes and the
+    means of their features.
+    """
+    rows = slice(int(clouds.offsets[number]), int(clouds.offsets[number + 1]))
+    pos, features = clouds.pos[rows].double(), clouds.features[rows].double()
+    centred = pos - pos.mean(0)
+    scale = centred.norm(dim=1).max().clamp(min=1e-12)
+    low, extent = pos.amin(0), (pos.amax(0) - pos.amin(0)).clamp(min=1e-12)
+    found = list[Tensor]()
+    for some in points.split(256):
+        near = torch.cdist(pos[some], pos).topk(min(PLAIN_NEIGHBOURS, len(pos)), largest=False).indices
+        beside = (pos[near] - pos[near].mean(1, keepdim=True)) / scale
+        spread = torch.linalg.eigvalsh(beside.mT @ beside / near.shape[1]).clamp(min=0).sqrt()
+        radius = centred[some].norm(dim=1, keepdim=True) / scale
+        places = [centred[some] / scale, radius, (pos[some] - low) / extent, spread]
+        found.append(torch.cat([*places, features[some], features[near].mean(1)], dim=1))
+    return torch.cat(found).numpy()
 
 
 def known_of(clouds: PointSet, told: Told, data: str) -> Known:
