@@ -137,6 +137,13 @@ def test_columns_that_are_not_there_are_told(given: dict[str, Any], told: str) -
         choose_columns(["phrase", "sentence", "truth"], **settings)
 
 
+def test_the_only_column_that_is_left_is_proposed() -> None:
+    with refused(ValueError, "usual name of the label", "name one (label_columns=mood)"):
+        choose_columns(["review", "mood", "split"], text=None, second=None)
+    with refused(ValueError, "usual name of the text", "name one (text_column=words)"):
+        choose_columns(["words", "label"], text=None, second=None)
+
+
 def test_the_lack_of_a_text_says_what_to_name() -> None:
     with refused(ValueError, "the columns are 1, a fine film: name one (text_column=), or all", "(columns=)"):
         choose_columns(["1", "a fine film"], text=None, second=None)

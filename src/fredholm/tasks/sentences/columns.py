@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from fredholm.tasks.splits.split_marks import MARKS
+
 TEXTS = ("text", "sentence", "review", "comment", "content", "question", "title")
 PAIRS = (
     ("text", "second"),
@@ -58,9 +60,11 @@ def _column(names: Sequence[str], wanted: str | None, usual: Sequence[str], what
         by_word = {name.lower(): name for name in reversed(names)}
         if found := [by_word[word] for word in usual if word in by_word]:
             return found[0]
+        others = [name for name in names if name.lower() not in (*TEXTS, *LABELS, *MARKS)]
+        likely = others[0] if len(others) == 1 and len(names) > 1 else ""
         raise ValueError(
             f"no column has a usual name of the {what} ({', '.join(usual)}); the columns are {', '.join(names)}: name "
-            f"one ({setting}=), or all where the file has no header (columns=)"
+            f"one ({setting}={likely}), or all where the file has no header (columns=)"
         )
     if wanted in names:
         return wanted
