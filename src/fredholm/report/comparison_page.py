@@ -1,5 +1,6 @@
 """What a comparison of kernels found: the table, the price of each metric, and the runs behind it."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,10 @@ from fredholm.comparison.comparison import Comparison, Row
 from fredholm.tasks.objective import Objective
 
 from .blocks import Block, Cell, Facts, Figure, Note, Plot, Section, Tab, Table
-from .charts import away_from_zero, axis, chart, hint
+from .charts import HUES, away_from_zero, axis, chart, hint
+
+SHAPES = ("circle", "diamond", "square")
+"""Of the marks of kernels, one for as many as there are colours."""
 
 
 def comparison_tab(comparison: Comparison, folder: Path) -> Tab:
@@ -128,12 +132,13 @@ def _table(comparison: Comparison) -> Table:
 def _prices(comparison: Comparison) -> list[Block]:
     """The metric against time and against parameters."""
     objective = comparison.objective
+    least, most = (0.0, 1.0) if objective.percent else (-math.inf, math.inf)
     points = [
         {
-            "kernel": row.title,
+            "kernel": row.name,
             "value": row.valid_mean,
-            "low": row.valid_mean - (row.valid_deviation or 0.0),
-            "high": row.valid_mean + (row.valid_deviation or 0.0),
+            "low": max(least, row.valid_mean - (row.valid_deviation or 0.0)),
+            "high": min(most, row.valid_mean + (row.valid_deviation or 0.0)),
             "ms": None if row.seconds_per_step is None else 1000 * row.seconds_per_step,
             "parameters": row.parameters,
         }
@@ -151,11 +156,14 @@ def _prices(comparison: Comparison) -> list[Block]:
 def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str, objective: Objective) -> Plot:
     front = _front(points, field, objective)
     shared = {"x": axis(field, title, scale={"zero": False, "nice": True, "padding": 20})}
-    color = axis("kernel", "", "nominal", sort=None)
+    names = [point["kernel"] for point in points]
+    shapes = [SHAPES[k // len(HUES) % len(SHAPES)] for k in range(len(names))]
+    color = axis("kernel", "", "nominal", scale={"domain": names, "range": [*HUES * len(SHAPES)][: len(names)]})
+    shape = axis("kernel", "", "nominal", scale={"domain": names, "range": shapes})
     told = hint(("kernel", "kernel"), (field, title), ("value", metric))
     dots = {
         "mark": {"type": "point", "filled": True, "size": 90},
-        "encoding": {**shared, "y": away_from_zero("value", metric), "color": color, "tooltip": told},
+        "encoding": {**shared, "y": away_from_zero("value", metric), "color": color, "shape": shape, "tooltip": told},
     }
     spread = {
         "mark": {"type": "rule"},
@@ -166,14 +174,18 @@ def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str
         "mark": {"type": "line", "interpolate": "step-after", "strokeDash": [4, 4], "color": "var(--muted)"},
         "encoding": {**shared, "y": away_from_zero("value", metric)},
     }
-    names = {point["kernel"] for point in front}
+    on_line = {point["kernel"] for point in front}
     cells: tuple[tuple[Cell, ...], ...] = tuple(
-        (point["kernel"], point[field], point["value"], "yes" if point["kernel"] in names else "no") for point in points
+        (point["kernel"], point[field], point["value"], "yes" if point["kernel"] in on_line else "no")
+        for point in points
     )
     heading = f"{_name(objective).capitalize()} against {title}"
     table = Table(title=heading, columns=("kernel", title, metric, "on the line"), rows=cells, is_folded=True)
     note = "On the dashed line are the kernels that no other beats at a lower price."
-    return Plot(title=heading, spec=chart(points, [dots, spread, line]), table=table, note=note, is_half=True)
+    height = 220 + 14 * (len(names) + 1) // 2  # the legend takes the rest
+    return Plot(
+        title=heading, spec=chart(points, [dots, spread, line], height=height), table=table, note=note, is_half=True
+    )
 
 
 def _front(points: Sequence[dict[str, Any]], field: str, objective: Objective) -> list[dict[str, Any]]:

@@ -65,7 +65,7 @@ class Examined:
 
 @torch.no_grad()
 def examine(
-    run: Run, model: nn.Module, split: HeldOut, *, most: int | None = None, seconds: float = SECONDS
+    run: Run, model: nn.Module, split: HeldOut, *, most: int | None = None, seconds: float | None = None
 ) -> Examined:
     """Asks a model about examples, at least one, until there are enough or the time is over.
 
@@ -74,14 +74,14 @@ def examine(
         model: of it, in evaluation mode.
         split: of which there is one.
         most: examples; None: 10,000, or 300 where they are asked about one by one.
-        seconds: after which the rest is left out.
+        seconds: after which the rest is left out; None: 4.
 
     Raises:
         ValueError: the data cannot be read.
         ImportError: torchmetrics is not installed.
     """
     task = run.task
-    total = task.num_held_out(split)
+    total, seconds = task.num_held_out(split), SECONDS if seconds is None else seconds
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
     if isinstance(task, TargetTask) and not isinstance(task.target, ElementTarget):
         size = run.config.training.evaluation_batch_size

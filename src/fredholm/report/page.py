@@ -230,7 +230,7 @@ def _cell(value: object) -> str:
     if value is None:
         return "–"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
+        return str(value).replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")  # a number is not broken
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
