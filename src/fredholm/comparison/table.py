@@ -1,7 +1,7 @@
 """The table of a comparison, for people."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fredholm.tasks.objective import Objective
@@ -45,6 +45,7 @@ def conclusion(comparison: Comparison, folder: Path) -> Iterator[str]:
     value = best.valid_mean or 0.0
     yield f"best on validation data: {best.name}; its best run is {folder / run.folder}"
     command = ["fredholm", "train", comparison.task, *([comparison.data] if comparison.data else [])]
+    command += _options_of_data(comparison.command_line)
     command += ["--init", str(folder / run.folder), "--run-dir", f"runs/{best.name}"]
     yield f"to train on from there, as long as suits the data: {shlex.join(command)}"
     for baseline in comparison.baselines:
@@ -53,6 +54,17 @@ def conclusion(comparison: Comparison, folder: Path) -> Iterator[str]:
                 f"{baseline.name} does better on validation data, {objective.format(baseline.valid)} against "
                 f"{objective.format(value)}: no network of these is needed here"
             )
+
+
+def _options_of_data(words: Sequence[str]) -> list[str]:
+    """The options of the task on a command line, but for those of the model, which a run takes from its start."""
+    found, is_ours = list[str](), False
+    for word in words:
+        if word.startswith("--"):
+            is_ours = word.startswith("--task.") and not word.startswith("--task.model")
+        if is_ours:
+            found.append(word)
+    return found
 
 
 def _metric(comparison: Comparison) -> str:
