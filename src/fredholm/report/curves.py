@@ -10,8 +10,8 @@ from .run_record import RunRecord
 
 MOST = 400
 """Points of a curve; of more every k-th is drawn, the last always."""
-
-
+STROKES = ([1, 0], [6, 3], [2, 2])
+"""Of lines of one colour; the first is whole."""
 LOG = 20
 """Times as large as the smallest value the largest one must be for a logarithmic axis."""
 
@@ -49,6 +49,11 @@ def _best(records: Sequence[RunRecord], rows: list[Row]) -> list[Row]:
 
 
 def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, note: str, *, log: bool = False) -> Plot:
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+    is_crowded = len(groups) > len(HUES)
+    if is_crowded and any(row["split"] == "validation" for row in rows):
+        rows = [row for row in rows if row["split"] == "validation"]
+        note = f"On validation data. {note}".strip()
     values = [row["value"] for row in rows]
     is_log = log and min(values) > 0 and max(values) > LOG * min(values)
     splits = list(dict.fromkeys(row["split"] for row in rows))
@@ -62,7 +67,12 @@ def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, not
     }
     if len({record.group for record in records}) < len(records):
         marks["detail"] = {"field": "run"}
-    if not one and len(splits) > 1:
+    if is_crowded:  # colours come again, with other strokes
+        strokes = [STROKES[k // len(HUES) % len(STROKES)] for k in range(len(groups))]
+        hues = [HUES[k % len(HUES)] for k in range(len(groups))]
+        marks["color"] = axis("group", "", "nominal", scale={"domain": groups, "range": hues})
+        marks["strokeDash"] = axis("group", "", "nominal", scale={"domain": groups, "range": strokes})
+    elif not one and len(splits) > 1:
         marks["strokeDash"] = axis("split", "", "nominal", sort=None)
     few = max(sum(row["run"] == record.name for row in rows) for record in records) <= 60
     layers = [{"mark": {"type": "line", "point": {"size": 22} if few else False}, "encoding": marks}]
@@ -78,7 +88,9 @@ def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, not
         (row["run"], row["split"], row["step"], row["value"]) for row in _few(rows, 40)
     )
     table = Table(title=title, columns=("run", "split", "step", y), rows=cells, is_folded=True)
-    return Plot(title=title, spec=chart(rows, layers), table=table, note=note, is_half=True)
+    height = 240 + (14 * len(groups) // 2 if is_crowded else 0)  # the legend takes it
+    spec = chart(rows, layers, height=height)
+    return Plot(title=title, spec=spec, table=table, note=note, is_half=not is_crowded)
 
 
 def _few(rows: list[Row], most: int) -> list[Row]:
