@@ -1,5 +1,6 @@
 """Pages of runs, whole and not: what stands on them is what the run reached, and what is missing is told."""
 
+import dataclasses
 import json
 import math
 import re
@@ -14,6 +15,7 @@ from torch import nn
 from fredholm import analysis
 from fredholm.report import page, page_of, write_page
 from fredholm.report.blocks import Figure, Gallery, Note, Page, Plot, Table
+from fredholm.report.curves import training_tab
 from fredholm.report.examined import examine
 from fredholm.report.run_record import RunRecord, names_of, read_log
 from fredholm.tasks import TASKS
@@ -159,6 +161,27 @@ def test_examples_that_are_asked_one_by_one_give_the_metric_of_all(held_out: tup
     assert len(few.indices) == 5
     every = dict(zip(found.indices.tolist(), found.losses.tolist(), strict=True))
     assert few.losses.tolist() == pytest.approx([every[index] for index in few.indices.tolist()])
+
+
+def test_no_two_curves_of_many_kernels_look_alike(run: Path) -> None:
+    record = RunRecord.read(run, "run")
+    many = [dataclasses.replace(record, name=f"{k}, seed {seed}", group=str(k)) for k in range(11) for seed in (0, 1)]
+    empty = dataclasses.replace(record, name="empty", group="empty", lines=())
+    (section,) = training_tab([*many, empty]).sections
+    plots = [block for block in section.blocks if isinstance(block, Plot)]
+    assert len(plots) >= 4
+    for plot in plots:
+        marks = plot.spec["layer"][0]["encoding"]
+        looks = list(
+            zip(marks["color"]["scale"]["range"], map(str, marks["strokeDash"]["scale"]["range"]), strict=True)
+        )
+        assert (
+            marks["color"]["scale"]["domain"] == marks["strokeDash"]["scale"]["domain"] == [str(k) for k in range(11)]
+        )
+        assert len(set(looks)) == 11
+        assert not plot.is_half
+    assert {row["split"] for row in plots[0].spec["data"]["values"]} == {"validation"}
+    assert plots[0].note.startswith("On validation data. ")
 
 
 def test_kernels_are_shown_as_they_are(run: Path) -> None:
