@@ -12,6 +12,8 @@ from benchmarks.harness import GateError
 
 ROOT = Path(__file__).parents[2]
 NAMES = [benchmark.name for benchmark in BENCHMARKS]
+SHORT = ("scan", "exact_mlp", "generation")
+"""The runs of all others are long; each has tests of its own beside this one."""
 FEWER: dict[str, list[str]] = {
     "exact_mlp": ["--cases", "grid"],
     "converted_layers": ["--cases", "LSTM", "Conv2d"],
@@ -70,7 +72,9 @@ def test_a_disagreement_ends_with_its_own_code(monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
+)
 def test_a_quick_run_prints_a_table_and_writes_the_same_rows(name, tmp_path, capsys):
     path = tmp_path / "rows.json"
     assert main([name, "--quick", "--threads", "1", "--json", str(path), *FEWER.get(name, [])]) == 0

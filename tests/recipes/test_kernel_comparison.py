@@ -12,7 +12,7 @@ from tests.refusals import refused
 
 def config(out: Path) -> study.Config:
     kernels = ("attention", "linear-attention", "mamba")
-    return study.Config(sets=("digits",), kernels=kernels, out=out, seeds=(0, 1), epochs=1, processes=1)
+    return study.Config(sets=("digits",), kernels=kernels, out=out, seeds=(3,), epochs=1, processes=1)
 
 
 @pytest.mark.slow
@@ -28,8 +28,8 @@ def test_results_and_picture_are_kept_and_not_made_twice(
     digits = kept["digits"]
     assert digits["rows"].keys() == {"attention", "linear-attention", "default"}
     for row in digits["rows"].values():
-        assert len(row["test"]) == len(row["valid"]) == 2
-        assert row["differs from best"] in (None, True, False)
+        assert len(row["test"]) == len(row["valid"]) == 1
+        assert row["differs from best"] is None
     assert digits["best"] in digits["rows"]
     assert digits["baselines"].keys() == {"logistic regression", "nearest neighbours"}
     assert "does not order" in digits["left out"]["mamba"]

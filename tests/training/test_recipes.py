@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,9 @@ def test_the_projects_recipes_state_what_to_expect(path: Path) -> None:
     for word in ("Command:", "Hardware:", "Time:", "Score:"):
         assert word in head
     trained = [name for name, listing in list_recipes().items() if listing.file.resolve() == path]
-    commands = [f"fredholm train {name}" for name in trained] or [f"python recipes/{path.name}"]
+    needs_root = re.search(r"^from (benchmarks|recipes)\b", path.read_text(), re.MULTILINE) is not None
+    itself = f"python -m recipes.{path.stem}" if needs_root else f"python recipes/{path.name}"
+    commands = [f"fredholm train {name}" for name in trained] or [itself]
     assert any(command in head for command in commands)
     assert trained or '__name__ == "__main__"' in path.read_text()
 

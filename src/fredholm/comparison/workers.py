@@ -26,7 +26,7 @@ from .job import Job, Outcome, carry_out
 
 POLL = 0.2
 """Seconds between two looks at whether somebody asked to stop."""
-GRACE = 10.0
+GRACE = 60.0
 """Seconds in which a process without a job ends by itself."""
 Done = Callable[[int, Outcome], Sequence[tuple[int, Job]]]
 """Is told the number of a job and its outcome, and says which jobs come in addition."""

@@ -13,10 +13,16 @@ import pytest
 pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[3]
 SUITES = sorted((Path(__file__).parent / "interpreted").glob("test_*.py"))
+SIZES = [suite for suite in SUITES if suite.stem == "test_sizes"]
+OTHERS = [suite for suite in SUITES if suite not in SIZES]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [SUITES[::2], SUITES[1::2]], ids=["one half", "the other"])
+@pytest.mark.parametrize(
+    "share",
+    [OTHERS[::2], OTHERS[1::2], pytest.param(SIZES, marks=pytest.mark.long)],
+    ids=["one half", "the other", "more than one tile"],
+)
 def test_in_the_interpreter(share: list[Path]) -> None:
     """Two processes: each begins with seconds of imports."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *map(str, share)]
