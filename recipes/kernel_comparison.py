@@ -14,6 +14,7 @@ test split is read once a final run. Kernels that would take most of the time ar
 import dataclasses
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +140,30 @@ def summary(found: Comparison, too_slow: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def table(report: dict[str, dict[str, Any]]) -> list[str]:
+    """Markdown: a column a data set, with the test metric, mean ± deviation; the row that was chosen is bold."""
+    lines = ["| | " + " | ".join(report) + " |", "|---" * (len(report) + 1) + "|"]
+
+    def cell(values: Sequence[float | None], percent: bool) -> str:
+        known = [(100.0 if percent else 1.0) * value for value in values if value is not None]
+        if not known:
+            return "–"
+        spread = f" ± {statistics.stdev(known):.{1 if percent else 4}f}" if len(known) > 1 else ""
+        return f"{statistics.mean(known):.{1 if percent else 4}f}{spread}"
+
+    for name in (*KERNELS_BY_NAME, "default"):
+        cells = list[str]()
+        for found in report.values():
+            told = cell(found["rows"].get(name, {"test": []})["test"], found["metric"]["percent"])
+            cells.append(f"**{told}**" if name == found["best"] else told)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    for name in dict.fromkeys(name for found in report.values() for name in found["baselines"]):
+        values = [found["baselines"].get(name, {"test": None})["test"] for found in report.values()]
+        told = [cell([value], found["metric"]["percent"]) for value, found in zip(values, report.values(), strict=True)]
+        lines.append(f"| {name} | " + " | ".join(told) + " |")
+    return lines
+
+
 def draw(report: dict[str, dict[str, Any]], path: Path) -> None:
     """A panel a data set: the test metric of every run, means, and the better model without a network as a line."""
     import matplotlib
@@ -198,6 +223,8 @@ def main(config: Config) -> None:
         report = {each: report[each] for each in SETS if each in report}
         results.write_text(json.dumps(report, indent=1) + "\n")
         draw(report, config.out / "kernel_comparison.png")
+    for line in table(report):
+        print_line(line)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ def test_results_and_picture_are_kept_and_not_made_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
-    (tmp_path / "results.json").write_text(json.dumps({"ModelNet10": "of another call"}))
+    other = {"rows": {}, "metric": {"percent": True}, "best": None, "baselines": {}}
+    (tmp_path / "results.json").write_text(json.dumps({"ModelNet10": other}))
     monkeypatch.setattr(study, "draw", lambda report, path: None)
     study.main(config(tmp_path))
     kept = json.loads((tmp_path / "results.json").read_text())
@@ -51,6 +52,21 @@ def test_every_set_leaves_out_known_kernels_and_can_be_asked_for(name: str) -> N
         pytest.importorskip("kornia")
     if not (study.Config().data / chosen.path.partition("/")[0]).exists() and name != "digits":
         pytest.skip("the data are not here")
+
+
+def test_the_table_has_a_column_a_set_and_the_chosen_row_is_bold() -> None:
+    report = {
+        "a": {
+            "rows": {"mlp": {"test": [0.5, 0.52]}, "default": {"test": [0.25]}},
+            "metric": {"percent": True},
+            "best": "mlp",
+            "baselines": {"nearest neighbours": {"test": 0.125}},
+        },
+        "b": {"rows": {"lstm": {"test": [0.5, None]}}, "metric": {"percent": False}, "best": None, "baselines": {}},
+    }
+    lines = study.table(report)
+    assert lines[:3] == ["| | a | b |", "|---|---|---|", "| mlp | **51.0 ± 1.4** | – |"]
+    assert lines[-3:] == ["| lstm | – | 0.5000 |", "| default | 25.0 | – |", "| nearest neighbours | 12.5 | – |"]
 
 
 def test_an_unknown_set_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Models without a network give what scikit-learn's give, chosen on validation data and read on the test split once."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 
 from fredholm.comparison.baselines import baseline_rows
 from fredholm.tasks import ImageLearning, PointLearning, Segmentation, SeriesLearning, baselines
-from fredholm.tasks.baselines import Neighbours, Plain, PlainData, drawn_elements, plain_baselines, plain_pixels
+from fredholm.tasks.baselines import Linear, Neighbours, Plain, PlainData, drawn_elements, plain_baselines, plain_pixels
 from fredholm.tasks.images import ImageDataset
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.text.counts import BetweenNeighbours, NGrams
@@ -141,3 +142,12 @@ def test_pixels_and_points_have_classes_that_are_told(tmp_path: Path) -> None:
     found = {row.name: row for row in baseline_rows(PointLearning.Config(data=str(tmp_path / "points.npz")).build())}
     assert (found["logistic regression"].test or 0.0) > 0.9
     assert (found["nearest neighbours"].test or 0.0) > 0.75
+
+
+def test_one_that_stops_early_says_nothing() -> None:
+    draw = np.random.default_rng(0)
+    inputs, classes = draw.normal(size=(60, 8)) * 10.0 ** draw.integers(-6, 7, 8), torch.arange(60) % 3
+    model = Linear(PlainData("class", 3, lambda part: Plain(inputs, classes), lambda *_: 0.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.learnt(1e-9)

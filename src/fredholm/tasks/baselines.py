@@ -1,6 +1,7 @@
 """Models without a network, which say whether one is needed: linear ones, and nearest neighbours, on plain features."""
 
 import functools
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -96,6 +97,7 @@ class _OnFeatures(Baseline):
     def learnt(self, setting: float) -> Callable[[HeldOut], float]:
         """See `Baseline.learnt`."""
         try:
+            from sklearn.exceptions import ConvergenceWarning
             from sklearn.feature_extraction.text import TfidfVectorizer
             from sklearn.pipeline import make_pipeline
             from sklearn.preprocessing import StandardScaler
@@ -110,7 +112,9 @@ class _OnFeatures(Baseline):
         first = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True) if is_text else StandardScaler()
         model = make_pipeline(first, self._model(setting))
         inputs = [plain.inputs[i] for i in rows] if is_text else plain.inputs[rows]
-        model.fit(inputs, _for_sklearn(plain.targets, data.kind)[rows])
+        with warnings.catch_warnings():  # one that stops early is a model too, and the validation split judges it
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(inputs, _for_sklearn(plain.targets, data.kind)[rows])
 
         def value(split: HeldOut) -> float:
             return data.value(_outputs(model, data.of(split).inputs, data), split)
