@@ -10,7 +10,7 @@ from fredholm.comparison import Comparison, compare, read_comparison
 from fredholm.comparison.comparison import BaselineRow, write_comparison
 from fredholm.report import page, page_of
 from fredholm.report.blocks import Figure, Gallery, Note, Plot, Table
-from fredholm.report.comparison_page import _front, comparison_tab, run_folders
+from fredholm.report.comparison_page import _front, _price, comparison_tab, run_folders
 from fredholm.tasks import Objective
 from tests.command_line import call
 from tests.comparison.build import request, stripes
@@ -66,6 +66,8 @@ def test_the_page_tells_what_was_found(whole: Path) -> None:
     plots = {block.title: block for block in blocks_of(told, Plot) if isinstance(block, Plot)}
     assert {"Accuracy against ms a step", "Accuracy against parameters"} <= plots.keys()
     assert len(plots["Accuracy against parameters"].spec["data"]["values"]) == 2
+    for plot in (plots["Accuracy against parameters"], plots["Accuracy against ms a step"]):
+        assert all(0 <= row["low"] <= row["value"] <= row["high"] <= 1 for row in plot.spec["data"]["values"])
     assert len({row["run"] for row in plots["Loss"].spec["data"]["values"]}) == 4
     assert len({row["group"] for row in plots["Loss"].spec["data"]["values"]}) == 2
     assert blocks_of(told, Gallery)
@@ -139,3 +141,11 @@ def test_the_line_has_what_no_cheaper_one_beats() -> None:
     assert [(point["ms"], point["value"]) for point in front] == [(1, 0.5), (2, 0.6), (3, 0.7)]
     front = _front(points, "ms", Objective(metric="loss", maximise=False))
     assert [(point["ms"], point["value"]) for point in front] == [(1, 0.5), (2, 0.4)]
+
+
+def test_no_two_kernels_have_one_mark() -> None:
+    points = [{"kernel": str(k), "ms": k, "value": 0.5, "low": 0.4, "high": 0.6} for k in range(13)]
+    plot = _price(points, "ms", "ms a step", "accuracy", Objective(metric="accuracy"))
+    marks = plot.spec["layer"][0]["encoding"]
+    looks = list(zip(marks["color"]["scale"]["range"], marks["shape"]["scale"]["range"], strict=True))
+    assert len(looks) == len(set(looks)) == 13
