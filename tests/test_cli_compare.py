@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fredholm.comparison import Request
 from tests.command_line import call, check_refused
 from tests.comparison.build import stripes
 
@@ -39,13 +40,35 @@ def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: p
     names = [" ".join(line.split()[:2]) for line in lines[start + 6 : start + 8]]
     assert names == ["logistic regression", "nearest neighbours"]
     last = next(line for line in lines if line.startswith("to train on")).split("fredholm ")[1].split()
-    assert last[:4] == ["train", "images", str(data), "--init"]
+    assert last[:3] == ["train", "images", str(data)]
+    assert "--init" in last
     assert call(capsys, *last[:-2], "--dry-run", "--run-dir", tmp_path / "longer")[0] == 0
     code, again, err = call(capsys, *asked, *TINY, "--resume", "--format", "json")
     assert (code, err) == (0, "")
     assert json.loads(again) == json.loads((folder / "comparison.json").read_text())["comparison"]
     code, out, err = call(capsys, *asked, *TINY, "--resume", "--format", "markdown")
     assert out.splitlines()[0] == "|  | valid | test | parameters | ms/step | MB/step | ex/s | differs |"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"), [((), True), (("--kernels", "attention", "mlp"), False), (("--epochs", "2"), False)]
+)
+def test_slow_kernels_are_left_out_where_nobody_named_kernels_or_epochs(
+    data: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[str, ...],
+    expected: bool,
+) -> None:
+    asked = list[Request]()
+
+    def noted(request: Request, *given: object, **settings: object) -> None:
+        asked.append(request)
+        raise ValueError("noted")
+
+    monkeypatch.setattr("fredholm.cli.compare.compare", noted)
+    assert call(capsys, "compare", "images", data, *more)[2] == "error: noted\n"
+    assert [request.leave_out_slow for request in asked] == [expected]
 
 
 def test_the_bare_command_lists_kernels(capsys: pytest.CaptureFixture[str]) -> None:
