@@ -3,9 +3,13 @@
 Command:   fredholm train digits --seeds 0 1 2
 Modality:  images
 Data:      scikit-learn's digits, which come with it
-Hardware:  two cores of an AMD EPYC with AVX-512, float32
-Time:      122 seconds for the three seeds
-Score:     98.70 % mean test accuracy (99.17, 98.61, 98.33)
+Hardware:  one thread of a two-core AMD EPYC, shared with other work; float32
+Time:      189 seconds of processor time for the three seeds, 7 minutes on the clock
+Score:     98.33 +- 0.28 % test accuracy (98.33, 98.06, 98.61)
+
+Learning rate (of 0.003, 0.005, 0.01 and 0.02, seeds 0 and 1) and checkpoints were chosen on the validation split, 144
+scans; the test split is read once, at the end of a run. All other settings are as they were before there was a
+validation split.
 """
 
 from fredholm.models import ITNet, MLPConfig
@@ -18,7 +22,7 @@ def digits() -> Run.Config:
     """Train a two-layer ITNet on scans of digits of 8 x 8 pixels."""
     return Run.Config(
         task=ImageLearning.Config(
-            valid_fraction=0.0,
+            valid_fraction=0.1,
             data="digits",
             patch_size=2,
             position_frequencies=0,
