@@ -13,7 +13,7 @@ from benchmarks.itnet_problem import TOLERANCE, Precision
 from benchmarks.written_out import WrittenLinear, WrittenSoftmax, WrittenWeights
 from fredholm import encoders
 from fredholm.blocks.discounted import DiscountedBlock
-from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.residual import ResidualBlock
 from fredholm.evaluation import Evaluation
 from fredholm.models.infvit import AttentionKind, InfViT
 
@@ -99,7 +99,7 @@ class ModelProblem(Instance):
         """A side's model with its attention computed by ``route``."""
         model = self._build(SIDES[name].attention)
         for block in model.blocks:
-            assert isinstance(block, DiscountedBlock | PreNormBlock)
+            assert isinstance(block, DiscountedBlock | ResidualBlock)
             block.operator.evaluation = route
         return model
 

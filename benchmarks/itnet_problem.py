@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from benchmarks.harness import Direction, Instance, Options, Step, directed, require_agreement
 from benchmarks.peers.vision_transformer import VisionTransformer
 from fredholm import encoders, evaluation, models, quadrature
-from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.residual import ResidualBlock
 from fredholm.operators import collect_auxiliary_losses
 
 PEER = "ViT, SDPA"
@@ -159,10 +159,10 @@ class ModelProblem(Instance):
         return model
 
 
-def blocks(model: nn.Module) -> list[PreNormBlock]:
+def blocks(model: nn.Module) -> list[ResidualBlock]:
     """Those of an ITNet."""
     assert isinstance(model, models.ITNet)
-    return [block for block in model.blocks if isinstance(block, PreNormBlock)]
+    return [block for block in model.blocks if isinstance(block, ResidualBlock)]
 
 
 def compare(config: ModelConfig, options: Options, index: int) -> float:

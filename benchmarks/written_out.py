@@ -45,8 +45,8 @@ class WrittenSoftmax(Route[Attention]):
 
     def compute(self, integral: Integral[Attention]) -> Tensor:
         """See `Route.compute`."""
-        kernel, u = integral.kernel, integral.u
-        q, k, v, scale = kernel.dot_product_form(u, u)
+        kernel, u, domain = integral.kernel, integral.u, integral.domain
+        q, k, v, scale = kernel.dot_product_form(u, domain, u, domain)
         together = max(1, self.max_bytes // max(1, 4 * len(u) * u.shape[1] ** 2))
         groups = zip(*(part.split(together, dim=1) for part in (q, k, v)), strict=True)
         out = [torch.softmax(scale * q @ k.mT, dim=-1) @ v for q, k, v in groups]

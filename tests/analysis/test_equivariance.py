@@ -3,7 +3,8 @@ import torch
 from torch import Tensor
 
 from fredholm import IntegralOperator, analysis, fields, kernels, models
-from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.residual import ResidualBlock
 from fredholm.domains import Domain, Grid, Points
 from fredholm.evaluation import Dense
 from tests.models.test_neural_field import operator as field_operator
@@ -57,7 +58,7 @@ def test_operators_and_blocks() -> None:
         return IntegralOperator(kernel, evaluation=Dense()).double()
 
     relative, distances = operator_of(), operator_of(relative_position=False)
-    block = PreNormBlock(relative, 6).double()
+    block = ResidualBlock(relative, FeedForward(6)).double()
 
     def error(op: analysis.SetOperator, moves: analysis.Moves) -> float:
         return analysis.equivariance_error(op, moves, u, grid, num_moves=3).relative.max().item()

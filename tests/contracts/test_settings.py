@@ -500,7 +500,12 @@ KERNELS = [
         {"kernels": (1,), "width": (2,), "lifted_dim": (0,), "content_dim": (0,), "activation": ("relu",)},
         on_features,
     ),
-    Subject(kernels.Attention, ATTENTION, ATTENTIONS | {"kdim": (3,), "vdim": (3,), "scale": (0.3,)}, kernel),
+    Subject(
+        kernels.Attention,
+        ATTENTION,
+        ATTENTIONS | {"kdim": (3,), "vdim": (3,), "scale": (0.3,), "rotary": (kernels.Rotary(10.0),)},
+        kernel,
+    ),
     Subject(kernels.LinearAttention, ATTENTION, ATTENTIONS | {"feature_map": (torch.relu,)}, kernel),
     Subject(
         kernels.UnnormalisedAttention,
@@ -549,9 +554,9 @@ KERNELS = [
         ATTENTION,
         ATTENTIONS
         | {"normaliser": (kernels.Softermax(), kernels.SoftTanh()), "epsilon": (0.5,), "learn_epsilon": SWITCH}
-        | {"rotary_base": (10.0,), "score_gain": (0.3,)},
+        | {"rotary": (kernels.Rotary(10.0),), "score_gain": (0.3,)},
         kernel,
-        modes={"rotary": {"rotary_base": 100.0}},
+        modes={"rotary": {"rotary": kernels.Rotary(100.0)}},
     ),
     Subject(
         kernels.Convolution,
@@ -861,12 +866,14 @@ def operator(size: int = 4) -> IntegralOperator:
 
 BLOCKS = [
     Subject(
-        blocks.PreNormBlock,
-        {"operator": Made(operator), "embed_dim": 4},
-        RATES
-        | {"operator": (Made(lambda: IntegralOperator(kernels.LinearAttention(4, 2))),)}
-        | {"embed_dim": (8,), "drop_path": (0.5,)},
+        blocks.ResidualBlock,
+        {"operator": Made(operator), "feed_forward": Made(lambda: blocks.FeedForward(4))},
+        {"operator": (Made(lambda: IntegralOperator(kernels.LinearAttention(4, 2))),)}
+        | {"feed_forward": (Made(lambda: blocks.GatedFeedForward(4)),), "norm": (torch.nn.RMSNorm, None)}
+        | {"norm_first": SWITCH, "branch_scale": (0.1,), "dropout": (0.5,), "feed_forward_dropout": (0.5,)}
+        | {"drop_path": (0.5,)},
         on_signal,
+        modes={"no norms": {"norm": None}},
     ),
     Subject(
         blocks.NeuralOperatorBlock,

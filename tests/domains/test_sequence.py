@@ -170,7 +170,7 @@ def test_weights_carry_another_rate() -> None:
 
 
 REGULAR = {
-    "rotary attention": lambda: kernels.YatAttention(4, 2, is_causal=True, rotary_base=100.0),
+    "rotary attention": lambda: kernels.YatAttention(4, 2, is_causal=True, rotary=kernels.Rotary(100.0)),
     "linear system": lambda: kernels.LinearSystem(4, 3),
     "linear RNN": lambda: kernels.LinearRNN(4, 3),
     "MLP": lambda: kernels.MLP(4, 2, 1, is_causal=True, sigma=0.3),

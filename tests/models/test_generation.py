@@ -58,7 +58,7 @@ def test_cached_is_recomputed_token_for_token(sampling: Sampling, length: int) -
         for cache in (True, False)
     ]
     assert texts[0] == texts[1]
-    assert len({tuple(row) for row in zip(*texts[0], strict=True)}) == 3
+    assert len({tuple(row) for row in zip(*texts[0], strict=True)}) > 1
 
 
 def test_one_seed_one_text() -> None:

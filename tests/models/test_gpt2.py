@@ -41,22 +41,26 @@ def formula(net: GPT2, given: Tensor) -> Tensor:
         def affine(x: Tensor, name: str, p: Mapping[str, Tensor] = p) -> Tensor:
             return x @ p[f"{name}.weight"].mT + p.get(f"{name}.bias", torch.zeros(()))
 
+        def projected(x: Tensor, name: str, p: Mapping[str, Tensor] = p) -> Tensor:
+            stem = f"operator.kernel.projections.{name}"
+            return x @ p[f"{stem}_weight"].mT + p.get(f"{stem}_bias", torch.zeros(()))
+
         def norm(x: Tensor, name: str, p: Mapping[str, Tensor] = p) -> Tensor:
             centred = x - x.mean(-1, keepdim=True)
             scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
             return scaled * p[f"{name}.weight"] + p.get(f"{name}.bias", torch.zeros(()))
 
-        query, key, value = affine(norm(u, "attention_norm"), "query_key_value").chunk(3, -1)
+        query, key, value = (projected(norm(u, "operator_norm"), name) for name in ("query", "key", "value"))
         parts = []
         for q, k, v in zip(query.chunk(heads, -1), key.chunk(heads, -1), value.chunk(heads, -1), strict=True):
             if net.positions is None:
                 q, k = turned(q), turned(k)
             scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(future, -torch.inf)
             parts.append(scores.softmax(-1) @ v)
-        u = u + affine(torch.cat(parts, -1), "attention_output")
-        h = affine(norm(u, "feed_forward_norm"), "expand")
+        u = u + torch.cat(parts, -1) @ p["operator.output_weight"].mT + p.get("operator.bias", 0.0)
+        h = affine(norm(u, "feed_forward_norm"), "feed_forward.expand")
         h = 0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h**3)))
-        u = u + affine(h, "contract")
+        u = u + affine(h, "feed_forward.contract")
     return F.layer_norm(u, u.shape[-1:], net.norm.weight, net.norm.bias) @ net.tokens.weight.mT
 
 
@@ -126,7 +130,7 @@ def test_weights_start_as_published() -> None:
         elif "norm" in name:
             assert (parameter == 1).all()
         else:
-            into_the_stream = name.endswith(("attention_output.weight", "contract.weight"))
+            into_the_stream = name.endswith(("output_weight", "contract.weight"))
             deviation = 0.01 if name.startswith("positions") else 0.02 / 4 if into_the_stream else 0.02
             assert parameter.std().item() == pytest.approx(deviation, rel=0.05)
 
@@ -167,7 +171,7 @@ def test_one_graph() -> None:
     [
         ({"depth": 0}, ["depth must be at least 1", "got 0"]),
         ({"embed_dim": 0}, ["embed_dim must be at least 1", "got 0"]),
-        ({"expansion": 0}, ["expansion must be at least 1", "got 0"]),
+        ({"expansion": 0}, ["expansion must be positive and finite", "got 0"]),
         ({"num_heads": 5}, ["num_heads must divide embed_dim", "5 heads for 12 channels"]),
         ({"positions": "sines"}, ["positions is 'learned' or 'rotary'", "got 'sines'"]),
         ({"positions": "rotary", "num_heads": 4}, ["rotary positions turn pairs of channels", "heads of 3 channels"]),

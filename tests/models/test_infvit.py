@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fredholm import analysis, encoders
 from fredholm.blocks.discounted import DiscountedBlock
-from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.residual import ResidualBlock
 from fredholm.domains import Domain, Points
 from fredholm.models.infvit import AttentionKind, InfViT
 from tests.refusals import refused
@@ -131,7 +131,7 @@ def test_weights_are_recorded_layer_by_layer(kind: AttentionKind) -> None:
 
 def test_blocks_are_those_of_their_kind() -> None:
     for kind in KINDS:
-        block = DiscountedBlock if kind in ("pure", "linear") else PreNormBlock
+        block = DiscountedBlock if kind in ("pure", "linear") else ResidualBlock
         assert all(isinstance(layer, block) for layer in model(attention=kind).blocks)
 
 

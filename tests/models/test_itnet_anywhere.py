@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fredholm import encoders
-from fredholm.blocks import PreNormBlock
+from fredholm.blocks import ResidualBlock
 from fredholm.domains import Domain, Grid, Points
 from fredholm.models import (
     AdditiveAttentionConfig,
@@ -61,7 +61,7 @@ def literally(net: ITNet, x: Tensor, at: Domain) -> Tensor:
     assert isinstance(net.encoder, encoders.Image)
     v = net.encoder.at(x, at)
     for block in net.blocks:
-        assert isinstance(block, PreNormBlock)
+        assert isinstance(block, ResidualBlock)
         integral = block.operator(block.operator_norm(u), domain, query=block.operator_norm(v), query_domain=at)
         v = v + integral
         v = v + block.feed_forward(block.feed_forward_norm(v))

@@ -21,7 +21,7 @@ class DiscountedBlock(nn.Module):
     Args:
         kernel: κ, mapping `embed_dim` channels to as many, head by head.
         embed_dim: channels of the signal.
-        expansion, dropout, drop_path: as in `PreNormBlock`.
+        expansion, dropout, drop_path: as in `FeedForward` and `ResidualBlock`.
         output_gain: the Xavier-uniform starts of W^O and of F's last layer are scaled by this.
     """
 

@@ -1,10 +1,27 @@
 """The position-wise networks of a block: perceptrons, and Yat units without activation and normalisation."""
 
-from typing import final
+from typing import Literal, final, get_args
 
 from torch import Tensor, nn
 
 from fredholm.layers import YatDense
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+"""What bends the hidden layer; "gelu_tanh" is the approximation of GELU by a tanh, as GPT-2 has it."""
+
+
+def activation_module(name: Activation) -> nn.Module:
+    """The activation of that name."""
+    match name:
+        case "gelu":
+            return nn.GELU()
+        case "gelu_tanh":
+            return nn.GELU(approximate="tanh")
+        case "relu":
+            return nn.ReLU()
+        case "silu":
+            return nn.SiLU()
+    raise ValueError(f"activation must be one of {', '.join(get_args(Activation))}; got {name!r}")
 
 
 def hidden_width(embed_dim: int, expansion: float) -> int:
@@ -14,30 +31,82 @@ def hidden_width(embed_dim: int, expansion: float) -> int:
 
 @final
 class FeedForward(nn.Module):
-    """W2 · dropout(GELU(W1 v + b1)) + b2 at every point (ITNet, eq. 195; dropout after the hidden layer, H.4).
+    """W2 · dropout(φ(W1 v + b1)) + b2 at every point (ITNet, eq. 195; dropout after the hidden layer, H.4).
 
     Args:
         embed_dim: channels in and out.
         expansion: hidden width as a multiple of `embed_dim`, above 0; the nearest whole number, at least 1.
         dropout: rate in [0, 1).
         output_gain: the Xavier-uniform start of W2 is scaled by this; deep models use 1 / sqrt(2 depth).
+        activation: φ.
+        bias: whether b1 and b2 are there.
     """
 
-    def __init__(self, embed_dim: int, expansion: float = 4, dropout: float = 0.0, output_gain: float = 1.0) -> None:
+    def __init__(
+        self,
+        embed_dim: int,
+        expansion: float = 4,
+        dropout: float = 0.0,
+        output_gain: float = 1.0,
+        *,
+        activation: Activation = "gelu",
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         width = hidden_width(embed_dim, expansion)
-        self.expand = nn.Linear(embed_dim, width)
-        self.activation = nn.GELU()
+        self.expand = nn.Linear(embed_dim, width, bias=bias)
+        self.activation = activation_module(activation)
         self.dropout = nn.Dropout(dropout)
-        self.contract = nn.Linear(width, embed_dim)
+        self.contract = nn.Linear(width, embed_dim, bias=bias)
         nn.init.xavier_uniform_(self.expand.weight)
         nn.init.xavier_uniform_(self.contract.weight, gain=output_gain)
-        nn.init.zeros_(self.expand.bias)
-        nn.init.zeros_(self.contract.bias)
+        if bias:
+            nn.init.zeros_(self.expand.bias)
+            nn.init.zeros_(self.contract.bias)
 
     def forward(self, v: Tensor) -> Tensor:
         """`(..., embed_dim)` to the same shape."""
         return self.contract(self.dropout(self.activation(self.expand(v))))
+
+
+@final
+class GatedFeedForward(nn.Module):
+    """W2 · dropout(φ(G v) ⊙ W1 v) at every point: SwiGLU with φ = SiLU (Shazeer 2020, GLU variants, eq. 6).
+
+    Args:
+        embed_dim: channels in and out.
+        expansion: hidden width as a multiple of `embed_dim`, above 0; the nearest whole number, at least 1.
+        dropout: rate in [0, 1).
+        output_gain: the Xavier-uniform start of W2 is scaled by this; deep models use 1 / sqrt(2 depth).
+        activation: φ.
+        bias: whether the three maps have constants, which the paper leaves out.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        expansion: float = 8 / 3,
+        dropout: float = 0.0,
+        output_gain: float = 1.0,
+        *,
+        activation: Activation = "silu",
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        width = hidden_width(embed_dim, expansion)
+        self.gate = nn.Linear(embed_dim, width, bias=bias)
+        self.expand = nn.Linear(embed_dim, width, bias=bias)
+        self.activation = activation_module(activation)
+        self.dropout = nn.Dropout(dropout)
+        self.contract = nn.Linear(width, embed_dim, bias=bias)
+        for layer in (self.gate, self.expand, self.contract):
+            nn.init.xavier_uniform_(layer.weight, gain=output_gain if layer is self.contract else 1.0)
+            if bias:
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """`(..., embed_dim)` to the same shape."""
+        return self.contract(self.dropout(self.activation(self.gate(v)) * self.expand(v)))
 
 
 @final

@@ -4,6 +4,7 @@ from fredholm.kernels.attention.additive_attention import AdditiveAttention
 from fredholm.kernels.attention.attention import Attention
 from fredholm.kernels.attention.linear_attention import FeatureMapped, LinearAttention
 from fredholm.kernels.attention.normalisers import Softermax, SoftSigmoid, SoftTanh, Unnormalised
+from fredholm.kernels.attention.rotary import Rotary
 from fredholm.kernels.attention.scored import (
     CachedScored,
     Normalised,
@@ -79,6 +80,7 @@ __all__ = [
     "PairwiseMLP",
     "PointInputs",
     "Pointwise",
+    "Rotary",
     "RowNorm",
     "Scaled",
     "Score",

@@ -34,6 +34,8 @@ from fredholm.models.kernel_configs import (
     YatConfig,
 )
 from fredholm.models.language_model import LanguageModel, LanguageState, MaskedModel
+from fredholm.models.llama import Llama
+from fredholm.models.mamba import Mamba
 from fredholm.models.message_passing import MessagePassing
 from fredholm.models.n_gram_bank import NGramBank
 from fredholm.models.neural_field import FieldOperator
@@ -75,8 +77,10 @@ __all__ = [
     "LanguageModel",
     "LanguageState",
     "LinearAttentionConfig",
+    "Llama",
     "LowRankConfig",
     "MLPConfig",
+    "Mamba",
     "MaskedModel",
     "MessagePassing",
     "NGramBank",

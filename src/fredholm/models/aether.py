@@ -1,6 +1,7 @@
 """Aether: a language model of Yat attention and Yat units, without normalisation layers."""
 
 import dataclasses
+import functools
 import math
 from typing import ClassVar, Literal, Self, final
 
@@ -9,10 +10,10 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_rate
 from fredholm.blocks.feed_forward import YatFeedForward
-from fredholm.domains import Sequence
+from fredholm.blocks.residual import ResidualBlock
 from fredholm.encoders.text import Text
-from fredholm.kernels import YatAttention
-from fredholm.models.language_model import ROTARY_BASE, LanguageModel, LanguageState, Positions
+from fredholm.kernels import Rotary, YatAttention
+from fredholm.models.language_model import LanguageModel, LanguageState, Positions
 from fredholm.operators import IntegralOperator
 
 
@@ -80,6 +81,37 @@ class Aether(LanguageModel):
             """The model; see `Aether`."""
             return Aether(vocab_size, context, self)
 
+        def block(self) -> ResidualBlock:
+            """z = u + K[u], then z + F(z); with LayerNorm before K and F, or after each sum."""
+            gain = 1 / math.sqrt(2 * self.depth)
+            kernel = YatAttention(
+                self.embed_dim,
+                self.num_heads,
+                num_kv_heads=self.num_kv_heads,
+                epsilon=self.epsilon * self.embed_dim / self.num_heads,
+                learn_epsilon=self.learn_epsilon,
+                rotary=Rotary() if self.positions == "rotary" else None,
+                is_causal=True,
+                score_gain=1 / 16,
+            )
+            operator = IntegralOperator(kernel, residual=False, bias=False, output_gain=gain)
+            feed_forward = YatFeedForward(
+                self.embed_dim,
+                self.expansion,
+                epsilon=self.epsilon * self.embed_dim,
+                learn_epsilon=self.learn_epsilon,
+                bias=False,
+                output_gain=gain,
+            )
+            return ResidualBlock(
+                operator,
+                feed_forward,
+                norm=None if self.layer_norm == "none" else functools.partial(nn.LayerNorm, bias=False),
+                norm_first=self.layer_norm != "post",
+                dropout=self.dropout,
+                feed_forward_dropout=self.dropout,
+            )
+
     token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight",)
     place_rows: ClassVar[tuple[str, ...]] = ("positions",)
 
@@ -93,7 +125,7 @@ class Aether(LanguageModel):
         learned = config.positions == "learned"
         self.positions = nn.Parameter(0.3 * torch.randn(context, dim) / self.scale) if learned else None
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(config.block() for _ in range(config.depth))
         self.norm = nn.LayerNorm(dim, bias=False) if config.layer_norm == "pre" else nn.Identity()
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -102,7 +134,7 @@ class Aether(LanguageModel):
 
     def initial_state(self, batch_size: int) -> LanguageState:
         """No keys and no values: two tensors `(B, num_kv_heads, 0, d)` a layer."""
-        return tuple(block.operator.initial_state(batch_size) for block in self._blocks())
+        return tuple(block.initial_state(batch_size) for block in self._blocks())
 
     def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
         """Keys and values of the tokens are appended to the state's; see `LanguageModel.advance`."""
@@ -114,55 +146,9 @@ class Aether(LanguageModel):
         u = self.dropout(self.scale * u)
         reached = []
         for block, past in zip(self._blocks(), state, strict=True):
-            u, seen = block(u, domain, past)
+            u, seen = block.scan(u, domain, past)
             reached.append(seen)
         return nn.functional.linear(self.norm(u) / self.scale, self.tokens.weight), tuple(reached)
 
-    def _blocks(self) -> "list[Block]":
-        return [block for block in self.blocks if isinstance(block, Block)]
-
-
-@final
-class Block(nn.Module):
-    """z = u + K[u], then z + F(z); with LayerNorm before K and F, or after each sum.
-
-    Args:
-        config: the stack's.
-    """
-
-    def __init__(self, config: Aether.Config) -> None:
-        super().__init__()
-        dim, gain = config.embed_dim, 1 / math.sqrt(2 * config.depth)
-        kernel = YatAttention(
-            dim,
-            config.num_heads,
-            num_kv_heads=config.num_kv_heads,
-            epsilon=config.epsilon * dim / config.num_heads,
-            learn_epsilon=config.learn_epsilon,
-            rotary_base=ROTARY_BASE if config.positions == "rotary" else None,
-            is_causal=True,
-            score_gain=1 / 16,
-        )
-        self.operator = IntegralOperator(kernel, residual=False, bias=False, output_gain=gain)
-        self.feed_forward = YatFeedForward(
-            dim,
-            config.expansion,
-            epsilon=config.epsilon * dim,
-            learn_epsilon=config.learn_epsilon,
-            bias=False,
-            output_gain=gain,
-        )
-        self.dropout = nn.Dropout(config.dropout)
-        self.before = _norms(dim, wanted=config.layer_norm == "pre")
-        self.after = _norms(dim, wanted=config.layer_norm == "post")
-
-    def forward(self, u: Tensor, domain: Sequence, past: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The signal `(B, T, C)` and the keys and values before it, to the signal and all keys and values so far."""
-        integral, seen = self.operator.scan(self.before[0](u), domain, state=past)
-        z = self.after[0](u + self.dropout(integral))
-        return self.after[1](z + self.dropout(self.feed_forward(self.before[1](z)))), seen
-
-
-def _norms(dim: int, *, wanted: bool) -> nn.ModuleList:
-    """For the operator's branch and for the network's."""
-    return nn.ModuleList(nn.LayerNorm(dim, bias=False) if wanted else nn.Identity() for _ in range(2))
+    def _blocks(self) -> "list[ResidualBlock]":
+        return [block for block in self.blocks if isinstance(block, ResidualBlock)]

@@ -1,24 +1,29 @@
-"""GPT-2 from torch's own layers: the baseline of language models."""
+"""GPT-2: causal attention with learned positions, the usual baseline of language models."""
 
 import dataclasses
+import functools
 import math
 from typing import ClassVar, Self, final
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_rate
-from fredholm.kernels.attention.rotary import check_rotary, rotate
-from fredholm.models.language_model import ROTARY_BASE, LanguageModel, LanguageState, Positions
+from fredholm._settings import check_count, check_positive, check_rate
+from fredholm.blocks.feed_forward import Activation, FeedForward, activation_module
+from fredholm.blocks.residual import ResidualBlock
+from fredholm.kernels import Attention, Rotary
+from fredholm.kernels.attention.rotary import check_rotary
+from fredholm.models.decoder import Decoder
+from fredholm.models.language_model import LanguageModel, Positions
+from fredholm.operators import IntegralOperator
 
 
 @final
-class GPT2(LanguageModel):
+class GPT2(Decoder):
     """Token and position embeddings, L pre-norm blocks of causal attention and a GELU network, a tied head.
 
     The model of A. Radford et al., "Language Models are Unsupervised Multitask Learners" (2019). Weights start normal
     with deviation 0.02, projections into the residual stream with 0.02 / sqrt(2 L), positions with 0.01; biases at 0.
+    Deviation: dropout acts on the signal and on each branch's output, not on attention weights.
 
     Args:
         vocab_size: number of tokens V.
@@ -37,18 +42,28 @@ class GPT2(LanguageModel):
         depth: int = 12
         """Number of blocks L."""
         num_heads: int = 12
-        expansion: int = 4
+        expansion: float = 4
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         positions: Positions = "learned"
         """Learned vectors added to the tokens', or rotary queries and keys, which GPT-2 did not have."""
         bias: bool = True
         """Biases in linear maps and norms."""
+        activation: Activation = "gelu_tanh"
+        """Of the feed-forward networks."""
+        norm_epsilon: float = 1e-5
+        """Added to variances in norms."""
+        scale_by_layer: bool = False
+        """Whether the scores of layer l are divided by l too, as some GPT-2s have it to train in 16 bits."""
+        tied_head: bool = True
+        """Whether the token embeddings are the head's map too."""
         dropout: float = 0.1
-        """Rate after the embedding, on the attention weights, and on each branch's output."""
+        """Rate after the embedding, and on each branch's output."""
 
         def __post_init__(self) -> None:
-            for name in ("embed_dim", "depth", "num_heads", "expansion"):
+            for name in ("embed_dim", "depth", "num_heads"):
                 check_count("models.GPT2", name, getattr(self, name))
+            for name in ("expansion", "norm_epsilon"):
+                check_positive("models.GPT2", name, getattr(self, name))
             if self.embed_dim % self.num_heads:
                 raise ValueError(
                     f"models.GPT2: num_heads must divide embed_dim; got {self.num_heads} heads for "
@@ -56,9 +71,14 @@ class GPT2(LanguageModel):
                 )
             if self.positions not in ("learned", "rotary"):
                 raise ValueError(f"models.GPT2: positions is 'learned' or 'rotary'; got {self.positions!r}")
-            if self.positions == "rotary":
-                check_rotary("models.GPT2", ROTARY_BASE, self.embed_dim // self.num_heads)
+            check_rotary("models.GPT2", self.rotary, self.embed_dim // self.num_heads)
+            activation_module(self.activation)
             check_rate("models.GPT2", "dropout", self.dropout)
+
+        @property
+        def rotary(self) -> Rotary | None:
+            """Rotary positions, where they are asked for."""
+            return Rotary() if self.positions == "rotary" else None
 
         @classmethod
         def small(cls) -> Self:
@@ -69,7 +89,27 @@ class GPT2(LanguageModel):
             """The model; see `GPT2`."""
             return GPT2(vocab_size, context, self)
 
-    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight",)
+        def block(self, layer: int) -> ResidualBlock:
+            """The block of layer 1 … L."""
+            c, residual = self, 0.02 / math.sqrt(2 * self.depth)
+            scale = (c.embed_dim // c.num_heads) ** -0.5 / (layer if c.scale_by_layer else 1)
+            kernel = Attention(c.embed_dim, c.num_heads, bias=c.bias, is_causal=True, scale=scale, rotary=c.rotary)
+            operator = IntegralOperator(kernel, residual=False, bias=c.bias)
+            feed_forward = FeedForward(c.embed_dim, c.expansion, activation=c.activation, bias=c.bias)
+            own = kernel.projections
+            for weight in (own.query_weight, own.key_weight, own.value_weight, feed_forward.expand.weight):
+                nn.init.normal_(weight, std=0.02)
+            assert operator.output_weight is not None
+            for weight in (operator.output_weight, feed_forward.contract.weight):
+                nn.init.normal_(weight, std=residual)
+            return ResidualBlock(
+                operator,
+                feed_forward,
+                norm=functools.partial(nn.LayerNorm, eps=c.norm_epsilon, bias=c.bias),
+                dropout=c.dropout,
+                feed_forward_dropout=c.dropout,
+            )
+
     place_rows: ClassVar[tuple[str, ...]] = ("positions.weight",)
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
@@ -80,81 +120,15 @@ class GPT2(LanguageModel):
         self.tokens = nn.Embedding(vocab_size, config.embed_dim)
         self.positions = nn.Embedding(context, config.embed_dim) if config.positions == "learned" else None
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
-        self.norm = nn.LayerNorm(config.embed_dim, bias=config.bias)
+        self.blocks = nn.ModuleList(config.block(layer) for layer in range(1, config.depth + 1))
+        self.norm = nn.LayerNorm(config.embed_dim, eps=config.norm_epsilon, bias=config.bias)
+        self.head = None if config.tied_head else nn.Linear(config.embed_dim, vocab_size, bias=False)
         nn.init.normal_(self.tokens.weight, std=0.02)
         if self.positions is not None:
             nn.init.normal_(self.positions.weight, std=0.01)
+        if self.head is not None:
+            nn.init.normal_(self.head.weight, std=0.02)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)`; see `LanguageModel.forward`."""
-        return self.advance(tokens, self.initial_state(len(tokens)))[0]
-
-    def initial_state(self, batch_size: int) -> LanguageState:
-        """No keys and no values: two tensors `(B, num_heads, 0, d)` a layer."""
-        heads = self.config.num_heads
-        empty = self.tokens.weight.new_zeros(batch_size, heads, 0, self.config.embed_dim // heads)
-        return ((empty, empty),) * self.config.depth
-
-    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
-        """Keys and values of the tokens are appended to the state's; see `LanguageModel.advance`."""
-        num_read = state[0][0].shape[2]
-        self.check_tokens(tokens, num_read)
-        at = torch.arange(num_read, num_read + tokens.shape[1], device=tokens.device)
-        u = self.tokens(tokens)
-        u = self.dropout(u if self.positions is None else u + self.positions(at))
-        reached = []
-        for block, past in zip(self.blocks, state, strict=True):
-            u, seen = block(u, at, past)
-            reached.append(seen)
-        return F.linear(self.norm(u), self.tokens.weight), tuple(reached)
-
-
-@final
-class Block(nn.Module):
-    """u + Attention(LN(u)), then z + W2 gelu(W1 LN(z)), GELU by its tanh formula.
-
-    Args:
-        config: the stack's.
-    """
-
-    def __init__(self, config: GPT2.Config) -> None:
-        super().__init__()
-        dim, bias = config.embed_dim, config.bias
-        self.num_heads, self.attention_dropout = config.num_heads, config.dropout
-        self.is_rotary = config.positions == "rotary"
-        self.attention_norm = nn.LayerNorm(dim, bias=bias)
-        self.query_key_value = nn.Linear(dim, 3 * dim, bias=bias)
-        self.attention_output = nn.Linear(dim, dim, bias=bias)
-        self.feed_forward_norm = nn.LayerNorm(dim, bias=bias)
-        self.expand = nn.Linear(dim, config.expansion * dim, bias=bias)
-        self.activation = nn.GELU(approximate="tanh")
-        self.contract = nn.Linear(config.expansion * dim, dim, bias=bias)
-        self.dropout = nn.Dropout(config.dropout)
-        residual = 0.02 / math.sqrt(2 * config.depth)
-        for layer in (self.query_key_value, self.attention_output, self.expand, self.contract):
-            into_the_stream = layer in (self.attention_output, self.contract)
-            nn.init.normal_(layer.weight, std=residual if into_the_stream else 0.02)
-            if bias:
-                nn.init.zeros_(layer.bias)
-
-    def forward(self, u: Tensor, at: Tensor, past: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The signal `(B, T, C)` at the places `(T,)` and the keys and values before it, to those after it."""
-        heads = self.query_key_value(self.attention_norm(u)).unflatten(-1, (3, self.num_heads, -1))
-        query, key, value = heads.permute(2, 0, 3, 1, 4)  # (B, H, T, d) each
-        if self.is_rotary:
-            query, key = rotate(query, at[None], ROTARY_BASE), rotate(key, at[None], ROTARY_BASE)
-        keys, values = torch.cat([past[0].to(key), key], dim=2), torch.cat([past[1].to(value), value], dim=2)
-        attended = self._attend(query, keys, values).transpose(1, 2).flatten(2)
-        z = u + self.dropout(self.attention_output(attended))
-        hidden = self.activation(self.expand(self.feed_forward_norm(z)))
-        return z + self.dropout(self.contract(hidden)), (keys, values)
-
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        rate = self.attention_dropout if self.training else 0.0
-        new, seen = query.shape[2], keys.shape[2]
-        if new == seen:
-            return F.scaled_dot_product_attention(query, keys, values, dropout_p=rate, is_causal=True)
-        # torch aligns its causal mask top-left; a query here stands at the end of the keys
-        mask = torch.ones(new, seen, dtype=torch.bool, device=query.device).tril(seen - new) if new > 1 else None
-        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=rate)
+    def placed(self, embedded: Tensor, places: Tensor) -> Tensor:
+        """See `Decoder.placed`."""
+        return embedded if self.positions is None else embedded + self.positions(places)

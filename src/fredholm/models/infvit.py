@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.blocks.discounted import DiscountedBlock
-from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.residual import ResidualBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.encoders.encoder import Encoder
 from fredholm.kernels import Attention, FactorisedInfiniteAttention, InfiniteAttention, Kernel, LinearInfiniteAttention
@@ -165,13 +166,11 @@ class InfViT(SignalModel):
                 drop_path=drop_path,
                 output_gain=gain,
             )
-        return PreNormBlock(
+        return ResidualBlock(
             IntegralOperator(kernel, residual=False, output_gain=gain),
-            c.embed_dim,
-            expansion=c.expansion,
+            FeedForward(c.embed_dim, c.expansion, c.dropout, gain),
             dropout=c.dropout,
             drop_path=drop_path,
-            output_gain=gain,
         )
 
     def _kernel(self) -> Kernel:

@@ -7,8 +7,9 @@ from typing import Literal, Self, cast, final
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_positive, check_rate, refuse_idle
+from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.field_block import FieldBlock
-from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.residual import ResidualBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder, FieldEncoder
@@ -99,18 +100,16 @@ class ITNet(FieldModel):
             layers = range(1, self.depth + 1)
             return nn.ModuleList(self._block(n, pos_dim, is_causal=is_causal, edge_dim=edge_dim) for n in layers)
 
-        def _block(self, layer: int, pos_dim: int, *, is_causal: bool, edge_dim: int) -> PreNormBlock:
+        def _block(self, layer: int, pos_dim: int, *, is_causal: bool, edge_dim: int) -> ResidualBlock:
             # keeps the variance of the residual stream independent of depth (ITNet, H.3.1)
             gain = 1 / math.sqrt(2 * self.depth)
             sizes = (self.embed_dim, self.num_heads, pos_dim)
             kernel = self.kernel.build(*sizes, is_causal=is_causal, edge_dim=edge_dim)
-            return PreNormBlock(
+            return ResidualBlock(
                 IntegralOperator(kernel, quadrature=self._quadrature(kernel, pos_dim), output_gain=gain),
-                self.embed_dim,
-                expansion=self.expansion,
+                FeedForward(self.embed_dim, self.expansion, self.dropout, gain),
                 dropout=self.dropout,
                 drop_path=linear_schedule(layer, self.depth, self.drop_path),
-                output_gain=gain,
             )
 
         def _quadrature(self, kernel: Kernel, pos_dim: int) -> Quadrature | None:

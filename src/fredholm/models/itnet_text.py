@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
-from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.residual import ResidualBlock
 from fredholm.encoders.text import Text
 from fredholm.kernels import Stateful
 from fredholm.models.itnet import ITNet
@@ -129,8 +129,8 @@ class ITNetLanguageModel(LanguageModel):
     def _logits(self, u: Tensor) -> Tensor:
         return nn.functional.linear(self.norm(u), self.encoder.weight)
 
-    def _blocks(self) -> list[PreNormBlock]:
-        return [block for block in self.blocks if isinstance(block, PreNormBlock)]
+    def _blocks(self) -> list[ResidualBlock]:
+        return [block for block in self.blocks if isinstance(block, ResidualBlock)]
 
 
 @final

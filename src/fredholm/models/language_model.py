@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from fredholm._settings import filled
 
 Positions = Literal["learned", "rotary"]
-"""Learned vectors added to the tokens', or queries and keys turned by their places, to the base `ROTARY_BASE`."""
-ROTARY_BASE = 10_000.0
+"""Learned vectors added to the tokens', or queries and keys turned by their places (`kernels.Rotary`)."""
 
 LanguageState = tuple[tuple[Tensor, ...], ...]
 """What a model keeps of the tokens that it has read: some tensors a layer. Values; `advance` never changes one."""

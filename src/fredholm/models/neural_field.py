@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_positive, refuse_idle
-from fredholm.blocks.pre_norm import PreNormBlock
+from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.residual import ResidualBlock
 from fredholm.domains import Domain, Sequence
 from fredholm.fields.field import Field
 from fredholm.fields.frames.frame import Frame
@@ -126,12 +127,10 @@ class FieldOperator(nn.Module):
         # keeps the variance of the residual stream independent of depth
         gain = 1 / math.sqrt(2 * c.depth)
         self.blocks = nn.ModuleList(
-            PreNormBlock(
+            ResidualBlock(
                 IntegralOperator(self._kernel(), residual=False, output_gain=gain),
-                c.embed_dim,
-                expansion=c.expansion,
+                FeedForward(c.embed_dim, c.expansion, c.dropout, gain),
                 dropout=c.dropout,
-                output_gain=gain,
             )
             for _ in range(c.depth)
         )

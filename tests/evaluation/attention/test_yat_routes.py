@@ -8,7 +8,17 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Dense, Integral, ScoreTiled, StepLoop, Weighted
-from fredholm.kernels import Kernel, Softermax, Softmax, SoftSigmoid, SoftTanh, Unnormalised, Yat, YatAttention
+from fredholm.kernels import (
+    Kernel,
+    Rotary,
+    Softermax,
+    Softmax,
+    SoftSigmoid,
+    SoftTanh,
+    Unnormalised,
+    Yat,
+    YatAttention,
+)
 from fredholm.kernels.attention.scored import Elementwise
 from tests.contracts.routes import (
     TOLERANCE,
@@ -103,7 +113,7 @@ def test_queries_elsewhere(is_causal):
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("name", ["sequence", "times", "masked"])
 def test_rotary_positions(name):
-    made = problem({"rotary_base": 100.0, "is_causal": True}, domain(name))
+    made = problem({"rotary": Rotary(100.0), "is_causal": True}, domain(name))
     check_route(SMALL, made)
 
 
@@ -147,7 +157,7 @@ def test_autocast_computes_scores_in_float32():
     check_autocast(SMALL, randomise(YatAttention(8, 4)))
 
 
-@pytest.mark.parametrize("options", [{}, {"rotary_base": 50.0}, {"normaliser": Softermax(2.0)}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"rotary": Rotary(50.0)}, {"normaliser": Softermax(2.0)}], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
     kernel = randomise(YatAttention(8, 4, num_kv_heads=2, is_causal=True, **options).to(dtype))
@@ -156,7 +166,7 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
 
 
 def test_chunks_at_their_times_equal_the_whole():
-    kernel = randomise(YatAttention(8, 2, rotary_base=50.0, is_causal=True).double())
+    kernel = randomise(YatAttention(8, 2, rotary=Rotary(50.0), is_causal=True).double())
     u, times = torch.randn(2, 7, 8, dtype=torch.float64), uniform(7).sort().values
     check_chunks(SMALL, kernel, u, 1e-12, times)
 
@@ -184,7 +194,7 @@ def test_nan_stays_nan(normaliser):
 
 
 def test_rotary_scores_depend_on_differences_of_places():
-    kernel = randomise(YatAttention(8, 2, rotary_base=30.0).double())
+    kernel = randomise(YatAttention(8, 2, rotary=Rotary(30.0)).double())
     u = torch.randn(1, 6, 8, dtype=torch.float64)
     times = torch.rand(6, dtype=torch.float64).sort().values
     here, later = (SMALL.integrate(Integral(kernel, u, Sequence(times=times + shift))) for shift in (0.0, 7.3))
@@ -244,7 +254,7 @@ class Applied(torch.nn.Module):
 
 
 def test_compiles_whole():
-    operator = IntegralOperator(YatAttention(8, 2, is_causal=True, rotary_base=100.0))
+    operator = IntegralOperator(YatAttention(8, 2, is_causal=True, rotary=Rotary(100.0)))
     u = torch.randn(2, 5, 8)
     compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(u), operator(u))

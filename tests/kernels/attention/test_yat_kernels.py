@@ -6,8 +6,7 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Points, Sequence
 from fredholm.evaluation import Dense, Integral
-from fredholm.kernels import Attention, Softermax, SoftSigmoid, Yat, YatAttention
-from fredholm.kernels.attention.rotary import rotate
+from fredholm.kernels import Attention, Rotary, Softermax, SoftSigmoid, Yat, YatAttention
 from fredholm.kernels.attention.scored import scores_of
 from tests.refusals import refused
 
@@ -87,16 +86,18 @@ def test_scores_start_at_the_stated_size_in_any_dimension():
 def test_rotation_keeps_length_and_sees_differences():
     x, y = torch.randn(2, 1, 1, 5, 6, dtype=torch.float64)
     place = torch.tensor([[0.0, 1.0, 2.0, 5.0, 1e6]], dtype=torch.float64)
-    turned = rotate(x, place, 100.0)
+    turned = Rotary(100.0).rotate(x, place)
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     torch.testing.assert_close(turned[..., 0, :], x[..., 0, :])
-    one, other = ((rotate(x, place + s, 100.0) * rotate(y, place + s + 3, 100.0)).sum(-1) for s in (0.0, 11.0))
+    one, other = (
+        (Rotary(100.0).rotate(x, place + s) * Rotary(100.0).rotate(y, place + s + 3)).sum(-1) for s in (0.0, 11.0)
+    )
     torch.testing.assert_close(one, other)
-    assert rotate(x.bfloat16(), place, 100.0).dtype == torch.bfloat16
+    assert Rotary(100.0).rotate(x.bfloat16(), place).dtype == torch.bfloat16
 
 
 def test_step_takes_the_time_it_is_told():
-    kernel = YatAttention(4, 1, rotary_base=10.0, is_causal=True).double()
+    kernel = YatAttention(4, 1, rotary=Rotary(10.0), is_causal=True).double()
     u, times = torch.randn(1, 3, 4, dtype=torch.float64), torch.tensor([0.0, 0.7, 2.5], dtype=torch.float64)
     whole = Dense().integrate(Integral(kernel, u, Sequence(times=times)))
     state, rows = kernel.initial_state(1), []
@@ -115,11 +116,11 @@ def test_refusals():
         Yat(3, 2, epsilon=-1.0)
     with refused(ValueError, "dim and value_dim must be at least 1"):
         Yat(0, 2)
-    with refused(ValueError, "rotary_base must be above 1", "1"):
-        YatAttention(8, 2, rotary_base=1.0)
+    with refused(ValueError, "base must be above 1", "1"):
+        YatAttention(8, 2, rotary=Rotary(1.0))
     with refused(ValueError, "turn pairs of channels", "heads of 3"):
-        YatAttention(6, 2, rotary_base=10.0)
+        YatAttention(6, 2, rotary=Rotary(10.0))
     with refused(ValueError, "score_gain", "0"):
         YatAttention(8, 2, score_gain=0)
     with refused(ValueError, "1"):
-        IntegralOperator(YatAttention(4, 2, rotary_base=10.0))(torch.randn(1, 4, 4), Points(torch.rand(4, 2)))
+        IntegralOperator(YatAttention(4, 2, rotary=Rotary(10.0)))(torch.randn(1, 4, 4), Points(torch.rand(4, 2)))

@@ -40,7 +40,7 @@ class FusedAttention(StatefulRoute[DotProduct]):
     def compute(self, integral: Integral[DotProduct]) -> Tensor:
         """See `Route.compute`."""
         kernel, domain, query_domain = integral.kernel, integral.domain, integral.query_domain
-        form = kernel.dot_product_form(integral.u, integral.query)
+        form = kernel.dot_product_form(integral.u, domain, integral.query, query_domain)
         if domain.is_plain and (not kernel.is_causal or _counts_indices(domain, query_domain)):
             return _attend(form, None, kernel.is_causal)
         mask, some = _mask(kernel, domain, query_domain, form.query.dtype)
@@ -55,14 +55,16 @@ class FusedAttention(StatefulRoute[DotProduct]):
         self, integral: Integral[DotProduct], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`: the state is every key and value so far."""
-        query, key, value, scale = integral.kernel.dot_product_form(integral.u, integral.u)
-        if state is not None:
-            key, value = torch.cat([state[0], key], dim=2), torch.cat([state[1], value], dim=2)
+        query, key, value, *_ = integral.kernel.continued_form(integral.u, integral.domain, state)
         length, total = query.shape[2], key.shape[2]
-        if length == total:
-            return _attend(DotProductForm(query, key, value, scale), None, is_causal=True), (key, value)
-        ahead = torch.ones(length, total, dtype=torch.bool, device=key.device).tril(total - length)
-        return _attend(DotProductForm(query, key, value, scale), ahead, is_causal=False), (key, value)
+        mask = None if length in (1, total) else _past(length, total, key.device)
+        form = DotProductForm(query, key, value, scale=1.0)
+        return _attend(form, mask, is_causal=length == total), (key, value)
+
+
+def _past(length: int, total: int, device: torch.device) -> Tensor:
+    """Which of `total` keys the last `length` points see, themselves included; torch's own causality is top-left."""
+    return torch.ones(length, total, dtype=torch.bool, device=device).tril(total - length)
 
 
 def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tensor:

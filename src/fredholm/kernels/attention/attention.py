@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
+from fredholm.kernels.attention.rotary import Rotary, check_rotary, next_place, places, places_after
 from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, Softmax, appended
 from fredholm.kernels.kernel import HeadProjections, State, check_heads
 
@@ -29,6 +30,10 @@ class DotProductForm(NamedTuple):
     value: Tensor  # (B, H', N, d_v)
     scale: float
 
+    def scaled(self) -> ScoreForm:
+        """The same scores, with the scale in the queries."""
+        return ScoreForm(self.query * self.scale, self.key, self.value)
+
 
 class DotProduct(CachedScored):
     """Marker: a softmax of dot products, which fused attention can compute."""
@@ -37,19 +42,13 @@ class DotProduct(CachedScored):
     normaliser = Softmax()
 
     @abc.abstractmethod
-    def dot_product_form(self, u: Tensor, query: Tensor) -> DotProductForm:
+    def dot_product_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> DotProductForm:
         """Queries, keys and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`."""
 
     @final
     def score_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> ScoreForm:
         """See `Scored.score_form`."""
-        form = self.dot_product_form(u, query)
-        return ScoreForm(form.query * form.scale, form.key, form.value)
-
-    @final
-    def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
-        """See `CachedScored.continued_form`."""
-        return appended(state, self.score_form(u, domain, u, domain))
+        return self.dot_product_form(u, domain, query, query_domain).scaled()
 
 
 @final
@@ -66,12 +65,12 @@ class Attention(DotProduct):
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, its state being all keys and values.
         scale: σ; None: 1/√d.
+        rotary: positions that turn queries and keys by their times, or their indices where the domain has none; need an
+            even d, and points in an order. None: no positions.
 
     Raises:
-        ValueError: on heads that do not divide, or sizes below 1.
+        ValueError: on heads that do not divide, sizes below 1, or rotary positions of odd heads.
     """
-
-    pos_dim = None
 
     def __init__(
         self,
@@ -84,6 +83,7 @@ class Attention(DotProduct):
         bias: bool = True,
         is_causal: bool = False,
         scale: float | None = None,
+        rotary: Rotary | None = None,
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -92,6 +92,7 @@ class Attention(DotProduct):
         if min(key_dim, value_dim) < 1:
             raise ValueError(f"kernels.Attention: kdim and vdim must be at least 1; got {key_dim} and {value_dim}")
         head_dim = embed_dim // num_heads
+        check_rotary("kernels.Attention", rotary, head_dim)
         self.projections = HeadProjections(
             embed_dim,
             key_dim,
@@ -105,6 +106,8 @@ class Attention(DotProduct):
         self.in_dim, self.out_dim = self.projections.signal_dim, embed_dim
         self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
         self.scale = head_dim**-0.5 if scale is None else scale
+        self.rotary, self.reads_order = rotary, rotary is not None
+        self.pos_dim = None if rotary is None else 1
 
     @property
     def query_dim(self) -> int:
@@ -156,10 +159,21 @@ class Attention(DotProduct):
         """See `ValueMixing.value_matrices`."""
         return self.projections.value_matrices()
 
-    def dot_product_form(self, u: Tensor, query: Tensor) -> DotProductForm:
+    def dot_product_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> DotProductForm:
         """See `DotProduct.dot_product_form`."""
+        return self._form(u, query, *places("kernels.Attention", self.rotary, domain, query_domain))
+
+    def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
+        """See `CachedScored.continued_form`."""
+        place = places_after(domain, state)
+        return appended(state, self._form(u, u, place, place).scaled())
+
+    def _form(self, u: Tensor, query: Tensor, place: Tensor, query_place: Tensor) -> DotProductForm:
         own = self.projections
-        return DotProductForm(own.queries(query), own.keys(u), own.values(u), self.scale)
+        q, k = own.queries(query), own.keys(u)
+        if self.rotary is not None:
+            q, k = self.rotary.rotate(q, query_place), self.rotary.rotate(k, place)
+        return DotProductForm(q, k, own.values(u), self.scale)
 
     def initial_state(self, batch_size: int) -> State:
         """No keys and no values: two tensors `(B, num_kv_heads, 0, d)`; see `Stateful.initial_state`."""
@@ -169,10 +183,10 @@ class Attention(DotProduct):
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
-        form = self.dot_product_form(u[:, None], u[:, None])
-        out, state = self.attend(appended(state, ScoreForm(form.query * form.scale, form.key, form.value)))
+        u, place = u[:, None], next_place(u, state, time)
+        out, state = self.attend(appended(state, self._form(u, u, place, place).scaled()))
         return out[:, 0], state
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
-        return f"is_causal={self.is_causal}, scale={self.scale:.4g}"
+        return f"is_causal={self.is_causal}, scale={self.scale:.4g}, rotary={self.rotary}"

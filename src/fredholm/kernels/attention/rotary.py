@@ -2,37 +2,119 @@
 
 Legend
     t          place of a point: its time, or its index           θ_m = base^(-2m/d), m = 0 … d/2 - 1
+    λ_m        wavelength 2π/θ_m                                   s, L    stretch, and the context before stretching
 
     (x_m, x_{m + d/2}) -> (x_m cos tθ_m - x_{m+d/2} sin tθ_m,  x_m sin tθ_m + x_{m+d/2} cos tθ_m)
 
+    stretched      θ_m / s for all m; or, given L and a band a < b, those with λ_m < L/b as they are, those with
+                   λ_m > L/a as θ_m / s, and between the two the mean of both, weighed by (L/λ_m - a) / (b - a)
+
 The turn keeps ‖x‖, and q·k then depends on places through their difference alone; so do ‖q - k‖² and every Yat score.
 
-Source: Su et al. 2021 (RoFormer), eq. 34; channels are paired by halves, not as neighbours.
+Sources: Su et al. 2021 (RoFormer), eq. 34; channels are paired by halves, not as neighbours. Stretching: Chen et al.
+2023 (position interpolation), eq. 4; by a band, the frequencies of Llama 3.1.
 """
+
+import dataclasses
+import math
+from typing import final
 
 import torch
 from torch import Tensor
 
-from fredholm.kernels.kernel import wide_dtype
+from fredholm.domains import Domain, order_times
+from fredholm.kernels.kernel import State, wide_dtype
 
 
-def rotate(x: Tensor, place: Tensor, base: float) -> Tensor:
-    """x `(B, H, N, d)`, d even, turned at the places `(B', N)`; angles in float32, or float64 for float64 signals."""
-    dim = x.shape[-1]
-    wide = wide_dtype(x)
-    # places are compared with one another, so they keep the precision that they come in
-    exponents = torch.arange(0, dim, 2, device=x.device, dtype=torch.float64) / dim
-    angle = place.to(torch.float64)[:, None, :, None] * base**-exponents
-    cos, sin = angle.cos().to(wide), angle.sin().to(wide)
-    first, second = x.to(wide).chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
+@final
+@dataclasses.dataclass(frozen=True)
+class Rotary:
+    """The frequencies θ of rotary positions.
+
+    Args:
+        base: above 1.
+        stretch: s >= 1; above 1 a model takes contexts s times as long as those it was trained on.
+        trained_context: L; with `band`, only low frequencies are stretched. Refused without a stretch.
+        band: a < b, in waves a trained context.
+
+    Raises:
+        ValueError: on numbers out of range.
+    """
+
+    base: float = 10_000.0
+    stretch: float = 1.0
+    trained_context: int | None = None
+    band: tuple[float, float] = (1.0, 4.0)
+
+    def __post_init__(self) -> None:
+        if not 1 < self.base < math.inf:
+            raise ValueError(f"kernels.Rotary: base must be above 1 and finite; got {self.base}")
+        if not 1 <= self.stretch < math.inf:
+            raise ValueError(f"kernels.Rotary: stretch must be at least 1 and finite; got {self.stretch}")
+        if self.trained_context is not None and (self.trained_context < 1 or self.stretch == 1):
+            raise ValueError(
+                f"kernels.Rotary: trained_context={self.trained_context!r} must be at least 1, and is read only with a "
+                f"stretch above 1; got stretch={self.stretch}"
+            )
+        if self.trained_context is None and self.band != (1.0, 4.0):
+            raise ValueError(f"kernels.Rotary: band={self.band} has no effect without trained_context; leave it out")
+        if not 0 < self.band[0] < self.band[1] < math.inf:
+            raise ValueError(f"kernels.Rotary: band must be two numbers, 0 < low < high; got {self.band}")
+
+    def frequencies(self, head_dim: int, device: torch.device | None = None) -> Tensor:
+        """θ, `(d/2,)`, float64."""
+        theta = self.base ** -(torch.arange(0, head_dim, 2, device=device, dtype=torch.float64) / head_dim)
+        if self.trained_context is None:
+            return theta / self.stretch
+        low, high = self.band
+        waves = self.trained_context * theta / (2 * math.pi)  # L / λ
+        kept = ((waves - low) / (high - low)).clamp(0, 1)
+        return theta * (kept + (1 - kept) / self.stretch)
+
+    def rotate(self, x: Tensor, place: Tensor) -> Tensor:
+        """x `(B, H, N, d)`, d even, turned at the places `(B', N)`; angles in float32, or float64 for such signals."""
+        wide = wide_dtype(x)
+        # places are compared with one another, so they keep the precision that they come in
+        angle = place.to(torch.float64)[:, None, :, None] * self.frequencies(x.shape[-1], x.device)
+        cos, sin = angle.cos().to(wide), angle.sin().to(wide)
+        first, second = x.to(wide).chunk(2, dim=-1)
+        return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
 
 
-def check_rotary(name: str, base: float | None, head_dim: int) -> None:
-    """Raises ValueError, in the name of a kernel, unless a base fits heads of `head_dim` channels."""
-    if base is None:
+def check_rotary(name: str, rotary: Rotary | None, head_dim: int) -> None:
+    """Raises, in the name of a kernel, unless `rotary` fits heads of `head_dim` channels."""
+    if rotary is None:
         return
-    if not 1 < base < float("inf"):
-        raise ValueError(f"{name}: rotary_base must be above 1 and finite, or None for no positions; got {base}")
+    if not isinstance(rotary, Rotary):
+        raise TypeError(f"{name}: rotary must be a kernels.Rotary, or None for no positions; got {rotary!r}")
     if head_dim % 2:
         raise ValueError(f"{name}: rotary positions turn pairs of channels; got heads of {head_dim} channels")
+
+
+def places(name: str, rotary: Rotary | None, domain: Domain, query_domain: Domain) -> tuple[Tensor, Tensor]:
+    """Where the points and the queries of a kernel are, `(B', N)` and `(B', Nq)`: times, or places in the order.
+
+    Raises:
+        ValueError: in the name of the kernel, where rotary positions are wanted and a domain has neither.
+    """
+    for where in (domain, query_domain):
+        if rotary is not None and where.times is None and not where.has_index_order:
+            raise ValueError(
+                f"{name}: rotary positions turn by times, or by places in an order; {where!r} has neither; give a "
+                "Sequence or a Grid, or build the kernel with rotary=None"
+            )
+    asked, known = order_times(query_domain, domain)
+    return known, asked
+
+
+def places_after(domain: Domain, state: State | None) -> Tensor:
+    """Where the next points of a sequence are, `(B', N)`, after those whose keys a state has."""
+    place = order_times(domain, domain)[0]
+    return place if state is None or domain.times is not None else place + state[0].shape[2]
+
+
+def next_place(u: Tensor, state: State, time: Tensor | None) -> Tensor:
+    """Where the next point is, `(B', 1)`: its time, or its place after those whose keys a state has."""
+    if time is not None:
+        return time[:, None]
+    return torch.full((1, 1), state[0].shape[2], dtype=torch.float64, device=u.device)

@@ -29,9 +29,9 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.domains import Domain, order_times
+from fredholm.domains import Domain
 from fredholm.kernels.attention.normalisers import Unnormalised
-from fredholm.kernels.attention.rotary import check_rotary, rotate
+from fredholm.kernels.attention.rotary import Rotary, check_rotary, next_place, places, places_after
 from fredholm.kernels.attention.scored import CachedScored, Normaliser, Score, Scored, ScoreForm, Softmax, appended
 from fredholm.kernels.kernel import HeadProjections, State, at_least_float32, check_heads, wide_dtype
 
@@ -310,8 +310,8 @@ class YatAttention(YatScored, CachedScored):
         normaliser: ρ; None: softmax. With an elementwise one the integral is a sum, over as many points as there are.
         epsilon: ε > 0.
         learn_epsilon: whether ε is learned (softplus), starting there.
-        rotary_base: base of rotary positions, which turn queries and keys by their times, or their indices where the
-            domain has none; needs an even d, and points in an order. None: no positions.
+        rotary: positions that turn queries and keys by their times, or their indices where the domain has none; need an
+            even d, and points in an order. None: no positions.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, its state being all keys and values.
         score_gain: see above.
@@ -329,7 +329,7 @@ class YatAttention(YatScored, CachedScored):
         normaliser: Normaliser | None = None,
         epsilon: float = 1e-3,
         learn_epsilon: bool = False,
-        rotary_base: float | None = None,
+        rotary: Rotary | None = None,
         bias: bool = False,
         is_causal: bool = False,
         score_gain: float = 1.0,
@@ -338,7 +338,7 @@ class YatAttention(YatScored, CachedScored):
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         check_heads("kernels.YatAttention", embed_dim, num_heads, num_kv_heads)
         head_dim = embed_dim // num_heads
-        check_rotary("kernels.YatAttention", rotary_base, head_dim)
+        check_rotary("kernels.YatAttention", rotary, head_dim)
         if not 0 < score_gain < float("inf"):
             raise ValueError(f"kernels.YatAttention: score_gain must be positive and finite; got {score_gain}")
         self.projections = HeadProjections(
@@ -348,8 +348,8 @@ class YatAttention(YatScored, CachedScored):
             nn.init.normal_(weight, std=(score_gain / embed_dim) ** 0.5)
         self.softening = Softening(epsilon, learn_epsilon)
         self.normaliser = Softmax() if normaliser is None else normaliser
-        self.rotary_base, self.reads_order = rotary_base, rotary_base is not None
-        self.pos_dim = None if rotary_base is None else 1
+        self.rotary, self.reads_order = rotary, rotary is not None
+        self.pos_dim = None if rotary is None else 1
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
 
@@ -359,28 +359,19 @@ class YatAttention(YatScored, CachedScored):
 
     def score_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> ScoreForm:
         """See `Scored.score_form`."""
-        if self.rotary_base is not None:
-            for where in (domain, query_domain):
-                if where.times is None and not where.has_index_order:
-                    raise ValueError(
-                        f"kernels.YatAttention: rotary positions turn by times, or by places in an order; {where!r} "
-                        "has neither; give a Sequence or a Grid, or build the kernel with rotary_base=None"
-                    )
-        return self._form(u, query, *reversed(order_times(query_domain, domain)))
+        return self._form(u, query, *places("kernels.YatAttention", self.rotary, domain, query_domain))
 
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
         """See `CachedScored.continued_form`."""
-        place = order_times(domain, domain)[0]
-        if state is not None and domain.times is None:
-            place = place + state[0].shape[2]
+        place = places_after(domain, state)
         return appended(state, self._form(u, u, place, place))
 
     def _form(self, u: Tensor, query: Tensor, place: Tensor, query_place: Tensor) -> ScoreForm:
         own = self.projections
         check_range("kernels.YatAttention", query.dtype)
         q, k = own.queries(query), own.keys(u)
-        if self.rotary_base is not None:
-            q, k = rotate(q, query_place, self.rotary_base), rotate(k, place, self.rotary_base)
+        if self.rotary is not None:
+            q, k = self.rotary.rotate(q, query_place), self.rotary.rotate(k, place)
         return ScoreForm(q, k, own.values(u), None, self.softening())
 
     def initial_state(self, batch_size: int) -> State:
@@ -391,12 +382,10 @@ class YatAttention(YatScored, CachedScored):
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
-        u = u[:, None]
-        if time is None:
-            time = torch.full((1,), state[0].shape[2], dtype=torch.float64, device=u.device)
-        out, state = self.attend(appended(state, self._form(u, u, time[:, None], time[:, None])))
+        u, place = u[:, None], next_place(u, state, time)
+        out, state = self.attend(appended(state, self._form(u, u, place, place)))
         return out[:, 0], state
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
-        return f"is_causal={self.is_causal}, normaliser={self.normaliser}, rotary_base={self.rotary_base}"
+        return f"is_causal={self.is_causal}, normaliser={self.normaliser}, rotary={self.rotary}"

@@ -7,7 +7,7 @@ from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Integral, TritonYat
 from fredholm.evaluation.triton import yat_tiled
-from fredholm.kernels import Softermax, YatAttention
+from fredholm.kernels import Rotary, Softermax, YatAttention
 from tests.contracts.routes import changed, check_route, randomise, results
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
@@ -64,7 +64,7 @@ def test_queries_on_another_domain(num_queries, num_keys):
 
 
 @pytest.mark.parametrize(
-    "options", [{"head_dim": 17}, {"num_kv_heads": 1}, {"rotary_base": 9.0, "head_dim": 4}], ids=str
+    "options", [{"head_dim": 17}, {"num_kv_heads": 1}, {"rotary": Rotary(9.0), "head_dim": 4}], ids=str
 )
 def test_more_points_than_one_tile(options):
     check_route(TritonYat(), make(Sequence(67), is_causal=True, **options), tolerance=1e-4)
