@@ -24,7 +24,7 @@ LAYERS = (
     {"blocks"},
     {"encoders"},
     {"models"},
-    {"analysis"},
+    {"analysis", "pretrained"},
     {"tasks"},
     {"training", "verification"},
     {"comparison"},
@@ -51,6 +51,9 @@ OPTIONAL = (
     "triton",
     "jinja2",
     "vl_convert",
+    "huggingface_hub",
+    "transformers",
+    "timm",
 )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         layers,
         models,
         operators,
+        pretrained,
         quadrature,
     )
     from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fredholm.estimators import TextRegressor as TextRegressor
     from fredholm.layers import from_torch, to_torch
     from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank
+    from fredholm.pretrained import from_pretrained
 
 __all__ = [
     "Domain",
@@ -50,11 +52,13 @@ __all__ = [
     "evaluation",
     "fields",
     "fit_low_rank",
+    "from_pretrained",
     "from_torch",
     "kernels",
     "layers",
     "models",
     "operators",
+    "pretrained",
     "quadrature",
     "to_torch",
     "trapezoid_weights",
@@ -71,12 +75,14 @@ _PACKAGES = (
     "layers",
     "models",
     "operators",
+    "pretrained",
     "quadrature",
 )
 _MEMBERS = {
     "domains": ("Domain", "Grid", "Points", "Sequence", "Union", "trapezoid_weights"),
     "layers": ("from_torch", "to_torch"),
     "operators": ("IntegralOperator", "compare_routes", "fit_low_rank"),
+    "pretrained": ("from_pretrained",),
     "estimators": (
         "GraphClassifier",
         "GraphRegressor",

@@ -267,8 +267,12 @@ def on_image(built: Any) -> Iterator[object]:
     yield built(noise(2, 1, 4, 6))
 
 
-def language(built: models.LanguageModel) -> Iterator[object]:
+def language(built: models.LanguageModel | models.Bert) -> Iterator[object]:
     yield built(torch.tensor([[3, 1, 4, 1, 5, 0]]))
+
+
+def on_pixels(built: models.ViT | models.ConvNeXt) -> Iterator[object]:
+    yield built(noise(2, built.config.channels, 4, 6))
 
 
 def stack(built: models.ContinuousStack) -> Iterator[object]:
@@ -499,6 +503,13 @@ KERNELS = [
         {"kernels": 2, "width": 3, "lifted_dim": 4, "content_dim": 2, "activation": "gelu"},
         {"kernels": (1,), "width": (2,), "lifted_dim": (0,), "content_dim": (0,), "activation": ("relu",)},
         on_features,
+    ),
+    Subject(
+        kernels.Rotary,
+        {},
+        {"base": (10.0,), "stretch": (2.0,), "trained_context": (64,), "band": ((0.1, 0.5),)},
+        lambda built: [built.frequencies(8)],
+        modes={"stretched": {"stretch": 8.0}, "by a band": {"stretch": 8.0, "trained_context": 4}},
     ),
     Subject(
         kernels.Attention,
@@ -894,7 +905,18 @@ BLOCKS = [
         | {"second": (Made(lambda: IntegralOperator(kernels.RNN(4, 4))),)},
         on_signal,
     ),
-    Subject(blocks.FeedForward, {"embed_dim": 4}, RATES | {"embed_dim": (3,)}, pointwise),
+    Subject(
+        blocks.FeedForward,
+        {"embed_dim": 4},
+        RATES | {"embed_dim": (3,), "activation": ("gelu_tanh", "relu", "silu"), "bias": SWITCH},
+        pointwise,
+    ),
+    Subject(
+        blocks.GatedFeedForward,
+        {"embed_dim": 4},
+        RATES | {"embed_dim": (3,), "activation": ("gelu", "gelu_tanh", "relu"), "bias": SWITCH},
+        pointwise,
+    ),
     Subject(blocks.YatFeedForward, {"embed_dim": 4}, RATES | YAT_UNITS | {"embed_dim": (3,)}, pointwise),
     Subject(
         blocks.MambaBlock,
@@ -1173,10 +1195,63 @@ MODELS = [
     ),
     Subject(
         models.GPT2.Config,
-        LANGUAGE,
-        LANGUAGES | {"bias": SWITCH},
+        LANGUAGE | {"depth": 2},
+        LANGUAGES
+        | {"depth": (3,)}
+        | {"bias": SWITCH, "activation": ("gelu", "relu", "silu"), "norm_epsilon": (0.1,), "tied_head": SWITCH}
+        | {"scale_by_layer": SWITCH},
         language,
         make=lambda **settings: models.GPT2.Config(**settings).build(7, 6),
+    ),
+    Subject(
+        models.Llama.Config,
+        LANGUAGE | {"num_kv_heads": 1},
+        {name: value for name, value in LANGUAGES.items() if name not in ("positions", "dropout")}
+        | {"num_kv_heads": (2,), "rotary": (kernels.Rotary(10.0),), "activation": ("gelu", "gelu_tanh", "relu")}
+        | {"norm_epsilon": (0.1,), "tied_head": SWITCH, "attention_bias": SWITCH, "output_bias": SWITCH}
+        | {"feed_forward_bias": SWITCH},
+        language,
+        make=lambda **settings: models.Llama.Config(**settings).build(7, 6),
+    ),
+    Subject(
+        models.Mamba.Config,
+        {"embed_dim": 8, "depth": 1, "state_dim": 2},
+        {"embed_dim": (16,), "depth": (2,), "expansion": (1,), "state_dim": (3,), "conv_width": (2,), "rank": (2,)}
+        | {"norm_epsilon": (0.1,), "tied_head": SWITCH},
+        language,
+        make=lambda **settings: models.Mamba.Config(**settings).build(7, 6),
+    ),
+    Subject(
+        models.Bert.Config,
+        LANGUAGE,
+        {name: value for name, value in LANGUAGES.items() if name != "positions"}
+        | {"num_segments": (0, 3), "activation": ("gelu_tanh", "relu", "silu"), "norm_epsilon": (0.1,)}
+        | {"head": ("none", "classes"), "num_classes": (4,), "pooling": ("relu",)},
+        language,
+        make=lambda **settings: models.Bert.Config(**settings).build(7, 6),
+        modes={"classes": {"head": "classes", "num_classes": 3}},
+    ),
+    Subject(
+        models.ViT.Config,
+        {"image_size": (4, 6), "patch_size": (2, 2), "channels": 1, "embed_dim": 8, "depth": 1, "num_heads": 2},
+        {"image_size": ((4, 4),), "patch_size": ((2, 3),), "channels": (2,), "embed_dim": (16,), "depth": (2,)}
+        | {"num_heads": (4,), "expansion": (2,), "num_classes": (0, 3), "class_token": SWITCH}
+        | {"distillation_token": SWITCH, "distillation_head": SWITCH, "num_registers": (2,), "placed_tokens": SWITCH}
+        | {"pool": ("mean",), "norm_after_pooling": SWITCH, "norm_before_blocks": SWITCH, "branch_scale": (0.1,)}
+        | {"attention_bias": SWITCH, "patch_bias": SWITCH, "activation": ("gelu_tanh", "relu", "silu")}
+        | {"norm_epsilon": (0.1,), "dropout": (0.5,), "drop_path": (0.5,)},
+        on_pixels,
+        make=lambda **settings: models.ViT.Config(**settings).build(),
+        modes={"distilled": {"distillation_token": True}, "mean": {"pool": "mean"}},
+    ),
+    Subject(
+        models.ConvNeXt.Config,
+        {"channels": 1, "patch_size": 2, "depths": (1, 1), "dims": (4, 6), "kernel_size": 3, "num_classes": 3},
+        {"channels": (2,), "patch_size": (1,), "depths": ((1, 2),), "dims": ((4, 8),), "kernel_size": (5,)}
+        | {"expansion": (2,), "branch_scale": (None, 0.1), "activation": ("gelu_tanh", "relu", "silu")}
+        | {"norm_epsilon": (0.1,), "num_classes": (0, 4), "drop_path": (0.5,)},
+        on_pixels,
+        make=lambda **settings: models.ConvNeXt.Config(**settings).build(),
     ),
     Subject(models.ContinuousStack.Config, STACK, STACKS, series_model, make=ckcnn, modes=STACK_MODES),
     Subject(
@@ -1337,6 +1412,11 @@ NO_SETTINGS = {
     "models.EdgeConvolution": "takes an encoder and its Config",
     "models.FieldOperator": "takes a field, a frame and its Config",
     "models.GPT2": "takes the size of a text and its Config",
+    "models.Llama": "takes the size of a text and its Config",
+    "models.Mamba": "takes the size of a text and its Config",
+    "models.Bert": "takes the size of a text and its Config",
+    "models.ViT": "takes its Config",
+    "models.ConvNeXt": "takes its Config",
     "models.ITNet": "takes an encoder and its Config",
     "models.ITNetLanguageModel": "takes the size of a text and its Config",
     "models.ITNetMaskedModel": "takes the size of a text and its Config",

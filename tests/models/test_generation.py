@@ -39,7 +39,7 @@ class Reader(LanguageModel):
 def gpt2(context: int = 12) -> GPT2:
     net = GPT2.Config(embed_dim=12, depth=2, num_heads=3, dropout=0.0).build(13, context).eval()
     with torch.no_grad():
-        net.tokens.weight.mul_(60)  # logits far enough apart that draws depend on them
+        net.tokens.weight.mul_(10)  # logits far enough apart that draws depend on them
     return net
 
 

@@ -1,8 +1,10 @@
 """Complete models, each with its configurations."""
 
 from fredholm.models.aether import Aether
+from fredholm.models.bert import Bert
 from fredholm.models.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.ckcnn_text import CKCNNText
+from fredholm.models.convnext import ConvNeXt
 from fredholm.models.each_image import EachImage
 from fredholm.models.field_model import FieldModel
 from fredholm.models.filter_bank import FilterBank
@@ -47,6 +49,7 @@ from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.summary_bank import SummaryBank
 from fredholm.models.two_stream import TwoStream
+from fredholm.models.vit import ViT
 
 __all__ = [
     "CKCNN",
@@ -55,10 +58,12 @@ __all__ = [
     "AdditiveAttentionConfig",
     "Aether",
     "AttentionConfig",
+    "Bert",
     "CKCNNText",
     "ConstantConfig",
     "ContinuousConvolutionConfig",
     "ContinuousStack",
+    "ConvNeXt",
     "ConvolutionConfig",
     "EachImage",
     "EdgeConvolution",
@@ -103,6 +108,7 @@ __all__ = [
     "SummaryBank",
     "TokenReading",
     "TwoStream",
+    "ViT",
     "YatConfig",
     "generate",
 ]

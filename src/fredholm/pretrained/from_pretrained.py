@@ -1,0 +1,64 @@
+"""Models from checkpoints of `transformers` and `timm`."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fredholm.pretrained import timm
+from fredholm.pretrained.checkpoint import Converted, Fields, Tensors, fill, find_folder, find_tensors, read_config
+from fredholm.pretrained.decoders import DECODERS
+from fredholm.pretrained.encoders import ENCODERS
+
+CONVERTERS = DECODERS | ENCODERS
+
+
+def from_pretrained(
+    path_or_id: str | Path, *, revision: str | None = None, dtype: torch.dtype | None = torch.float32
+) -> nn.Module:
+    """A model whose mixers are integral operators, with the weights of a checkpoint; its numbers are the peer's.
+
+    Of `transformers`: GPT-2, Llama, Mistral and Qwen2 (`models.GPT2`, `models.Llama`), Mamba (`models.Mamba`), BERT,
+    RoBERTa and DistilBERT (`models.Bert`), ViT and DeiT (`models.ViT`); of `timm`: ViT, DeiT, DeiT III and DINOv2,
+    ConvNeXt (`models.ConvNeXt`). Padding behind a mask changes nothing here, on the left either, where `transformers`
+    counts places past it unless it is told the places.
+
+    Args:
+        path_or_id: a folder with config.json and safetensors, in shards or not; or a hub id, which needs
+            huggingface_hub (`pip install 'fredholm[hub]'`). Pickles are never read.
+        revision: of a hub id: a branch, tag or commit.
+        dtype: of the parameters; None: as they are kept.
+
+    Returns:
+        the model, in evaluation mode, on the CPU.
+
+    Raises:
+        ValueError, OSError: what is missing, damaged or not supported, by its name, and what to do.
+    """
+    if dtype is not None and not dtype.is_floating_point:
+        raise ValueError(f"dtype must be a floating-point type, or None for that of the checkpoint; got {dtype}")
+    folder = find_folder(path_or_id, revision)
+    fields, tensors = Fields(read_config(folder), str(folder / "config.json")), find_tensors(folder)
+    converted = _converted(fields, tensors)
+    with torch.device("meta"):
+        model = converted.build()
+    fill(model, converted.tensors, converted.sources, dtype)
+    return model.eval()
+
+
+def _converted(fields: Fields, tensors: Tensors) -> Converted:
+    kind, architecture = fields.get("model_type"), fields.get("architecture")
+    if kind is None and isinstance(architecture, str):
+        found = [convert for start, convert in timm.ARCHITECTURES.items() if architecture.startswith(start)]
+        if found:
+            return found[0](fields, tensors)
+        raise ValueError(
+            f"{fields.source}: architecture={architecture!r} is not supported; supported are names of timm that start "
+            f"with {', '.join(timm.ARCHITECTURES)}"
+        )
+    if kind not in CONVERTERS:
+        raise ValueError(
+            f"{fields.source}: model_type={kind!r} is not supported; supported: {', '.join(CONVERTERS)}, and ViT and "
+            "ConvNeXt of timm"
+        )
+    return CONVERTERS[kind](fields, tensors)

@@ -1,0 +1,197 @@
+"""Small models of the peers' own classes with random weights, saved as they save them."""
+
+import functools
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+VOCABULARY = 19
+SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+TEXT: dict[str, Any] = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 24}
+KEYS: dict[str, Any] = {**TEXT, "num_key_value_heads": 2}
+IMAGE: dict[str, Any] = {**SIZES, "image_size": 12, "patch_size": 4, "num_labels": 5}
+GPT2: dict[str, Any] = {"vocab_size": VOCABULARY, "n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 4}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+DISTILBERT: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "dim": 16,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 24,
+    "max_position_embeddings": 24,
+}
+MAMBA: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 2}
+
+Made = tuple[str, str, dict[str, Any]]
+"""Names of a model class and a configuration class of transformers, and settings."""
+
+CAUSAL: dict[str, Made] = {
+    "GPT-2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
+    "GPT-2, scaled by layer, wider, untied": (
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        {**GPT2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True, "tie_word_embeddings": False}
+        | {"activation_function": "relu"},
+    ),
+    "Llama": ("LlamaForCausalLM", "LlamaConfig", KEYS),
+    "Llama, constants, tied": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {**KEYS, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 4},
+    ),
+    "Llama 3.1": ("LlamaForCausalLM", "LlamaConfig", {**KEYS, "rope_parameters": LLAMA3}),
+    "Llama, stretched": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {**KEYS, "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}},
+    ),
+    "Mistral": ("MistralForCausalLM", "MistralConfig", KEYS),
+    "Qwen2": ("Qwen2ForCausalLM", "Qwen2Config", KEYS),
+    "Mamba": ("MambaForCausalLM", "MambaConfig", MAMBA),
+}
+BOTH_SIDES: dict[str, Made] = {
+    "BERT, tokens": ("BertForMaskedLM", "BertConfig", TEXT),
+    "BERT, classes": ("BertForSequenceClassification", "BertConfig", {**TEXT, "num_labels": 3, "hidden_act": "relu"}),
+    "BERT, signal": ("BertModel", "BertConfig", TEXT),
+    "RoBERTa, tokens": ("RobertaForMaskedLM", "RobertaConfig", TEXT),
+    "RoBERTa, classes": ("RobertaForSequenceClassification", "RobertaConfig", {**TEXT, "num_labels": 3}),
+    "DistilBERT, tokens": ("DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT),
+    "DistilBERT, classes": ("DistilBertForSequenceClassification", "DistilBertConfig", DISTILBERT),
+    "DistilBERT, signal": ("DistilBertModel", "DistilBertConfig", DISTILBERT),
+}
+IMAGES: dict[str, Made] = {
+    "ViT": ("ViTForImageClassification", "ViTConfig", IMAGE),
+    "ViT, without constants": ("ViTForImageClassification", "ViTConfig", {**IMAGE, "qkv_bias": False}),
+    "DeiT": ("DeiTForImageClassification", "DeiTConfig", IMAGE),
+    "DeiT with teacher": ("DeiTForImageClassificationWithTeacher", "DeiTConfig", IMAGE),
+}
+SMALL_VIT: dict[str, Any] = {"embed_dim": 192, "depth": 2, "img_size": 32, "num_classes": 5}
+TIMM: dict[str, tuple[str, dict[str, Any]]] = {
+    "ViT": ("vit_tiny_patch16_224", SMALL_VIT),
+    "ViT, mean": ("vit_tiny_patch16_224", {**SMALL_VIT, "global_pool": "avg"}),
+    "DeiT": ("deit_tiny_patch16_224", SMALL_VIT),
+    "DeiT, distilled": ("deit_tiny_distilled_patch16_224", SMALL_VIT),
+    "DeiT III": ("deit3_small_patch16_224", {**SMALL_VIT, "embed_dim": 384}),
+    "DINOv2": ("vit_small_patch14_reg4_dinov2", {**SMALL_VIT, "embed_dim": 384, "img_size": 28, "num_classes": 0}),
+    "CLIP": ("vit_base_patch16_clip_224", {**SMALL_VIT, "embed_dim": 768, "depth": 1}),
+    "ConvNeXt": ("convnext_atto", {"depths": (2, 1, 1, 1), "dims": (8, 12, 16, 20), "num_classes": 5}),
+}
+BUILT_SMALLER = ("embed_dim", "depth", "depths", "dims")
+"""What these tests change of an architecture, and the tensors tell."""
+
+
+def transformers() -> Any:
+    """The library, or the reason for which a test is skipped."""
+    return pytest.importorskip("transformers", reason="compares with transformers; pip install 'fredholm[peers]'")
+
+
+def noisy(model: nn.Module) -> nn.Module:
+    """The model far from its start, so that every tensor weighs."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not name.endswith("A_log"):
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def saved(made: Made, folder: Path, **how: Any) -> nn.Module:
+    """A peer's model with random weights, saved to a folder."""
+    library, (model, config, settings) = transformers(), made
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2} if "vocab_size" in settings else {}
+    built = noisy(getattr(library, model)(getattr(library, config)(**{**ids, **settings})))
+    built.save_pretrained(folder, **how)  # pyright: ignore[reportCallIssue]
+    return built
+
+
+def tokens(length: int = 11, batch: int = 3) -> Tensor:
+    """Tokens that are no padding."""
+    return torch.randint(3, VOCABULARY, (batch, length))
+
+
+TORCHVISION = (
+    "torchvision",
+    "torchvision.ops",
+    "torchvision.ops.misc",
+    "torchvision.transforms",
+    "torchvision.transforms.functional",
+    "torchvision.models",
+    "torchvision.models.feature_extraction",
+    "torchvision.datasets",
+)
+"""What timm imports of torchvision."""
+
+
+class Nothing(type):
+    """A class whose attributes are their names."""
+
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+class Empty(types.ModuleType):
+    """A module that has whatever is asked of it, and none of it does anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing(name, (), {})
+
+
+@functools.cache
+def timm() -> Any:
+    """The library, or the reason for which a test is skipped.
+
+    It imports torchvision, which it needs for data alone, and of which there is no build everywhere that these tests
+    run: modules without content stand for it while timm is imported.
+    """
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("compares with timm; pip install --no-deps timm")
+    absent = () if importlib.util.find_spec("torchvision") is not None else TORCHVISION
+    for name in absent:
+        module = sys.modules[name] = Empty(name)
+        module.__path__ = []
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        package, _, last = name.rpartition(".")
+        if package:
+            setattr(sys.modules[package], last, module)
+    try:
+        return importlib.import_module("timm")
+    finally:
+        for name in absent:
+            del sys.modules[name]
+
+
+def saved_by_timm(architecture: str, settings: dict[str, Any], folder: Path) -> nn.Module:
+    """A model of timm with random weights, saved to a folder; its sizes are smaller than the architecture's."""
+    library = timm()
+    if architecture.startswith(("vit", "deit")):
+        settings = {"num_heads": HEADS[settings["embed_dim"]], **settings}
+    model = noisy(library.create_model(architecture, **settings))
+    importlib.import_module("timm.models._hub").save_for_hf(model, folder, safe_serialization=True)
+    config = json.loads((folder / "config.json").read_text())
+    config["model_args"] = {
+        name: value for name, value in config["model_args"].items() if name not in (*BUILT_SMALLER, "num_heads")
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return model
+
+
+HEADS = {192: 3, 384: 6, 768: 12}

@@ -1,0 +1,149 @@
+"""Checkpoints that peers wrote, read here: the same logits, masks, caches and texts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import IntegralOperator, from_pretrained
+from fredholm.models import Bert, Sampling, generate
+from fredholm.models.decoder import Decoder
+from tests.pretrained.peers import BOTH_SIDES, CAUSAL, IMAGES, TIMM, saved, saved_by_timm, tokens
+
+PADDED = torch.ones(3, 11, dtype=torch.bool)
+PADDED[0, 8:] = False
+PADDED[2, 5:] = False
+
+
+def close(got: Tensor, expected: Tensor) -> None:
+    assert expected.abs().max() > 0.1
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def has_operators(model: torch.nn.Module, blocks: int) -> bool:
+    return sum(isinstance(module, IntegralOperator) for module in model.modules()) == blocks
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@torch.no_grad()
+def test_language_models(name: str, tmp_path: Path) -> None:
+    peer: Any = saved(CAUSAL[name], tmp_path)
+    model, given = from_pretrained(tmp_path), tokens()
+    assert isinstance(model, Decoder)
+    assert not model.training
+    assert has_operators(model, 2)
+    close(model(given), peer(given).logits)
+    # what is hidden on the right changes nothing before it
+    close(model(given, PADDED)[PADDED], peer(given, attention_mask=PADDED.long()).logits[PADDED])
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@torch.no_grad()
+def test_tokens_hidden_on_the_left(name: str, tmp_path: Path) -> None:
+    peer: Any = saved(CAUSAL[name], tmp_path)
+    model, given, mask = from_pretrained(tmp_path), tokens(), PADDED.flip(1)
+    places = {} if name == "Mamba" else {"position_ids": (mask.cumsum(1) - 1).clamp_min(0)}
+    expected = peer(given, attention_mask=mask.long(), **places).logits
+    close(model(given, mask)[mask], expected[mask])
+    close(model(given, mask)[0, 3:], model(given[:1, 3:])[0])
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@torch.no_grad()
+def test_a_text_goes_on_as_the_peers_does(name: str, tmp_path: Path) -> None:
+    peer: Any = saved(CAUSAL[name], tmp_path)
+    model, prompt = from_pretrained(tmp_path), tokens(5, batch=2)
+    assert isinstance(model, Decoder)
+    drawn = generate(model, prompt, Sampling(temperature=0))
+    ours = torch.stack([next(drawn) for _ in range(16)], dim=1)
+    peer.generation_config.eos_token_id = None
+    theirs = peer.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=16)
+    assert torch.equal(ours, theirs[:, 5:])
+
+
+@torch.no_grad()
+def test_a_cache_has_what_the_peers_has(tmp_path: Path) -> None:
+    peer: Any = saved(CAUSAL["Llama 3.1"], tmp_path)
+    model, given = from_pretrained(tmp_path), tokens()
+    assert isinstance(model, Decoder)
+    _, state = model.advance(given[:, :7], model.initial_state(3))
+    cache = peer(given[:, :7], use_cache=True).past_key_values
+    for (keys, values), layer in zip(state[1:], cache.layers, strict=True):
+        close(keys, layer.keys)
+        close(values, layer.values)
+    close(model.advance(given[:, 7:], state)[0], peer(given[:, 7:], past_key_values=cache).logits)
+
+
+@pytest.mark.parametrize("name", BOTH_SIDES)
+@torch.no_grad()
+def test_models_of_both_sides(name: str, tmp_path: Path) -> None:
+    peer: Any = saved(BOTH_SIDES[name], tmp_path)
+    model, given = from_pretrained(tmp_path), torch.where(PADDED, tokens(), 1)
+    assert isinstance(model, Bert)
+    assert has_operators(model, 2)
+    more = {} if name.startswith("DistilBERT") else {"token_type_ids": (torch.arange(11) > 5).long().expand(3, -1)}
+    segments = more.get("token_type_ids")
+    expected = peer(given, attention_mask=PADDED.long(), **more)[0]
+    got = model(given, PADDED, segments)
+    at = (slice(None),) if name.endswith("classes") else (PADDED,)
+    close(got[at], expected[at])
+    turned = model(given.flip(1), PADDED.flip(1), None if segments is None else segments.flip(1))
+    assert turned.shape == got.shape
+
+
+@pytest.mark.parametrize("name", BOTH_SIDES)
+@torch.no_grad()
+def test_padding_on_the_left_changes_nothing(name: str, tmp_path: Path) -> None:
+    saved(BOTH_SIDES[name], tmp_path)
+    model, given = from_pretrained(tmp_path), tokens(7)
+    padded = torch.cat([torch.ones(3, 4, dtype=torch.int64), given], dim=1)
+    mask = torch.arange(11).expand(3, -1) >= 4
+    got = model(padded, mask)
+    close(got if name.endswith("classes") else got[:, 4:], model(given))
+
+
+@pytest.mark.parametrize("name", IMAGES)
+@torch.no_grad()
+def test_image_models(name: str, tmp_path: Path) -> None:
+    peer: Any = saved(IMAGES[name], tmp_path)
+    model, images = from_pretrained(tmp_path), torch.randn(3, 3, 12, 12)
+    assert has_operators(model, 2)
+    close(model(images), peer(images).logits)
+
+
+@torch.no_grad()
+def test_an_image_model_without_classes(tmp_path: Path) -> None:
+    made = ("ViTModel", *IMAGES["ViT"][1:])
+    peer: Any = saved(made, tmp_path)
+    images = torch.randn(3, 3, 12, 12)
+    close(from_pretrained(tmp_path)(images), peer(images).last_hidden_state[:, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TIMM)
+@torch.no_grad()
+def test_image_models_of_timm(name: str, tmp_path: Path) -> None:
+    architecture, settings = TIMM[name]
+    peer = saved_by_timm(architecture, settings, tmp_path)
+    model, size = from_pretrained(tmp_path), settings.get("img_size", 64)
+    images = torch.randn(2, 3, size, size)
+    close(model(images), peer(images))
+
+
+@torch.no_grad()
+def test_shards_are_read_together(tmp_path: Path) -> None:
+    peer: Any = saved(CAUSAL["Llama"], tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    given = tokens()
+    close(from_pretrained(tmp_path)(given), peer(given).logits)
+
+
+def test_the_type_of_numbers(tmp_path: Path) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    GPT2LMHeadModel(GPT2Config(**CAUSAL["GPT-2"][2])).to(torch.bfloat16).save_pretrained(tmp_path)
+    for asked, got in ((None, torch.bfloat16), (torch.float32, torch.float32), (torch.float64, torch.float64)):
+        assert {p.dtype for p in from_pretrained(tmp_path, dtype=asked).parameters()} == {got}
+    assert all(p.requires_grad and p.device.type == "cpu" for p in from_pretrained(tmp_path).parameters())
