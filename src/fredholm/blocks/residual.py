@@ -84,8 +84,8 @@ class ResidualBlock(FieldBlock):
         """The operator's state before the first point; only for stateful kernels."""
         return self.operator.initial_state(batch_size)
 
-    def scan(self, u: Tensor, domain: Domain, state: State) -> tuple[Tensor, State]:
-        """The next points `(B, N, C)` of a sequence, and the operator's state after them."""
+    def scan(self, u: Tensor, domain: Domain, state: State | None) -> tuple[Tensor, State]:
+        """The next points `(B, N, C)` of a sequence, and the operator's state after them; None: they are the first."""
         integral, state = self.operator.scan(self._entering(u), domain, state=state)
         return self._join(u, integral), state
 

@@ -53,9 +53,12 @@ def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None
 
 def state_refusals(integral: Integral[Stateful], state: State | None) -> list[str]:
     """Why a state does not lead to these points: their positions would start anew with every chunk."""
-    if state is None or integral.domain.times is not None or not integral.kernel.reads_time:
+    domain = integral.domain
+    # a sequence that begins at place 0 may be one that nobody placed
+    is_placed = domain.times is not None or any(domain.is_generated and any(b.origin) for b in domain.grid_blocks)
+    if state is None or is_placed or not integral.kernel.reads_time:
         return []
     return [
         f"the kernel reads positions, and {integral.domain!r} does not say where a sequence goes on; "
-        "give Sequence(times=...), or switch positions off in inputs="
+        "give Sequence(n, first=...) or Sequence(times=...), or switch positions off in inputs="
     ]

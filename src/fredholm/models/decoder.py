@@ -24,8 +24,8 @@ class CausalBlock(Protocol):
         """What the block keeps of no points at all."""
         ...
 
-    def scan(self, u: Tensor, domain: Domain, state: State) -> tuple[Tensor, State]:
-        """The next points `(B, T, C)` of a sequence, and the state after them."""
+    def scan(self, u: Tensor, domain: Domain, state: State | None) -> tuple[Tensor, State]:
+        """The next points `(B, T, C)` of a sequence, and the state after them; None: they are the first."""
         ...
 
 
@@ -97,7 +97,7 @@ class Decoder(LanguageModel):
         domain = Sequence(tokens.shape[1], first=num_read).to(tokens.device)
         reached: list[tuple[Tensor, ...]] = [(read + tokens.shape[1],)]
         for block, past in zip(self.causal_blocks(), layers, strict=True):
-            u, seen = block.scan(u, domain, past)
+            u, seen = block.scan(u, domain, past if num_read else None)
             reached.append(seen)
         return self._logits(u), tuple(reached)
 

@@ -69,9 +69,9 @@ class Sampling:
         """
         if not bool(logits.isfinite().all()):
             raise ValueError("the model's logits are not finite, so that no token can be drawn; was it trained?")
-        probabilities = self.probabilities(logits.detach().cpu())
         if self.temperature == 0:
-            return probabilities.argmax(-1).to(logits.device)
+            return logits.argmax(-1)
+        probabilities = self.probabilities(logits.detach().cpu())
         return torch.multinomial(probabilities, 1, generator=generator)[:, 0].to(logits.device)
 
 

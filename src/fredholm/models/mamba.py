@@ -110,7 +110,7 @@ class MambaLayer(nn.Module):
         """The block's state before the first point."""
         return self.mixer.initial_state(batch_size)
 
-    def scan(self, u: Tensor, domain: Domain, state: State) -> tuple[Tensor, State]:
-        """The next points `(B, T, C)` of a sequence, and the state after them."""
+    def scan(self, u: Tensor, domain: Domain, state: State | None) -> tuple[Tensor, State]:
+        """The next points `(B, T, C)` of a sequence, and the state after them; None: they are the first."""
         mixed, state = self.mixer.scan(self.norm(u), domain, state=state)
         return u + mixed, state

@@ -74,7 +74,7 @@ def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tenso
         key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], dim=1) for part in (key, value))
         return (query @ key.mT @ value).transpose(1, 2).flatten(2)
     dtype = query.dtype
-    if _is_out_of_reach(query, key, scale):
+    if _is_out_of_reach(query, key, value, scale):
         query, key, value = query.double(), key.double(), value.double()
         mask = mask.double() if mask is not None and mask.dtype != torch.bool else mask
     out = scaled_dot_product_attention(
@@ -86,10 +86,14 @@ def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tenso
     return out.transpose(1, 2).flatten(2)
 
 
-def _is_out_of_reach(query: Tensor, key: Tensor, scale: float) -> bool:
-    """Whether a score of a signal in float32 on a CPU may be beyond `REACH`, by the norms of queries and keys."""
+def _is_out_of_reach(query: Tensor, key: Tensor, value: Tensor, scale: float) -> bool:
+    """Whether a score of a signal in float32 on a CPU may be beyond `REACH`, by the norms of queries and keys.
+
+    What has no backward pass is in reach.
+    """
     is_narrow = query.dtype == torch.float32 and query.device.type == "cpu"
-    if not is_narrow or query.numel() == 0 or not values_can_be_read(query, key):
+    is_recorded = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    if not is_narrow or not is_recorded or query.numel() == 0 or not values_can_be_read(query, key):
         return False
     query, key = (torch.linalg.vector_norm(part.detach(), dim=-1).amax() for part in (query, key))
     return bool(abs(scale) * query * key > REACH)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
-from fredholm.kernels.attention.rotary import Rotary, check_rotary, next_place, places, places_after
+from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
 from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, Softmax, appended
 from fredholm.kernels.kernel import HeadProjections, State, check_heads
 
@@ -161,19 +161,15 @@ class Attention(DotProduct):
 
     def dot_product_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> DotProductForm:
         """See `DotProduct.dot_product_form`."""
-        return self._form(u, query, *places("kernels.Attention", self.rotary, domain, query_domain))
+        own = self.projections
+        q, k = turned("kernels.Attention", self.rotary, own.queries(query), own.keys(u), domain, query_domain)
+        return DotProductForm(q, k, own.values(u), self.scale)
 
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
         """See `CachedScored.continued_form`."""
-        place = places_after(domain, state)
-        return appended(state, self._form(u, u, place, place).scaled())
-
-    def _form(self, u: Tensor, query: Tensor, place: Tensor, query_place: Tensor) -> DotProductForm:
         own = self.projections
-        q, k = own.queries(query), own.keys(u)
-        if self.rotary is not None:
-            q, k = self.rotary.rotate(q, query_place), self.rotary.rotate(k, place)
-        return DotProductForm(q, k, own.values(u), self.scale)
+        q, k = turned_after(self.rotary, own.queries(u), own.keys(u), domain, state)
+        return appended(state, DotProductForm(q, k, own.values(u), self.scale).scaled())
 
     def initial_state(self, batch_size: int) -> State:
         """No keys and no values: two tensors `(B, num_kv_heads, 0, d)`; see `Stateful.initial_state`."""
@@ -183,8 +179,9 @@ class Attention(DotProduct):
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
-        u, place = u[:, None], next_place(u, state, time)
-        out, state = self.attend(appended(state, self._form(u, u, place, place).scaled()))
+        u, own = u[:, None], self.projections
+        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), state, time)
+        out, state = self.attend(appended(state, DotProductForm(q, k, own.values(u), self.scale).scaled()))
         return out[:, 0], state
 
     def extra_repr(self) -> str:

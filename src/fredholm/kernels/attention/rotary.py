@@ -91,30 +91,44 @@ def check_rotary(name: str, rotary: Rotary | None, head_dim: int) -> None:
         raise ValueError(f"{name}: rotary positions turn pairs of channels; got heads of {head_dim} channels")
 
 
-def places(name: str, rotary: Rotary | None, domain: Domain, query_domain: Domain) -> tuple[Tensor, Tensor]:
-    """Where the points and the queries of a kernel are, `(B', N)` and `(B', Nq)`: times, or places in the order.
+def turned(
+    name: str, rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, query_domain: Domain
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys `(B, H, n, d)` turned at their times, or at places in the order; as they are without positions.
 
     Raises:
-        ValueError: in the name of the kernel, where rotary positions are wanted and a domain has neither.
+        ValueError: in the name of a kernel, where a domain has neither.
     """
+    if rotary is None:
+        return query, key
     for where in (domain, query_domain):
-        if rotary is not None and where.times is None and not where.has_index_order:
+        if where.times is None and not where.has_index_order:
             raise ValueError(
                 f"{name}: rotary positions turn by times, or by places in an order; {where!r} has neither; give a "
                 "Sequence or a Grid, or build the kernel with rotary=None"
             )
     asked, known = order_times(query_domain, domain)
-    return known, asked
+    return rotary.rotate(query, asked), rotary.rotate(key, known)
 
 
-def places_after(domain: Domain, state: State | None) -> Tensor:
-    """Where the next points of a sequence are, `(B', N)`, after those whose keys a state has."""
+def turned_after(
+    rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, state: State | None
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys of the next points of a sequence, after those whose keys a state has."""
+    if rotary is None:
+        return query, key
     place = order_times(domain, domain)[0]
-    return place if state is None or domain.times is not None else place + state[0].shape[2]
+    if state is not None and domain.times is None:
+        place = place + state[0].shape[2]
+    return rotary.rotate(query, place), rotary.rotate(key, place)
 
 
-def next_place(u: Tensor, state: State, time: Tensor | None) -> Tensor:
-    """Where the next point is, `(B', 1)`: its time, or its place after those whose keys a state has."""
-    if time is not None:
-        return time[:, None]
-    return torch.full((1, 1), state[0].shape[2], dtype=torch.float64, device=u.device)
+def turned_next(
+    rotary: Rotary | None, query: Tensor, key: Tensor, state: State, time: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Query and key of the next point: at its time, or at its place after those whose keys a state has."""
+    if rotary is None:
+        return query, key
+    place = torch.full((1, 1), state[0].shape[2], dtype=torch.float64, device=key.device)
+    place = place if time is None else time[:, None]
+    return rotary.rotate(query, place), rotary.rotate(key, place)

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain
 from fredholm.kernels.attention.normalisers import Unnormalised
-from fredholm.kernels.attention.rotary import Rotary, check_rotary, next_place, places, places_after
+from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
 from fredholm.kernels.attention.scored import CachedScored, Normaliser, Score, Scored, ScoreForm, Softmax, appended
 from fredholm.kernels.kernel import HeadProjections, State, at_least_float32, check_heads, wide_dtype
 
@@ -359,20 +359,19 @@ class YatAttention(YatScored, CachedScored):
 
     def score_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> ScoreForm:
         """See `Scored.score_form`."""
-        return self._form(u, query, *places("kernels.YatAttention", self.rotary, domain, query_domain))
+        check_range("kernels.YatAttention", query.dtype)
+        own = self.projections
+        q, k = turned("kernels.YatAttention", self.rotary, own.queries(query), own.keys(u), domain, query_domain)
+        return self._form(q, k, u)
 
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
         """See `CachedScored.continued_form`."""
-        place = places_after(domain, state)
-        return appended(state, self._form(u, u, place, place))
-
-    def _form(self, u: Tensor, query: Tensor, place: Tensor, query_place: Tensor) -> ScoreForm:
+        check_range("kernels.YatAttention", u.dtype)
         own = self.projections
-        check_range("kernels.YatAttention", query.dtype)
-        q, k = own.queries(query), own.keys(u)
-        if self.rotary is not None:
-            q, k = self.rotary.rotate(q, query_place), self.rotary.rotate(k, place)
-        return ScoreForm(q, k, own.values(u), None, self.softening())
+        return appended(state, self._form(*turned_after(self.rotary, own.queries(u), own.keys(u), domain, state), u))
+
+    def _form(self, query: Tensor, key: Tensor, u: Tensor) -> ScoreForm:
+        return ScoreForm(query, key, self.projections.values(u), None, self.softening())
 
     def initial_state(self, batch_size: int) -> State:
         """No keys and no values: two tensors `(B, num_kv_heads, 0, d)`; see `Stateful.initial_state`."""
@@ -382,8 +381,10 @@ class YatAttention(YatScored, CachedScored):
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
-        u, place = u[:, None], next_place(u, state, time)
-        out, state = self.attend(appended(state, self._form(u, u, place, place)))
+        check_range("kernels.YatAttention", u.dtype)
+        u, own = u[:, None], self.projections
+        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), state, time)
+        out, state = self.attend(appended(state, self._form(q, k, u)))
         return out[:, 0], state
 
     def extra_repr(self) -> str:

@@ -1,0 +1,79 @@
+"""A learned kernel beside every attention of a trained model."""
+
+import copy
+from collections.abc import Callable
+from typing import TypeVar
+
+from torch import nn
+
+from fredholm.kernels import Kernel
+from fredholm.kernels.attention.scored import Scored
+from fredholm.operators import IntegralOperator
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def add_kernel(
+    model: Model,
+    kernel: Kernel,
+    *,
+    gate: float = 0.0,
+    freeze: bool = True,
+    where: Callable[[str, IntegralOperator], bool] | None = None,
+) -> Model:
+    """Puts g κ beside the kernel of every attention: W^O ∫ (κ_attention + g κ) u dμ, with a learned number g a layer.
+
+    At g = 0 the model's numbers are what they were, to the last bit, and g is the first to learn: the weights of κ get
+    a gradient once it is not 0. Each layer gets a copy of κ with weights of its own.
+
+    Args:
+        model: changed in place.
+        kernel: κ, on as many channels as the attention; causal where that is, and with as many coordinates as its
+            domains have: 1 for text, 2 for images.
+        gate: where g starts.
+        freeze: whether all that was there is frozen, so that the copies of κ and their g are what learns.
+        where: which operators get one, of name and operator; None: those with attention (`Scored` kernels).
+
+    Returns:
+        the model.
+
+    Raises:
+        TypeError, ValueError: κ is no kernel, it fits an operator's channels or causality not, or no operator is meant.
+    """
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"add_kernel: kernel must be a fredholm kernel; got {type(kernel).__name__}")
+    operators = {name: part for name, part in model.named_modules() if isinstance(part, IntegralOperator)}
+    meant = {name: op for name, op in operators.items() if (where or _has_attention)(name, op)}
+    if not meant:
+        kinds = sorted({type(operator.kernel).__name__ for operator in operators.values()})
+        raise ValueError(
+            f"add_kernel: none of the {len(operators)} operators of {type(model).__name__} is meant (their kernels: "
+            f"{', '.join(kinds) or 'none'}); say where= with a function of name and operator"
+        )
+    for name, operator in meant.items():
+        _check(name, operator.kernel, kernel)
+    if freeze:
+        model.requires_grad_(False)
+    for operator in meant.values():
+        like = next(operator.parameters())
+        added = copy.deepcopy(kernel).to(device=like.device, dtype=like.dtype).train(operator.training)
+        operator.kernel = operator.kernel + (gate * added).to(device=like.device, dtype=like.dtype)
+    return model
+
+
+def _has_attention(name: str, operator: IntegralOperator) -> bool:
+    return isinstance(operator.kernel, Scored)
+
+
+def _check(name: str, there: Kernel, kernel: Kernel) -> None:
+    sizes = [(each.in_dim, each.query_dim, each.out_dim) for each in (there, kernel)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"add_kernel: {type(kernel).__name__} has (in_dim, query_dim, out_dim) = {sizes[1]}, and the operator "
+            f"{name!r} has {sizes[0]}; give it these"
+        )
+    if there.is_causal and not kernel.is_causal:
+        raise ValueError(
+            f"add_kernel: the operator {name!r} sees the past alone, and {type(kernel).__name__} looks ahead; build it "
+            "with is_causal=True"
+        )
