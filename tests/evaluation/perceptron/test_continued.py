@@ -1,5 +1,6 @@
 """Perceptron kernels along a sequence, from a state that holds every point: the numbers of the whole sequence."""
 
+import functools
 import itertools
 from collections.abc import Sequence as Cuts
 
@@ -174,3 +175,16 @@ def test_steps_and_chunks_compile_whole(form: str) -> None:
     out, state = scan(u[:, 3:], Sequence(2, spacing=1 / 8, start=3 / 8), state=state)
     torch.testing.assert_close(out, whole[:, 3:])
     assert torch.equal(state[0], u)
+
+
+@pytest.mark.parametrize("kind", ["exact", "low rank"])
+def test_chunks_of_a_sequence_that_say_their_place(kind: str) -> None:
+    build = MLP if kind == "exact" else functools.partial(LowRankMLP, rank=3)
+    op = IntegralOperator(randomise(build(4, 2, 1, is_causal=True, **small_perceptron()))).double()
+    u = torch.randn(2, 7, 4, dtype=torch.float64)
+    first, state = op.scan(u[:, :4], Sequence(4))
+    second, state = op.scan(u[:, 4:6], Sequence(2, first=4), state=state)
+    last, _ = op.scan(u[:, 6:], Sequence(1, first=6), state=state)
+    torch.testing.assert_close(torch.cat([first, second, last], 1), op(u))
+    with refused(ValueError, "does not say where a sequence goes on", "Sequence(n, first=...)") as _:
+        op.scan(u[:, 6:], Sequence(1), state=state)
