@@ -18,7 +18,8 @@ def block(*, hidden_dropout: float = 0.0, **settings: Any) -> ResidualBlock:
     return built
 
 
-def norm(layer: torch.nn.LayerNorm, u: torch.Tensor) -> torch.Tensor:
+def norm(layer: torch.nn.Module, u: torch.Tensor) -> torch.Tensor:
+    assert isinstance(layer, torch.nn.LayerNorm)
     centred = u - u.mean(-1, keepdim=True)
     scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     return scaled * layer.weight + layer.bias

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fredholm.models.gpt2 import GPT2
 from tests.refusals import refused
@@ -61,6 +61,7 @@ def formula(net: GPT2, given: Tensor) -> Tensor:
         h = affine(norm(u, "feed_forward_norm"), "feed_forward.expand")
         h = 0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h**3)))
         u = u + affine(h, "feed_forward.contract")
+    assert isinstance(net.norm, nn.LayerNorm)
     return F.layer_norm(u, u.shape[-1:], net.norm.weight, net.norm.bias) @ net.tokens.weight.mT
 
 

@@ -143,7 +143,8 @@ def test_shards_are_read_together(tmp_path: Path) -> None:
 def test_the_type_of_numbers(tmp_path: Path) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    GPT2LMHeadModel(GPT2Config(**CAUSAL["GPT-2"][2])).to(torch.bfloat16).save_pretrained(tmp_path)
+    peer: Any = GPT2LMHeadModel(GPT2Config(**CAUSAL["GPT-2"][2]))
+    peer.to(torch.bfloat16).save_pretrained(tmp_path)
     for asked, got in ((None, torch.bfloat16), (torch.float32, torch.float32), (torch.float64, torch.float64)):
         assert {p.dtype for p in from_pretrained(tmp_path, dtype=asked).parameters()} == {got}
     assert all(p.requires_grad and p.device.type == "cpu" for p in from_pretrained(tmp_path).parameters())

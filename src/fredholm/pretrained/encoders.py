@@ -1,5 +1,7 @@
 """BERT, RoBERTa, DistilBERT, ViT and DeiT as `transformers` saves them."""
 
+from typing import Any
+
 import torch
 
 from fredholm.models import Bert, ViT
@@ -87,7 +89,7 @@ def distilbert(fields: Fields, tensors: Tensors) -> Converted:
     return Converted(lambda: config.build(vocabulary, context), tensors, sources)
 
 
-def _head(tensors: Tensors, classes: str, pooling: str = "tanh") -> dict[str, object]:
+def _head(tensors: Tensors, classes: str, pooling: str = "tanh") -> dict[str, Any]:
     """The settings of the head that a checkpoint has, by its tensors."""
     if classes in tensors:
         return {"head": "classes", "num_classes": tensors.shape(classes)[0], "pooling": pooling}
