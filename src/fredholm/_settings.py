@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import torch
+
 
 def refuse_idle(name: str, owner: Callable[..., object], because: str, instead: str, **given: object) -> None:
     """Raises ValueError for the first of some settings that is not at its default; called where nothing reads them.
@@ -69,4 +71,5 @@ def check_number(name: str, what: str, value: object) -> None:
 
 def is_count(value: object, least: int = 1) -> bool:
     """Whether `value` is a whole number of at least `least`."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    # an exporter's sizes are numbers whose value is open
+    return isinstance(value, int | torch.SymInt) and not isinstance(value, bool) and value >= least

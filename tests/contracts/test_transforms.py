@@ -307,23 +307,9 @@ TRANSFORMS = [
     pytest.param(t, id=t.__name__.removeprefix("by_"), marks=MARKS.get(t, []))
     for t in (*FORWARD, *BATCHED, *REVERSE, *SECOND)
 ]
-OURS = r"^fredholm::\w+ has no (forward-mode|second) derivative .*: .*evaluation=(Dense|StepLoop)\(\)"
-HIGHER = [(transform, OURS) for transform in (*FORWARD, *SECOND)]
 FUSED = r"forward AD with _scaled_dot_product|derivative for aten::_scaled_dot_product\w+_backward is not implemented"
 
 LACKING: dict[str, list[tuple[Callable[[Case], Any], str]]] = {
-    **dict.fromkeys(
-        [
-            "Tiled",
-            "Toeplitz",
-            "ScoreTiled",
-            "HopTiled",
-            "HopSeries(Factorisation)",
-            "HopSeries(Substitution)",
-            "HopSeries(Iteration)",
-        ],
-        HIGHER,
-    ),
     "FusedAttention": [(transform, FUSED) for transform in (*FORWARD, *SECOND)],
     "NativeRecurrence": [(transform, r"Batching rule|broadcast shape") for transform in BATCHED],
     "BasisTiled": [(by_linearize, "value out of a tracing tensor")],  # looks at positions

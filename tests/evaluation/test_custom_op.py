@@ -6,18 +6,13 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
-from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.features.feature_sum import SumInputs
-from fredholm.evaluation.perceptron.tiles import PerceptronInputs
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
 from fredholm.evaluation.triton.feature_sum import feature_sums_triton
-from fredholm.evaluation.triton.tiled import mlp_integral_triton
-from fredholm.evaluation.triton.yat_tiled import yat_sums_triton
 
 
 class Factors(NamedTuple):
@@ -227,15 +222,6 @@ def test_an_operator_without_a_plain_form_says_so() -> None:
 def test_vmap_over_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="fredholm::test_halves: vmap needs at least one entry"):
         vmap(halved)(torch.zeros(0, 3))
-
-
-@pytest.mark.parametrize(
-    ("operator", "inputs", "options"),
-    [(mlp_integral_triton, PerceptronInputs, ([0, 0], "gelu")), (yat_sums_triton, ScoreInputs, ([0.0],))],
-)
-def test_a_fused_operator_refuses_tangents_before_it_looks_for_a_gpu(operator, inputs, options) -> None:
-    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"_triton has no forward-mode.*Dense\(\)"):
-        operator(inputs(*[forward_ad.make_dual(X, Y)] * len(inputs._fields)), *options)
 
 
 def test_a_fused_operator_with_a_plain_form_needs_no_gpu_for_tangents() -> None:

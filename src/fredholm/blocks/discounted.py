@@ -72,7 +72,7 @@ class DiscountedBlock(nn.Module):
             the signal after the layer, and S.
         """
         hop = self.operator(self.operator_norm(u), domain, key_padding_mask=key_padding_mask)
-        discounted = (hop.unflatten(-1, (len(factor), -1)) * factor.to(hop.dtype)[:, None]).flatten(-2)
+        discounted = (hop.unflatten(-1, (factor.shape[0], -1)) * factor.to(hop.dtype)[:, None]).flatten(-2)
         total = discounted if before is None else before + discounted
         z = u + self.drop_path(self.dropout(self.output(total)))
         return z + self.drop_path(self.feed_forward(self.feed_forward_norm(z))), total

@@ -57,7 +57,7 @@ class PostNormBlock(nn.Module):
         asked = None
         if at is not None:
             asked = subset(domain, at, torch.ones(at.shape, dtype=domain.weights.dtype, device=at.device))
-            u = u.take_along_dim(at.expand(len(u), -1)[..., None], 1)
+            u = u.take_along_dim(at.expand(u.shape[0], -1)[..., None], 1)
         return self._after(u, self.second(inner, domain, query_domain=asked, key_padding_mask=key_padding_mask))
 
     def initial_state(self, batch_size: int) -> BlockState:

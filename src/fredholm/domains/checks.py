@@ -1,4 +1,4 @@
-"""Whether a decision may depend on the values of tensors."""
+"""Whether a decision may depend on the values of tensors, or on sizes."""
 
 import torch
 from torch import Tensor
@@ -14,6 +14,11 @@ def values_can_be_read(*tensors: Tensor | None) -> bool:
     Checks of values are left out there, and routes take what holds for any values.
     """
     return not torch.compiler.is_compiling() and all(tensor is None or _holds_values(tensor) for tensor in tensors)
+
+
+def is_open(size: int) -> bool:
+    """Whether a graph that is exported leaves a size open, so that a decision by it would hold only for some sizes."""
+    return isinstance(size, torch.SymInt)
 
 
 def _holds_values(tensor: Tensor) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self, final
 import torch
 from torch import Tensor
 
+from fredholm._settings import is_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.pair_list import PairList
 
@@ -486,7 +487,7 @@ def _checked_weights(name: str, weights: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _checked_length(length: int | None) -> int:
-    if not isinstance(length, int) or isinstance(length, bool) or length < 0:
+    if length is None or not is_count(length, 0):
         raise ValueError(f"Sequence: length must be an integer >= 0; got {length!r}")
     return length
 

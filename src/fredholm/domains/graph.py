@@ -67,10 +67,10 @@ class Graph(Domain):
             if tensor is not None and tensor.device != edge_index.device:
                 raise ValueError(f"Graph: edge_index is on {edge_index.device}, {name} on {tensor.device}; move one")
         batched = edge_index.ndim == 3
-        if batched and self.batch_size not in (None, len(edge_index)):
+        if batched and self.batch_size not in (None, edge_index.shape[0]):
             raise ValueError(f"Graph: edges are of {len(edge_index)} graphs, nodes of {self.batch_size}")
         exists = (edge_index[..., 0, :] >= 0) & (edge_index[..., 1, :] >= 0)
-        first = torch.arange(len(edge_index), device=edge_index.device)[:, None] * num_nodes if batched else 0
+        first = torch.arange(edge_index.shape[0], device=edge_index.device)[:, None] * num_nodes if batched else 0
         source, target = ((edge_index[..., i, :] + first)[exists] for i in (0, 1))
         self.edge_weights = _of_edges("edge_weights", edge_weights, exists, 0)
         self.edge_features = _of_edges("edge_features", edge_features, exists, 1)
@@ -81,13 +81,13 @@ class Graph(Domain):
         ):
             raise ValueError("Graph: edge_weights must be >= 0; for a sign give edge_features to the kernel")
         self.source, self.target = source, target
-        self.edges_batch = len(edge_index) if batched else 1
+        self.edges_batch = edge_index.shape[0] if batched else 1
         self._rows = _by_degree(source, target, self.edges_batch * num_nodes)
 
     @property
     def num_edges(self) -> int:
         """Edges of all graphs together."""
-        return len(self.source)
+        return self.source.shape[0]
 
     @property
     def batch_size(self) -> int | None:
@@ -124,7 +124,7 @@ class Graph(Domain):
     def edge_pairs(self, density: Tensor) -> PairList:
         """The edges as listed pairs, each with a density m of its source: `(E,)`, or `(B, E)` of a shared graph."""
         shared = density.ndim == 2
-        batch = len(density) if shared else self.edges_batch
+        batch = density.shape[0] if shared else self.edges_batch
         padded = torch.cat([density, density.new_zeros(*density.shape[:-1], 1)], dim=-1)
         features = self.edge_features
         if features is not None:
@@ -179,6 +179,11 @@ def _by_degree(source: Tensor, target: Tensor, total: int) -> tuple[tuple[Tensor
 
     Degrees of a group differ by less than a third, so that padding adds less than that to the edges.
     """
+    if not values_can_be_read(target):
+        raise ValueError(
+            "Graph: how its edges are grouped depends on which nodes they join, which torch.compile, torch.export and "
+            "vmap do not know; make the graph beforehand, and hand it over or keep it in the model"
+        )
     order = target.argsort(stable=True)
     degree = torch.bincount(target, minlength=total)
     first = torch.nn.functional.pad(degree.cumsum(0), (1, 0))[:-1]
@@ -189,11 +194,11 @@ def _by_degree(source: Tensor, target: Tensor, total: int) -> tuple[tuple[Tensor
     for size in (k for k in sizes if k <= largest or below < largest):
         nodes = ((degree > below) & (degree <= size)).nonzero()[:, 0]
         below = size
-        if not len(nodes):
+        if not nodes.shape[0]:
             continue
         count = int(degree[nodes].max())
         place = torch.arange(count, device=source.device)
         listed = place < degree[nodes, None]
         edges = order[torch.where(listed, first[nodes, None] + place, 0)]
-        groups.append((nodes, source[edges], torch.where(listed, edges, len(source))))
+        groups.append((nodes, source[edges], torch.where(listed, edges, source.shape[0])))
     return tuple(groups)

@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._settings import is_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import Domain, GridBlock, device_of
 from fredholm.domains.points import Points
@@ -43,7 +44,7 @@ class Grid(Domain):
         weights: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        if not shape or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in shape):
+        if not shape or not all(is_count(n) for n in shape):
             raise ValueError(f"Grid: needs at least one axis and every axis at least one cell; got {shape}")
         self.shape = shape
         self.spacing = tuple(1.0 / n for n in shape) if spacing is None else tuple(spacing)

@@ -95,7 +95,7 @@ def nearest(
     _check_points(pos, query_pos, mask, visible)
     has_batch = max(pos.ndim, query_pos.ndim) == 3 or any(t is not None and t.ndim == 2 for t in (mask, visible))
     search = _Search(pos, query_pos, k, radius, mask, visible, periodic)
-    if 0 in (len(search.pos), len(search.query)):  # a batch without entries
+    if 0 in (search.pos.shape[0], search.query.shape[0]):  # a batch without entries
         nothing = search.query.new_zeros(0, search.num_queries, 1 if k is None else search.most)
         return Neighbours(nothing.long(), nothing)
     found = search.by_cells() if search.is_worth_cells() else search.of_all_pairs()
@@ -169,8 +169,8 @@ class _Search:
         if radius is not None:
             eps, size = torch.finfo(given).eps, self.query.abs().amax(-1).clamp_min(1.0 if periodic else 0.0)
             self.edge = radius * (1 + 8 * eps) + (4 * eps * size).clamp_max(radius / 100)
-        self.entries = max(len(self.pos), 1 if self.mask is None else len(self.mask))
-        self.batch = max(self.entries, len(self.query), 1 if self.visible is None else len(self.visible))
+        self.entries = max(self.pos.shape[0], 1 if self.mask is None else len(self.mask))
+        self.batch = max(self.entries, self.query.shape[0], 1 if self.visible is None else self.visible.shape[0])
 
     def is_worth_cells(self) -> bool:
         """Whether values can be read and there are more pairs than are compared as quickly at once."""

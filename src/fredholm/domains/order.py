@@ -46,7 +46,7 @@ def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
     if query_domain.given_past_mass is not None:
         return query_domain.given_past_mass
     counts, weights = preceding_counts(query_domain, domain), torch.atleast_2d(domain.weights)
-    batch = max(len(counts), len(weights))
+    batch = max(counts.shape[0], weights.shape[0])
     running = torch.nn.functional.pad(weights.cumsum(-1), (1, 0)).expand(batch, -1)
     return running.gather(-1, counts.expand(batch, -1))
 

@@ -57,7 +57,7 @@ class Points(Domain):
         points.is_periodic, points.uniform_parts = source.is_periodic, None
         points.given_past_mass, points.features = past_mass, features
         scale = source.counts_per_mass if counts_per_mass is None else counts_per_mass
-        if counts_per_mass is None and scale.ndim == 2 and len(scale) > 1:
-            scale = scale.repeat_interleave(len(pos) // len(scale), dim=0)
+        if counts_per_mass is None and scale.ndim == 2 and scale.shape[0] > 1:
+            scale = scale.repeat_interleave(pos.shape[0] // scale.shape[0], dim=0)
         points.given_counts_per_mass = scale
         return points

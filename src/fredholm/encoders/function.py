@@ -104,7 +104,7 @@ class Function(FieldEncoder):
 
     def _signal(self, values: Tensor, where: Domain) -> Tensor:
         position = fourier_features(where.pos, self.frequencies).to(values.dtype)
-        joined = torch.cat([values, position.expand(len(values), -1, -1)], dim=-1)
+        joined = torch.cat([values, position.expand(values.shape[0], -1, -1)], dim=-1)
         return self.projection(nn.functional.gelu(self.lift(joined)))
 
     def _check(self, inputs: FunctionBatch) -> None:
@@ -115,7 +115,7 @@ class Function(FieldEncoder):
                 f"encoders.Function: expected float values {expected}; got {tuple(values.shape)}, {values.dtype}"
             )
         check_places("encoders.Function", self.pos_dim, domain)
-        if domain.num_points != values.shape[1] or domain.batch_size not in (None, len(values)):
+        if domain.num_points != values.shape[1] or domain.batch_size not in (None, values.shape[0]):
             raise ValueError(f"encoders.Function: values {tuple(values.shape)} do not fit their domain, {domain!r}")
         if domain.is_periodic != self.config.is_periodic:
             raise ValueError(
@@ -165,6 +165,6 @@ def interpolate(samples: FunctionBatch, places: Domain, num_neighbours: int | No
     weight = torch.where(
         total > 0, weight / torch.where(total > 0, total, 1.0), is_there / is_there.sum(-1, keepdim=True).clamp(min=1)
     )
-    index, weight = index[..., :count].expand(len(values), -1, -1), weight.expand(len(values), -1, -1)
-    entry = torch.arange(len(values), device=index.device)[:, None, None]
+    index, weight = index[..., :count].expand(values.shape[0], -1, -1), weight.expand(values.shape[0], -1, -1)
+    entry = torch.arange(values.shape[0], device=index.device)[:, None, None]
     return (weight.to(values.dtype)[..., None] * values[entry, index]).sum(2)

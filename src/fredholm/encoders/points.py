@@ -211,7 +211,7 @@ class PointCloud(Encoder):
 
 def _take(values: Tensor, index: Tensor) -> Tensor:
     """`values (B, N, ...)` at `index (B, ...)`, for each entry of the batch from its own points."""
-    rows = torch.arange(len(values), device=values.device).view(-1, *(1,) * (index.ndim - 1))
+    rows = torch.arange(values.shape[0], device=values.device).view(-1, *(1,) * (index.ndim - 1))
     return values[rows, index]
 
 

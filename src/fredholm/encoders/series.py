@@ -105,7 +105,7 @@ class Series(Encoder):
         rates = spacing.tolist() if spacing is not None and is_known else [self.spacing]
         is_one_rate = is_known and all(rate == rates[0] for rate in rates)
         if times is None and spacing is not None and not is_one_rate:
-            if len(spacing) != batch or not min(rates) > 0:
+            if spacing.shape[0] != batch or not min(rates) > 0:
                 raise ValueError(f"encoders.Series: spacing must be ({batch},), above 0; got {tuple(spacing.shape)}")
             steps = torch.arange(num_samples, dtype=torch.float64, device=values.device)
             apart = spacing.double()[:, None]

@@ -154,11 +154,11 @@ class EdgeSum(Route[OnEdges]):
         near = _along_edges(integral)
         graph = near.domain
         assert isinstance(graph, Graph)
-        edges = graph.num_edges * (1 if graph.edges_batch > 1 else len(near.u))
+        edges = graph.num_edges * (1 if graph.edges_batch > 1 else near.u.shape[0])
         lines = [f"edges, {edges:.3g} pairs: {parts.explain(near)}"]
         if integral.kernel.long_range is not None:
             far = integral.of(integral.kernel.kernel)
-            pairs = len(far.u) * far.num_queries * far.domain.num_points
+            pairs = far.u.shape[0] * far.num_queries * far.domain.num_points
             lines.append(f"all nodes, {pairs:.3g} pairs: {parts.explain(far)}")
         return [line for part in lines for line in part.split("\n")]
 
@@ -166,7 +166,7 @@ class EdgeSum(Route[OnEdges]):
 def _along_edges(integral: Integral[OnEdges]) -> Integral[Kernel]:
     """The part of the integral that is a sum over edges."""
     u, domain, query, asked = integral.arguments
-    return Integral(integral.kernel.kernel, u, integral.kernel.on_edges(domain), query, asked)
+    return Integral(integral.kernel.kernel, u, integral.kernel.on_edges(domain), query, asked).wanted_as(integral)
 
 
 @final
@@ -218,13 +218,13 @@ class EachQuery(Route[Kernel]):
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
         assert domain.pair_list is not None
-        pairs, asked = domain.pair_list.repeated(len(u)), ordered_queries(integral)[0]
+        pairs, asked = domain.pair_list.repeated(u.shape[0]), ordered_queries(integral)[0]
         n, n_q, past = pairs.num_points, pairs.num_queries, asked.given_past_mass
         pos, asked_pos = (d.pos if d.pos.ndim == 3 else d.pos[None] for d in (domain, asked))
         rows = []
         for group in pairs.groups:
             queries, points, _, features = group
-            every = torch.arange(len(queries), device=u.device)
+            every = torch.arange(queries.shape[0], device=u.device)
             inputs = {
                 "u": per_point(u, points, n),
                 "pos": per_point(pos, points, n),
@@ -238,7 +238,7 @@ class EachQuery(Route[Kernel]):
                 inputs["past"] = per_point(past, queries, n_q)
             if features is not None:
                 inputs["features"] = Gathered(features, every)
-            entries = _Entries(self, kernel, domain, asked)
+            entries = _Entries(self, integral, asked)
             rows.append(row_by_row(entries, inputs, kernel.out_dim, module=kernel))
         return spread(rows, pairs, u, kernel.out_dim)
 
@@ -249,8 +249,7 @@ class _Entries:
     """The integrals of some rows, as entries of a batch."""
 
     route: EachQuery
-    kernel: Kernel
-    domain: Domain
+    whole: Integral[Kernel]
     asked: Domain
 
     def __call__(
@@ -266,12 +265,12 @@ class _Entries:
         features: Tensor | None = None,
     ) -> Tensor:
         """`(n, d_out)` from the points' signals `(n, K, C)`, positions and masses, and the queries' own."""
-        nodes = Points.derived(self.domain, pos, mass, counts_per_mass=scale[:, None], features=features)
-        ones, past = mass.new_ones(len(mass), 1), None if past is None else past[:, None]
+        nodes = Points.derived(self.whole.domain, pos, mass, counts_per_mass=scale[:, None], features=features)
+        ones, past = mass.new_ones(mass.shape[0], 1), None if past is None else past[:, None]
         asked = Points.derived(self.asked, asked_pos[:, None], ones, past_mass=past)
         parts = AUTO if self.route.parts is None else self.route.parts
         signal = None if query is None else query[:, None]
-        return parts.integrate(Integral(self.kernel, u, nodes, signal, asked))[:, 0]
+        return parts.integrate(Integral(self.whole.kernel, u, nodes, signal, asked).wanted_as(self.whole))[:, 0]
 
 
 ROUTES: tuple[Route[Any], ...] = (
@@ -325,9 +324,12 @@ class Auto(FirstOf):
 
     Args:
         routes: the fastest first.
+        differentiable_twice: whether to take only routes whose gradient has a gradient, and which have forward-mode
+            derivatives: for losses that hold derivatives of the model, as those of physics do.
     """
 
     routes: tuple[Route[Any], ...] = ROUTES
+    differentiable_twice: bool = False
 
 
 AUTO = Auto()

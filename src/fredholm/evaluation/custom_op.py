@@ -8,7 +8,7 @@ word. Here every operator has a rule for each transform, or an error that says w
     `torch.func.vmap`     one entry after the other
 
 The plain form is the same function, made of PyTorch's differentiable operations. A gradient is an operator of its own:
-second derivatives are the first ones of its plain form.
+second derivatives are the first ones of its plain form. A graph that is exported holds the plain form in its place.
 """
 
 import abc
@@ -85,7 +85,12 @@ class Operator(Generic[In, Out, Options]):
         self._forward = _Forward(self, self._backward)
 
     def __call__(self, inputs: In, *options: Options.args, **named: Options.kwargs) -> Out:
-        """The outputs."""
+        """The outputs; in a graph that is exported, where the library may be missing, the results in plain form."""
+        if self.plain is not None and torch.compiler.is_exporting():
+            with _no_autocast(inputs):
+                found = self.plain(inputs, *options, **named)
+            by_place = dict(zip(self.results, found, strict=True))
+            return self.outputs._make(by_place.get(i) for i in range(len(self.outputs._fields)))
         return self.outputs._make(map(_arrived, self._forward.op(list(inputs), *options, **named)))
 
 

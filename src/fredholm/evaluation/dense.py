@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import is_open
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.kernels import Kernel
 from fredholm.kernels.kernel import weigh_by_head
@@ -28,9 +29,11 @@ class Dense(Route[Kernel]):
         kernel, u, listed = integral.kernel, integral.u, integral.domain.pair_list
         if listed is not None and listed.has_features:
             return ["listed pairs have features of their own"]
+        if kernel.is_recursive and integral.has_open_sizes:
+            return ["κ is made a step a point, and the graph leaves open how many there are; fix their number"]
         pairs = u.shape[0] * integral.num_queries * integral.domain.num_points
         size = pairs * kernel.out_dim * (kernel.in_dim + kernel.is_affine) * u.element_size()
-        if size > self.max_bytes:
+        if not is_open(size) and size > self.max_bytes:
             return [f"κ would need {size / 2**30:.1f} GiB, above max_bytes = {self.max_bytes / 2**30:.1f} GiB"]
         return []
 

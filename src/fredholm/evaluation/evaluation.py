@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Points, is_ordered_by_index, order_times, past_mass
+from fredholm.domains.checks import is_open
 from fredholm.kernels import Kernel, MultiHead, State, Stateful
 
 K = TypeVar("K", bound=Kernel, covariant=True)
@@ -39,6 +40,7 @@ class Integral(Generic[K]):
         has_query_signal: whether u(x) is known.
         at_points: whether the queries lie at the points: the same positions, times and masks, in one order.
         own_queries: whether, besides, u(x) is the signal itself, or is not read.
+        differentiable_twice: whether a gradient of the gradient is wanted, or a forward-mode derivative.
 
     Raises:
         ValueError: where the kernel reads u(x) at queries whose signal was not given, or is not that of the points.
@@ -52,6 +54,7 @@ class Integral(Generic[K]):
     has_query_signal: bool
     at_points: bool
     own_queries: bool
+    differentiable_twice: bool
     _answers: dict[Any, Any]
 
     def __init__(
@@ -84,6 +87,7 @@ class Integral(Generic[K]):
             has_query_signal=known,
             at_points=at_points,
             own_queries=own,
+            differentiable_twice=False,
             _answers={},
         )
 
@@ -108,7 +112,7 @@ class Integral(Generic[K]):
     @property
     def is_empty(self) -> bool:
         """Whether there is no batch entry, no point or no query, so that the integral is `nothing`."""
-        return 0 in (len(self.u), self.domain.num_points, self.num_queries)
+        return 0 in (self.u.shape[0], self.domain.num_points, self.num_queries)
 
     def nothing(self) -> Tensor:
         """0 at every query, `(B, Nq, d_out)`; its gradients are 0, whatever it would have been made of."""
@@ -116,7 +120,12 @@ class Integral(Generic[K]):
         parts = (self.u, self.query, *places, *self.kernel.parameters())
         # sums of no element: their gradients are there, and 0 even where a value is not finite
         zero = sum((part.flatten()[:0].sum().to(self.working_dtype) for part in parts), start=self.u.new_zeros(()))
-        return zero.to(self.working_dtype).expand(len(self.u), self.num_queries, self.kernel.out_dim)
+        return zero.to(self.working_dtype).expand(self.u.shape[0], self.num_queries, self.kernel.out_dim)
+
+    @property
+    def has_open_sizes(self) -> bool:
+        """Whether a graph that is exported leaves open how many points or queries there are."""
+        return is_open(self.domain.num_points) or is_open(self.num_queries)
 
     @property
     def num_queries(self) -> int:
@@ -136,7 +145,17 @@ class Integral(Generic[K]):
 
     def of(self, kernel: Kernel) -> "Integral[Kernel]":
         """The integral of another kernel on the same channels."""
-        return Integral(kernel, self.u, self.domain, *self.arguments[2:])
+        return Integral(kernel, self.u, self.domain, *self.arguments[2:]).wanted_as(self)
+
+    def wanted_twice(self) -> "Integral[K]":
+        """The same integral, of which a gradient of the gradient is wanted."""
+        other = object.__new__(Integral)
+        vars(other).update(vars(self), differentiable_twice=True)
+        return other
+
+    def wanted_as(self, whole: "Integral[Any]") -> "Integral[K]":
+        """The same integral as a part of another, of which the same derivatives are wanted."""
+        return self.wanted_twice() if whole.differentiable_twice else self
 
     def head(self, index: int) -> "Integral[Kernel]":
         """The integral of one of `num_heads` heads, on its share of the channels."""
@@ -145,7 +164,7 @@ class Integral(Generic[K]):
         u, domain, query, query_domain = self.arguments
         heads = self.num_heads
         query = None if query is None else share(query, index, heads)
-        return Integral(self.kernel.head(index), share(u, index, heads), domain, query, query_domain)
+        return Integral(self.kernel.head(index), share(u, index, heads), domain, query, query_domain).wanted_as(self)
 
 
 def share(signal: Tensor, head: int, num_heads: int) -> Tensor:
@@ -165,7 +184,7 @@ def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
     asked, times = order_times(queries, integral.domain)
     past = past_mass(queries, integral.domain)
     pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
-    batch = max(len(pos), len(asked))
+    batch = max(pos.shape[0], asked.shape[0])
     pos, asked = pos.expand(batch, -1, -1), asked.expand(batch, -1)
     return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), asked, past), times
 
@@ -255,6 +274,10 @@ class Route(Evaluation, Generic[K]):
     """Whether it serves such measures and no others; for these it is passed over without a word."""
     queries: ClassVar[Queries] = Queries.ANYWHERE
     """Which queries it serves."""
+    plans_sizes: ClassVar[bool] = False
+    """Whether the operations themselves, not their sizes alone, depend on how many points there are."""
+    differentiable_twice: ClassVar[bool] = True
+    """Whether its gradient has a gradient, and it itself forward-mode derivatives."""
     devices: ClassVar[tuple[str, ...] | None] = None
     """The types of devices that it runs on; elsewhere nothing else is asked. None: all."""
 
@@ -277,6 +300,8 @@ class Route(Evaluation, Generic[K]):
             return [f"{type(integral.kernel).__name__} is not marked {_name_of(self.marker)}"]
         if self.devices is not None and (found := integral.u.device.type) not in self.devices:
             return [f"the signal is on {found}, not on {' or '.join(self.devices)}"]
+        if self.plans_sizes and integral.has_open_sizes:
+            return ["its operations depend on sizes that the graph leaves open"]
         if integral.is_empty:
             return []
         reasons = self.refusals(cast("Integral[K]", integral))
@@ -285,6 +310,8 @@ class Route(Evaluation, Generic[K]):
         )
         if not served:
             reasons = [*reasons, self.queries.value]
+        if integral.differentiable_twice and not self.differentiable_twice:
+            reasons = [*reasons, "its gradient has no gradient"]
         if integral.domain.pair_bias is not None and not self.weighs_pairs:
             reasons = [*reasons, "the measure differs from query to query"]
         if integral.domain.pair_list is not None and not self.lists_pairs:
@@ -399,9 +426,11 @@ class FirstOf(StatefulEvaluation):
 
     Attributes:
         routes: the fastest first.
+        differentiable_twice: whether only those are taken whose gradient has a gradient, for parts of a kernel too.
     """
 
     routes: tuple[Route[Any], ...]
+    differentiable_twice: bool
 
     @final
     def choose(self, integral: Integral[Kernel]) -> Choice:
@@ -410,6 +439,7 @@ class FirstOf(StatefulEvaluation):
         Raises:
             ValueError: when every route refuses, with all reasons, those of the plainest route first.
         """
+        integral = self._wanted(integral)
         routes = self._made_for(integral)
         return Choice(*_first(routes, integral, lambda route: route.unsupported_reasons(integral)), [])
 
@@ -418,22 +448,28 @@ class FirstOf(StatefulEvaluation):
         """See `Evaluation.unsupported_reasons`."""
         if integral.is_empty:
             return []
+        integral = self._wanted(integral)
         told = {route.name: route.unsupported_reasons(integral) for route in self._made_for(integral)}
         return [] if [] in told.values() else [_refused(integral, told)]
 
     @final
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
         """See `Evaluation.integrate`."""
-        return integral.nothing() if integral.is_empty else self.choose(integral).route.take(integral)
+        return integral.nothing() if integral.is_empty else self.choose(integral).route.take(self._wanted(integral))
 
     @final
     def run(
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
+        integral = self._wanted(integral)
         routes = (route for route in self._made_for(integral) if isinstance(route, StatefulRoute))
         route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
         return route.advance(integral, state, reset)
+
+    @final
+    def _wanted(self, integral: Integral[Kernel]) -> Integral[Kernel]:
+        return integral.wanted_twice() if self.differentiable_twice else integral
 
     @final
     def _made_for(self, integral: Integral[Kernel]) -> Iterator[Route[Any]]:
@@ -444,6 +480,7 @@ class FirstOf(StatefulEvaluation):
         """See `Evaluation.explain`."""
         if integral.is_empty:
             return NOTHING
+        integral = self._wanted(integral)
         choice = self.choose(integral)
         return str(choice._replace(told=choice.route.told(integral)))
 

@@ -67,12 +67,12 @@ def row_by_row(
     if whole or forward_ad._current_level >= 0:
         return function(**shared, **{name: _gather(*given) for name, given in inputs.items()})
     tables, indices = [given.table for given in inputs.values()], [given.entries for given in inputs.values()]
-    if len(indices[0]) == 0:
+    if indices[0].shape[0] == 0:
         return tables[0].new_zeros(0, out_dim)
     gathered = sum(index[:1].numel() * table[:1].numel() for table, index in zip(tables, indices, strict=True))
     made, budget = gathered + row_elements, CHUNK_ELEMENTS * (1 if tables[0].device.type == "cpu" else 16)
     # 16 bits are too few to add up the gradients of an entry that many rows read
-    if len(indices[0]) * made <= KEPT_SHARE * budget and all(t.dtype == wide_dtype(t) for t in tables):
+    if indices[0].shape[0] * made <= KEPT_SHARE * budget and all(t.dtype == wide_dtype(t) for t in tables):
         return function(**shared, **{name: _gather(*given) for name, given in inputs.items()})
     # buffers too: under `functional_call` the module has others by the time of the backward pass
     parameters = {} if module is None else {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -100,7 +100,7 @@ class _Plan:
 
     def chunks(self) -> Iterator[tuple[slice, list[Tensor]]]:
         """Runs of rows, and what each gathers."""
-        for start in range(0, len(self.indices[0]), self.size):
+        for start in range(0, self.indices[0].shape[0], self.size):
             rows = slice(start, start + self.size)
             yield rows, [index[rows] for index in self.indices]
 
@@ -215,15 +215,15 @@ def spread(rows: Sequence[Tensor], pairs: PairList, like: Tensor, out_dim: int) 
     if not rows:
         return like.new_zeros(pairs.batch, pairs.num_queries, out_dim)
     queries = torch.cat([group.queries for group in pairs.groups])
-    place = torch.full((pairs.batch * pairs.num_queries,), len(queries), dtype=torch.int64, device=queries.device)
-    place = place.scatter(0, queries, torch.arange(len(queries), device=queries.device))
+    place = torch.full((pairs.batch * pairs.num_queries,), queries.shape[0], dtype=torch.int64, device=queries.device)
+    place = place.scatter(0, queries, torch.arange(queries.shape[0], device=queries.device))
     joined = torch.cat([*rows, rows[0].new_zeros(1, out_dim)])
     return joined.index_select(0, place).view(pairs.batch, pairs.num_queries, out_dim)
 
 
 def per_point(values: Tensor, index: Tensor, count: int) -> Gathered:
     """Values of each of `count` points, `(1 or B, count, ...)`, where an index numbers these through the batch."""
-    return Gathered(values.flatten(0, 1), index % count if len(values) == 1 else index)
+    return Gathered(values.flatten(0, 1), index % count if values.shape[0] == 1 else index)
 
 
 def pair_mass(integral: Integral[Any], group: PairGroup) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from fredholm.domains import Domain, preceding_counts
 from fredholm.kernels import ValueMixing
 from fredholm.kernels.attention.scored import Score, numbers_by_head
+from fredholm.kernels.kernel import wide_dtype
 
 
 class TileInputs(NamedTuple):
@@ -38,6 +39,38 @@ def measured(kernel: ValueMixing, domain: Domain, query_domain: Domain) -> tuple
         domain.pair_weights,
         preceding_counts(query_domain, domain) if kernel.is_causal else None,
     )
+
+
+class Pairs(NamedTuple):
+    """Every pair at once, in PyTorch's differentiable operations and at least float32; masses broadcast to scores."""
+
+    scores: Tensor  # s: (B, H, Nq, N)
+    mass: Tensor | None  # P; None: all 1
+    density: Tensor | None  # m, 0 where the order or its mass hides a point; None: all 1
+
+
+def all_pairs(inputs: TileInputs, score: Score) -> Pairs:
+    """What tiles hold, without tiles: for derivatives that their operators lack, and for graphs that are exported."""
+    query, key = (t.to(wide_dtype(t)) for t in (inputs.query, inputs.key))
+    products = dot = query @ key.mT
+    if inputs.key_bias is not None:
+        dot = dot + inputs.key_bias.to(dot.dtype)[:, :, None]
+    distance = None
+    if score.reads_distance:
+        square = query.square().sum(-1)[..., None] + key.square().sum(-1)[:, :, None] - 2 * products
+        # rounding below 0 is taken off, and changes no derivative
+        distance = square + (square.clamp_min(0) - square).detach()
+        distance = distance if inputs.softening is None else distance + inputs.softening.to(dot.dtype)
+    scores = score.value(dot, distance, *numbers_by_head(inputs.numbers, query.shape[1], dot.dtype))
+    density = None if inputs.pairs is None else inputs.pairs.to(dot.dtype)
+    if inputs.seen is not None:
+        before = torch.arange(key.shape[2], device=key.device) < inputs.seen[:, None, :, None]
+        density = before.to(dot.dtype) if density is None else torch.where(before, density, 0.0)
+    if inputs.mass is None:
+        return Pairs(scores, density, density)
+    mass = inputs.mass.to(dot.dtype)[:, None, None]
+    there = (mass > 0).to(dot.dtype)
+    return Pairs(scores, mass if density is None else mass * density, there if density is None else there * density)
 
 
 class Rows(NamedTuple):
@@ -83,7 +116,7 @@ class PairTiles:
         self.seen: list[list[int]] = [] if self.order is None else torch.stack(self.order.aminmax(dim=0)).tolist()
         self.rows = max(1, min(self.ROWS, self.num_queries))
         self.columns = max(1, min(elements // self.rows, self.num_keys))
-        self.group = max(1, min(len(self.query), elements // (self.rows * self.columns)))
+        self.group = max(1, min(self.query.shape[0], elements // (self.rows * self.columns)))
         self._scratch: list[Tensor] = []
         self._shaped: dict[tuple[int, torch.Size], Tensor] = {}
         self._slices: dict[tuple[int, int, int, int], tuple[Tensor, Tensor]] = {}
@@ -110,8 +143,8 @@ class PairTiles:
 
     def groups(self) -> Iterator[slice]:
         """Every head once, as many together as fill a tile."""
-        for head in range(0, len(self.query), self.group):
-            yield slice(head, min(head + self.group, len(self.query)))
+        for head in range(0, self.query.shape[0], self.group):
+            yield slice(head, min(head + self.group, self.query.shape[0]))
 
     def rows_of(self, heads: slice, size: int | None = None) -> Iterator[Rows]:
         """Every query of these heads once, `size` together or as many as a tile has."""
@@ -142,7 +175,7 @@ class PairTiles:
         """
         at, heads = self.at, rows.heads
         query, key = at(self.query, heads, rows.rows), at(self.key, heads, columns)
-        shape = torch.Size((len(query), query.shape[1], key.shape[1]))
+        shape = torch.Size((query.shape[0], query.shape[1], key.shape[1]))
         dot, distance = torch.bmm(query, key.mT, out=self.scratch(0, shape)), None
         if self.query_square is not None and self.key_square is not None:
             distance = self.scratch(1, shape)
@@ -190,7 +223,7 @@ class PairTiles:
         return self.pairs[batch, head, rows.rows, columns].to(self.dtype)
 
     def _of_batch(self, tensor: Tensor, rows: Rows) -> Tensor:
-        return tensor if len(tensor) == 1 else tensor[self.places(rows, len(tensor), 1)[0]]
+        return tensor if tensor.shape[0] == 1 else tensor[self.places(rows, tensor.shape[0], 1)[0]]
 
     def places(self, rows: Rows, batch: int, heads: int) -> tuple[Tensor, Tensor]:
         """Batch entry and head of each of the tile's heads in a tensor that has `batch` and `heads` of them."""
@@ -251,7 +284,7 @@ class PairGradients:
     def add_masses(self, tiles: PairTiles, rows: Rows, columns: slice, by_mass: Tensor) -> None:
         """Adds to the gradient of ω what each pair says of its point's, `(g, r, c)`."""
         if self.mass is not None:
-            batch, _ = tiles.places(rows, len(self.mass), 1)
+            batch, _ = tiles.places(rows, self.mass.shape[0], 1)
             self.mass[:, columns].index_add_(0, batch, by_mass.sum(1))
 
     def add_pairs(self, tiles: PairTiles, rows: Rows, columns: slice, by_pair: Tensor) -> None:

@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fredholm.domains import is_ordered_by_index
+from fredholm.domains.checks import is_open
 from fredholm.evaluation.evaluation import Integral
 from fredholm.kernels import Kernel, State, Stateful
 
@@ -36,7 +37,7 @@ def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None
         `(B, H', H / H', N, m)`, and Σ ψ ⊗ v after the last point, `(B, H', r, m)`.
     """
     length = psi.shape[2]
-    chunks = max(1, -(-length // chunk))
+    chunks = 1 if is_open(length) else max(1, -(-length // chunk))
     size = -(-length // chunks)
     fill = chunks * size - length
     phi = pad(phi, (0, 0, 0, fill)).unflatten(-2, (chunks, size))  # (B, H', H / H', chunks, size, r)

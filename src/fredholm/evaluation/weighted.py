@@ -39,7 +39,7 @@ class Weighted(Route[ValueMixing]):
         """See `Route.compute`."""
         kernel, u = integral.kernel, integral.u
         elements = self.tile_elements or (1 << 20 if u.device.type == "cpu" else 1 << 25)
-        size = max(1, elements // max(1, len(u) * kernel.num_heads * integral.domain.num_points))
+        size = max(1, elements // max(1, u.shape[0] * kernel.num_heads * integral.domain.num_points))
         multiplicand, matrices = kernel.multiplicand(u), kernel.value_matrices()
         value = torch.einsum("hoi,bni->bhno", matrices.to(u.dtype), multiplicand)
         rows = [

@@ -93,7 +93,7 @@ class PlacedField:
         return Jet(*(part.to(self._dtype) for part in jet))
 
     def _queries(self, x: Tensor) -> Tensor:
-        batch, dim = len(self.parameters), self.coordinates.origin.shape[-1]
+        batch, dim = self.parameters.shape[0], self.coordinates.origin.shape[-1]
         x = x[None] if x.ndim == 2 else x
         if x.ndim != 3 or x.shape[-1] != dim or x.shape[0] not in (1, batch):
             raise ValueError(

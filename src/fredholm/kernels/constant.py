@@ -40,4 +40,4 @@ class Constant(Kernel):
     ) -> Tensor:
         """W at every pair, `(B, Nq, N, out_dim, in_dim)`; see `Kernel.matrix`."""
         queries = domain.num_points if query_domain is None else query_domain.num_points
-        return self.weight.to(u.dtype).expand(len(u), queries, domain.num_points, -1, -1)
+        return self.weight.to(u.dtype).expand(u.shape[0], queries, domain.num_points, -1, -1)

@@ -50,6 +50,7 @@ class Kernel(nn.Module, abc.ABC):
         is_causal: κ = 0 unless y comes before x or is x (`domains.preceding_counts` says what that means).
         reads_past_by_position: whether "before" is a matter of positions, which κ reads itself, not of the order.
         reads_order: whether κ depends on times or on places in the order, beside causality.
+        is_recursive: whether `matrix` is made a step a point.
         reads_query: whether κ depends on u(x).
         is_affine: whether κ multiplies [u(y); 1] instead of u(y), one column more for a constant.
         counts_points: whether the measure defaults to one a point instead of total mass 1 (`Domain.counts`): a stencil
@@ -74,6 +75,7 @@ class Kernel(nn.Module, abc.ABC):
     reads_query: bool
     reads_past_by_position: bool = False
     reads_order: bool = False
+    is_recursive: bool = False
     is_affine: bool = False
     counts_points: bool = False
     averages_past: bool = False
@@ -342,7 +344,7 @@ class HeadProjections(nn.Module):
         """[W_V, b_V] of every query head as it acts on the whole signal, `(H, d, signal_dim)`, or + 1 with a bias."""
         weight = self.value_weight
         if self.separate_values:
-            weight = torch.cat([weight.new_zeros(len(weight), self.key_dim), weight], dim=1)
+            weight = torch.cat([weight.new_zeros(weight.shape[0], self.key_dim), weight], dim=1)
         if self.value_bias is not None:
             weight = torch.cat([weight, self.value_bias[:, None]], dim=1)
         by_head = weight.unflatten(0, (self.num_kv_heads, self.head_dim))

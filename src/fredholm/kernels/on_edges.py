@@ -147,19 +147,19 @@ class OnEdges(Kernel):
     def _edge_by_edge(self, u: Tensor, listed: Graph, query: Tensor) -> Tensor:
         """κ at the two ends of every edge, as a batch of single pairs, added up where edges join the same nodes."""
         assert listed.pair_list is not None
-        n, pairs = listed.num_points, listed.pair_list.repeated(len(u))
-        pos = (listed.pos if listed.pos.ndim == 3 else listed.pos[None]).expand(len(u), -1, -1).flatten(0, 1)
-        total = u.new_zeros(len(u) * n * n, self.out_dim, self.in_dim + self.is_affine)
+        n, pairs = listed.num_points, listed.pair_list.repeated(u.shape[0])
+        pos = (listed.pos if listed.pos.ndim == 3 else listed.pos[None]).expand(u.shape[0], -1, -1).flatten(0, 1)
+        total = u.new_zeros(u.shape[0] * n * n, self.out_dim, self.in_dim + self.is_affine)
         for queries, points, weights, features in pairs.groups:
             y, x = points.flatten(), queries[:, None].expand_as(points).flatten()
-            ones = listed.weights.new_ones(len(y), 1)
+            ones = listed.weights.new_ones(y.shape[0], 1)
             told = None if features is None else features.flatten(0, 1)[:, None]
             source = Points.derived(listed, pos[y][:, None], ones, counts_per_mass=ones, features=told)
             target = Points.derived(listed, pos[x][:, None], ones, counts_per_mass=ones)
             kappa = self.kernel.matrix(u.flatten(0, 1)[y][:, None], source, query.flatten(0, 1)[x][:, None], target)
             kappa = kappa[:, 0, 0] * weights.flatten()[:, None, None].to(kappa.dtype)
             total = total.index_add(0, x * n + y % n, kappa)
-        return total.view(len(u), n, n, *total.shape[1:])
+        return total.view(u.shape[0], n, n, *total.shape[1:])
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""

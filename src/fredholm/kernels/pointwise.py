@@ -51,4 +51,4 @@ class Pointwise(Kernel):
                 f"kernels.Pointwise gives its result at the points of the signal; got other queries, {query_domain!r}"
             )
         here = torch.eye(domain.num_points, dtype=u.dtype, device=u.device)
-        return (here[..., None, None] * self.weight).expand(len(u), -1, -1, -1, -1)
+        return (here[..., None, None] * self.weight).expand(u.shape[0], -1, -1, -1, -1)

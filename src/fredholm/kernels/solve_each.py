@@ -21,8 +21,10 @@ def solve_each(matrices: Tensor, right: Tensor) -> Tensor:
 
     There torch 2.13 with MKL was seen to report errors and to stall on batches of 200 x 200 systems in two threads.
     """
+    if torch.compiler.is_exporting() or matrices.device.type != "cpu":
+        return solve(matrices, right)
     size, count = matrices.shape[-1], matrices.shape[:-2].numel()
-    if matrices.device.type != "cpu" or size <= BATCHED or count <= 1:
+    if size <= BATCHED or count <= 1:
         return solve(matrices, right)
     pairs = zip(matrices.flatten(0, -3), right.flatten(0, -3), strict=True)
     return torch.stack([solve(*pair) for pair in pairs]).view(right.shape)

@@ -42,7 +42,7 @@ class DenseInputs(NamedTuple):
 
 
 def _like(inputs: DenseInputs, keep: bool) -> Answers:
-    out = inputs.x.new_empty(len(inputs.x), len(inputs.w))
+    out = inputs.x.new_empty(inputs.x.shape[0], inputs.w.shape[0])
     dtype = kept_dtype(out.dtype, has_bias=inputs.b is not None)
     return Answers(out, torch.empty_like(out, dtype=dtype) if keep else None)
 
@@ -56,7 +56,7 @@ def _forward(inputs: DenseInputs, keep: bool) -> Answers:
     for run in runs(m, rows):
         dot = out[run] if products is None else products[: run.stop - run.start]
         torch.mm(x[run].to(wide.dtype), wide.mT, out=dot)
-        for part in runs(len(dot), step):
+        for part in runs(dot.shape[0], step):
             at, count = slice(run.start + part.start, run.start + part.stop), part.stop - part.start
             respond(
                 _as_block(dot[part]),

@@ -42,7 +42,7 @@ class YatLayer(nn.Module, ABC):
         follows keeps the size of a signal. Through such pairs of layers gradients grow by 2/√3 each, and two signals
         tend to a correlation of 1/2, never to 1.
         """
-        units = len(self.weight)
+        units = self.weight.shape[0]
         s = 1.0 if self.scale is None else units / math.log1p(units)
         nn.init.normal_(self.weight, std=max(s - 1, 1.0) ** -0.5)
         if self.bias is not None:

@@ -130,7 +130,7 @@ class Aether(LanguageModel):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits `(B, T, V)`; see `LanguageModel.forward`."""
-        return self.advance(tokens, self.initial_state(len(tokens)))[0]
+        return self.advance(tokens, self.initial_state(tokens.shape[0]))[0]
 
     def initial_state(self, batch_size: int) -> LanguageState:
         """No keys and no values: two tensors `(B, num_kv_heads, 0, d)` a layer."""

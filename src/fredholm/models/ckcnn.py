@@ -222,12 +222,12 @@ class CKCNN(nn.Module):
     def _last(self, u: Tensor, domain: Domain) -> Tensor:
         """What the stack makes of `(B, N, C)` at each entry's last point that exists, `(B, embed_dim)`."""
         if not u.shape[1]:
-            return u.new_zeros(len(u), self.config.embed_dim)
+            return u.new_zeros(u.shape[0], self.config.embed_dim)
         if domain.mask is None:
             return self.stack(u, domain, u.new_full((1,), u.shape[1] - 1, dtype=torch.int64))[:, 0]
         # 1 for the first point, so that 0 means that there is none
         place = (torch.arange(1, u.shape[1] + 1, device=u.device) * domain.mask).amax(-1, keepdim=True)
-        place = place.expand(len(u), 1)
+        place = place.expand(u.shape[0], 1)
         return torch.where(place > 0, self.stack(u, domain, (place - 1).clamp_min(0))[:, 0], 0.0)
 
 

@@ -81,7 +81,7 @@ def framed_samples(
 
 
 def _of_batch(coordinates: Coordinates, batch: int) -> Coordinates:
-    if len(coordinates.origin) == batch:
+    if coordinates.origin.shape[0] == batch:
         return coordinates
     spread = {name: getattr(coordinates, name) for name in ("origin", "matrix", "inverse")}
     return coordinates._replace(**{name: part.expand(batch, *part.shape[1:]) for name, part in spread.items()})

@@ -213,8 +213,8 @@ class FieldOperator(nn.Module):
         signal = self.embed(torch.cat(inputs, dim=-1))
         for block in self.blocks:
             signal = block(signal, samples.at)
-        seeds = self.seeds.to(signal.dtype).expand(len(u), -1, -1)
-        query_domain = Sequence(len(self.seeds))
+        seeds = self.seeds.to(signal.dtype).expand(u.shape[0], -1, -1)
+        query_domain = Sequence(self.seeds.shape[0])
         read = seeds + self.read(self.norm(signal), samples.at, query=seeds, query_domain=query_domain)
         # weights of sines need their digits
         with torch.autocast(u.device.type, enabled=False):

@@ -146,10 +146,10 @@ class EdgeConvolution(PointNetwork):
         self.join = _layer(sum(edges), pooled)
 
     def _points(self, u: Tensor, domain: Domain) -> Tensor:
-        place, found = domain.pos.expand(len(u), -1, -1), []
+        place, found = domain.pos.expand(u.shape[0], -1, -1), []
         for own, offset, after in zip(self.own, self.offset, self.after, strict=True):
             index = _nearest(place, self.num_neighbours, domain.mask)
-            rows, mapped = torch.arange(len(u), device=u.device).view(-1, 1, 1), offset(u)
+            rows, mapped = torch.arange(u.shape[0], device=u.device).view(-1, 1, 1), offset(u)
             edges = after(own(u)[:, :, None] + mapped[rows, index] - mapped[:, :, None])
             if domain.mask is not None:
                 edges = torch.where(domain.mask[rows, index][..., None], edges, -torch.inf)

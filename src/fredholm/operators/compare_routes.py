@@ -137,7 +137,7 @@ def compare_routes(
     return RouteComparison(
         rows=tuple(rows),
         reference=rows[exact[-1]].route if exact else None,
-        title=f"{type(operator.kernel).__name__} on {points} points, batch {len(u)}, {direction}, {u.device}",
+        title=f"{type(operator.kernel).__name__} on {points} points, batch {u.shape[0]}, {direction}, {u.device}",
     )
 
 

@@ -215,7 +215,7 @@ def _fit(
         low.query_weight.mul_(unit.sqrt())
         low.key_weight.mul_(unit.sqrt())
         if low.constant is not None:
-            low.constant.copy_(low.constant * unit + mean.unflatten(0, (len(low.constant), -1)).mean(1))
+            low.constant.copy_(low.constant * unit + mean.unflatten(0, (low.constant.shape[0], -1)).mean(1))
 
 
 def _measured(
@@ -278,9 +278,9 @@ def signals_of(name: str, operator: IntegralOperator, data: Iterable[Sample]) ->
         # the operator checks shapes as in a call; queries it has none, so that their signal is not asked for
         integral = operator.prepare(u, domain)
         u, domain = integral.u, integral.domain
-        for b in range(len(u)):
+        for b in range(u.shape[0]):
             pos, weights = (t[b] if t.ndim > n else t for t, n in ((domain.pos, 2), (domain.weights, 1)))
-            exists = torch.ones(len(pos)) if domain.mask is None else domain.mask.expand(len(u), -1)[b]
+            exists = torch.ones(pos.shape[0]) if domain.mask is None else domain.mask.expand(u.shape[0], -1)[b]
             if bool(exists.any()):
                 own = Points.derived(domain, pos[None], weights[None])
                 found.append(Signal(u[b : b + 1].detach(), own, exists.nonzero()[:, 0]))
@@ -298,10 +298,10 @@ def split(signals: list[Signal], generator: torch.Generator | None) -> Split:
         count = max(1, len(signals) // 5)
         return Split([signals[i] for i in order[count:]], [signals[i] for i in order[:count]])
     (one,) = signals
-    if len(one.drawn) == 1:
+    if one.drawn.shape[0] == 1:
         return Split([one], [one])
-    order = torch.randperm(len(one.drawn), generator=generator)
-    shuffled, count = one.drawn[order.to(one.drawn.device)], max(1, len(order) // 4)
+    order = torch.randperm(one.drawn.shape[0], generator=generator)
+    shuffled, count = one.drawn[order.to(one.drawn.device)], max(1, order.shape[0] // 4)
     return Split([one._replace(drawn=shuffled[count:])], [one._replace(drawn=shuffled[:count])])
 
 
@@ -309,10 +309,10 @@ def draw(signals: list[Signal], count: int, points: int, generator: torch.Genera
     """Some points of some signals, `(count, m, C)`, and where they are; as many of each, at most `points`."""
     picked = torch.randint(len(signals), (count,), generator=generator).tolist()
     chosen = [signals[i] for i in picked]
-    m = min(points, *(len(signal.drawn) for signal in chosen))
+    m = min(points, *(signal.drawn.shape[0] for signal in chosen))
     u, pos, weights = [], [], []
     for signal in chosen:
-        order = torch.randperm(len(signal.drawn), generator=generator)[:m]
+        order = torch.randperm(signal.drawn.shape[0], generator=generator)[:m]
         index = signal.drawn[order.to(signal.drawn.device)]
         u.append(signal.u[:, index])
         pos.append(signal.domain.pos[:, index])

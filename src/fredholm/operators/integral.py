@@ -166,7 +166,7 @@ class IntegralOperator(nn.Module):
                 f"got {tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__}"
             )
         self.prepare(u[:, None])
-        _check_state(kernel, state, len(u))
+        _check_state(kernel, state, u.shape[0])
         out, state = kernel.step(u, state, time)
         return self.around(out, u), state
 
@@ -193,7 +193,7 @@ class IntegralOperator(nn.Module):
         integral = self.prepare(u, domain)
         u, domain = integral.u, integral.domain
         if state is not None:
-            _check_state(kernel, state, len(u))
+            _check_state(kernel, state, u.shape[0])
         if reset is not None and (reset.shape != u.shape[:2] or reset.dtype != torch.bool):
             raise ValueError(
                 f"IntegralOperator.scan: reset must be {tuple(u.shape[:2])} bool, True = start anew here; "
@@ -336,7 +336,7 @@ class _Explained(Evaluation):
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
         """Zeros; see `Evaluation.integrate`."""
         self.texts.append(self._evaluation.explain(integral))
-        return integral.u.new_zeros(len(integral.u), integral.num_queries, integral.kernel.out_dim)
+        return integral.u.new_zeros(integral.u.shape[0], integral.num_queries, integral.kernel.out_dim)
 
     def explain(self, integral: Integral[Kernel]) -> str:
         """See `Evaluation.explain`."""
@@ -429,7 +429,7 @@ def _checked_domain(name: str, domain: Domain, num_points: int | None, u: Tensor
             f"{domain!r} has {domain.pos_dim}"
         )
     batch_size = domain.batch_size
-    if batch_size is not None and batch_size != len(u):
+    if batch_size is not None and batch_size != u.shape[0]:
         raise ValueError(f"IntegralOperator: {name} has batch size {len(u)} but its domain has batch size {batch_size}")
     if domain.device == u.device:
         return domain
@@ -448,7 +448,7 @@ def _check_state(kernel: Stateful, state: State, batch_size: int) -> None:
             f"IntegralOperator: a state of {type(kernel).__name__} is a tuple of {len(expected)} tensors, as "
             f"initial_state returns; got {type(state).__name__}"
         )
-    sizes = [len(part) for part in state]
+    sizes = [part.shape[0] for part in state]
     if any(size != batch_size for size in sizes):
         raise ValueError(
             f"IntegralOperator: the state has batch size {sizes[0]} but the signal has {batch_size}; "

@@ -57,7 +57,7 @@ class Anchors(Quadrature):
             return None
         pos, mass = batched(domain.pos), mass_of(integral)
         with torch.no_grad():
-            batch = max(len(pos), len(mass))
+            batch = max(pos.shape[0], mass.shape[0])
             shared = (pos.expand(batch, -1, -1), mass.expand(batch, -1).to(pos.dtype))
             owner = clusters(*shared, self.num_nodes, self.iterations, domain)
         return Means(owner, self.num_nodes)
@@ -88,7 +88,7 @@ class Means(Nodes):
         mass = member * mass_of(integral)[:, None]
         total = mass.sum(-1)
         part = mass / torch.where(total > 0, total, 1.0)[..., None]
-        pos = batched(domain.pos).expand(len(part), -1, -1)
+        pos = batched(domain.pos).expand(part.shape[0], -1, -1)
         axes = pos.shape[-1]
         first = pos.gather(1, member.long().argmax(-1)[..., None].expand(-1, -1, axes))
         # a mean of displacements from one of the points, because on a torus positions have none

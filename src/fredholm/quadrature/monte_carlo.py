@@ -114,7 +114,7 @@ class MonteCarlo(Quadrature):
 
     def _shared(self, integral: Integral[Any]) -> SharedNodes:
         u, domain, heads = integral.u, integral.domain, integral.num_heads
-        shape = (len(u), heads, domain.num_points)
+        shape = (u.shape[0], heads, domain.num_points)
         proposal, mass = self.proposal, mass_of(integral).detach()
         if not isinstance(proposal, KeyProposal):
             return SharedNodes(*self._drawn(mass[:, None].double().expand(shape), mass, self._order(integral)))
@@ -138,7 +138,7 @@ class MonteCarlo(Quadrature):
         proposal = self.proposal
         if not isinstance(proposal, PairProposal):
             return self._by_mass(integral, mass, seen, order)
-        batch, num_queries = len(integral.u), query_domain.num_points
+        batch, num_queries = integral.u.shape[0], query_domain.num_points
         query = integral.query
         if not integral.has_query_signal:
             raise ValueError("quadrature.MonteCarlo: a PairProposal reads the signal at the queries; pass query=")
@@ -184,10 +184,10 @@ class MonteCarlo(Quadrature):
         self, integral: Integral[Any], mass: Tensor, seen: Tensor | None, order: Tensor | None
     ) -> NodesPerQuery:
         """Nodes drawn by mass: one running sum serves all queries, each up to the last point that it sees."""
-        batch, num_queries = len(integral.u), integral.query_domain.num_points
+        batch, num_queries = integral.u.shape[0], integral.query_domain.num_points
         along = mass
         if order is not None:
-            entries = max(len(mass), len(order))
+            entries = max(mass.shape[0], order.shape[0])
             along = mass.expand(entries, -1).gather(1, order.expand(entries, -1))
         running = along.double().cumsum(-1).expand(batch, -1)
         last = integral.domain.num_points if seen is None else seen.expand(batch, -1)

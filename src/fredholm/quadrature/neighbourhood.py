@@ -64,11 +64,11 @@ class Neighbourhood(Quadrature):
             periodic=domain.is_periodic,
         )
         index, near = batched(found.points), batched(found.squared) < torch.inf
-        weights = take(mass, index.expand(max(len(index), len(mass)), -1, -1)) * near
+        weights = take(mass, index.expand(max(index.shape[0], mass.shape[0]), -1, -1)) * near
         if self.normalise:
             total = weights.sum(-1, keepdim=True)
             weights = weights / torch.where(total > 0, total, 1.0)
-        return NodesPerQuery(index.expand(len(weights), -1, -1), weights, is_mean=self.normalise)
+        return NodesPerQuery(index.expand(weights.shape[0], -1, -1), weights, is_mean=self.normalise)
 
     def describe(self, num_points: int) -> str:
         """See `Quadrature.describe`."""

@@ -58,7 +58,7 @@ class NodesPerQuery(Nodes):
             return None
         with torch.no_grad():
             rows = torch.randint(self.index.shape[1], (self.learning.num_targets,), device=self.index.device)
-            index = self.index[:, rows].expand(len(integral.u), -1, -1)
+            index = self.index[:, rows].expand(integral.u.shape[0], -1, -1)
             target = pair_norms(evaluation, integral, index, rows)
             target = target * take(mass_of(integral), index)
         return self.learning.loss_weight * cross_entropy(target, self.log_probability(rows))

@@ -19,9 +19,9 @@ class Learning(NamedTuple):
 
 def take(values: Tensor, index: Tensor) -> Tensor:
     """The entries of `(1 or B, N, ...)` that an index `(B, *shape)` into N names: `(B, *shape, ...)`."""
-    if len(values) == 1:
+    if values.shape[0] == 1:
         return values[0][index]
-    first = torch.arange(len(index), device=index.device) * values.shape[1]
+    first = torch.arange(index.shape[0], device=index.device) * values.shape[1]
     return values.flatten(0, 1)[index + first.view(-1, *[1] * (index.ndim - 1))]
 
 

@@ -54,7 +54,7 @@ class PointFeatures(nn.Module):
         pos = domain.pos.detach().to(torch.float32)
         phase = (pos[..., None] * self.frequencies).flatten(-2)
         own = torch.cat([pos, phase.sin(), phase.cos()], dim=-1)
-        inputs = torch.cat([own.expand(len(u), -1, -1), u.detach().to(torch.float32)], dim=-1)
+        inputs = torch.cat([own.expand(u.shape[0], -1, -1), u.detach().to(torch.float32)], dim=-1)
         return nn.functional.gelu(self.layer(inputs.to(self.layer.weight.dtype)))
 
 

@@ -55,13 +55,13 @@ class SharedNodes(Nodes):
         """
         if self.log_probability is None or self.learning is None or integral.num_queries == 0:
             return None
-        mass = mass_of(integral).expand(len(self.index), -1)
+        mass = mass_of(integral).expand(self.index.shape[0], -1)
         heads = self.index.shape[1]
         squares = []
         with torch.no_grad():
             rows = torch.randint(integral.num_queries, (self.learning.num_targets,), device=mass.device)
             for h in range(heads):
-                index = self.index[:, h, None].expand(-1, len(rows), -1)
+                index = self.index[:, h, None].expand(-1, rows.shape[0], -1)
                 squares.append(pair_norms(evaluation, integral, index, rows, h, heads).square().sum(1))
             target = torch.stack(squares, dim=1).sqrt() * take(mass, self.index)
         return self.learning.loss_weight * cross_entropy(target, self.log_probability())

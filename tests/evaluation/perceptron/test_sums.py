@@ -40,12 +40,3 @@ def test_tiles_cover_every_pair_once(elements):
         assert [i for run, _ in runs for i in range(run.start, run.stop)] == list(range(total))
         assert all((start <= run.start and run.stop <= start + 12) == inside for run, inside in runs)
     assert [i for run in ranges(11, 4) for i in range(run.start, run.stop)] == list(range(11))
-
-
-def test_a_second_derivative_is_refused_not_wrong():
-    kernel = randomise(MLP(4, 2, 2, width=3, num_frequencies=2))
-    u = torch.randn(1, 5, 4, requires_grad=True)
-    out = Tiled().integrate(Integral(kernel, u, Points(torch.rand(5, 2))))
-    (grad,) = torch.autograd.grad(out.square().sum(), u, create_graph=True)
-    with pytest.raises(NotImplementedError, match=r"mlp_integral has no second derivative.*evaluation=Dense\(\)"):
-        grad.sum().backward()

@@ -32,6 +32,7 @@ class FusedAttention(StatefulRoute[DotProduct]):
 
     marker = DotProduct
     weighs_pairs = True
+    differentiable_twice = False
 
     def refusals(self, integral: Integral[DotProduct]) -> list[str]:
         """Refuses nothing; see `Route.refusals`."""

@@ -33,7 +33,7 @@ class ListedScores(Route[Scored]):
         kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
         assert domain.pair_list is not None
         kernel.check_score()
-        pairs = domain.pair_list.repeated(len(u))
+        pairs = domain.pair_list.repeated(u.shape[0])
         form = kernel.score_form(u, domain, integral.query, asked)
         n, n_q, rows = domain.num_points, asked.num_points, []
         shared = {"softening": form.softening, "numbers": form.numbers}
@@ -41,14 +41,14 @@ class ListedScores(Route[Scored]):
         for group in pairs.groups:
             mass = pair_mass(integral, group)
             if domain.counts_per_mass.ndim == 2:
-                mass = mass * domain.counts_per_mass.expand(len(u), 1)[group.queries // n_q]
+                mass = mass * domain.counts_per_mass.expand(u.shape[0], 1)[group.queries // n_q]
             else:
                 mass = mass * domain.counts_per_mass
             inputs = {
                 "query": per_point(form.query.transpose(1, 2), group.queries, n_q),
                 "key": per_point(form.key.transpose(1, 2), group.points, n),
                 "value": per_point(form.value.transpose(1, 2), group.points, n),
-                "mass": Gathered(mass, torch.arange(len(mass), device=u.device)),
+                "mass": Gathered(mass, torch.arange(mass.shape[0], device=u.device)),
             }
             if form.key_bias is not None:
                 inputs["key_bias"] = per_point(form.key_bias.transpose(1, 2), group.points, n)

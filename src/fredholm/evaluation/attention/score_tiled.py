@@ -19,7 +19,7 @@ from torch import Tensor
 from fredholm.domains import Domain, Sequence
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
-from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, measured
+from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, all_pairs, measured
 from fredholm.kernels import Normaliser, Scored, State
 from fredholm.kernels.attention.scored import CachedScored, Competitive, Score, ScoreForm
 from fredholm.kernels.kernel import divided, each_query_head, wide_dtype
@@ -130,7 +130,7 @@ def continue_scores(integral: Integral[Scored], state: State | None, sums: Score
 def _summed(kernel: Scored, form: ScoreForm, domain: Domain, query_domain: Domain, sums: ScoreSum) -> Tensor:
     """What `sums` makes of these queries, keys and values, `(B, Nq, H·d_v)`."""
     kernel.check_score()
-    batch, heads = len(form.value), form.query.shape[1]
+    batch, heads = form.value.shape[0], form.query.shape[1]
     bias = None if form.key_bias is None else each_query_head(form.key_bias, heads).expand(batch, -1, -1)
     inputs = ScoreInputs(
         each_query_head(form.value, heads),
@@ -279,6 +279,16 @@ def _like(inputs: ScoreInputs, score: list[float], normaliser: list[float], elem
     return ScoreOutputs(rows.new_empty(*rows.shape, inputs.value.shape[-1]), rows, torch.empty_like(rows))
 
 
+def plain_scores(
+    inputs: ScoreInputs, score: list[float], normaliser: list[float], elements: int | None = None
+) -> tuple[Tensor]:
+    """The sums in differentiable operations, all pairs at once."""
+    scores, mass, _ = all_pairs(TileInputs(*inputs[1:]), Score.decoded(score))
+    mass = scores.new_ones(()) if mass is None else mass
+    weighed = Normaliser.decoded(normaliser).density(scores, mass) * mass
+    return (weighed @ inputs.value.to(weighed.dtype),)
+
+
 score_sums = Operator(
     "score_sums",
     ScoreInputs,
@@ -288,5 +298,6 @@ score_sums = Operator(
     _backward,
     results=("out",),
     keeps=("out", "reference", "total"),
+    plain=plain_scores,
 )
 """The integral of a scored kernel; its options are a score and a normaliser as `encoded`, and pairs in a tile."""

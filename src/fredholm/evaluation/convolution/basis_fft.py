@@ -138,6 +138,7 @@ class BasisFFT(FilterRoute[BasisFilter]):
     """
 
     marker = BasisFilter
+    plans_sizes = True
     min_gain: float = 0.0
     chunk_elements: int | None = None
 
@@ -156,7 +157,7 @@ class BasisFFT(FilterRoute[BasisFilter]):
     def filtered(self, image: Tensor, filtering: Filtering[BasisFilter], bias: Tensor | None = None) -> Tensor:
         """See `FilterRoute.filtered`."""
         kernel, dtype = filtering.kernel, image.dtype
-        plan = Plan.of(filtering, len(image))
+        plan = Plan.of(filtering, image.shape[0])
         elements = self.chunk_elements or (1 << 18 if image.device.type == "cpu" else 1 << 24)
         with torch.autocast(image.device.type, enabled=False):
             image = at_least_float32(image)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, whole_grid
-from fredholm.domains.checks import values_can_be_read
+from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.kernels import BasisFilter
@@ -58,7 +58,7 @@ def reach_of(kernel: BasisFilter, domain: Domain, asked: Domain) -> Reach | None
         return None
     keys, key_order = _in_order(domain)
     queries, query_order = _in_order(asked)
-    batch = max(len(keys), len(queries))
+    batch = max(keys.shape[0], queries.shape[0])
     keys, queries = keys.expand(batch, -1).contiguous(), queries.expand(batch, -1)
     horizon = torch.inf if kernel.horizon is None else kernel.horizon
     extent = torch.maximum(keys[:, -1], queries[:, -1]).max() - torch.minimum(keys[:, 0], queries[:, 0]).min()
@@ -91,6 +91,9 @@ def strips(
         per_pair, per_query: what a pair and a query need.
         elements: how much a strip may need, about.
     """
+    if is_open(num_queries) or is_open(num_keys):
+        yield Strip(slice(0, num_queries), slice(0, num_keys))
+        return
     if reach is None:
         rows = max(1, elements // max(per_pair * num_keys, per_query, 1))
         for first in range(0, max(num_queries, 1), rows):
@@ -145,7 +148,7 @@ class BasisTiled(Route[BasisFilter]):
             reach = reach_of(kernel, domain, asked)
             sums = BasisSums(kernel, domain, asked, reach)
             values = sums.by_position(values)
-            per_pair, per_query = len(values) * len(weight), len(weight) * values[:, :1].numel()
+            per_pair, per_query = values.shape[0] * weight.shape[0], weight.shape[0] * values[:, :1].numel()
             rows = [
                 sums.integral(strip, values, weight)
                 for strip in strips(asked.num_points, domain.num_points, reach, per_pair, per_query, elements)
@@ -168,8 +171,8 @@ class BasisSums:
         self.pairs = domain.pair_weights
         if self.pairs is not None:
             self.pairs = _ordered(_ordered(self.pairs[:, 0], self.query_order).mT, self.key_order).mT
-        distinct = [side.ndim == 3 and len(side) > 1 for side in (self.query_pos, self.key_pos)]
-        self.is_shared = not any(distinct) and (self.pairs is None or len(self.pairs) == 1)
+        distinct = [side.ndim == 3 and side.shape[0] > 1 for side in (self.query_pos, self.key_pos)]
+        self.is_shared = not any(distinct) and (self.pairs is None or self.pairs.shape[0] == 1)
 
     def by_position(self, values: Tensor) -> Tensor:
         """`(B, N, d)` as `(P, N, E, d)`, in the keys' order."""
@@ -190,7 +193,7 @@ class BasisSums:
         by_query = basis.transpose(-1, -2).flatten(1, 2)  # (P, nq·w, nk)
         sums = by_query @ values[:, strip.keys].flatten(2)  # S: (P, nq·w, E·d_in)
         groups = self.kernel.groups
-        blocks = sums.unflatten(2, (values.shape[2], groups, -1)).unflatten(1, (-1, len(weight)))
+        blocks = sums.unflatten(2, (values.shape[2], groups, -1)).unflatten(1, (-1, weight.shape[0]))
         matrices = weight.unflatten(1, (groups, -1))
         return torch.einsum("pqkegi,kgoi->pqego", blocks, matrices).flatten(3)
 
@@ -210,6 +213,6 @@ def _ordered(values: Tensor, order: Tensor | None) -> Tensor:
     if order is None:
         return values
     values = values if values.ndim == 3 else values[None]
-    batch = max(len(values), len(order))
+    batch = max(values.shape[0], order.shape[0])
     index = order.expand(batch, -1)[..., None].expand(-1, -1, values.shape[-1])
     return values.expand(batch, -1, -1).gather(1, index)

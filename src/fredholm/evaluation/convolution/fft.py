@@ -35,6 +35,7 @@ class FFT(FilterRoute[Stationary]):
             refuses for cost.
     """
 
+    plans_sizes = True
     min_gain: float = 0.0
 
     def filter_refusals(self, filtering: Filtering[Stationary], batch_size: int) -> list[str]:

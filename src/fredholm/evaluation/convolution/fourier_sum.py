@@ -89,7 +89,7 @@ class _OnGrid(_Waves):
     def __init__(self, grid: GridBlock, kernel: FourierFilter, dtype: torch.dtype) -> None:
         vectors = kernel.wave_vectors
         self.shape = grid.shape
-        place = vectors.new_zeros(len(vectors), dtype=torch.int64)
+        place = vectors.new_zeros(vectors.shape[0], dtype=torch.int64)
         self.angles: list[Tensor] = []  # one (K_i, n_i) an axis
         for axis, (n, spacing, origin, period) in enumerate(
             zip(grid.shape, grid.spacing, grid.origin, kernel.period, strict=True)
@@ -99,9 +99,9 @@ class _OnGrid(_Waves):
             pos = origin + spacing * torch.arange(n, device=vectors.device, dtype=torch.float64)
             turns = waves[:, None] * (pos / period)
             self.angles.append((2 * math.pi * (turns - turns.round())).to(dtype))
-            place = place * len(waves) + (vectors[:, axis].to(torch.int64) - reach[0])
+            place = place * waves.shape[0] + (vectors[:, axis].to(torch.int64) - reach[0])
         self.place = place
-        self.num_products = math.prod(len(angle) for angle in self.angles)
+        self.num_products = math.prod(angle.shape[0] for angle in self.angles)
 
     def moments(self, values: Tensor) -> Tensor:
         first, *others = self.angles
@@ -118,10 +118,10 @@ class _OnGrid(_Waves):
     def series(self, sums: Tensor) -> Tensor:
         first, *others = self.angles
         cosines, sines = sums.unbind(1)
-        box = sums.new_zeros(len(sums), self.num_products, 2, sums.shape[-1])
+        box = sums.new_zeros(sums.shape[0], self.num_products, 2, sums.shape[-1])
         part = box.index_copy(1, self.place, torch.stack([cosines, -sines], dim=2))
         for angle in reversed(others):
-            part = part.unflatten(1, (-1, len(angle))).movedim(2, 3).flatten(2, 3)  # (B, K, 2 K_i, the rest)
+            part = part.unflatten(1, (-1, angle.shape[0])).movedim(2, 3).flatten(2, 3)  # (B, K, 2 K_i, the rest)
             part = (_rotation(angle.mT) @ part).unflatten(2, (2, -1)).flatten(3)
         part = torch.cat([first.cos(), -first.sin()]).mT @ part.movedim(1, 2).flatten(1, 2)
         return part.unflatten(-1, (-1, sums.shape[-1])).flatten(1, 2)

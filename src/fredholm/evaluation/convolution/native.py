@@ -56,7 +56,7 @@ def _convolved(image: Tensor, weight: Tensor, bias: Tensor | None, filtering: Fi
     else:
         image, padding = extend(image, geometry.padding, geometry.mode), 0
     convolve = CONVOLUTIONS[len(cells) - 1]
-    if len(weight) == 1:
+    if weight.shape[0] == 1:
         # by the strides of a lone output channel torch mistakes the layout, and its gradient then fails
         weight = weight.contiguous()
     return convolve(image, weight, bias, geometry.stride, padding, geometry.dilation, filtering.kernel.groups)

@@ -60,7 +60,7 @@ class BasisSpectra:
         self.groups = image.shape[1] // self.inner
         self.outer = weight.shape[1] // self.groups
         self.mixing = weight.flatten(1).t()  # (d_out·i, w)
-        self.chunk = max(1, elements // len(self.mixing))
+        self.chunk = max(1, elements // self.mixing.shape[0])
         self.response = self._transformed(basis)  # φ̂: (w, F)
         self._real = Workspace(image)
         self._complex = Workspace(self.response)
@@ -68,7 +68,7 @@ class BasisSpectra:
     def forward(self) -> Tensor:
         """v, `(B, d_out, *results)`."""
         signal = self._by_frequency(self.image).conj_physical_()
-        out = signal.new_empty(len(signal), self.groups, self.outer, signal.shape[-1])
+        out = signal.new_empty(signal.shape[0], self.groups, self.outer, signal.shape[-1])
         for at in self._chunks():
             _product(self._filters(at), signal[at], out[at])
         del signal
@@ -87,7 +87,7 @@ class BasisSpectra:
     def backward(self, grad: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
         """The gradients that are wanted, from v̄, `(B, d_out, *results)`."""
         upstream = self._by_frequency(self._placed(grad))
-        count, batch = len(upstream), upstream.shape[-1]
+        count, batch = upstream.shape[0], upstream.shape[-1]
         to_image = upstream.new_empty(count, self.groups, self.inner, batch) if "image" in wanted else None
         to_basis = torch.empty_like(self.response) if "basis" in wanted else None
         to_weight = torch.zeros_like(self.mixing) if "weight" in wanted else None
@@ -113,15 +113,15 @@ class BasisSpectra:
     def _filters(self, at: slice) -> Tensor:
         """Ψ̂ at some frequencies, `(f, groups, o, i)`."""
         parts = torch.view_as_real(self.response[:, at]).flatten(1)
-        filters = self._real.take("filters", len(self.mixing), parts.shape[1])
+        filters = self._real.take("filters", self.mixing.shape[0], parts.shape[1])
         torch.mm(self.mixing, parts, out=filters)
         by_entry = torch.view_as_complex(filters.unflatten(1, (-1, 2)))
-        by_frequency = self._complex.take("filters", by_entry.shape[1], len(by_entry)).copy_(by_entry.t())
+        by_frequency = self._complex.take("filters", by_entry.shape[1], by_entry.shape[0]).copy_(by_entry.t())
         return by_frequency.view(-1, self.groups, self.outer, self.inner)
 
     def _by_frequency(self, values: Tensor) -> Tensor:
         """`(B, C, *n)` to its spectrum `(F, groups, C / groups, B)`, where every frequency is one matrix a group."""
-        batch = len(values)
+        batch = values.shape[0]
         spectrum = self._transformed(values.transpose(0, 1)).flatten(0, 1)
         return spectrum.t().contiguous().view(spectrum.shape[1], self.groups, -1, batch)
 
@@ -132,7 +132,7 @@ class BasisSpectra:
 
     def _collect(self, products: Tensor, at: slice, to_basis: Tensor | None, to_weight: Tensor | None) -> None:
         """Adds to F φ̄ and to L M̄ what F Ψ̄ at some frequencies, `(f, d_out·i)`, gives."""
-        entries = self._complex.take("entries", products.shape[1], len(products)).copy_(products.t())
+        entries = self._complex.take("entries", products.shape[1], products.shape[0]).copy_(products.t())
         parts = torch.view_as_real(entries).flatten(1)
         if to_basis is not None:
             to_basis[:, at] = torch.view_as_complex((self.mixing.t() @ parts).unflatten(1, (-1, 2)))

@@ -31,7 +31,7 @@ class ListedFeatures(Route[FeatureFactorised]):
         """See `Route.compute`."""
         kernel, u, domain, dtype = integral.kernel, integral.u, integral.domain, integral.working_dtype
         assert domain.pair_list is not None
-        pairs, rows = domain.pair_list.repeated(len(u)), []
+        pairs, rows = domain.pair_list.repeated(u.shape[0]), []
         h, key = (
             side.to(dtype).transpose(1, 2)
             for side in kernel.both_sides(u, domain, integral.query, integral.query_domain)
@@ -43,7 +43,7 @@ class ListedFeatures(Route[FeatureFactorised]):
                 "h": per_point(h, group.queries, integral.num_queries),
                 "key": per_point(key, group.points, domain.num_points),
                 "values": per_point(values, group.points, domain.num_points),
-                "mass": Gathered(pair_mass(integral, group), torch.arange(len(group.queries), device=u.device)),
+                "mass": Gathered(pair_mass(integral, group), torch.arange(group.queries.shape[0], device=u.device)),
             }
             rows.append(row_by_row(_Tables(kernel), inputs, kernel.out_dim, module=kernel, row_elements=made))
         return spread(rows, pairs, u, kernel.out_dim).to(dtype)

@@ -82,7 +82,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         sums, mass = (pad(part.cumsum(1), (0, 0) * (part.ndim - 2) + (1, 0)) for part in self._terms(integral, lifted))
         if state is not None:
             sums, mass = sums + state[0][:, None].to(sums.dtype), mass + state[1][:, None].to(mass.dtype)
-        end = sums[:, -1], mass[:, -1].expand(len(integral.u))
+        end = sums[:, -1], mass[:, -1].expand(integral.u.shape[0])
         if integral.at_points and domain.times is None:
             sums, mass = sums[:, 1:], mass[:, 1:]
         else:
@@ -143,7 +143,7 @@ def _pair_sums(integral: Integral[LowRank], terms: Tensor, rows: slice) -> Tenso
 
 def _at(running: Tensor, counts: Tensor) -> Tensor:
     """Running sums `(B', N + 1, …)` where each query stands, `(B', Nq, …)`; counts are `(1 or B, Nq)`."""
-    batch = max(len(running), len(counts))
+    batch = max(running.shape[0], counts.shape[0])
     running, counts = running.expand(batch, *running.shape[1:]), counts.expand(batch, -1)
     index = counts.reshape(*counts.shape, *(1,) * (running.ndim - 2)).expand(-1, -1, *running.shape[2:])
     return running.gather(1, index)

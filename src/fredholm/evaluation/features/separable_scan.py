@@ -60,4 +60,4 @@ class SeparableScan(StatefulRoute[Separable]):
             past = mass.cumsum(1) if count is None else mass.cumsum(1) + count[:, None]
             mean = divided(out[:, :, 0], past[:, None, :, None]) @ form.value.mT.to(mass.dtype)
         end = past[:, -1] if u.shape[1] else (mass.new_zeros(1) if count is None else count)
-        return mean.transpose(1, 2).flatten(2).to(dtype), (total, end.expand(len(u)))
+        return mean.transpose(1, 2).flatten(2).to(dtype), (total, end.expand(u.shape[0]))

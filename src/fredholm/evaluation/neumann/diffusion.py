@@ -27,7 +27,7 @@ class Walk(Route[Diffusion]):
     def compute(self, integral: Integral[Diffusion]) -> Tensor:
         """See `Route.compute`."""
         kernel, domain, dtype = integral.kernel, integral.domain, wide_dtype(integral.u)
-        pairs, own = kernel.walk(domain, len(integral.u))
+        pairs, own = kernel.walk(domain, integral.u.shape[0])
         counted = torch.atleast_2d(kernel.measure(domain)) > 0
         start = torch.where(counted[..., None], integral.u.to(dtype), 0.0)
         v, channels = start, start.shape[-1]
@@ -36,7 +36,7 @@ class Walk(Route[Diffusion]):
             for queries, points, shares, _ in pairs.groups:
                 inputs = {
                     "v": per_point(v, points, domain.num_points),
-                    "shares": Gathered(shares.to(dtype), torch.arange(len(queries), device=v.device)),
+                    "shares": Gathered(shares.to(dtype), torch.arange(queries.shape[0], device=v.device)),
                 }
                 rows.append(row_by_row(_shared, inputs, channels))
             near = spread(rows, pairs, v, channels) + own[..., None].to(dtype) * v

@@ -29,11 +29,12 @@ from torch import Tensor
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.neumann.solvers import Factors, Solver, Substitution, System, Truncation, hop, weigh
-from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, measured
+from fredholm.evaluation.pair_tiles import PairGradients, Pairs, PairTiles, Rows, TileInputs, all_pairs, measured
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, State, Stateful
 from fredholm.kernels.attention.scored import Score
-from fredholm.kernels.kernel import each_query_head, stateful, wide_dtype
+from fredholm.kernels.kernel import divided, each_query_head, stateful, wide_dtype
 from fredholm.kernels.neumann.infinite_attention import HopForm, block_norm, over_own_power
+from fredholm.kernels.solve_each import solve_each
 
 
 class HopInputs(NamedTuple):
@@ -168,7 +169,7 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
     mass, pairs, seen = measured(kernel, domain, integral.query_domain)
     factor = _range_factor(kernel, form, mass)
     inputs = HopInputs(
-        query=_scaled(kernel, form.query, factor).expand(len(form.value), -1, -1, -1),
+        query=_scaled(kernel, form.query, factor).expand(form.value.shape[0], -1, -1, -1),
         own=None if form.own is None else _scaled(kernel, form.own, factor),
         key=each_query_head(form.key, heads),
         value=each_query_head(form.value, heads),
@@ -304,7 +305,7 @@ class HopProblem:
         """c² after each of the points' rows, and before the first, `(G, n + 1)`, from r."""
         mass, before = self.point_mass(), self.inputs.before
         weighed = rows if mass is None else rows * mass
-        first = rows.new_zeros(len(rows), 1) if before is None else before.flatten().double().square()[:, None]
+        first = rows.new_zeros(rows.shape[0], 1) if before is None else before.flatten().double().square()[:, None]
         return torch.cat([first, weighed], dim=-1).cumsum(-1)
 
     def places(self, tiles: PairTiles, count: int) -> Tensor | None:
@@ -327,7 +328,7 @@ class HopProblem:
         count, places = rows.shape[-1], self.places(tiles, rows.shape[-1])
         if places is None:
             return ratios.sum(-1, keepdim=True).expand(-1, count)
-        bins = ratios.new_zeros(len(rows), count + 1).scatter_add(-1, places, ratios)
+        bins = ratios.new_zeros(rows.shape[0], count + 1).scatter_add(-1, places, ratios)
         return bins.flip(-1).cumsum(-1).flip(-1)[:, 1:]
 
     def weight(self, norm: Tensor) -> Tensor:
@@ -353,7 +354,7 @@ class HopProblem:
             rows = row_measures(points, self.has_one_norm)
             inner_norm = self.norm(points, rows)
             if keep and Solver.of(self.solver).keeps_factors:
-                size = len(self.value), points.num_keys
+                size = self.value.shape[0], points.num_keys
                 factors = self.value.new_empty(*size, size[1])
                 pivots = self.value.new_empty(size, dtype=torch.int32)
             inner = self._series(self.weight(inner_norm), factors, pivots)
@@ -362,7 +363,7 @@ class HopProblem:
             reached = reached + inner
         elif self.is_elsewhere and self.has_one_norm:
             rows = row_measures(points, squares=True)
-        out = reached.new_zeros(len(reached), asked.num_queries, reached.shape[-1])
+        out = reached.new_zeros(reached.shape[0], asked.num_queries, reached.shape[-1])
         if rows is not None and self.has_one_norm:
             for heads in asked.groups():
                 out[heads] = hop(asked, reached[heads], heads)
@@ -383,7 +384,7 @@ class HopProblem:
     def _series(self, weight: Tensor, factors: Tensor | None, pivots: Tensor | None) -> Tensor:
         """y at the points; factors are left in their memory, if there is some."""
         points, value = self.points, self.value
-        out = value.new_zeros(len(value), points.num_queries, value.shape[-1])
+        out = value.new_zeros(value.shape[0], points.num_queries, value.shape[-1])
         for heads in points.groups():
             made = None
             if factors is not None and pivots is not None and points.num_keys:
@@ -400,8 +401,8 @@ def reciprocal(norm: Tensor, dtype: torch.dtype) -> Tensor:
 
 def measured_hop(tiles: PairTiles, signal: Tensor, heads: slice, squares: bool) -> tuple[Tensor, Tensor]:
     """S f, and of every row Σ_j ω_j (φ m)_ij² or Σ_j ω_j |φ m|_ij, `(g, Nq)` in float64."""
-    out = signal.new_zeros(len(signal), tiles.num_queries, signal.shape[-1])
-    total = torch.zeros(len(signal), tiles.num_queries, dtype=torch.float64, device=signal.device)
+    out = signal.new_zeros(signal.shape[0], tiles.num_queries, signal.shape[-1])
+    total = torch.zeros(signal.shape[0], tiles.num_queries, dtype=torch.float64, device=signal.device)
     for rows in tiles.rows_of(heads):
         for columns in tiles.columns_of(rows):
             scores, _ = tiles.scores(rows, columns)
@@ -421,7 +422,7 @@ def _row_squares(scores: Tensor, mass: Tensor | None, density: Tensor | None) ->
 
 def row_measures(tiles: PairTiles, squares: bool) -> Tensor:
     """What `measured_hop` says of the rows, `(G, Nq)`, without a hop."""
-    total = torch.zeros(len(tiles.query), tiles.num_queries, dtype=torch.float64, device=tiles.query.device)
+    total = torch.zeros(tiles.query.shape[0], tiles.num_queries, dtype=torch.float64, device=tiles.query.device)
     for heads in tiles.groups():
         nothing = tiles.query.new_zeros(heads.stop - heads.start, tiles.num_keys, 0)
         total[heads] = measured_hop(tiles, nothing, heads, squares)[1]
@@ -493,7 +494,7 @@ def hop_backward(
     if sums.mass is not None and steps.block is not None and outputs.rows is not None:
         by_head = (-0.5 * steps.block * outputs.rows).to(problem.dtype).unflatten(0, (-1, problem.points.num_heads))
         by_entry = by_head.sum(1)
-        sums.mass += by_entry if len(sums.mass) == len(by_entry) else by_entry.sum(0, keepdim=True)
+        sums.mass += by_entry if sums.mass.shape[0] == by_entry.shape[0] else by_entry.sum(0, keepdim=True)
     if steps.by_gamma is not None:
         found["gamma"] = steps.by_gamma.unflatten(0, inputs.query.shape[:2]).sum(0)
     if inputs.before is not None and steps.ratios is not None:
@@ -522,7 +523,7 @@ class _Steps:
             self.carried[:, problem.start :] += series
         self.carried_grad = torch.zeros_like(self.carried)
         self.sums = PairGradients(problem.asked, wanted)
-        self.by_gamma = None if problem.gamma is None else problem.gamma.new_zeros(len(problem.value))
+        self.by_gamma = None if problem.gamma is None else problem.gamma.new_zeros(problem.value.shape[0])
         self.block: Tensor | None = None  # E: (G, n), float64
         self.ratios: Tensor | None = None  # Σ_i ρ_i: (G,)
 
@@ -614,6 +615,70 @@ class _Steps:
         sums.add(tiles, rows, columns, kept, by_score if mass is None else weigh(by_score, mass), into)
 
 
+def _plain(
+    inputs: HopInputs,
+    score: list[float],
+    has_one_norm: bool,
+    solver: list[float],
+    elements: int | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor]:
+    """The integral and the norms in differentiable operations: all pairs at once, and a series by elimination."""
+    phi = Score.decoded(score)
+
+    def pairs_of(query: Tensor, seen: Tensor | None) -> Pairs:
+        return all_pairs(TileInputs(query, inputs.key, mass=inputs.mass, pairs=inputs.pairs, seen=seen), phi)
+
+    asked = points = pairs_of(inputs.query, inputs.seen)
+    if inputs.own is not None:
+        points = pairs_of(inputs.own, inputs.own_seen)
+    value = inputs.value.to(points.scores.dtype)
+    squares = _running_squares(inputs, points) if has_one_norm else None
+    start = inputs.key.shape[2] - points.scores.shape[2]
+    reached = value
+    if inputs.gamma is not None:
+        gamma = inputs.gamma.to(value.dtype)[:, None, None]
+        norm = _plain_norm(points, squares, inputs.seen if inputs.own is None else inputs.own_seen, start)
+        step = gamma * divided(_flow(points), norm[..., None])
+        identity = torch.eye(step.shape[2], dtype=step.dtype, device=step.device)
+        # nobody reads the series at a point without mass
+        series = solve_each(identity - step[..., start:], step @ value)
+        if inputs.own is None:
+            return series, norm
+        reached = value + series
+    norm = _plain_norm(asked, squares, inputs.seen, start)
+    out = divided(_flow(asked) @ reached, norm[..., None])
+    return (out if inputs.gamma is None else inputs.gamma.to(out.dtype)[:, None, None] * out), norm
+
+
+def _flow(pairs: Pairs) -> Tensor:
+    """S, 0 where a pair is hidden whatever its score."""
+    return pairs.scores if pairs.mass is None else torch.where(pairs.mass > 0, pairs.scores * pairs.mass, 0.0)
+
+
+def _running_squares(inputs: HopInputs, points: Pairs) -> Tensor:
+    """c² after each of the points' rows, and before the first, `(B, H, n + 1)`."""
+    scores = points.scores.double()
+    if points.density is not None:
+        scores = torch.where(points.density > 0, scores * points.density, 0.0)
+    mass = None if inputs.mass is None else inputs.mass.double()[:, None]
+    rows = (scores.square() if mass is None else scores.square() * mass[:, :, None]).sum(-1)
+    rows = rows if mass is None else rows * mass
+    first = rows.new_zeros(*rows.shape[:2], 1) if inputs.before is None else inputs.before.double().square()[..., None]
+    return torch.cat([first, rows], dim=-1).cumsum(-1)
+
+
+def _plain_norm(pairs: Pairs, squares: Tensor | None, seen: Tensor | None, start: int) -> Tensor:
+    """c of the queries of some pairs, `(B, H, Nq)`."""
+    if squares is None:
+        return _flow(pairs).abs().sum(-1)
+    queries = pairs.scores.shape[2]
+    if seen is None:
+        return block_norm(squares[..., -1:]).expand(-1, -1, queries).to(pairs.scores.dtype)
+    places = (seen - start).clamp(0, squares.shape[-1] - 1)[:, None]
+    return block_norm(squares.gather(-1, places.expand(*squares.shape[:2], -1))).to(pairs.scores.dtype)
+
+
 hops = Operator(
     "hops",
     HopInputs,
@@ -623,6 +688,7 @@ hops = Operator(
     hop_backward,
     results=("out", "norm"),
     keeps=HopOutputs._fields,
+    plain=_plain,
 )
 """The integral of hops. Its options: the score as `encoded`, whether the norm is one of all points, the solver as
 `told`, pairs in a tile, and whether factors stay for the backward pass."""

@@ -40,6 +40,7 @@ class NeumannScan(StatefulRoute[FactorisedNeumann]):
     """
 
     marker = FactorisedNeumann
+    plans_sizes = True
     queries = Queries.OWN
     chunk: int = 64
 
@@ -67,7 +68,7 @@ class NeumannScan(StatefulRoute[FactorisedNeumann]):
         kernel, u, domain = integral.kernel, integral.u, integral.domain
         form = kernel.hop_form(u, None)
         mass = torch.atleast_2d(kernel.measure(domain)).double()[:, None, :, None]
-        state = stateful(kernel).initial_state(len(u)) if state is None else state
+        state = stateful(kernel).initial_state(u.shape[0]) if state is None else state
         with torch.autocast(u.device.type, enabled=False):
             key = form.key if domain.mask is None and domain.uniform_parts else torch.where(mass > 0, form.key, 0.0)
             given = (form.query, key, each_query_head(form.value, kernel.num_heads), mass)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fredholm._settings import refuse_idle
 from fredholm.domains import is_ordered_by_index
+from fredholm.domains.checks import is_open
 from fredholm.evaluation.evaluation import Integral
 from fredholm.evaluation.pair_tiles import PairTiles, Rows
 from fredholm.kernels import FrobeniusNorm, Neumann
@@ -53,7 +54,7 @@ class System:
         tiles = self.tiles
         if adjoint:
             signal = self.weight * signal
-            out = signal.new_zeros(len(signal), tiles.num_keys, signal.shape[-1])
+            out = signal.new_zeros(signal.shape[0], tiles.num_keys, signal.shape[-1])
             for rows in tiles.rows_of(self.heads):
                 for columns in tiles.columns_of(rows):
                     out[:, columns].baddbmm_(hop_tile(tiles, rows, columns).mT, signal[:, rows.rows])
@@ -66,12 +67,12 @@ class System:
         if tiles.mass is None:
             return None
         index = torch.arange(self.heads.start, self.heads.stop, device=tiles.query.device)
-        return tiles.mass[(index // tiles.num_heads) % len(tiles.mass)][..., None]
+        return tiles.mass[(index // tiles.num_heads) % tiles.mass.shape[0]][..., None]
 
 
 def hop(tiles: PairTiles, signal: Tensor, heads: slice) -> Tensor:
     """S f, `(g, Nq, c)`, of a signal `(g, N, c)` on some heads."""
-    out = signal.new_zeros(len(signal), tiles.num_queries, signal.shape[-1])
+    out = signal.new_zeros(signal.shape[0], tiles.num_queries, signal.shape[-1])
     for rows in tiles.rows_of(heads):
         for columns in tiles.columns_of(rows):
             out[:, rows.rows].baddbmm_(hop_tile(tiles, rows, columns), signal[:, columns])
@@ -145,7 +146,7 @@ class Substitution(Solver):
 def _substituted(system: System, signal: Tensor) -> Tensor:
     tiles, start = system.tiles, system.tiles.num_keys - system.tiles.num_queries
     reached = signal.clone()  # v + y, as far as it is known
-    out = signal.new_zeros(len(signal), tiles.num_queries, signal.shape[-1])
+    out = signal.new_zeros(signal.shape[0], tiles.num_queries, signal.shape[-1])
     for rows in tiles.rows_of(system.heads, Substitution.BLOCK):
         weight, own = system.weight[:, rows.rows], slice(start + rows.rows.start, start + rows.rows.stop)
         right = torch.zeros_like(out[:, rows.rows])
@@ -161,7 +162,7 @@ def _substituted(system: System, signal: Tensor) -> Tensor:
 
 def _substituted_back(system: System, signal: Tensor) -> Tensor:
     tiles, start = system.tiles, system.tiles.num_keys - system.tiles.num_queries
-    out = signal.new_zeros(len(signal), tiles.num_keys, signal.shape[-1])  # Bᵀ λ
+    out = signal.new_zeros(signal.shape[0], tiles.num_keys, signal.shape[-1])  # Bᵀ λ
     for rows in reversed(list(tiles.rows_of(system.heads, Substitution.BLOCK))):
         weight, own = system.weight[:, rows.rows], slice(start + rows.rows.start, start + rows.rows.stop)
         triangle = hop_tile(tiles, rows, own)
@@ -201,6 +202,8 @@ class Factorisation(Solver):
         """Refuses for size."""
         u, points, reasons = integral.u, integral.domain.num_points, []
         size = u.shape[0] * integral.kernel.num_heads * points**2 * max(4, u.element_size())
+        if is_open(size):
+            return []  # nobody knows yet
         if size > self.max_bytes:
             reasons.append(
                 f"I - γA would need {size / 2**30:.2f} GiB, above max_bytes = {self.max_bytes / 2**30:.2f} GiB"
@@ -252,7 +255,7 @@ class Factors:
                 matrix[:, rows.rows, columns] = weight * hop_tile(tiles, rows, columns)
         matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
         # one by one, since a batch in several threads may stall on a CPU (`solve_each`)
-        for head in range(len(matrix)):
+        for head in range(matrix.shape[0]):
             factors = matrix[head], pivots[head], pivots.new_empty(())
             torch.linalg.lu_factor_ex(matrix[head], out=factors)
         return cls(memory, pivots)
@@ -437,10 +440,10 @@ def _cycle(
     """
     start = _norm(residual, weight)
     basis = [residual.mul_(_inverse(start, unsolved, x.dtype))]
-    upper = torch.zeros(len(x), restart + 1, restart, dtype=torch.float64, device=x.device)
-    target = torch.zeros(len(x), restart + 1, 1, dtype=torch.float64, device=x.device)
+    upper = torch.zeros(x.shape[0], restart + 1, restart, dtype=torch.float64, device=x.device)
+    target = torch.zeros(x.shape[0], restart + 1, 1, dtype=torch.float64, device=x.device)
     target[:, 0, 0] = start
-    shares = torch.zeros(len(x), restart, dtype=torch.float64, device=x.device)
+    shares = torch.zeros(x.shape[0], restart, dtype=torch.float64, device=x.device)
     while True:
         k = len(basis) - 1
         fresh = system.apply(basis[k], adjoint=adjoint).neg_().add_(basis[k])

@@ -41,7 +41,7 @@ class ListedPerceptron(Route[PairwiseMLP]):
         """See `Route.compute`."""
         kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
         assert domain.pair_list is not None
-        pairs, dtype = domain.pair_list.repeated(len(u)), integral.working_dtype
+        pairs, dtype = domain.pair_list.repeated(u.shape[0]), integral.working_dtype
         form = kernel.pairwise_form(domain, asked)
         n, n_q, rows = domain.num_points, asked.num_points, []
         tables = _tables(form, integral, dtype)
@@ -49,7 +49,7 @@ class ListedPerceptron(Route[PairwiseMLP]):
         perceptron = _Perceptron(kernel.num_heads, kernel.activation, domain.is_periodic)
         heads, width, dim = kernel.num_heads, kernel.width, kernel.in_dim // kernel.num_heads
         for group in pairs.groups:
-            every = torch.arange(len(group.queries), device=u.device)
+            every = torch.arange(group.queries.shape[0], device=u.device)
             inputs = {name: per_point(t, group.points, n) for name, t in tables["point"].items()}
             inputs |= {name: per_point(t, group.queries, n_q) for name, t in tables["query"].items()}
             inputs["mass"] = Gathered(pair_mass(integral, group), every)
@@ -145,7 +145,7 @@ def _columns(weight: Tensor) -> Tensor:
 
 def _by_head(values: Tensor, weight: Tensor) -> Tensor:
     """Values `(..., H, i)` by each head's matrix, `(H, o, i)`, or by the one of all heads, `(1, o, i)`."""
-    if len(weight) == 1:
+    if weight.shape[0] == 1:
         return linear(values, weight[0])
     return torch.einsum("...hi,hoi->...ho", values, weight)
 
@@ -167,7 +167,7 @@ def _between(given: dict[str, Tensor], is_periodic: bool) -> dict[str, Tensor]:
             found["distance_weight"] = distance.to(dtype)
         if "wrapped_weight" in given:
             waves = given["frequencies"]
-            found["wrapped_weight"] = (fourier_features(step, waves) if len(waves) else step).to(dtype)
+            found["wrapped_weight"] = (fourier_features(step, waves) if waves.shape[0] else step).to(dtype)
     if "features" in given:
         found["feature_weight"] = given["features"]
     return found

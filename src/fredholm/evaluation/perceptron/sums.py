@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
+from fredholm.evaluation.perceptron.all_pairs import plain_integral
 from fredholm.evaluation.perceptron.tiles import (
     Block,
     FirstLayer,
     PerceptronInputs,
     Tiling,
+    choose_tiling,
     evaluates_kernel,
     length,
     split_at_block,
@@ -266,10 +268,10 @@ class BeforeTheSum(LastLayer):
     def hidden_gradient(self, values: Tensor, place: slice, tile: Tile, out: Tensor) -> None:
         """See `LastLayer.hidden_gradient`."""
         grad, columns = self.grad[tile.rows], self._columns(values)
-        flat = self.integral.workspace.take("grad_kernel", len(grad) * grad.shape[1], len(columns))
+        flat = self.integral.workspace.take("grad_kernel", grad.shape[0] * grad.shape[1], columns.shape[0])
         torch.mm(grad.flatten(0, 1), columns.mT, out=flat)
-        self.grad_kernel = flat.view(len(grad), len(self.weight), -1)  # (nq, d_out·d, nk)
-        torch.bmm(self.weight.mT.expand(len(grad), -1, -1), self.grad_kernel, out=out[0])
+        self.grad_kernel = flat.view(grad.shape[0], self.weight.shape[0], -1)  # (nq, d_out·d, nk)
+        torch.bmm(self.weight.mT.expand(grad.shape[0], -1, -1), self.grad_kernel, out=out[0])
 
     def collect(self, h: Tensor, values: Tensor, place: slice, tile: Tile) -> Tensor:
         """See `LastLayer.collect`."""
@@ -285,7 +287,7 @@ class BeforeTheSum(LastLayer):
     def _kernel(self, h: Tensor) -> Tensor:
         """κ on a tile, `(nq·d_out, d·nk)`."""
         num_queries, num_keys = h.shape[1], h.shape[3]
-        kappa = self.integral.workspace.take("kernel", num_queries, len(self.weight), num_keys)
+        kappa = self.integral.workspace.take("kernel", num_queries, self.weight.shape[0], num_keys)
         torch.bmm(self.weight.expand(num_queries, -1, -1), h[0], out=kappa)
         return kappa.view(num_queries * self.integral.out_dim, -1)
 
@@ -428,7 +430,7 @@ class Gradients:
         geo = op.first.geometry(b)
         self.key_bias[geo, g, :, k] += grad_rest.sum(1)
         if tile.in_block:
-            grad_rows = grad_rest.sum(0) if len(grad_rest) > 1 else grad_rest[0]
+            grad_rows = grad_rest.sum(0) if grad_rest.shape[0] > 1 else grad_rest[0]
             # windows held whole overlap only between grid lines, views of the table between all queries
             for run in [slice(0, length(q))] if self.windows_apart else ranges(length(q), 1):
                 shifted = slice(q.start + run.start, q.start + run.stop)
@@ -469,7 +471,7 @@ class Gradients:
     def _lifted(self, grad_lifted: Tensor, lifted: Tensor) -> list[Tensor]:
         """The gradient of x_i - x_j along each axis from that of γ(x_i - x_j), `(B', nq, 2L or s, nk)`."""
         frequencies = self.integral.t.frequencies
-        if frequencies is None or not len(frequencies):
+        if frequencies is None or not frequencies.shape[0]:
             return list(grad_lifted.unbind(2))
         (sin, cos), (on_sin, on_cos) = lifted.chunk(2, 2), grad_lifted.chunk(2, 2)
         grad_phases = (on_sin * cos - on_cos * sin).to(frequencies.dtype)
@@ -517,17 +519,23 @@ def activation_gradient_into(grad: Tensor, p: Tensor, activation: str) -> Tensor
     return torch.ops.aten.gelu_backward.grad_input(grad, p, approximate=approximate, grad_input=grad)
 
 
-def _like(inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> PerceptronOutputs:
+def _like(inputs: PerceptronInputs, block: list[int], activation: str, elements: int | None) -> PerceptronOutputs:
     channels = inputs.entries * inputs.output_weight.shape[-1]
     return PerceptronOutputs(inputs.query.new_empty(*inputs.query.shape[:3], channels))
 
 
-def _told(inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> PerceptronSums:
-    return PerceptronSums(inputs, Block.of(block), activation, Tiling(*tiling))
+def _told(inputs: PerceptronInputs, block: list[int], activation: str, elements: int | None) -> PerceptronSums:
+    (batch, _, num_queries, _), num_keys = inputs.query.shape, inputs.key.shape[2]
+    width, dim, out_dim = inputs.output_weight.shape[1], inputs.key.shape[-1], inputs.output_weight.shape[-1]
+    if evaluates_kernel(inputs.entries, width, out_dim):
+        width, dim = max(width, inputs.output_weight[0, 0].numel()), 1
+    elements = elements or (1 << 20 if inputs.query.device.type == "cpu" else 1 << 26)
+    tiling = choose_tiling(batch, num_queries, num_keys, width, dim, elements)
+    return PerceptronSums(inputs, Block.of(block), activation, tiling)
 
 
-def _forward(inputs: PerceptronInputs, block: list[int], activation: str, tiling: list[int]) -> PerceptronOutputs:
-    return PerceptronOutputs(_told(inputs, block, activation, tiling).forward())
+def _forward(inputs: PerceptronInputs, block: list[int], activation: str, elements: int | None) -> PerceptronOutputs:
+    return PerceptronOutputs(_told(inputs, block, activation, elements).forward())
 
 
 mlp_integral = Operator(
@@ -537,8 +545,9 @@ mlp_integral = Operator(
     _forward,
     _like,
     lambda inputs, _, grads, wanted, *options: Gradients(_told(inputs, *options), wanted).run(grads.out),
+    plain=plain_integral,
 )
 """The integral, of tensors in one dtype but for positions, frequencies and `seen`.
 
-Its options: `Block.numbers`; "gelu", "gelu_tanh" or "relu"; and the fields of `Tiling`.
+Its options: `Block.numbers`; "gelu", "gelu_tanh" or "relu"; and entries of p in a tile, as `Tiled` has them.
 """

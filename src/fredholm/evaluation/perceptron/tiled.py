@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.domains import GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.perceptron.sums import mlp_integral
-from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, choose_tiling, evaluates_kernel
+from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
 from fredholm.evaluation.running_sums import state_refusals
 from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import PairwiseMLP, State
@@ -43,7 +43,7 @@ class Tiled(StatefulRoute[PairwiseMLP]):
         """What it costs."""
         kernel = integral.kernel
         of_pair = 2 * kernel.width * (2 * kernel.in_dim + 2 * kernel.num_heads * kernel.num_frequencies)
-        pairs = len(integral.u) * integral.num_queries * integral.domain.num_points
+        pairs = integral.u.shape[0] * integral.num_queries * integral.domain.num_points
         return [f"{pairs:.3g} pairs, {pairs * of_pair:.2g} flops forward, about three times as many backward"]
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
@@ -79,17 +79,11 @@ def in_tiles(tile_elements: int | None) -> PairIntegral:
     """Tile after tile by torch's own operations; see `Tiled` for the size of a tile."""
 
     def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
-        elements = tile_elements or (1 << 20 if inputs.query.device.type == "cpu" else 1 << 26)
-        entries = len(inputs.key)
+        entries = inputs.key.shape[0]
         if entries > 1 and inputs.has_one_kernel:
             out = integral(inputs.folded(), block, activation)
             return out.unflatten(-1, (entries, -1))[0].movedim(2, 0)
-        batch, _, num_queries, _ = inputs.query.shape
-        (num_keys, dim), (width, _, out_dim) = inputs.key.shape[2:], inputs.output_weight.shape[1:]
-        if evaluates_kernel(inputs.entries, width, out_dim):
-            width, dim = max(width, inputs.output_weight[0, 0].numel()), 1
-        tiling = choose_tiling(batch, num_queries, num_keys, width, dim, elements)
-        return mlp_integral(inputs, block.numbers, activation, list(tiling)).out
+        return mlp_integral(inputs, block.numbers, activation, tile_elements).out
 
     return integral
 
@@ -107,7 +101,7 @@ def integrate_pairwise(
         block = Block(blocks[0].start, blocks[1].start, blocks[1].shape)
         order = _reversed_within(query_domain.num_points, blocks[0], u.device)
     if pairs is not None:
-        pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, len(u), folds), order, -2)
+        pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, u.shape[0], folds), order, -2)
     seen = _permuted(preceding_counts(query_domain, domain), order, -1) if kernel.is_causal else None
     given: dict[str, Any] = {
         "query": _permuted(_split_heads(integral.query, kernel), order, -2),
@@ -143,9 +137,9 @@ def _continue(
     The first points of a sequence, before which there are none, are integrated as a whole.
     """
     kernel, u, pos = integral.kernel, integral.u, integral.domain.pos
-    state = kernel.initial_state(len(u)) if state is None else state
+    state = kernel.initial_state(u.shape[0]) if state is None else state
     if u.shape[1] == 0:
-        return u.new_zeros(len(u), 0, kernel.out_dim), state
+        return u.new_zeros(u.shape[0], 0, kernel.out_dim), state
     is_first = state[0].shape[1] == 0
     state = kernel.appended(u, pos, state)
     if not is_first:

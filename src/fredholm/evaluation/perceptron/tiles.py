@@ -61,7 +61,7 @@ class PerceptronInputs(NamedTuple):
     def has_one_kernel(self) -> bool:
         """Whether all entries of the batch have the same κ, weighed by the same m."""
         reads_content = (self.query_weight, self.key_weight, self.product_weight) != (None, None, None)
-        differ = (t for t in (self.key_bias, self.pairs, self.seen) if t is not None and len(t) > 1)
+        differ = (t for t in (self.key_bias, self.pairs, self.seen) if t is not None and t.shape[0] > 1)
         return not reads_content and next(differ, None) is None
 
     def folded(self) -> "PerceptronInputs":
@@ -254,7 +254,7 @@ class FirstLayer:
     def lifted(self, steps: list[Tensor]) -> Tensor:
         """γ(x_i - x_j), `(B', nq, 2L or s, nk)`."""
         frequencies = self.t.frequencies
-        if frequencies is None or not len(frequencies):
+        if frequencies is None or not frequencies.shape[0]:
             return torch.stack(steps, 2).to(self.t.query.dtype)
         turns = torch.zeros((), dtype=frequencies.dtype, device=frequencies.device)
         for step, frequency in zip(steps, frequencies.unbind(-1), strict=True):

@@ -52,7 +52,7 @@ class DiagonalScan:
 
     def __init__(self, inputs: DiagonalInputs, holds_input: bool, window: int, max_chunks: int, chunk: int) -> None:
         self.inputs, self.holds_input = _time_first(inputs), holds_input
-        length = len(self.inputs.values)
+        length = self.inputs.values.shape[0]
         self.chunk = chunk or chunk_size(min(window, length), max_chunks)
         self.windows = [slice(i, min(i + window, length)) for i in range(0, length, window)]
         self.varies = inputs.steps.ndim == 3
@@ -110,7 +110,7 @@ class DiagonalScan:
         decay, past, values = _conjugate(decay), _conjugate(states), inputs.values[at]
         _collect(to_read_out, at, past[1:], grad_out)
         g = _spread(_conjugate(self._at(inputs.read_out, at)), grad_out, torch.empty_like(past[1:]))
-        for block in reversed(blocks(len(g), self.chunk)):
+        for block in reversed(blocks(g.shape[0], self.chunk)):
             pending = self._adjoint(at, block, decay, g, pending)
         read_in, rates, steps = (_conjugate(t) for t in (self._at(inputs.read_in, at), inputs.rates, self._steps(at)))
         driven = g

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import is_open
 from fredholm.evaluation.evaluation import Integral, Queries, Route
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
@@ -50,7 +51,7 @@ class LongConvolution(Route[DiagonalRecurrence]):
             if u.numel() == 0:
                 return torch.zeros_like(u) * value
             # twice the length, so that the end does not wrap round onto the start
-            size = 2 * STRETCH * _stretches(length)
+            size = 2 * length if is_open(length) else 2 * STRETCH * _stretches(length)
             spectrum = torch.fft.rfft(value, size, dim=1) * torch.fft.rfft(impulse_response(form, length), size, dim=0)
             out = torch.fft.irfft(spectrum, size, dim=1)[:, :length]
             if form.feedthrough is not None:
@@ -67,14 +68,14 @@ def impulse_response(form: DiagonalForm, length: int) -> Tensor:
     The powers of the decay are products of those within a stretch of points and those of whole stretches.
     """
     z = form.steps * form.rates
+    stretch, stretches = (length, 1) if is_open(length) else (STRETCH, _stretches(length))
     points, starts = (
-        torch.arange(count, dtype=form.steps.dtype, device=z.device)[:, None, None]
-        for count in (STRETCH, _stretches(length))
+        torch.arange(count, dtype=form.steps.dtype, device=z.device)[:, None, None] for count in (stretch, stretches)
     )
     gain = form.input * form.output
     if form.holds_input:
         gain = gain * torch.special.expm1(z) / form.rates
-    within, whole = (points * z).exp(), gain * (STRETCH * starts * z).exp()
+    within, whole = (points * z).exp(), gain * (stretch * starts * z).exp()
     if z.is_complex():
         # Re(a b) = [Re a, Im a] · [Re b, -Im b]
         within, whole = torch.cat([within.real, within.imag], dim=1), torch.cat([whole.real, -whole.imag], dim=1)

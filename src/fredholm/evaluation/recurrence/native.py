@@ -71,8 +71,8 @@ class Runs:
         lengths = torch.bincount(run, minlength=int(found.last[-1]) + 1)
         found.order = lengths.argsort(descending=True, stable=True)
         found.rank = torch.empty_like(found.order)
-        found.rank[found.order] = torch.arange(len(lengths), device=run.device)
-        place = torch.arange(len(existing), device=run.device) - (lengths.cumsum(0) - lengths)[run]
+        found.rank[found.order] = torch.arange(lengths.shape[0], device=run.device)
+        place = torch.arange(existing.shape[0], device=run.device) - (lengths.cumsum(0) - lengths)[run]
         sizes = torch.bincount(place)
         packed = (sizes.cumsum(0) - sizes)[place] + found.rank[run]
         found.source = torch.empty_like(existing)
@@ -91,11 +91,11 @@ class Runs:
 
     def begin(self, state: Tensor) -> Tensor:
         """States of sequences, `(B, n)`, to those in which the runs begin, the longest first; 0 after a reset."""
-        return state.new_zeros(len(self.order), state.shape[-1]).index_copy(0, self.first, state)[self.order]
+        return state.new_zeros(self.order.shape[0], state.shape[-1]).index_copy(0, self.first, state)[self.order]
 
     def end(self, begun: Tensor, ended: Tensor) -> Tensor:
         """The state at the end of each sequence, from those in which all runs began and those with points ended."""
-        return torch.cat([ended, begun[len(ended) :]])[self.rank[self.last]]
+        return torch.cat([ended, begun[ended.shape[0] :]])[self.rank[self.last]]
 
 
 def fused_recurrence(inputs: CellInputs, mode: str) -> CellOutputs:
@@ -107,7 +107,7 @@ def fused_recurrence(inputs: CellInputs, mode: str) -> CellOutputs:
     if runs is None:
         return _results(*_call(u, None, state, inputs, mode))
     begun = tuple(runs.begin(part) for part in state)
-    if len(runs.batch_sizes) == 0:
+    if runs.batch_sizes.shape[0] == 0:
         return _results(_nothing(inputs), tuple(runs.end(part, part[:0]) for part in begun))
     running = int(runs.batch_sizes[0])
     packed, ended = _call(runs.pack(u), runs.batch_sizes, tuple(part[:running] for part in begun), inputs, mode)
@@ -181,6 +181,7 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
 
     marker = CellRecurrence
     queries = Queries.AT_POINTS
+    differentiable_twice = False
 
     def refusals(self, integral: Integral[CellRecurrence]) -> list[str]:
         """Refuses other queries, and measures that do not count each point once."""

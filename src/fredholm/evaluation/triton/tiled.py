@@ -9,6 +9,7 @@ from torch import Tensor
 from fredholm.domains import GridBlock
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral
+from fredholm.evaluation.perceptron.all_pairs import plain_integral
 from fredholm.evaluation.perceptron.sums import PerceptronOutputs
 from fredholm.evaluation.perceptron.tiled import common_grid, integrate_pairwise
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
@@ -92,5 +93,13 @@ def _backward(
         return Gradients(Problem(inputs, Block.of(block), activation), grads.out, wanted).run()
 
 
-mlp_integral_triton = Operator("mlp_integral_triton", PerceptronInputs, PerceptronOutputs, _forward, _like, _backward)
+mlp_integral_triton = Operator(
+    "mlp_integral_triton",
+    PerceptronInputs,
+    PerceptronOutputs,
+    _forward,
+    _like,
+    _backward,
+    plain=plain_integral,
+)
 """As `mlp_integral`, in float32 or bfloat16 but for positions (float32) and `seen` (int64), without hidden layers."""

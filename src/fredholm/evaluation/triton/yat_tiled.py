@@ -12,13 +12,14 @@ from fredholm.evaluation.attention.score_tiled import (
     continuation_refusals,
     continue_scores,
     integrate_scores,
+    plain_scores,
 )
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, StatefulRoute
 from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.kernels import Normaliser, Softermax, Softmax, State
 from fredholm.kernels.attention.scored import Score
-from fredholm.kernels.attention.yat import YatScored
+from fredholm.kernels.attention.yat import YatScore, YatScored
 
 
 @final
@@ -102,5 +103,6 @@ yat_sums_triton = Operator(
     _backward,
     results=("out",),
     keeps=("out", "reference", "total"),
+    plain=lambda inputs, normaliser: plain_scores(inputs, YatScore().encoded(), normaliser),
 )
 """The sum over Yat scores; its option is a normaliser as `encoded`."""

@@ -83,7 +83,7 @@ def all_signs(vectors: Tensor, *, proper: bool) -> Tensor:
     dim = vectors.shape[-1]
     free = dim - 1 if proper else dim
     choices = torch.tensor(list(itertools.product((1.0, -1.0), repeat=free)), dtype=vectors.dtype)
-    choices = choices.reshape(2**free, free).to(vectors.device).expand(len(vectors), -1, -1)
+    choices = choices.reshape(2**free, free).to(vectors.device).expand(vectors.shape[0], -1, -1)
     if not proper:
         return choices
     handed = torch.sign(torch.linalg.det(vectors.detach()))[:, None]

@@ -36,7 +36,7 @@ def moments(domain: Domain) -> Moments:
     weights = (domain.weights if domain.weights.ndim == 2 else domain.weights[None]).double()
     total = weights.sum(-1, keepdim=True)
     shares = weights / torch.where(total > 0, total, 1.0)
-    batch = max(len(pos), len(shares))
+    batch = max(pos.shape[0], shares.shape[0])
     pos, shares = pos.expand(batch, -1, -1), shares.expand(batch, -1)
     mean = (shares[..., None] * pos).sum(-2)
     counts = (shares > 0)[..., None]
@@ -53,6 +53,8 @@ def warn(name: str, found: dict[str, Tensor]) -> None:
     """One RuntimeWarning in the name of a frame: in how many sets each of `found` happened. None if in no set."""
     if not values_can_be_read(*found.values()):
         return
-    told = [f"{what} in {int(where.sum())} of {len(where)} sets" for what, where in found.items() if bool(where.any())]
+    told = [
+        f"{what} in {int(where.sum())} of {where.shape[0]} sets" for what, where in found.items() if bool(where.any())
+    ]
     if told:
         warnings.warn(f"fields.{name}: {'; '.join(told)}", RuntimeWarning, stacklevel=4)

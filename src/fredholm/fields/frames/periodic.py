@@ -44,5 +44,5 @@ class Periodic(Frame):
         warn("Periodic", {"samples spread evenly along an axis (origin 0 taken)": is_even.any(-1)})
         angle = torch.atan2(torch.where(is_even, 0.0, imaginary), torch.where(is_even, 1.0, real))
         origin = (angle / (2 * math.pi))[:, None]
-        identity = torch.eye(domain.pos_dim, dtype=pos.dtype, device=pos.device).expand(len(origin), 1, -1, -1)
+        identity = torch.eye(domain.pos_dim, dtype=pos.dtype, device=pos.device).expand(origin.shape[0], 1, -1, -1)
         return Coordinates(origin, identity, identity, is_periodic=True)

@@ -115,7 +115,7 @@ def _check_reach(name: str, feature_map: FeatureMap, projected: Tensor, features
         )
     gone = projected[there & (features == 0).all(-1)]
     # a map such as max(x, 0) is 0 there at any size
-    if len(gone) and bool((feature_map(gone * (REACH / gone.abs().amax(-1, keepdim=True))) != 0).any()):
+    if gone.shape[0] and bool((feature_map(gone * (REACH / gone.abs().amax(-1, keepdim=True))) != 0).any()):
         warnings.warn(
             f"{name}: feature_map gave nothing but 0 in {features.dtype} at queries or keys beyond a size of "
             f"{REACH:g}, where it does not within it; where no other point has weight either, the integral is 0. "

@@ -122,7 +122,7 @@ class UnnormalisedAttention(Bilinear, Stateful):
         """See `ValueMixing.value_matrices`."""
         weight = self.value_weight
         if self.separate_values:
-            weight = torch.cat([weight.new_zeros(len(weight), self.key_weight.shape[1]), weight], dim=1)
+            weight = torch.cat([weight.new_zeros(weight.shape[0], self.key_weight.shape[1]), weight], dim=1)
         return weight.unflatten(0, (self.num_heads, -1))
 
     def bilinear_form(self, u: Tensor, query: Tensor) -> BilinearForm:
@@ -140,7 +140,7 @@ class UnnormalisedAttention(Bilinear, Stateful):
         """Zeros: Σ k ⊗ v, `(B, H, d, e)`; see `Stateful`."""
         H, like = self.num_heads, self.key_weight
         dtype = wide_dtype(like)
-        shape = (batch_size, H, len(like) // H, self.out_dim // H)
+        shape = (batch_size, H, like.shape[0] // H, self.out_dim // H)
         return (torch.zeros(shape, dtype=dtype, device=like.device),)
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:

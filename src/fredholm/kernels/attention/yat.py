@@ -99,7 +99,7 @@ def _check_shapes(x: Tensor, w: Tensor, b: Tensor | None) -> None:
             f"kernels.yat: expected points (..., d) and prototypes (n, d); got {tuple(x.shape)} and {tuple(w.shape)}"
         )
     if b is not None and b.shape != w.shape[:1]:
-        raise ValueError(f"kernels.yat: expected b of shape ({len(w)},), one a prototype; got {tuple(b.shape)}")
+        raise ValueError(f"kernels.yat: expected b of shape ({w.shape[0]},), one a prototype; got {tuple(b.shape)}")
 
 
 @final

@@ -294,7 +294,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
             now = time.to(times.dtype)
             self._check_step(now, times)
         elif times.shape[1] == 0:
-            now = times.new_zeros(len(u))
+            now = times.new_zeros(u.shape[0])
         else:
             now = torch.where(times[:, -1] == -math.inf, 0.0, times[:, -1] + self.spacing[0])
         kept = slice(None) if self.horizon is None else slice(1, None)

@@ -67,7 +67,7 @@ class FourierFilter(BasisFilter):
     def wave_weight(self) -> tuple[Tensor, Tensor]:
         """A and B, `(M, d_out, d_in / groups)` each; B is 0 of the wave 0."""
         weight = self.basis_weight()
-        cosines, sines = weight.split([len(self.wave_vectors), len(weight) - len(self.wave_vectors)])
+        cosines, sines = weight.split([self.wave_vectors.shape[0], weight.shape[0] - self.wave_vectors.shape[0]])
         return cosines, torch.cat([torch.zeros_like(weight[:1]), sines])
 
 
@@ -116,7 +116,7 @@ class SpectralConvolution(FourierFilter):
         self.register_buffer("wave_vectors", half_lattice(num_waves_per_axis, pos_dim))
         # of k and -k the one is kept whose first number is not below 0
         self.reach = ((0, num_waves_per_axis), *[(-num_waves_per_axis, num_waves_per_axis)] * (pos_dim - 1))
-        self.num_basis = 2 * len(self.wave_vectors) - 1
+        self.num_basis = 2 * self.wave_vectors.shape[0] - 1
         self.weight = nn.Parameter(torch.empty(self.num_basis, out_dim, in_dim // groups))
         nn.init.normal_(self.weight, std=(in_dim // groups * self.num_basis) ** -0.5)
 

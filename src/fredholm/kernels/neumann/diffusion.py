@@ -76,7 +76,7 @@ class Diffusion(Kernel):
         """
         if query_domain is not None and not query_domain.has_points_of(domain):
             raise ValueError(f"kernels.Diffusion gives its result at the nodes; got other queries, {query_domain!r}")
-        pairs, own = self.walk(domain, len(u))
+        pairs, own = self.walk(domain, u.shape[0])
         one_step = pairs.dense(u.dtype)[:, 0] + torch.diag_embed(own.to(u.dtype))
         identity = torch.eye(domain.num_points, dtype=u.dtype, device=u.device)
         shares = identity

@@ -182,7 +182,7 @@ class FeaturePair(nn.Module):
         content = (
             split_heads(u, self.num_heads)
             if side.reads_content
-            else u.new_empty(len(u), self.num_heads, at.shape[1], 0)
+            else u.new_empty(u.shape[0], self.num_heads, at.shape[1], 0)
         )
         return at, content
 

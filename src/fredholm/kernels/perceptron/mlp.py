@@ -491,7 +491,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
     def _of_displacement(self, displacement: Tensor, *, with_coordinates: bool = True) -> Tensor:
         """The part of p that depends on x - y `(T, s)` alone, without b1: `(G, T, w)`."""
         columns = self._columns()
-        part = self.input_bias.new_zeros(len(self.input_bias), len(displacement), self.width)
+        part = self.input_bias.new_zeros(self.input_bias.shape[0], displacement.shape[0], self.width)
         if with_coordinates and "relative_position" in columns:
             part = part + self._lift(displacement) @ columns["relative_position"].mT
         if "distance" in columns:

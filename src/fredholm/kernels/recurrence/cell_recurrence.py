@@ -144,7 +144,7 @@ class CellRecurrence(SemiSeparable):
     @final
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """The cell at the next point, whenever that is; see `Stateful.step`."""
-        self.check_state(state, len(u))
+        self.check_state(state, u.shape[0])
         with torch.autocast(u.device.type, enabled=False):
             state, _ = self.advance(self._from_input(u), state)
         return state[0], state

@@ -46,6 +46,7 @@ class SemiSeparable(Stateful):
     reads_query = False
     counts_points = True
     is_pairwise = False
+    is_recursive = True
 
     @abc.abstractmethod
     def state_space(self, u: Tensor, domain: Domain) -> StateSpace:
@@ -142,7 +143,7 @@ class MatrixRecurrence(SemiSeparable):
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """See `Stateful.step`."""
         domain = Sequence(1) if time is None else Sequence(times=time[:, None])
-        form = self.matrix_form(domain.to(u.device), len(u), state)
+        form = self.matrix_form(domain.to(u.device), u.shape[0], state)
         with torch.autocast(u.device.type, enabled=False):
             value = self.multiplicand(u).to(form.output.dtype)
             h = (form.transition[:, 0] @ state[0][..., None] + form.input[:, 0] @ value[..., None])[..., 0]

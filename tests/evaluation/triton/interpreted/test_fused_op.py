@@ -5,7 +5,7 @@ import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Points, Union
-from fredholm.evaluation import AUTO, Integral, TritonTiled
+from fredholm.evaluation import AUTO, Dense, Integral, TritonTiled
 from fredholm.evaluation.triton import tiled
 from fredholm.evaluation.triton.tiled import mlp_integral_triton
 from tests.evaluation.triton.interpreted.problems import make
@@ -47,10 +47,11 @@ def test_it_is_the_first_choice_where_it_runs():
     assert isinstance(AUTO.choose(Integral(problem.kernel, problem.u, BOTH)).route, TritonTiled)
 
 
-def test_a_second_derivative_is_refused_not_wrong():
-    problem = make(POINTS)
-    u = problem.u.requires_grad_()
-    out = TritonTiled().integrate(Integral(problem.kernel, u, Points(torch.rand(2, 2))))
-    (grad,) = torch.autograd.grad(out.square().sum(), u, create_graph=True)
-    with pytest.raises(NotImplementedError, match="mlp_integral_triton has no second derivative"):
-        grad.sum().backward()
+def test_a_second_derivative_is_that_of_the_plain_form():
+    problem, found = make(POINTS, batch=2), []
+    for route in (TritonTiled(), Dense()):
+        u = problem.u.clone().requires_grad_()
+        out = route.integrate(Integral(problem.kernel, u, POINTS))
+        (grad,) = torch.autograd.grad(out.square().sum(), u, create_graph=True)
+        found.append(torch.autograd.grad(grad.square().sum(), u)[0])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
