@@ -24,7 +24,7 @@ NO_PAIR = "Error parsing --task.image-size: expected INT INT; got "
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A run folder, trained by the command, and what the command printed."""
     folder = tmp_path_factory.mktemp("cli")
-    code, out, err = finish(start("train", "digits", "--run-dir", "run", *TINY, folder=folder))
+    code, out, err = Started("train", "digits", "--run-dir", "run", *TINY, folder=folder).finish()
     assert (code, err) == (0, "")
     return folder / "run", out
 
@@ -308,6 +308,7 @@ def test_the_environment_asks_for_the_traceback(monkeypatch: pytest.MonkeyPatch)
         cli.main(["trian"])
 
 
+@pytest.mark.slow
 def test_errors_of_a_process_are_one_line_and_its_exit_code(tmp_path: Path) -> None:
     code, out, err = finish(start("train", "digist", folder=tmp_path))
     assert (code, out) == (2, "")

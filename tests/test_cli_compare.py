@@ -22,6 +22,7 @@ def data(tmp_path: Path) -> Path:
     return stripes(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "found"
     asked = ["compare", "images", data, "--kernels", "attention", "lstm", "yat", "--seeds", "2", "--folder", folder]

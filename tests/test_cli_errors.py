@@ -105,6 +105,7 @@ sys.exit(exit_code(run, ends_process=True))
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_after_the_last_word_adds_none() -> None:
     process = subprocess.run([sys.executable, "-c", ENDS_WITH_CTRL_C], capture_output=True, text=True, check=False)
     assert process.returncode == -signal.SIGINT
@@ -265,6 +266,7 @@ def started(folder: Path, *command: str | Path) -> "subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 def test_nothing_of_the_working_folder_is_imported(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("fredholm")
     if not command.exists():

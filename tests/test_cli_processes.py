@@ -83,7 +83,10 @@ def test_a_second_run_in_the_folder_is_one_line_and_readers_may_read(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
-    [("| head -1", 0), (">&- 2> /dev/full", 0), ("<&- >&- 2>&-", 0), ("> /dev/full", 1)],
+    [
+        ("> /dev/full", 1),
+        *(pytest.param(words, 0, marks=pytest.mark.long) for words in ("| head -1", ">&- 2> /dev/full", "<&- >&- 2>&-")),
+    ],
 )
 def test_a_run_ends_whatever_becomes_of_its_streams(tmp_path: Path, words: str, code: int) -> None:
     done = shell(f"$FREDHOLM train digits --run-dir run {' '.join(TINY)} {words}", tmp_path)
@@ -129,6 +132,7 @@ SCRIPT = "import sys; from fredholm.cli import main; sys.exit(main())"
 """What an installed command runs."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["-m", "fredholm"], ["-c", SCRIPT]], ids=["module", "script"])
 @pytest.mark.parametrize("is_ignored", [False, True])
 def test_ctrl_c_while_torch_is_imported_is_one_line(tmp_path: Path, command: list[str], is_ignored: bool) -> None:

@@ -41,6 +41,7 @@ def test_the_search_finds(source: str) -> None:
     assert list(unpickling(source))
 
 
+@pytest.mark.slow
 def test_the_library_unpickles_nothing() -> None:
     found = {str(path): list(unpickling(path.read_text())) for path in ROOT.rglob("*.py")}
     assert len(found) > 300

@@ -26,11 +26,22 @@ def blocks(page: Path, language: str) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, m.start(2)) + 1, m[2]) for m in BLOCK.finditer(text) if m[1] == language]
 
 
-def pages_with(language: str) -> list[object]:
-    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if blocks(page, language)]
+def pages_with(language: str, slow: tuple[str, ...] = ()) -> list[object]:
+    """A case for every page that has such blocks."""
+    return [
+        pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if page.stem in slow else [])
+        for page in PAGES
+        if blocks(page, language)
+    ]
 
 
-@pytest.mark.parametrize("page", pages_with("python"))
+SLOW = (
+    *("analysis", "ckcnn", "compare", "compare_routes", "estimators", "filter_bank", "operator", "points", "report"),
+    *("segmentation", "training"),
+)
+
+
+@pytest.mark.parametrize("page", pages_with("python", SLOW))
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Top to bottom in one namespace, as a reader would type them."""
     monkeypatch.chdir(tmp_path)

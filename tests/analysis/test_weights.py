@@ -133,6 +133,7 @@ def test_hooks_go_away_after_an_error() -> None:
     assert sampled(torch.randn(1, 5, 8)).shape == (1, 5, 8)
 
 
+@pytest.mark.slow
 def test_compiled_models_are_refused() -> None:
     compiled_in_place = TwoLayers()
     compiled_in_place.first.compile()

@@ -81,7 +81,7 @@ def test_a_quick_run_prints_a_table_and_writes_the_same_rows(name, tmp_path, cap
     check_report(name, path, capsys.readouterr().out)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_as_a_command_memory_is_measured_in_processes_of_their_own(tmp_path):
     path = tmp_path / "rows.json"
     command = [sys.executable, "-m", "benchmarks", "scan", "--quick", "--threads", "1", "--json", str(path)]

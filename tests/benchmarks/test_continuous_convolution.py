@@ -19,6 +19,7 @@ QUICK = dataclasses.replace(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 def test_a_quick_run_has_every_row():
     rows = list(benchmark.measure(QUICK))

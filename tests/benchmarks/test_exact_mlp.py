@@ -86,6 +86,7 @@ def test_a_peer_too_slow_or_too_large_is_left_out(monkeypatch, limit, running):
     assert {row.peer for row in rows if row.case == "grid"} == running
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 def test_every_case_has_a_row_for_every_size_direction_and_peer():
     report = BENCHMARK.run(Config(options=SHORT, problem=TINY, peer_sizes=(9, 16), own_sizes=(25,)))

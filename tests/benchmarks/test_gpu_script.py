@@ -23,6 +23,7 @@ def gpu(python: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     report_of("scan", [ROW], ["a note"], Options()).write_json(tmp_path / "canned.json")
     python = program(
@@ -65,6 +66,7 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert [report["benchmark"] for report in content["reports"]] == ["scan"]
 
 
+@pytest.mark.slow
 def test_every_benchmark_gets_the_device_a_report_and_quick(tmp_path: Path) -> None:
     python = program(
         tmp_path / "stand-in",

@@ -120,6 +120,7 @@ def test_the_definition_has_the_whole_gradient_of_a_few_rows():
         problem.error(PERCEPTRON, "forward+backward", off)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 def test_every_case_has_its_rows():
     report = BENCHMARK.run(dataclasses.replace(TINY, sizes=(20,)))

@@ -40,6 +40,7 @@ def fail() -> None:
     raise ValueError("told from the fresh process")
 
 
+@pytest.mark.slow
 def test_fresh_process_hands_its_error_back():
     with pytest.raises(ValueError, match="told from the fresh process"):
         in_fresh_process(fail)
@@ -151,6 +152,7 @@ class Doubling(Instance):
         return require_agreement(name, result, [torch.full_like(part, 2.0) for part in result], 1e-6)
 
 
+@pytest.mark.slow
 def test_a_step_alone_has_times_memory_and_an_error_for_every_direction():
     names: dict[str, list[Direction]] = {"doubling": ["forward", "forward+backward"], "again": ["forward"]}
     measured = measure_alone(Doubling, 100, names, Options(), rounds=3)

@@ -64,6 +64,7 @@ def test_a_training_step_reaches_every_parameter_the_proposals_too():
         assert len(gradients) == sum(parameter.numel() > 0 for parameter in problem.model(name).parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 def test_every_case_has_a_row_for_every_direction_and_the_peer_has_rows_of_its_own():
     report = BENCHMARK.run(SHORT)

@@ -28,6 +28,7 @@ QUICK = Config(options=Options(quick=True)).sized()
 SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.001), sides=(5, 6))
 
 
+@pytest.mark.slow
 def test_all_cases_pass_the_gate():
     compare(QUICK)
 
@@ -72,6 +73,7 @@ def test_approximations_share_the_exact_weights_and_the_error_is_that_of_the_int
         assert 1e-3 < error < 10
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 def test_every_case_has_a_row_for_every_size_direction_and_reference():
     report = BENCHMARK.run(SHORT)

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = benchmark.Config(options=Options(quick=True)).sized()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 def test_a_quick_run_has_every_row():
     config = dataclasses.replace(QUICK, own_points=(48, 64))

@@ -26,6 +26,7 @@ def test_gate_stops_a_search_that_misses_neighbours(case, monkeypatch):
         BENCHMARK.run(Config(options=TINY.options, cases=(case,), sizes=TINY.sizes))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 def test_every_case_and_size_has_a_row_a_peer():
     report = BENCHMARK.run(TINY)

@@ -19,6 +19,7 @@ def test_gate_stops_a_peer_that_disagrees_before_anything_is_timed(monkeypatch, 
         BENCHMARK.run(TINY)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 def test_every_case_and_size_has_a_row_a_direction():
     report = BENCHMARK.run(TINY)

@@ -1,11 +1,13 @@
 """Small data on which kernels are compared in seconds."""
 
+import multiprocessing
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fredholm.comparison import Request
+from fredholm.comparison import Request, workers
 from fredholm.models import ITNet
 from fredholm.tasks import ImageLearning
 from fredholm.tasks.images.augmentation import Augmentation
@@ -35,3 +37,14 @@ def request(data: Path, *kernels: str, epochs: int | None = 2, minutes: float | 
     task = ImageLearning.Config(data=str(data), model=stack, **settings)
     run = Run.Config(task=task, training=TrainingConfig(tensorboard=False, device="cpu", batch_size=16))
     return Request(run=run, default="not asked for", kernels=kernels, seeds=(0, 1), epochs=epochs, minutes=minutes)
+
+
+def keep_a_worker(log: Path, told: Connection) -> None:
+    """Starts a process that waits for the jobs of a comparison, tells its number, and waits for its end."""
+    forks = multiprocessing.get_context("fork")
+    here, there = forks.Pipe()
+    worker = forks.Process(target=workers._work, args=(there, log))
+    worker.start()
+    told.send(worker.pid)
+    worker.join()
+    here.close()

@@ -72,6 +72,7 @@ def test_what_cannot_run_is_left_out_with_the_reason(whole: tuple[Comparison, Pa
     assert left_out["default"] == "not asked for"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("leave_out_slow", "expected"), [(True, ["attention", "linear-attention"]), (False, None)])
 def test_slow_kernels_are_left_out_where_that_is_asked_for(
     data: Path, monkeypatch: pytest.MonkeyPatch, leave_out_slow: bool, expected: list[str] | None
@@ -116,6 +117,7 @@ def test_rates_are_searched_by_halving_and_their_runs_are_gone(whole: tuple[Comp
         assert sorted(path.name for path in (folder / row.name).iterdir()) == ["seed-0", "seed-1"]
 
 
+@pytest.mark.slow
 def test_the_test_split_is_read_once_for_each_final_run(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +135,7 @@ def test_the_test_split_is_read_once_for_each_final_run(
     assert [line["unix_time"] > 1.6e9 for line in lines if line["kind"] == "test"] == [True]
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_goes_on_to_the_same_table(
     whole: tuple[Comparison, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_kernel_without_a_result_is_a_row_with_the_reason(data: Path, tmp_path
     assert found.best is None
 
 
+@pytest.mark.slow
 def test_the_tasks_own_model_has_a_row_and_one_seed_leaves_differences_open(data: Path, tmp_path: Path) -> None:
     asked = request(data, "attention", "linear-attention", epochs=1)
     own = Run.Config(task=ImageLearning.Config(data=str(data)), training=asked.run.training)
@@ -236,6 +240,7 @@ def test_what_cannot_be_compared_leaves_nothing_behind(
     assert not (tmp_path / "found").exists()
 
 
+@pytest.mark.slow
 def test_a_class_with_one_example_can_be_compared(tmp_path: Path) -> None:
     with np.load(stripes(tmp_path)) as given:
         x, y = given["x"], given["y"].copy()

@@ -13,15 +13,16 @@ from fredholm.comparison import Comparison, read_comparison
 from fredholm.comparison.comparison import COMPARISON
 from fredholm.training.storage.run_folder import RunFolder
 from fredholm.training.trainer import read_progress
-from tests.command_line import finish, start
-from tests.comparison.build import stripes
+from tests.command_line import FORKS, Started, finish, start
+from tests.comparison.build import keep_a_worker, stripes
 
 pytestmark = pytest.mark.slow
 ASKED = [
-    *("compare", "images", "stripes.npz", "--kernels", "attention", "linear-attention", "--seeds", "2"),
-    *("--epochs", "4", "--folder", "found", "--resume", "--training.device", "cpu", "--training.batch-size", "4"),
+    *("compare", "images", "stripes.npz", "--kernels", "attention", "linear-attention", "--epochs", "2", "--seeds", "1"),
+    *("--folder", "found", "--resume", "--training.device", "cpu", "--training.batch-size", "16"),
     *("--task.patch-size", "4", "--task.model.embed-dim", "16", "--task.model.num-heads", "2"),
 ]
+LONGER = [*ASKED, "--seeds", "2", "--epochs", "4", "--training.batch-size", "4"]
 
 
 def numbers(found: Comparison) -> list[object]:
@@ -50,6 +51,11 @@ def descendants(process: int) -> list[int]:
     return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
+def trains(process: int) -> bool:
+    """Whether it is one that a comparison gives its jobs."""
+    return "spawn_main" in Path(f"/proc/{process}/cmdline").read_text()
+
+
 def is_alive(process: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
@@ -65,16 +71,60 @@ def wait_until(condition: object, limit: float = 120.0) -> None:
         time.sleep(0.02)
 
 
+def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    def tried() -> list[float | None]:
+        return [value for row in read_comparison(found).rows for _, _, value in row.tried]
+
+    stripes(tmp_path)
+    found = tmp_path / "found"
+    process = Started(*ASKED, "--processes", "2", folder=tmp_path, leads_group=True)
+    wait_until(lambda: len(list(found.glob("*/**/metrics.jsonl"))) >= 2)
+    lost, *_ = (child for child in descendants(process.pid) if trains(child))
+    os.kill(lost, signal.SIGKILL)
+    wait_until(lambda: None in tried())
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, err = process.finish()
+    assert code == 130
+    assert "error" not in err  # Python's resource tracker may tell of a lock that the lost process had
+    last = err.splitlines()[-1]
+    assert last == "interrupted; all runs are saved in found, and the same command with --resume goes on"
+    assert tried().count(None) == 1
+
+
+def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    told, tell = FORKS.Pipe(duplex=False)
+    parent = FORKS.Process(target=keep_a_worker, args=(tmp_path / "log", tell))
+    parent.start()
+    worker = told.recv()
+    wait_until((tmp_path / "log").exists)
+    assert is_alive(worker)
+    parent.kill()
+    parent.join()
+    wait_until(lambda: not is_alive(worker))
+
+
+@pytest.mark.long
+def test_ctrl_c_is_told_in_two_lines(tmp_path: Path) -> None:
+    stripes(tmp_path)
+    process = start(*LONGER, "--processes", "2", folder=tmp_path, leads_group=True)
+    wait_until(lambda: len(list((tmp_path / "found").glob("*/**/metrics.jsonl"))) >= 2)
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130
+    assert len(err.splitlines()) == 2  # that it stops, and how to go on
+
+
+@pytest.mark.long
 def test_a_killed_comparison_loses_an_epoch_at_most_and_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
         stripes(tmp_path / name)
-    code, out, err = finish(start(*ASKED, "--processes", "2", folder=tmp_path / "whole"))
+    code, out, err = finish(start(*LONGER, "--processes", "2", folder=tmp_path / "whole"))
     assert (code, err) == (0, ""), out
     whole, found = read_comparison(tmp_path / "whole" / "found"), tmp_path / "killed" / "found"
     steps_per_epoch = -(-whole.num_train // 4)
     for runs in (1, 3):  # while rates are searched, and in the final runs
-        process = start(*ASKED, "--processes", "2", folder=tmp_path / "killed")
+        process = start(*LONGER, "--processes", "2", folder=tmp_path / "killed")
         wait_until(lambda: (found / COMPARISON).exists() and len(list(found.glob("*/**/metrics.jsonl"))) >= 2)
         wait_until(
             lambda count=runs: sum(len(row.tried) > count for row in read_comparison(found).rows) or last_steps(found)
@@ -85,32 +135,18 @@ def test_a_killed_comparison_loses_an_epoch_at_most_and_ends_as_if_nothing_had_b
         wait_until(lambda started=children: not any(map(is_alive, started)))
         for step, reached in last_steps(found).values():
             assert reached - step <= steps_per_epoch
-    code, out, err = finish(start(*ASKED, "--processes", "2", folder=tmp_path / "killed"))
+    code, out, err = finish(start(*LONGER, "--processes", "2", folder=tmp_path / "killed"))
     assert (code, err) == (0, ""), out
     assert numbers(read_comparison(found)) == numbers(whole)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_comparison_that_lost_a_process_is_whole(tmp_path: Path) -> None:
     stripes(tmp_path)
-    process = start(*ASKED, "--processes", "2", folder=tmp_path, leads_group=True)
+    process = start(*LONGER, "--processes", "2", folder=tmp_path)
     wait_until(lambda: len(list((tmp_path / "found").glob("*/**/metrics.jsonl"))) >= 2)
-    os.killpg(process.pid, signal.SIGINT)
-    code, _, err = finish(process)
-    assert code == 130
-    lines = err.splitlines()
-    assert lines[-1] == "interrupted; all runs are saved in found, and the same command with --resume goes on"
-    assert len(lines) == 2  # before it, that it stops
-    code, _, err = finish(start(*ASKED, "--processes", "1", folder=tmp_path))
-    assert (code, err) == (0, "")
-    assert read_comparison(tmp_path / "found").is_complete
-
-
-def test_a_process_that_is_killed_is_a_reason_and_not_the_end(tmp_path: Path) -> None:
-    stripes(tmp_path)
-    process = start(*ASKED, "--processes", "2", folder=tmp_path)
-    wait_until(lambda: len(list((tmp_path / "found").glob("*/**/metrics.jsonl"))) >= 2)
-    lost = [child for child in descendants(process.pid) if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
-    os.kill(lost[0], signal.SIGKILL)
+    lost, *_ = (child for child in descendants(process.pid) if trains(child))
+    os.kill(lost, signal.SIGKILL)
     code, _, err = finish(process)
     assert code == 0
     assert "error" not in err  # Python's resource tracker may tell of a lock that the lost process had

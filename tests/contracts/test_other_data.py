@@ -196,7 +196,7 @@ class Begun:
         return file.relative_to(self.place).as_posix()
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_other_data_are_refused_by_name(
     starts: list[tuple[Subject, dict[str, Any]]], count: int, tmp_path: Path
 ) -> None:

@@ -21,7 +21,16 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     return {subject.name: subject for subject in task_subjects(tmp_path_factory.mktemp("data"))}
 
 
-@pytest.mark.parametrize("config", CONFIGS_OF_TASKS, ids=lambda config: config.__qualname__)
+SLOW = ("FieldLearning.Config", "ImageTextLearning.Config", "OperatorLearning.Config", "PointLearning.Config")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(config, marks=[pytest.mark.slow] if config.__qualname__ in SLOW else [], id=config.__qualname__)
+        for config in CONFIGS_OF_TASKS
+    ],
+)
 def test_every_setting_does_something_or_is_refused(config: type, subjects: dict[str, Subject]) -> None:
     subject = subjects[config.__qualname__]
     assert subject.others.keys() == settings_of(config).keys()

@@ -302,7 +302,8 @@ FORWARD = [by_jvp, by_jvp_of_signal, by_linearize, by_forward_ad]
 BATCHED = [by_vmap_of_entries, by_vmap_of_parameters, by_two_vmaps, by_per_sample_gradients, by_gradient_of_vmap]
 REVERSE = [by_gradient, by_func_grad, by_jacrev]
 SECOND = [by_double_backward, by_reverse_over_reverse, by_forward_over_reverse, by_reverse_over_forward, by_hessians]
-MARKS = {by_linearize: [pytest.mark.long], by_hessians: [pytest.mark.slow]}
+AT_LENGTH = (by_reverse_over_reverse, by_forward_over_reverse, by_reverse_over_forward, by_hessians)
+MARKS = {by_linearize: [pytest.mark.long], **dict.fromkeys(AT_LENGTH, [pytest.mark.slow])}
 TRANSFORMS = [
     pytest.param(t, id=t.__name__.removeprefix("by_"), marks=MARKS.get(t, []))
     for t in (*FORWARD, *BATCHED, *REVERSE, *SECOND)
@@ -333,8 +334,8 @@ def assert_near(got: Any, expected: Any) -> None:
 def test_transforms(name: str, transform: Callable[[Case], tuple[Any, Any]]) -> None:
     routes = accepting(name)
     assert routes, "no route takes this kernel"
-    # `linearize` is forward mode, which all routes are asked for, and a trace that takes seconds
-    for route in routes[:1] if transform is by_linearize else routes:
+    # `linearize` is forward mode, and Hessians are what else is differentiated twice: both for all routes, in less time
+    for route in routes[:1] if transform in (by_linearize, by_hessians) else routes:
         case = case_of(name, route)
         assert case is not None
         lacking = [*LACKING.get(route.name, []), *LACKING.get(name.partition(",")[0], [])]

@@ -79,6 +79,7 @@ def test_large_components_by_either_sparse_way(
     check_eigenvectors(laplacian_positions(edges, n), edges, values[1:9])
 
 
+@pytest.mark.slow
 def test_a_long_path_and_a_large_grid() -> None:
     n = 20_000
     angle = torch.pi * torch.arange(1, 9, dtype=torch.float64) / (n - 1)

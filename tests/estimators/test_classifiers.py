@@ -271,6 +271,7 @@ def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, t
     assert estimator.predict(case.X).shape == (NUM,)
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_asked_for_by_the_name_of_its_extra() -> None:
     program = (
         "import sys; sys.modules['sklearn'] = None\n"

@@ -95,7 +95,7 @@ def test_every_form_of_the_kernel(route, activation, depth, head_shared):
     check_route(route, make(domain, activation=activation, depth=depth, head_shared=head_shared, is_causal=True))
 
 
-@pytest.mark.parametrize("num_frequencies", [0, 2])
+@pytest.mark.parametrize("num_frequencies", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_every_subset_of_the_inputs(num_frequencies):
     for bits in itertools.product((False, True), repeat=len(GROUPS)):
         inputs = KernelInputs(**dict(zip(GROUPS, bits, strict=True)))
@@ -158,8 +158,9 @@ def test_any_tiling_of_any_size(n, queries, batch, width, elements, is_causal, h
     check_route(Tiled(elements), problem)
 
 
+@pytest.mark.slow
 @hypothesis.given(
-    shape=st.lists(st.integers(1, 6), min_size=1, max_size=3), batch=st.integers(1, 3),
+    shape=st.lists(st.integers(1, 5), min_size=1, max_size=3), batch=st.integers(1, 3),
     elements=st.integers(1, 4000), is_causal=st.booleans(), periodic=st.booleans(), with_token=st.booleans(),
 )  # fmt: skip
 def test_any_tiling_of_any_grid(shape, batch, elements, is_causal, periodic, with_token):
@@ -170,9 +171,9 @@ def test_any_tiling_of_any_grid(shape, batch, elements, is_causal, periodic, wit
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("route", "domain"), [(Tiled(), Points(uniform(331, 2))), (Toeplitz(), Grid(13, 17))])
+@pytest.mark.parametrize(("route", "domain"), [(Tiled(), Points(uniform(261, 2))), (Toeplitz(), Grid(13, 17))])
 def test_low_precision_stays_near_the_float64_oracle(route, domain, dtype):
-    problem = make(domain, width=16, num_frequencies=8)
+    problem = make(domain, batch=1, num_heads=1, width=16, num_frequencies=8)
     expected = results(Dense(), problem)
     problem.kernel.float()
     problem = changed(problem, u=problem.u.detach().float())

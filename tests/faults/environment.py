@@ -229,7 +229,7 @@ BARE: tuple[dict[str, str], ...] = (
 
 
 def environment_faults(count: int, seed: int) -> list[Outcome]:
-    """Runs that meet a fault each, and bare environments, a tenth as many.
+    """Runs that meet a fault each, and for every 25 of them a command in a bare environment.
 
     Args:
         count: runs.
@@ -251,7 +251,8 @@ def environment_faults(count: int, seed: int) -> list[Outcome]:
             wrong = _meet(fault, whole, killed_at, place, log)
             told = f"{fault.detail}, killed before at {killed_at}: {wrong}" if wrong else ""
             results.setdefault(fault.kind, []).append(told)
-        results["bare environments"] = [_live_bare(BARE[n % len(BARE)], place) for n in range(-(-count // 25))]
+        if count >= 25:
+            results["bare environments"] = [_live_bare(BARE[n % len(BARE)], place) for n in range(count // 25)]
     return [
         Outcome(kind, len(each), each.count(""), tuple(wrong for wrong in each if wrong))
         for kind, each in results.items()

@@ -108,7 +108,7 @@ class Whole:
 
 
 def kill_runs(count: int, seed: int) -> list[Outcome]:
-    """Kills so many times: at every operation of one run first, then over all tasks, with workers and compiled.
+    """Kills so many times: at every operation of one run first, then over all tasks, with workers, and if many compiled.
 
     Args:
         count: kills.
@@ -128,8 +128,7 @@ def kill_runs(count: int, seed: int) -> list[Outcome]:
         tasks = [Case(type(task).__qualname__.split(".")[0], _numbered(task)) for task in small_tasks(place / "data")]
         tasks = [whole(case) for case in drawn.sample(tasks, min(len(tasks), -(-rest // 3)))]
         working = whole(dataclasses.replace(toy.case, name="workers", config=_with_workers(toy.case.config)))
-        compiled = whole(dataclasses.replace(toy.case, name="compiled", compiled=True))
-        num_working, num_compiled = max(1, rest // 8), max(1, rest // 20)
+        num_working, num_compiled = max(1, rest // 8), rest // 20
         num_operations = (rest - num_working - num_compiled) // 2
         num_moments = rest - num_working - num_compiled - num_operations
         rows = {
@@ -137,8 +136,10 @@ def kill_runs(count: int, seed: int) -> list[Outcome]:
             "at file operations, all tasks": (num_operations, _plans(tasks, drawn, at_operations=True)),
             "at random moments, all tasks": (num_moments, _plans(tasks, drawn, at_operations=False)),
             "with workers": (num_working, _plans([working], drawn, at_operations=False)),
-            "with torch.compile": (num_compiled, _plans([compiled], drawn, at_operations=True)),
         }
+        if num_compiled:
+            compiled = whole(dataclasses.replace(toy.case, name="compiled", compiled=True))
+            rows["with torch.compile"] = (num_compiled, _plans([compiled], drawn, at_operations=True))
         killed = place / "killed"
         return [_outcome(f"kill -9 {name}", number, plans, killed) for name, (number, plans) in rows.items()]
 

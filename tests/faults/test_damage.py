@@ -10,6 +10,7 @@ COUNT = 3 * (len(KINDS) + len(LOG_KINDS))
 """Of every kind one for each task."""
 
 
+@pytest.mark.slow
 def test_damaged_run_folders_are_refused_or_read_bit_for_bit() -> None:
     outcomes = damage_folders(COUNT, seed=1)
     assert [line for outcome in outcomes for line in outcome.broken] == []

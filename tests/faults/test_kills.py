@@ -1,22 +1,27 @@
-"""A few kills of every kind, in a process that can fork: the whole number is `make faults`."""
+"""A few kills and faults of the environment of every kind: the whole number is `make faults`."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.command_line import FORKS
+from tests.faults.drivers import DRIVERS, run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", ["kills", "environment"])
-def test_a_few_faults_end_as_promised(driver: str) -> None:
-    command = [sys.executable, "-m", "tests.faults", "--quick", driver]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    rows = [line.split("|")[1:-1] for line in done.stdout.splitlines()[2:]]
-    assert len(rows) >= 5
-    assert all(int(tried.replace(",", "")) > 0 and int(broken) == 0 for _, tried, _, broken in rows)
+@pytest.mark.parametrize(
+    ("module", "count", "least_kinds"),
+    [
+        ("kills", 10, 4),
+        ("environment", 7, 5),
+        pytest.param("kills", 36, 5, marks=pytest.mark.long),  # with a compiled model
+        pytest.param("environment", 25, 6, marks=pytest.mark.long),  # with a bare environment
+    ],
+)
+def test_a_few_faults_end_as_promised(module: str, count: int, least_kinds: int) -> None:
+    (driver,) = (each for each in DRIVERS if each.module == module)
+    with ProcessPoolExecutor(1, mp_context=FORKS) as pool:  # that process has one thread, and may fork
+        outcomes = pool.submit(run, driver, count).result()
+    assert [line for outcome in outcomes for line in outcome.broken] == []
+    assert all(outcome.tried > 0 for outcome in outcomes)
+    assert len(outcomes) >= least_kinds

@@ -199,6 +199,7 @@ def test_names_all_that_it_cannot_convert():
         from_torch(broken)
 
 
+@pytest.mark.slow
 def test_a_converted_model_compiles_in_one_graph():
     _, ours, x = made("transformer encoder")
     torch.testing.assert_close(torch.compile(ours, fullgraph=True, backend="aot_eager")(x), ours(x))

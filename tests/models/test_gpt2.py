@@ -159,6 +159,7 @@ def test_autocast_trains() -> None:
     torch.testing.assert_close(step.float(), logits[:, 5:].float(), rtol=0.05, atol=0.05)
 
 
+@pytest.mark.slow
 def test_one_graph() -> None:
     net, given = model(), tokens()
     torch.compiler.reset()

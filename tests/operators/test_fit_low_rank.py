@@ -38,6 +38,7 @@ def errors_and_bounds(fit: LowRankFit, which: str) -> list[tuple[float, float]]:
     return list(zip(fit.kernel_error, getattr(fit, which), strict=True))
 
 
+@pytest.mark.slow
 def test_a_kernel_of_this_rank_is_found():
     """κ of y alone is Φᵀ Ψ with a constant Φ: rank d = 2, and the exact features are within reach."""
     op = trained(only("key_content"))
@@ -62,6 +63,7 @@ def test_no_fit_beats_what_its_form_allows(constant):
     assert str(report).count("\n") == 2
 
 
+@pytest.mark.slow
 def test_more_rank_and_more_steps_are_better():
     op, data = trained(), signals(30)
     error = {}

@@ -128,6 +128,7 @@ def test_an_empty_batch_entry_leaves_the_others_alone() -> None:
     torch.testing.assert_close(got["out"][1:], alone["out"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.booleans(), min_size=6, max_size=6), st.booleans(), st.booleans())
 def test_masking_points_is_dropping_them(keep: list[bool], weighted: bool, is_causal: bool) -> None:
     mask = torch.tensor(keep)

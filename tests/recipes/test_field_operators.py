@@ -51,6 +51,7 @@ def test_each_recipe_asks_for_its_data() -> None:
         assert task.data.endswith(data)
 
 
+@pytest.mark.slow
 def test_fields_of_a_run_move_with_their_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study.write_poisson(tmp_path / "p.npz", num_train=4, num_test=2)
     run = study.poisson_fields()

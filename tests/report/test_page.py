@@ -356,6 +356,7 @@ def test_the_command_writes_into_the_run_folder(copy: Path, capsys: pytest.Captu
     assert call(capsys, "evaluate", copy)[0] == 0, "and is no fault of the folder"
 
 
+@pytest.mark.slow
 def test_training_leaves_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

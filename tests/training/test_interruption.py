@@ -95,6 +95,7 @@ def test_ctrl_c_after_any_signal_stops_at_once() -> None:
         assert interruption.signal_number == first
 
 
+@pytest.mark.slow
 def test_workers_leave_signals_to_the_run(tmp_path: Path, in_step: Callable) -> None:
     run(tmp_path / "alone", batch_size=2)
 
@@ -112,6 +113,7 @@ def test_workers_leave_signals_to_the_run(tmp_path: Path, in_step: Callable) -> 
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_lost_worker_is_one_line_and_the_run_is_saved(tmp_path: Path, in_step: Callable) -> None:
     run(tmp_path / "whole", num_workers=2)
 

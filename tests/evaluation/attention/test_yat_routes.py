@@ -50,10 +50,10 @@ OPTIONS = {
 NORMALISERS = [Softmax(), Softermax(), Softermax(2.0), SoftSigmoid(1.5), SoftTanh(), Unnormalised()]
 
 
-def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64) -> Integral:
+def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64, embed_dim: int = 8) -> Integral:
     torch.manual_seed(1)
-    kernel = randomise(YatAttention(8, 4, **options).to(dtype))
-    u = torch.randn(2, where.num_points, 8, dtype=dtype)
+    kernel = randomise(YatAttention(embed_dim, embed_dim // 2, **options).to(dtype))
+    u = torch.randn(2, where.num_points, embed_dim, dtype=dtype)
     return Integral(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
 
 
@@ -232,7 +232,7 @@ def test_large_bfloat16_signals_stay_finite(normaliser):
 
 
 def test_gradcheck():
-    made = problem({"is_causal": True, "learn_epsilon": True}, Sequence(5))
+    made = problem({"is_causal": True, "learn_epsilon": True}, Sequence(3), embed_dim=4)
     parameters = list(made.kernel.parameters())
 
     def integral(u, *values):
@@ -253,6 +253,7 @@ class Applied(torch.nn.Module):
         return SMALL.integrate(Integral(self.kernel, u, Sequence(u.shape[1])))
 
 
+@pytest.mark.slow
 def test_compiles_whole():
     operator = IntegralOperator(YatAttention(8, 2, is_causal=True, rotary=Rotary(100.0)))
     u = torch.randn(2, 5, 8)

@@ -153,7 +153,7 @@ def test_low_precision_stays_near_the_float64_oracle(options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("elements", [None, 40])
+@pytest.mark.parametrize("elements", [None, pytest.param(40, marks=pytest.mark.long)])
 def test_compiles_in_one_graph(elements):
     torch.compiler.reset()
     operator = IntegralOperator(Waves(4, 4, horizon=0.3, is_causal=True), evaluation=BasisTiled(elements))

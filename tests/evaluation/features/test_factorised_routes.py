@@ -383,6 +383,7 @@ def _leaves(operator, shared) -> Any:
     return [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in features + more]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 @pytest.mark.parametrize("shared", [False, True])
 def test_operator_registration(operator, shared):

@@ -250,7 +250,7 @@ def test_iteration_reaches_its_tolerance(normaliser, gamma):
 @pytest.mark.parametrize("options", [{}, {"normaliser": "rows"}, {"is_causal": True}], ids=str)
 def test_iteration_where_heads_need_unlike_numbers_of_hops(options):
     """Two points are solved at once, sixty-four are not; the first head then waits for the others as it is."""
-    for seed in range(10):
+    for seed in range(3):
         torch.manual_seed(seed)
         kernel = InfiniteAttention(16, 2, gamma=0.95, **options)
         for parameter in kernel.parameters():

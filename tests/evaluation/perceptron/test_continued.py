@@ -72,6 +72,7 @@ def test_a_state_hands_on_every_gradient(form: str, per_entry: bool) -> None:
         compare(found(scanned(Tiled(60), kernel, u, times, cuts), leaves), wanted, 1e-10)
 
 
+@pytest.mark.slow
 def test_a_past_of_more_than_one_tile() -> None:
     kernel, u = make("all inputs"), torch.randn(1, 600, 4, dtype=torch.float64)
     times = torch.arange(600, dtype=torch.float64) / 128
@@ -161,7 +162,7 @@ def test_a_whole_measure_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["all inputs", "content"])
+@pytest.mark.parametrize("form", [pytest.param("all inputs", marks=pytest.mark.long), "content"])
 @pytest.mark.usefixtures("fresh_compiler")
 def test_steps_and_chunks_compile_whole(form: str) -> None:
     operator = IntegralOperator(make(form)).double()

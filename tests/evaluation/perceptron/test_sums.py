@@ -10,6 +10,7 @@ from fredholm.kernels import MLP
 from tests.contracts.routes import randomise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("route", "domain"),
     [(Tiled(50), Points(torch.rand(2, 5, 2))), (Toeplitz(50), Grid(2, 3))],

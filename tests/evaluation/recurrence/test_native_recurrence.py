@@ -203,6 +203,7 @@ def test_refusals(route: Evaluation):
     assert not route.unsupported_reasons(Integral(kernel, u, Sequence(6), 2 * u, Sequence(6)))  # equal, and u(x) unread
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("name", ["lstm", "relu"])
 def test_compiles_to_one_graph_for_every_length(name):

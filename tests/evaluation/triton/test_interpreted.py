@@ -13,19 +13,20 @@ import pytest
 pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[3]
 SUITES = sorted((Path(__file__).parent / "interpreted").glob("test_*.py"))
-SIZES = [suite for suite in SUITES if suite.stem == "test_sizes"]
-OTHERS = [suite for suite in SUITES if suite not in SIZES]
+PERCEPTRON = [suite for suite in SUITES if suite.stem in ("test_fused_op", "test_fused_route")]
+OTHERS = [suite for suite in SUITES if suite not in PERCEPTRON and suite.stem != "test_sizes"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "share",
-    [OTHERS[::2], OTHERS[1::2], pytest.param(SIZES, marks=pytest.mark.long)],
-    ids=["one half", "the other", "more than one tile"],
+    ("suites", "marks"),
+    [(PERCEPTRON, "not long"), (OTHERS, "not long"), pytest.param(SUITES, "long", marks=pytest.mark.long)],
+    ids=["perceptron", "the others", "what is long"],
 )
-def test_in_the_interpreter(share: list[Path]) -> None:
-    """Two processes: each begins with seconds of imports."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *map(str, share)]
+def test_in_the_interpreter(suites: list[Path], marks: str) -> None:
+    """Two processes, no more: each begins with seconds of imports."""
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marks]
+    command = [sys.executable, "-m", "pytest", *options, *map(str, suites)]
     done = subprocess.run(
         command, env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=ROOT, capture_output=True, text=True
     )

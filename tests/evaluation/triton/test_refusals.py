@@ -139,6 +139,7 @@ def test_gpus(monkeypatch, capability, cuda, dtype, told):
     assert machine.machine_refusals(asked) == told
 
 
+@pytest.mark.slow
 def test_neither_importing_nor_refusing_imports_triton():
     program = (
         "import sys, torch; from fredholm import domains, evaluation, kernels; "

@@ -135,6 +135,7 @@ def test_phases_keep_float32_under_autocast_and_in_low_precision(activation):
     torch.testing.assert_close(low(x), wide(x))
 
 
+@pytest.mark.slow
 @each_activation
 def test_one_graph(activation):
     network, x = KernelNetwork(2, width=5, activation=activation, learn_omega_0=activation == "sine"), torch.rand(4, 2)

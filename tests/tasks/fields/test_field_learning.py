@@ -219,6 +219,7 @@ def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_
     assert saved["values"][:, 0] == pytest.approx([row["height"] for row in on_grid])
 
 
+@pytest.mark.slow
 def test_pictures_have_a_panel_a_field() -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.image import imread

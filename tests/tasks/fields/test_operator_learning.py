@@ -266,6 +266,7 @@ def test_positions_outside_the_unit_box_are_brought_into_it(tmp_path: Path) -> N
         config(path, is_periodic=True).build()
 
 
+@pytest.mark.slow
 def test_answers_go_to_files_and_pictures(run: Path, tmp_path: Path) -> None:
     values, _, wanted = waves(2, (8, 6))
     np.savez(tmp_path / "two.npz", values=values, wanted_values=wanted)

@@ -331,6 +331,7 @@ def test_missing_kornia_matters_only_where_it_is_needed(monkeypatch: pytest.Monk
         Augmentation(Config(shift=0.1), classes(5))
 
 
+@pytest.mark.slow
 def test_torchvision_is_never_imported() -> None:
     program = (
         "import sys, torch\n"

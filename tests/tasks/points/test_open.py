@@ -287,6 +287,7 @@ def test_the_surface_of_voxels() -> None:
     assert (pos[0] == 0).all()
 
 
+@pytest.mark.slow
 def test_modelnet10(shared_data: Path) -> None:
     found = modelnet10_voxels(shared_data / "modelnet10_voxel")
     assert found.marks.given is not None

@@ -88,6 +88,7 @@ def test_every_byte_is_a_token_of_bytes_and_pairs() -> None:
     assert single.state == Tokens(kind="bytes").learn([]).state
 
 
+@pytest.mark.slow
 def test_another_process_learns_the_same() -> None:
     """The library draws the order of its hashes anew in each."""
     learnt = f"(kind.learn({TEXTS!r}).state for kind in {[*KINDS.values()]!r})"

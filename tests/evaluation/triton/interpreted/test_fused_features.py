@@ -63,12 +63,12 @@ def test_queries_on_another_domain(kind, num_queries, num_keys):
     "options",
     [
         {"inputs": PointInputs(query_position=False, key_content=False)},
-        {"inputs": PointInputs(query_content=False, key_position=False)},
+        pytest.param({"inputs": PointInputs(query_content=False, key_position=False)}, marks=pytest.mark.long),
         {"inputs": PointInputs(**dict.fromkeys(PointInputs.__dataclass_fields__, False))},
         {"num_frequencies": 0, "activation": "relu"},
         {"num_frequencies": 17, "activation": "gelu_tanh", "head_dim": 17},
         {"width": 130, "heads": 1},
-        {"width": 16, "head_dim": 16, "num_frequencies": 8},
+        pytest.param({"width": 16, "head_dim": 16, "num_frequencies": 8}, marks=pytest.mark.long),
     ],
     ids=str,
 )
@@ -76,7 +76,7 @@ def test_every_form_and_size(options):
     check_route(TritonFeatureSum(), make(SEPARABLE, Points(torch.rand(3, 2)), **options))
 
 
-@pytest.mark.parametrize("programs", [1, 2, 528])
+@pytest.mark.parametrize("programs", [pytest.param(1, marks=pytest.mark.long), 2, 528])
 def test_any_number_of_runs_over_more_points_than_one_tile(monkeypatch, programs):
     monkeypatch.setattr(features, "PROGRAMS", programs)
     check_route(TritonFeatureSum(), make(LOW_RANK, Points(torch.rand(101, 2)), batch=1, heads=1))
@@ -104,7 +104,7 @@ def test_operator_registration(monkeypatch, name):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operators."""
     calls, original = [], getattr(feature_sum, name)
     monkeypatch.setattr(feature_sum, name, lambda *call: (calls.append(call), original(*call))[1])
-    problem = make(LOW_RANK, DOMAINS["points per entry"])
+    problem = make(LOW_RANK, Points(torch.rand(2, 2, 2)))
     TritonFeatureSum().integrate(problem)
     tensors, activation = calls[0]
     leaves = [t if t is None else t.detach().requires_grad_() for t in tensors]

@@ -17,7 +17,7 @@ def test_operator_registration(monkeypatch):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operator."""
     calls = []
     monkeypatch.setattr(tiled, "mlp_integral_triton", lambda *call: (calls.append(call), mlp_integral_triton(*call))[1])
-    problem = make(BOTH, batch=2, is_causal=True)
+    problem = make(BOTH, num_heads=1, is_causal=True)
     TritonTiled().integrate(Integral(problem.kernel, problem.u, BOTH))
     tensors, *rest = calls[0]
     leaves = [t if t is None or t.dtype == torch.int64 else t.detach().requires_grad_() for t in tensors]
@@ -26,11 +26,13 @@ def test_operator_registration(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("domain", "evaluation"), [(BOTH, AUTO), (POINTS, TritonTiled())], ids=["auto, token and grid", "named, points"]
+    ("domain", "evaluation"),
+    [(BOTH, AUTO), pytest.param(POINTS, TritonTiled(), marks=pytest.mark.long)],
+    ids=["auto, token and grid", "named, points"],
 )
 def test_one_graph_with_the_same_numbers(domain, evaluation):
     torch.compiler.reset()
-    problem = make(domain, batch=2)
+    problem = make(domain, batch=2, num_heads=1)
     op = IntegralOperator(problem.kernel, evaluation=evaluation)
     found = []
     for call in (op, torch.compile(op, fullgraph=True, backend="aot_eager")):

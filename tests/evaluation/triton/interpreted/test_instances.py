@@ -8,16 +8,16 @@ from tests.contracts.instances import accepted, case_of, disagreements, quick_ce
 
 FUSED = {"MLP": "TritonTiled", "LowRankMLP": "TritonFeatureSum", "SeparableMLP": "TritonFeatureSum"}
 FUSED |= {"YatAttention": "TritonYat"}
-SLOW_ENOUGH = 6
-"""Cells a kernel, which the interpreter takes seconds for."""
 
 
+@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FUSED)
-def test_the_fused_route_gives_the_literal_integral(name: str) -> None:
+def test_the_fused_route_gives_the_literal_integral(name: str, count: int) -> None:
+    """In so few cells because the interpreter takes seconds for them."""
     in_float32 = (cell for cell in quick_cells(name) if cell.precision.startswith("float32"))
     cells = [cell for cell in in_float32 if FUSED[name] in dict(accepted(case_of(cell)))]
     exercised = Counter[str]()
-    for cell in cells[:: max(1, len(cells) // SLOW_ENOUGH)]:
+    for cell in cells[:: max(1, len(cells) // count)]:
         wrong = disagreements(cell, exercised, only=FUSED[name])
         assert not wrong, "\n".join(map(str, wrong))
     assert exercised[FUSED[name]]

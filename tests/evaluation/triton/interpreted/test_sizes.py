@@ -9,7 +9,7 @@ from fredholm.evaluation.triton import perceptron
 from tests.contracts.routes import check_route
 from tests.evaluation.triton.interpreted.problems import make, with_queries
 
-pytestmark = pytest.mark.usefixtures("poisoned_memory")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("poisoned_memory")]
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
