@@ -85,7 +85,10 @@ def test_a_second_run_in_the_folder_is_one_line_and_readers_may_read(
     ("words", "code"),
     [
         ("> /dev/full", 1),
-        *(pytest.param(words, 0, marks=pytest.mark.long) for words in ("| head -1", ">&- 2> /dev/full", "<&- >&- 2>&-")),
+        *(
+            pytest.param(words, 0, marks=pytest.mark.long)
+            for words in ("| head -1", ">&- 2> /dev/full", "<&- >&- 2>&-")
+        ),
     ],
 )
 def test_a_run_ends_whatever_becomes_of_its_streams(tmp_path: Path, words: str, code: int) -> None:

@@ -829,6 +829,11 @@ class Case:
         natural = self.kernel.output_domain(domain)
         return natural if self.signal is None or natural.num_points == domain.num_points else domain
 
+    @functools.cached_property
+    def answered(self) -> Tensor | None:
+        """Which results exist, as a mask; None: all."""
+        return self.answers_at(self.place.domain()).mask
+
     def query_domain(self, domain: Domain) -> Domain | None:
         """Where the queries lie, as a caller says it."""
         if isinstance(self.at, Place):
@@ -933,8 +938,9 @@ def results(case: Case, compute: Callable[[Case], Tensor], rows: int | None = No
     for leaf in leaves.values():
         leaf.requires_grad_()
     out = compute(case)
-    domain = case.place.domain()
-    out = present(out, case.answers_at(domain))[:, :rows]
+    if case.answered is not None:
+        out = torch.where(case.answered[..., None], out, 0.0)
+    out = out[:, :rows]
     wanted = list(leaves.values())
     if out.requires_grad:
         grads = torch.autograd.grad(out, wanted, cotangent(out), allow_unused=True, materialize_grads=True)

@@ -133,6 +133,7 @@ class Case(NamedTuple):
         return dict(zip(leaves, found, strict=True))
 
 
+@functools.cache  # nothing below changes it
 def case_of(name: str, route: Evaluation | str) -> Case | None:
     """The case of a kernel; None where the route refuses it."""
     make, domain = KERNELS[name]

@@ -107,6 +107,7 @@ def test_classes_of_any_kind_come_back(case: Case, labels: Any, classes: list[An
     assert estimator.predict(case.X).dtype == np.asarray(labels).dtype
 
 
+@pytest.mark.parametrize("case", ["images", "points"], indirect=True)
 def test_classes_of_another_order_in_the_task_are_not_mixed_up(case: Case) -> None:
     labels = np.array(["10", "9"] * (NUM // 2))  # as texts 10 comes first, as numbers 9
     assert case.new().fit(case.X, labels).score(case.X, labels) >= 0.95
@@ -128,6 +129,7 @@ def test_one_seed_gives_one_model_and_leaves_other_generators_alone(case: Case) 
     assert (told(1) != first).any()
 
 
+@pytest.mark.parametrize("case", ["images", "series"], indirect=True)
 def test_without_a_seed_every_fit_is_another(case: Case) -> None:
     told = [case.new(random_state=None, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X) for _ in range(2)]
     assert (told[0] != told[1]).any()
@@ -257,7 +259,7 @@ def test_an_interruption_is_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
         case.new().fit(case.X, WORDS)
 
 
-@pytest.mark.parametrize("preset", ["small", "base"])
+@pytest.mark.parametrize("preset", ["small", pytest.param("base", marks=pytest.mark.slow)])
 def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, tmp_path: Path) -> None:
     at_once = (fredholm.SeriesClassifier, fredholm.TextClassifier)
     brief = {"epochs": 0 if case.kind in at_once else 1}

@@ -13,15 +13,23 @@ from fredholm.estimators import SeriesClassifier, SeriesRegressor
 from fredholm.models import CKCNN, FilterBank
 
 # without a validation part, since some checks bring too few examples to hold any out
-SMALL = SeriesClassifier(
+BANK = FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=64)
+AT_ONCE = SeriesClassifier(model=BANK, valid_fraction=0.0)
+BY_STEPS = SeriesClassifier(
     model=CKCNN.Config(embed_dim=8, depth=1, kernel_width=4, omega_0=3.0, dropout=0.0, pool="mean"),
     training={"epochs": 10, "batch_size": 64, "learning_rate": 3e-2},
     valid_fraction=0.0,
 )
-LINEAR = SeriesRegressor(model=FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=64))
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([SMALL, LINEAR])
+@parametrize_with_checks([AT_ONCE, SeriesRegressor(model=BANK)])
 def test_scikit_learns_checks_pass(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([BY_STEPS])
+def test_scikit_learns_checks_pass_for_one_that_learns_by_steps(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)

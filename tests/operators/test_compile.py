@@ -88,9 +88,7 @@ INFINITE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["linear", "factorised, causal", pytest.param("factorised", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("name", ["linear", "factorised, causal", pytest.param("factorised", marks=pytest.mark.long)])
 def test_infinite_attention_in_linear_time(name: str) -> None:
     compare(IntegralOperator(INFINITE[name]).double(), signal(6), Sequence(6), key_padding_mask=MASK)
 

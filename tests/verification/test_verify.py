@@ -46,6 +46,7 @@ def test_every_quadrature_and_route_comes_with_its_gradient(rows):
             assert (layer, variant, f"{check}, gradient") in checks
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_instances_and_leaves_the_global_state(rows):
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
@@ -55,6 +56,7 @@ def test_another_seed_gives_other_instances_and_leaves_the_global_state(rows):
     assert [row.max_error for row in others] != [row.max_error for row in rows]
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_ends_with_0(capsys):
     assert cli.main(["verify"]) == 0
     told = capsys.readouterr().out

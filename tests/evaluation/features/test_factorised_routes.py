@@ -291,14 +291,16 @@ def with_gradient_of_pairs(route: Evaluation, made: Integral) -> dict[str, Tenso
 @pytest.mark.parametrize("pairs", PAIRS)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
-def test_pair_weights(name, is_causal, pairs):
-    for where in ("points", "one point", "no point", "masked", "weights per entry, some 0", "times that coincide"):
-        made = problem(name, domain(where), is_causal=is_causal)
-        n = made.domain.num_points
-        made = changed(made, domain=made.domain.weigh_pairs(pair_bias(pairs, n, n)))
-        route = WEIGHING[type(made.kernel)]
-        assert made.is_empty or type(AUTO.choose(made).route) is type(route)
-        compare(with_gradient_of_pairs(route, made), with_gradient_of_pairs(Dense(), made), TOLERANCE[torch.float64])
+@pytest.mark.parametrize(
+    "where", ["points", "one point", "no point", "masked", "weights per entry, some 0", "times that coincide"]
+)
+def test_pair_weights(name, is_causal, pairs, where):
+    made = problem(name, domain(where), is_causal=is_causal)
+    n = made.domain.num_points
+    made = changed(made, domain=made.domain.weigh_pairs(pair_bias(pairs, n, n)))
+    route = WEIGHING[type(made.kernel)]
+    assert made.is_empty or type(AUTO.choose(made).route) is type(route)
+    compare(with_gradient_of_pairs(route, made), with_gradient_of_pairs(Dense(), made), TOLERANCE[torch.float64])
 
 
 @pytest.mark.pairs

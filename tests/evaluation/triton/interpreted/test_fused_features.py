@@ -39,14 +39,20 @@ DOMAINS: dict[str, Domain] = {
 }
 
 
-@pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(kind, name, marks=[] if takes_turn else pytest.mark.long)
+        for index, name in enumerate(DOMAINS)
+        for kind, takes_turn in ((LOW_RANK, index % 2 == 0), (SEPARABLE, index % 2 == 1))
+    ],
+)
 def test_every_domain(kind, name):
     check_route(TritonFeatureSum(), make(kind, DOMAINS[name]))
 
 
 @pytest.mark.parametrize("kind", [LOW_RANK, SEPARABLE])
-@pytest.mark.parametrize("name", ["grid", "weights and mask per entry"])
+@pytest.mark.parametrize("name", [pytest.param("grid", marks=pytest.mark.long), "weights and mask per entry"])
 def test_weights_that_heads_share(kind, name):
     check_route(TritonFeatureSum(), make(kind, DOMAINS[name], head_shared=True))
 

@@ -45,7 +45,10 @@ GRIDS: dict[str, Domain] = {
 
 IN_BOTH_ORDERS = ("points, weights and mask", "times per entry", "plane", "masked per entry", "grid between points")
 """Each kind of geometry with and without an order; the others with one of both, by turns."""
-AT_LENGTH = ("points, weights and mask per entry", "coinciding points", "times", "plane", "grid beside moving points")
+AT_LENGTH = (
+    *("points, weights and mask per entry", "coinciding points", "times per entry"),
+    *("plane", "space", "grid beside moving points"),
+)
 """Domains that others are much like."""
 DOMAINS = [
     pytest.param(name, is_causal, marks=[] if takes_turn and name not in AT_LENGTH else pytest.mark.long)
@@ -72,7 +75,10 @@ def test_every_activation(activation):
     check_route(TritonTiled(), make(Grid(1, 2), num_heads=1, activation=activation))
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group",
+    [pytest.param(name, marks=[] if name in ("distance", "product") else pytest.mark.long) for name in GROUPS],
+)
 def test_one_group_of_inputs_alone_and_all_but_that_one(group):
     for chosen in (True, False):
         inputs = KernelInputs(**{name: (name == group) == chosen for name in GROUPS})
