@@ -304,7 +304,7 @@ BATCHED = [by_vmap_of_entries, by_vmap_of_parameters, by_two_vmaps, by_per_sampl
 REVERSE = [by_gradient, by_func_grad, by_jacrev]
 SECOND = [by_double_backward, by_reverse_over_reverse, by_forward_over_reverse, by_reverse_over_forward, by_hessians]
 AT_LENGTH = (by_reverse_over_reverse, by_forward_over_reverse, by_reverse_over_forward, by_hessians)
-MARKS = {by_linearize: [pytest.mark.long], **dict.fromkeys(AT_LENGTH, [pytest.mark.slow])}
+MARKS = {by_linearize: [pytest.mark.long], **{each: [pytest.mark.slow] for each in AT_LENGTH}}
 TRANSFORMS = [
     pytest.param(t, id=t.__name__.removeprefix("by_"), marks=MARKS.get(t, []))
     for t in (*FORWARD, *BATCHED, *REVERSE, *SECOND)

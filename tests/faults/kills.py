@@ -108,7 +108,7 @@ class Whole:
 
 
 def kill_runs(count: int, seed: int) -> list[Outcome]:
-    """Kills so many times: at every operation of one run first, then over all tasks, with workers, and if many compiled.
+    """Kills so many times: at every operation of one run first, then over all tasks, with workers, perhaps compiled.
 
     Args:
         count: kills.

@@ -143,9 +143,7 @@ def test_signals_that_are_views_of_others() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sampled())
 def test_one_graph_with_the_same_numbers_and_losses(name: str) -> None:
-    attention = IntegralOperator(
-        kernels.Attention(6, 2)
-    ).double()  # is soon compiled, but has one measure for all heads
+    attention = IntegralOperator(kernels.Attention(6, 2)).double()  # quickly compiled; has one measure for all heads
     op, u = (operator() if name == "shared, learned" else attention).with_quadrature(sampled()[name]), signal(12)
     compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
     found = []
@@ -157,9 +155,8 @@ def test_one_graph_with_the_same_numbers_and_losses(name: str) -> None:
             out = call(leaf, GRID)
         out.square().sum().backward()
         assert bool(losses) == ("learned" in name)
-        found.append(
-            {"out": out.detach(), "loss": sum(losses)} | {k: g.clone() for k, g in gradients(op, leaf).items()}
-        )
+        grads = {key: grad.clone() for key, grad in gradients(op, leaf).items()}
+        found.append({"out": out.detach(), "loss": sum(losses), **grads})
     for key, value in found[0].items():
         torch.testing.assert_close(found[1][key], value, msg=lambda text, key=key: f"{key}: {text}")
 
