@@ -38,7 +38,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is long is slow, and of what is marked `pairs` as many cases stay as hold all pairs of two parameters."""
+    """What is long is slow, of what is marked `pairs` as many cases stay as hold all pairs, of what is `sampled` a third."""
     from tests.contracts.covering import covering_subset  # once its assertions are rewritten
 
     tables: dict[tuple[pytest.Item | pytest.Collector | None, str], list[pytest.Function]] = {}
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             tables.setdefault((item.parent, item.originalname), []).append(item)
     if config.getoption("--every-case"):
         return
-    left_out = set[pytest.Item]()
+    left_out = {item for item in items if item.get_closest_marker("sampled") and not _is_of_the_third(item)}
     for table in tables.values():
         # values need not be hashable, but cases share them
         rows = [{name: id(value) for name, value in item.callspec.params.items()} for item in table]
@@ -57,6 +57,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= set(table).difference(table[number] for number in kept)
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
+
+
+def _is_of_the_third(item: pytest.Item) -> bool:
+    """Whether its place in a table of two parameters is on one of the diagonals, which meet every row and column."""
+    return isinstance(item, pytest.Function) and sum(item.callspec.indices.values()) % 3 == 0
 
 
 @pytest.fixture(scope="session", autouse=True)

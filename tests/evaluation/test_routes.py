@@ -60,6 +60,7 @@ BOTH = {**GRIDS, **SCATTERED}
 SMALL_TILES = 60
 
 
+@pytest.mark.sampled
 @pytest.mark.pairs
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("elements", [None, SMALL_TILES])
@@ -68,6 +69,7 @@ def test_tiled_equals_dense(name, elements, is_causal):
     check_route(Tiled(elements), make(BOTH[name], is_causal=is_causal))
 
 
+@pytest.mark.sampled
 @pytest.mark.pairs
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("elements", [None, SMALL_TILES])
@@ -173,7 +175,7 @@ def test_any_tiling_of_any_grid(shape, batch, elements, is_causal, periodic, wit
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("route", "domain"), [(Tiled(), Points(uniform(261, 2))), (Toeplitz(), Grid(13, 17))])
 def test_low_precision_stays_near_the_float64_oracle(route, domain, dtype):
-    problem = make(domain, batch=1, num_heads=1, width=16, num_frequencies=8)
+    problem = make(domain, batch=1, num_heads=1, heads=1, width=16, num_frequencies=8)
     expected = results(Dense(), problem)
     problem.kernel.float()
     problem = changed(problem, u=problem.u.detach().float())

@@ -45,12 +45,14 @@ def problem(kernel_class: type[Kernel], options: dict, where: Domain, dtype: tor
     return Integral(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 def test_fused_attention_equals_dense(options, name):
     check_route(FusedAttention(), problem(Attention, options, domain(name)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DOMAINS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 def test_feature_map_sum_equals_dense(options, name):

@@ -63,6 +63,7 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr("fredholm.evaluation.pair_tiles.PairTiles.ROWS", 3)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())

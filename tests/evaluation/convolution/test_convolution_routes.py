@@ -49,6 +49,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.sampled
 @each_route
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS.keys())

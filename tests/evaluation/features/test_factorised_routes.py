@@ -87,6 +87,7 @@ def problem(name: str, where: Domain, *, is_causal: bool = False, dtype: torch.d
     return Integral(kernel, u if where.mask is None else torch.where(where.mask[..., None], u, 0.0), where)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", DOMAINS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_sum_equals_dense(name, where):
@@ -107,6 +108,7 @@ def test_chunks_of_any_size_equal_dense(name, is_causal, where, elements):
     check_route(LowRankScan(elements) if is_causal else FeatureSum(elements), made)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", DOMAINS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_scan_equals_dense(name, where):

@@ -47,6 +47,7 @@ def problem(kernel: Kernel, where: Domain, dtype: torch.dtype = torch.float64) -
     return Integral(randomise(kernel.to(dtype)), u, where)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DOMAINS)
 @pytest.mark.parametrize("options", FACTORISED.values(), ids=FACTORISED.keys())
 def test_woodbury_equals_dense(options, name):
@@ -54,6 +55,7 @@ def test_woodbury_equals_dense(options, name):
     check_route(Woodbury(block=3, kept=0), made)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DOMAINS)
 @pytest.mark.parametrize("options", FACTORISED.values(), ids=FACTORISED.keys())
 def test_the_scan_equals_dense(options, name):
@@ -86,6 +88,7 @@ def test_signals_of_any_size_in_float32(is_causal, normaliser, scale):
                 assert error <= bound, f"{name}: {error:.1e}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DOMAINS)
 @pytest.mark.parametrize("options", LINEAR.values(), ids=LINEAR.keys())
 def test_central_pooling_equals_dense(options, name):
@@ -221,6 +224,7 @@ def test_nearly_every_share_kept():
     compare({"integral": got}, {"integral": expected}, 1e-5)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_states():
     torch.manual_seed(0)
     given = [torch.randn(1, *shape, dtype=torch.float64) for shape in ((3, 2, 2), (3, 2, 3), (2, 3))]

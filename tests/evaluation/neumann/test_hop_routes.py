@@ -72,6 +72,7 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr("fredholm.evaluation.neumann.solvers.Substitution.BLOCK", 2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
 @pytest.mark.parametrize("options", SERIES.values(), ids=SERIES.keys())
 def test_series_equal_dense(options, name):
@@ -99,6 +100,7 @@ def test_small_tiles_equal_dense(options, name):
         check_route(HopSeries(Substitution(), SMALL), problem(options, domain(name)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
 @pytest.mark.parametrize("options", HOPS.values(), ids=HOPS.keys())
 def test_one_hop_equals_dense(options, name):

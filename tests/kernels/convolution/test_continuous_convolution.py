@@ -83,6 +83,7 @@ DOMAINS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{}, {"horizon": 0.3}, {"smoothing": True, "spacing": 0.3}], ids=str)
 @pytest.mark.parametrize(
     "domain", [d for d in DOMAINS.values() if d.num_points], ids=[n for n in DOMAINS if n != "none"]

@@ -105,6 +105,7 @@ def compare(layer: ConvolutionLayer, native: nn.Module, x: Tensor, bound: float,
         assert error <= (bound if name == "out" else 1e-10), f"{name}: {error:.1e}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("axes", "options"), unique(ordinary()))
 def test_every_route_is_torchs_convolution(axes, options):
     native, x = make(axes, options), image(axes)
@@ -114,6 +115,7 @@ def test_every_route_is_torchs_convolution(axes, options):
         compare(layer, native, x, bound)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("axes", "options"), unique(transposed()))
 def test_every_route_is_torchs_transposed_convolution(axes, options):
     native, x = make(axes, options, TRANSPOSED), image(axes)
