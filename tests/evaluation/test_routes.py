@@ -60,7 +60,6 @@ BOTH = {**GRIDS, **SCATTERED}
 SMALL_TILES = 60
 
 
-@pytest.mark.sampled
 @pytest.mark.pairs
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("elements", [None, SMALL_TILES])
@@ -69,7 +68,6 @@ def test_tiled_equals_dense(name, elements, is_causal):
     check_route(Tiled(elements), make(BOTH[name], is_causal=is_causal))
 
 
-@pytest.mark.sampled
 @pytest.mark.pairs
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("elements", [None, SMALL_TILES])

@@ -57,7 +57,6 @@ OPTIONS = {
 }
 
 
-@pytest.mark.sampled
 @pytest.mark.pairs
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS.keys())

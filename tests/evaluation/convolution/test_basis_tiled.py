@@ -35,7 +35,6 @@ def make(points: Domain, in_dim: int = 4, query_domain: Domain | None = None, **
     return Integral(kernel, u, points, None, query_domain)
 
 
-@pytest.mark.sampled
 @pytest.mark.pairs
 @each_size
 @each_option

@@ -71,7 +71,6 @@ def make(name: str, domain: Domain, dtype: torch.dtype = torch.float64, batch: i
     return Integral(kernel, u, domain)
 
 
-@pytest.mark.sampled
 @pytest.mark.pairs
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("domain", DOMAINS)

@@ -14,17 +14,23 @@ pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[3]
 SUITES = sorted((Path(__file__).parent / "interpreted").glob("test_*.py"))
 PERCEPTRON = [suite for suite in SUITES if suite.stem in ("test_fused_op", "test_fused_route")]
-OTHERS = [suite for suite in SUITES if suite not in PERCEPTRON and suite.stem != "test_sizes"]
+FEATURES = [suite for suite in SUITES if suite.stem == "test_fused_features"]
+OTHERS = [suite for suite in SUITES if suite not in (*PERCEPTRON, *FEATURES) and suite.stem != "test_sizes"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("suites", "marks"),
-    [(PERCEPTRON, "not long"), (OTHERS, "not long"), pytest.param(SUITES, "long", marks=pytest.mark.long)],
-    ids=["perceptron", "the others", "what is long"],
+    [
+        (PERCEPTRON, "not long"),
+        (FEATURES, "not long"),
+        (OTHERS, "not long"),
+        pytest.param(SUITES, "long", marks=pytest.mark.long),
+    ],
+    ids=["perceptron", "features", "the others", "what is long"],
 )
 def test_in_the_interpreter(suites: list[Path], marks: str) -> None:
-    """Two processes, no more: each begins with seconds of imports."""
+    """Three processes, no more: each begins with seconds of imports."""
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marks]
     command = [sys.executable, "-m", "pytest", *options, *map(str, suites)]
     done = subprocess.run(

@@ -66,7 +66,7 @@ def check(layer: nn.RNNBase, u: Any, hx: Any) -> None:
     assert_near(own, theirs, 1e-10)
 
 
-@pytest.mark.sampled
+@pytest.mark.pairs
 @names
 @forms
 def test_is_torchs_layer(name, num_layers, bidirectional, batch_first, bias):
@@ -110,7 +110,7 @@ def test_packing_of_single_sequences():
     assert_near(parts(ours(layer)(packed)), parts(layer(packed)), 1e-12)
 
 
-@pytest.mark.sampled
+@pytest.mark.pairs
 @names
 @forms
 def test_there_and_back(name, num_layers, bidirectional, batch_first, bias):

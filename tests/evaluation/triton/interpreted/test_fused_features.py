@@ -118,6 +118,7 @@ def test_operator_registration(monkeypatch, name):
     assert set(report.values()) == {"SUCCESS"}
 
 
+@pytest.mark.long
 def test_one_graph_with_the_same_numbers():
     torch.compiler.reset()
     problem = make(LOW_RANK, Grid(1, 3))

@@ -118,6 +118,7 @@ def test_operator_registration(monkeypatch):
     assert set(torch.library.opcheck(operator, (leaves, normaliser)).values()) == {"SUCCESS"}
 
 
+@pytest.mark.long
 def test_one_graph_with_the_same_numbers():
     torch.compiler.reset()
     op = IntegralOperator(make(Sequence(3), is_causal=True).kernel)

@@ -10,7 +10,7 @@ FUSED = {"MLP": "TritonTiled", "LowRankMLP": "TritonFeatureSum", "SeparableMLP":
 FUSED |= {"YatAttention": "TritonYat"}
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FUSED)
 def test_the_fused_route_gives_the_literal_integral(name: str, count: int) -> None:
     """In so few cells because the interpreter takes seconds for them."""
