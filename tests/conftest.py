@@ -38,7 +38,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is long is slow; of what is marked `pairs` stay as many cases as hold all pairs, of what is `sampled` a third."""
+    """Leaves out what marks leave out: `long` is slow too, `pairs` keeps all pairs of values, `sampled` a third."""
     from tests.contracts.covering import covering_subset  # once its assertions are rewritten
 
     tables: dict[tuple[pytest.Item | pytest.Collector | None, str], list[pytest.Function]] = {}
