@@ -92,6 +92,7 @@ def test_before_fit_nothing_is_told(case: Case) -> None:
             getattr(case.new(), method)(case.X)
 
 
+@pytest.mark.parametrize("case", ["images", "series"], indirect=True)
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [
@@ -152,12 +153,14 @@ def test_a_run_folder_is_a_run_of_the_command_line(
         estimator.fit(case.X, WORDS)
 
 
+@pytest.mark.parametrize("case", ["series"], indirect=True)
 def test_a_folder_whose_run_failed_can_be_used_again(case: Case, tmp_path: Path) -> None:
     with refused(ValueError, "epochs is -1"):
         case.new(run_dir=tmp_path, training={"epochs": -1}).fit(case.X, WORDS)
     case.new(run_dir=tmp_path, training=BRIEF).fit(case.X, WORDS)
 
 
+@pytest.mark.parametrize("case", ["series"], indirect=True)
 def test_progress_is_shown_where_it_is_asked_for(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     case.new(verbose=True, training=BRIEF).fit(case.X, WORDS)
     assert "epoch 1/1" in capsys.readouterr().out
@@ -239,6 +242,7 @@ def test_classes_that_do_not_fit_are_told(case: Case, y: Any, told: str) -> None
         case.new().fit(case.X, y)
 
 
+@pytest.mark.parametrize("case", ["series"], indirect=True)
 def test_a_column_of_classes_is_taken_with_a_warning(case: Case) -> None:
     with pytest.warns(DataConversionWarning, match="column-vector"):
         case.new(training=BRIEF).fit(case.X, WORDS[:, None])

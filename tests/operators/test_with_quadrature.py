@@ -141,10 +141,14 @@ def test_signals_that_are_views_of_others() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sampled())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in ("shared", "per query") else []) for name in sampled()],
+)
 def test_one_graph_with_the_same_numbers_and_losses(name: str) -> None:
-    attention = IntegralOperator(kernels.Attention(6, 2)).double()  # quickly compiled; has one measure for all heads
-    op, u = (operator() if name == "shared, learned" else attention).with_quadrature(sampled()[name]), signal(12)
+    nodes = sampled() | {"shared, learned": MonteCarlo(5, KeyProposal(6, 1, 2).double(), draw="stratified")}
+    attention = IntegralOperator(kernels.Attention(6, 2)).double()  # has one measure for all heads
+    op, u = attention.with_quadrature(nodes[name]), signal(12)
     compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
     found = []
     for call in (op, compiled):

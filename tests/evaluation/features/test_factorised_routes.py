@@ -389,7 +389,7 @@ def _leaves(operator, shared) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_operator_registration(operator, shared):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operators."""
     leaves = _leaves(operator, shared)

@@ -182,7 +182,7 @@ def test_gradcheck(name):
     assert torch.autograd.gradgradcheck(run, signals, check_fwd_over_rev=True, fast_mode=True)
 
 
-OTHERS_TO_COMPILE = ("linear rnn, affine", "s4d bilinear", "selective zoh")
+OTHERS_TO_COMPILE = ("linear rnn, affine", "zoh", "s4d bilinear", "selective zoh")
 
 
 @pytest.mark.parametrize("varies", [False, True])
@@ -200,9 +200,7 @@ def test_the_operators_are_registered_as_pytorch_wants_it(varies):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["zoh", "mamba", *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS_TO_COMPILE)]
-)
+@pytest.mark.parametrize("name", ["mamba", *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS_TO_COMPILE)])
 def test_compiles_in_one_graph_for_any_length_with_its_gradient(name):
     torch.compiler.reset()
     problem = make(name, Sequence(1), torch.float32)
