@@ -136,8 +136,16 @@ SCRIPT = "import sys; from fredholm.cli import main; sys.exit(main())"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["-m", "fredholm"], ["-c", SCRIPT]], ids=["module", "script"])
-@pytest.mark.parametrize("is_ignored", [False, True])
+@pytest.mark.parametrize(
+    ("command", "is_ignored"),
+    [
+        (["-m", "fredholm"], False),
+        (["-m", "fredholm"], True),
+        (["-c", SCRIPT], False),
+        pytest.param(["-c", SCRIPT], True, marks=pytest.mark.long),
+    ],
+    ids=["module", "module, ignored", "script", "script, ignored"],
+)
 def test_ctrl_c_while_torch_is_imported_is_one_line(tmp_path: Path, command: list[str], is_ignored: bool) -> None:
     (tmp_path / "sitecustomize.py").write_text(IN_IMPORT)
     handler = signal.SIG_IGN if is_ignored else signal.default_int_handler

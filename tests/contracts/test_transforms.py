@@ -330,6 +330,7 @@ def assert_near(got: Any, expected: Any) -> None:
             assert error <= 2e-6, f"{name}: error {error:.1e}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_transforms(name: str, transform: Callable[[Case], tuple[Any, Any]]) -> None:

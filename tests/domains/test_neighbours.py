@@ -113,13 +113,15 @@ def test_it_is_what_sorting_all_distances_finds(
 @pytest.mark.parametrize("periodic", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("asked", [{"k": 9}, {"radius": 0.02}, {"k": 5, "radius": 0.01}, {"k": 1}])
-def test_hundreds_of_points(kind: str, asked: dict[str, Any], periodic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spare", [0.01, 1.0], ids=["cells too small at first", "cells large enough"])
+@pytest.mark.parametrize("dims", [1, 3])
+def test_hundreds_of_points(
+    kind: str, asked: dict[str, Any], periodic: bool, spare: float, dims: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 0)
-    for spare in (0.01, 1.0):  # cells that are too small at first, and such that are not
-        monkeypatch.setattr(neighbours, "SPARE", spare)
-        for dims in (1, 3):
-            pos, query = scattered(kind, (2,), 500, dims, 1), scattered(kind, (2,), 100, dims, 2)
-            check(nearest(pos, query, periodic=periodic, **asked), pos, query, periodic=periodic, **asked)
+    monkeypatch.setattr(neighbours, "SPARE", spare)
+    pos, query = scattered(kind, (2,), 500, dims, 1), scattered(kind, (2,), 100, dims, 2)
+    check(nearest(pos, query, periodic=periodic, **asked), pos, query, periodic=periodic, **asked)
 
 
 def test_few_pairs_are_compared_wherever_points_are_dense(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,8 @@ def test_toeplitz_equals_dense(name, elements, is_causal):
     check_route(Toeplitz(elements), make(GRIDS[name], is_causal=is_causal))
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_causal", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("domain", [Grid(19, 15), Grid(7, 6, 7), Union(token(), Grid(19, 15))], ids=repr)
 def test_keys_that_fill_more_than_one_tile(domain, is_causal):
     """A tile holds at least 256 keys, so that smaller problems never split them."""
@@ -95,7 +96,7 @@ def test_every_form_of_the_kernel(route, activation, depth, head_shared):
     check_route(route, make(domain, activation=activation, depth=depth, head_shared=head_shared, is_causal=True))
 
 
-@pytest.mark.parametrize("num_frequencies", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_frequencies", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_every_subset_of_the_inputs(num_frequencies):
     for bits in itertools.product((False, True), repeat=len(GROUPS)):
         inputs = KernelInputs(**dict(zip(GROUPS, bits, strict=True)))

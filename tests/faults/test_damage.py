@@ -17,7 +17,7 @@ def test_damaged_run_folders_are_refused_or_read_bit_for_bit() -> None:
     assert sum(outcome.held for outcome in outcomes) == COUNT
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_checksums_the_driver_finds_what_is_read_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(path: Path, entry: object) -> None:
         pass

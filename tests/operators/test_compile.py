@@ -47,12 +47,23 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("domain", "more"), CASES.values(), ids=CASES.keys())
-def test_one_graph_with_the_same_numbers(domain: Domain, more: dict[str, Any]) -> None:
+AT_LENGTH = ("points of each entry, padded", "torus", "periodic points")
+"""Domains of which each kernel's compiled call is told of one that is much like them."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in AT_LENGTH else []) for name in CASES]
+)
+def test_one_graph_with_the_same_numbers(name: str) -> None:
+    domain, more = CASES[name]
     compare(operator(), signal(6), domain, **more)
 
 
-@pytest.mark.parametrize("domain", [None, Sequence(times=POS[0, :, 0].sort().values)], ids=["indices", "times"])
+@pytest.mark.parametrize(
+    "domain",
+    [None, pytest.param(Sequence(times=POS[0, :, 0].sort().values), marks=pytest.mark.long)],
+    ids=["indices", "times"],
+)
 def test_causal(domain: Domain | None) -> None:
     compare(operator(1, is_causal=True), signal(6), domain)
 
@@ -68,7 +79,7 @@ FACTORISED = {
     ("name", "is_causal"),
     [
         ("low rank", False),
-        ("separable", True),
+        pytest.param("separable", True, marks=pytest.mark.long),
         pytest.param("low rank", True, marks=pytest.mark.long),
         pytest.param("separable", False, marks=pytest.mark.long),
     ],
@@ -88,7 +99,10 @@ INFINITE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["linear", "factorised, causal", pytest.param("factorised", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name",
+    ["linear", *(pytest.param(name, marks=pytest.mark.long) for name in ("factorised", "factorised, causal"))],
+)
 def test_infinite_attention_in_linear_time(name: str) -> None:
     compare(IntegralOperator(INFINITE[name]).double(), signal(6), Sequence(6), key_padding_mask=MASK)
 

@@ -61,6 +61,7 @@ def found(out: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
     return {"integral": out.detach()} | dict(zip(leaves, grads, strict=True))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("per_entry", [False, True], ids=["one set of times", "times per entry"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_state_hands_on_every_gradient(form: str, per_entry: bool) -> None:

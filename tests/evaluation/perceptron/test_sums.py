@@ -16,7 +16,7 @@ from tests.contracts.routes import randomise
     [(Tiled(50), Points(torch.rand(2, 5, 2))), (Toeplitz(50), Grid(2, 3))],
     ids=["tiled", "toeplitz"],
 )
-@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("is_causal", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_operator_registration(monkeypatch, route, domain, is_causal):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operator."""
     calls = []

@@ -339,7 +339,9 @@ def test_bad_calls():
     [(CONVOLUTIONS, {"stride": 2, "padding": 1, "padding_mode": "circular"}), (TRANSPOSED, {"stride": 2})],
     ids=["ordinary", "transposed"],
 )
-@pytest.mark.parametrize("route", [NativeConvolution(), FFT()], ids=lambda route: route.name)
+@pytest.mark.parametrize(
+    "route", [NativeConvolution(), pytest.param(FFT(), marks=pytest.mark.long)], ids=lambda route: route.name
+)
 def test_one_graph(makers, options, route):
     native, x = make(2, options, makers), image(2)
     layer = ConvolutionLayer.from_torch(native)
