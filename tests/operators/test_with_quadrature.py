@@ -146,7 +146,7 @@ def test_signals_that_are_views_of_others() -> None:
     [pytest.param(name, marks=pytest.mark.long if name in ("shared", "per query") else []) for name in sampled()],
 )
 def test_one_graph_with_the_same_numbers_and_losses(name: str) -> None:
-    nodes = sampled() | {"shared, learned": MonteCarlo(5, KeyProposal(6, 1, 2).double(), draw="stratified")}
+    nodes = sampled() | {"shared, learned": MonteCarlo(5, KeyProposal(6, 2).double(), draw="stratified")}
     attention = IntegralOperator(kernels.Attention(6, 2)).double()  # has one measure for all heads
     op, u = attention.with_quadrature(nodes[name]), signal(12)
     compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
