@@ -2,5 +2,6 @@
 
 from fredholm.pretrained.add_kernel import add_kernel
 from fredholm.pretrained.from_pretrained import from_pretrained
+from fredholm.pretrained.linearise import LayerFit, Linearised, linearise
 
-__all__ = ["add_kernel", "from_pretrained"]
+__all__ = ["LayerFit", "Linearised", "add_kernel", "from_pretrained", "linearise"]

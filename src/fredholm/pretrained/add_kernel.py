@@ -51,7 +51,7 @@ def add_kernel(
             f"{', '.join(kinds) or 'none'}); say where= with a function of name and operator"
         )
     for name, operator in meant.items():
-        _check(name, operator.kernel, kernel)
+        check_channels_and_causality("add_kernel", name, operator.kernel, kernel)
     if freeze:
         model.requires_grad_(False)
     for operator in meant.values():
@@ -65,15 +65,16 @@ def _has_attention(name: str, operator: IntegralOperator) -> bool:
     return isinstance(operator.kernel, Scored)
 
 
-def _check(name: str, there: Kernel, kernel: Kernel) -> None:
+def check_channels_and_causality(function: str, name: str, there: Kernel, kernel: Kernel) -> None:
+    """Raises ValueError, in the name of a function, unless a kernel fits where another is."""
     sizes = [(each.in_dim, each.query_dim, each.out_dim) for each in (there, kernel)]
     if sizes[0] != sizes[1]:
         raise ValueError(
-            f"add_kernel: {type(kernel).__name__} has (in_dim, query_dim, out_dim) = {sizes[1]}, and the operator "
+            f"{function}: {type(kernel).__name__} has (in_dim, query_dim, out_dim) = {sizes[1]}, and the operator "
             f"{name!r} has {sizes[0]}; give it these"
         )
     if there.is_causal and not kernel.is_causal:
         raise ValueError(
-            f"add_kernel: the operator {name!r} sees the past alone, and {type(kernel).__name__} looks ahead; build it "
+            f"{function}: the operator {name!r} sees the past alone, and {type(kernel).__name__} looks ahead; build it "
             "with is_causal=True"
         )

@@ -1,0 +1,253 @@
+"""Other kernels in place of a trained model's attention, fitted to it: layer by layer, then the whole.
+
+Legend
+    f_l      operator l of the model that was trained        g_l      the operator that takes its place
+    F, G     the whole models                                e(g, f) = ‖g - f‖² / ‖f‖², over all points of a batch
+
+    first for each l, g_l is fitted to f_l on what f_l is given within F, by the mean of e(g_l, f_l) over batches
+    then all g_l together, by the mean of e(G, F)
+
+The first stage is that of attention transfer (Zhang et al., LoLCATs, arXiv 2410.10254, eq. 5), on outputs.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, check_positive
+from fredholm.kernels import Kernel
+from fredholm.kernels.attention.scored import Scored
+from fredholm.kernels.kernel import HeadProjections
+from fredholm.operators import IntegralOperator
+from fredholm.pretrained.add_kernel import check_channels_and_causality
+
+Model = TypeVar("Model", bound=nn.Module)
+Inputs = Tensor | tuple[Any, ...]
+"""What a model is called with: a tensor, or several arguments."""
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerFit:
+    """How near an operator came to the one whose place it takes; e on batches kept apart.
+
+    Attributes:
+        name: of the operator.
+        start: e before the first step.
+        error: e after the last.
+        losses: e of each step's batch, before the step.
+    """
+
+    name: str
+    start: float
+    error: float
+    losses: tuple[float, ...]
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Linearised:
+    """How near a model came to the one that it was fitted to; e on batches kept apart.
+
+    Attributes:
+        layers: each operator's fit.
+        start: e of the whole, after the fit of layers.
+        error: e of the whole, at the end.
+        losses: e of each step's batch, before the step.
+    """
+
+    layers: tuple[LayerFit, ...]
+    start: float
+    error: float
+    losses: tuple[float, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{fit.name}: relative error {fit.start:.3g} before, {fit.error:.3g} after" for fit in self.layers]
+        return "\n".join([*lines, f"the whole: relative error {self.start:.3g} before, {self.error:.3g} after"])
+
+
+def linearise(
+    model: Model,
+    kernel: Callable[[Kernel], Kernel],
+    data: Iterable[Inputs],
+    *,
+    layer_steps: int = 200,
+    whole_steps: int = 200,
+    learning_rate: float = 1e-3,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+    train_rest: bool = False,
+    where: Callable[[str, IntegralOperator], bool] | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Model, Linearised]:
+    """A copy of a model with other kernels for its attention, fitted to it on the user's data.
+
+    Meant for kernels whose time is linear in the points (`kernels.LinearAttention`, `LowRankMLP`,
+    `FactorisedInfiniteAttention`), but any will do that has the channels and the causality. W^O, constants and, where
+    the new kernel has queries, keys and values of the same sizes, their maps start as the attention's.
+
+    Args:
+        model: trained; left as it is, and asked in evaluation mode.
+        kernel: makes the new kernel of an operator from the old one.
+        data: batches as the model is called with them, at least one; of several a fifth is kept apart for the report.
+        layer_steps, whole_steps: steps of Adam for each operator, and for the whole; 0 skips a stage.
+        learning_rate: of Adam; falls to 0 along a cosine in each stage.
+        loss: of the new and the old model's outputs, for the second stage; None: e. Cross-entropies of logits are worth
+            a try for models of language.
+        train_rest: whether the second stage trains the rest of the copy too.
+        where: which operators change, of name and operator; None: those with attention (`Scored` kernels).
+        generator: of the order of batches, on the CPU; None: torch's global one.
+
+    Returns:
+        the copy, in the mode of the model; and the report, which `print` shows.
+
+    Raises:
+        TypeError, ValueError: no batch, no operator that is meant, kernels that do not fit, numbers out of range, or
+            losses that are not finite.
+    """
+    for name, value in (("layer_steps", layer_steps), ("whole_steps", whole_steps)):
+        check_count("linearise", name, value, least=0)
+    check_positive("linearise", "learning_rate", learning_rate)
+    batches = [item if isinstance(item, tuple) else (item,) for item in data]
+    if not batches:
+        raise ValueError("linearise: data holds no batch; give at least one")
+    kept = max(1, len(batches) // 5) if len(batches) > 1 else 0
+    train, held = batches[: len(batches) - kept], batches[len(batches) - kept :] or batches
+    old, new = copy.deepcopy(model).eval().requires_grad_(False), copy.deepcopy(model).eval()
+    replaced = _replaced(new, kernel, where or _has_attention)
+    layers = []
+    for name, operator in replaced.items():
+        learn, check = (_seen(old, name, part) for part in (train, held))
+        start = _mean_error(operator, check)
+        losses = _descend(
+            operator.parameters(), learn, lambda call, f=operator: error_of(f(*call[0], **call[1]), call[2]),
+            layer_steps, learning_rate, generator,
+        )  # fmt: skip
+        layers.append(LayerFit(name=name, start=start, error=_mean_error(operator, check), losses=losses))
+    with torch.no_grad():
+        learn, check = ([(item, {}, old(*item)) for item in part] for part in (train, held))
+    start = _mean_error(new, check)
+    measure = error_of if loss is None else loss
+    parameters = new.parameters() if train_rest else [p for part in replaced.values() for p in part.parameters()]
+    losses = _descend(
+        parameters, learn, lambda call: measure(new(*call[0]), call[2]), whole_steps, learning_rate, generator
+    )
+    report = Linearised(layers=tuple(layers), start=start, error=_mean_error(new, check), losses=losses)
+    return new.train(model.training), report
+
+
+Call = tuple[tuple[Any, ...], dict[str, Any], Tensor]
+"""Arguments, options, and the result that is wanted."""
+
+
+def error_of(found: Tensor, wanted: Tensor) -> Tensor:
+    """e = ‖found - wanted‖² / ‖wanted‖², 0-dim, in at least float32."""
+    found, wanted = found.float() if found.itemsize < 4 else found, wanted.to(found)
+    return (found - wanted).square().sum() / wanted.square().sum().clamp_min(torch.finfo(found.dtype).tiny)
+
+
+def _has_attention(name: str, operator: IntegralOperator) -> bool:
+    return isinstance(operator.kernel, Scored)
+
+
+def _replaced(
+    model: nn.Module, kernel: Callable[[Kernel], Kernel], meant: Callable[[str, IntegralOperator], bool]
+) -> dict[str, IntegralOperator]:
+    """Puts operators with new kernels in the place of those that are meant; these, by their names."""
+    old = {name: part for name, part in model.named_modules() if isinstance(part, IntegralOperator)}
+    names = [name for name, part in old.items() if meant(name, part)]
+    if not names:
+        kinds = sorted({type(operator.kernel).__name__ for operator in old.values()})
+        raise ValueError(
+            f"linearise: none of the {len(old)} operators of {type(model).__name__} is meant (their kernels: "
+            f"{', '.join(kinds) or 'none'}); say where= with a function of name and operator"
+        )
+    found = {}
+    for name in names:
+        made = kernel(old[name].kernel)
+        if not isinstance(made, Kernel):
+            raise TypeError(f"linearise: kernel must make a fredholm kernel; got {type(made).__name__}")
+        check_channels_and_causality("linearise", name, old[name].kernel, made)
+        found[name] = _operator(old[name], made)
+        package, _, last = name.rpartition(".")
+        setattr(model.get_submodule(package), last, found[name])
+    return found
+
+
+@torch.no_grad()
+def _operator(old: IntegralOperator, kernel: Kernel) -> IntegralOperator:
+    """An operator with another kernel, and as much of the weights as fits."""
+    like = next(old.parameters())
+    operator = IntegralOperator(
+        kernel,
+        residual=old.residual_weight is not None,
+        bias=old.bias is not None,
+        output_projection=old.output_weight is not None,
+    ).to(device=like.device, dtype=like.dtype)
+    for name in ("output_weight", "residual_weight", "bias"):
+        if (own := getattr(old, name)) is not None:
+            getattr(operator, name).copy_(own)
+    theirs, ours = (_projections(each) for each in (old.kernel, kernel))
+    if theirs is not None and ours is not None:
+        known, own = theirs.state_dict(), ours.state_dict()
+        ours.load_state_dict(own | {name: p for name, p in known.items() if name in own and own[name].shape == p.shape})
+    return operator.eval()
+
+
+def _projections(kernel: Kernel) -> HeadProjections | None:
+    return next((part for part in kernel.children() if isinstance(part, HeadProjections)), None)
+
+
+@torch.no_grad()
+def _seen(model: nn.Module, name: str, batches: Sequence[tuple[Any, ...]]) -> list[Call]:
+    """What an operator is given within a model, and what it answers, batch by batch."""
+    calls: list[Call] = []
+
+    def note(operator: nn.Module, args: tuple[Any, ...], options: dict[str, Any], out: Tensor) -> None:
+        calls.append((args, options, out))
+
+    handle = model.get_submodule(name).register_forward_hook(note, with_kwargs=True)
+    try:
+        for item in batches:
+            model(*item)
+    finally:
+        handle.remove()
+    return calls
+
+
+def _descend(
+    parameters: Iterable[nn.Parameter],
+    calls: Sequence[Call],
+    loss: Callable[[Call], Tensor],
+    steps: int,
+    learning_rate: float,
+    generator: torch.Generator | None,
+) -> tuple[float, ...]:
+    """Steps of Adam on calls drawn at random; the loss before each step."""
+    found: list[float] = []
+    learned = [p.requires_grad_() for p in parameters]
+    optimiser = torch.optim.Adam(learned, lr=learning_rate)
+    for step in range(steps):
+        call = calls[int(torch.randint(len(calls), (), generator=generator))]
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
+        optimiser.zero_grad()
+        with torch.enable_grad():
+            value = loss(call)
+            value.backward()
+        found.append(value.item())
+        if not math.isfinite(found[-1]):
+            told = f"the loss is {found[-1]} at step {step + 1}"
+            raise ValueError(f"linearise: {told}; lower the learning rate, which is {learning_rate:g}")
+        optimiser.step()
+    optimiser.zero_grad()
+    return tuple(found)
+
+
+@torch.no_grad()
+def _mean_error(module: nn.Module, calls: Sequence[Call]) -> float:
+    return sum(error_of(module(*args, **options), out).item() for args, options, out in calls) / len(calls)

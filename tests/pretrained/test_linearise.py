@@ -1,0 +1,141 @@
+"""Other kernels in place of attention, fitted to a trained model."""
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fredholm import IntegralOperator, kernels
+from fredholm.kernels import Kernel
+from fredholm.models import GPT2, Bert, Sampling, ViT, generate
+from fredholm.pretrained import linearise
+from tests.refusals import refused
+
+FEW: dict[str, int] = {"layer_steps": 30, "whole_steps": 30}
+
+
+def gpt2() -> GPT2:
+    """A model whose attention does something: far from its start."""
+    model = GPT2.Config(embed_dim=8, depth=2, num_heads=2, dropout=0.0).build(11, 24).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def texts(batches: int = 5) -> list[Tensor]:
+    return [torch.randint(11, (3, 9)) for _ in range(batches)]
+
+
+def linear(old: Kernel) -> Kernel:
+    return kernels.LinearAttention(old.in_dim, 2, is_causal=old.is_causal)
+
+
+def low_rank(old: Kernel) -> Kernel:
+    return kernels.LowRankMLP(old.in_dim, 2, 1, rank=3, width=8, num_frequencies=3, is_causal=old.is_causal)
+
+
+def yat(old: Kernel) -> Kernel:
+    return kernels.YatAttention(old.in_dim, 2, epsilon=1.0, bias=True, is_causal=old.is_causal)
+
+
+def infinite(old: Kernel) -> Kernel:
+    return kernels.FactorisedInfiniteAttention(old.in_dim, 2, is_causal=old.is_causal)
+
+
+@pytest.mark.parametrize("kernel", [linear, low_rank, yat, infinite])
+def test_it_comes_nearer_layer_by_layer_and_whole(kernel: Any) -> None:
+    model, data = gpt2(), texts()
+    before = copy.deepcopy(model.state_dict())
+    new, report = linearise(model, kernel, data, learning_rate=3e-3, **FEW)
+    assert [fit.name for fit in report.layers] == ["blocks.0.operator", "blocks.1.operator"]
+    assert all(fit.error < fit.start for fit in report.layers)
+    assert report.error < report.start
+    assert [len(fit.losses) for fit in report.layers] == [30, 30]
+    assert len(report.losses) == 30
+    assert str(report).count("relative error") == 3
+    kinds = {type(part.kernel) for part in new.modules() if isinstance(part, IntegralOperator)}
+    assert kinds == {type(kernel(kernels.Attention(8, 2)))}
+    # the model that was given is as it was, and the copy has its other weights
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    assert torch.equal(new.tokens.weight, model.tokens.weight)
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_same_kernel_is_the_same_model() -> None:
+    model, data = gpt2(), texts()
+    new, report = linearise(
+        model, lambda _: kernels.Attention(8, 2, is_causal=True), data, layer_steps=0, whole_steps=0
+    )
+    torch.testing.assert_close(new(data[0]), model(data[0]), rtol=0, atol=0)
+    assert report.error == report.start == 0
+    assert report.losses == ()
+
+
+def test_errors_are_those_of_batches_kept_apart() -> None:
+    model, data = gpt2(), texts(6)
+    new, report = linearise(model, linear, data, **FEW)
+    with torch.no_grad():
+        wanted, found = model(data[5]), new(data[5])
+    assert report.error == pytest.approx(((found - wanted).norm() / wanted.norm()).square().item(), rel=1e-5)
+
+
+def test_texts_go_on_token_by_token() -> None:
+    data = texts()
+    new, _ = linearise(gpt2(), linear, data, **FEW)
+    ways = [
+        torch.stack(list(itertools.islice(generate(new, data[0], Sampling(temperature=0), cache=cache), 9)))
+        for cache in (True, False)
+    ]
+    assert torch.equal(*ways)
+
+
+def test_masks_images_and_losses_of_ones_own() -> None:
+    bert = Bert.Config(embed_dim=8, depth=1, num_heads=2, head="classes", num_classes=3, dropout=0.0).build(11, 24)
+    mask = torch.ones(3, 9, dtype=torch.bool)
+    mask[0, 5:] = False
+    pairs = [(tokens, mask) for tokens in texts()]
+
+    def entropy(found: Tensor, wanted: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(found, wanted.softmax(-1))
+
+    new, report = linearise(bert, linear, pairs, loss=entropy, train_rest=True, **FEW)
+    assert new.training
+    assert len(report.layers) == 1
+    assert not torch.equal(new.tokens.weight, bert.tokens.weight)
+    vit = ViT.Config(image_size=(8, 8), patch_size=(4, 4), embed_dim=8, depth=1, num_heads=2, num_classes=3).build()
+    images = [torch.randn(2, 3, 8, 8) for _ in range(2)]
+    _, report = linearise(vit, infinite, images, where=lambda name, _: name == "blocks.0.operator", **FEW)
+    assert report.layers[0].error < report.layers[0].start
+
+
+def test_a_seed_gives_the_same_numbers() -> None:
+    model, data = gpt2(), texts()
+    reports = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        reports.append(linearise(model, low_rank, data, generator=torch.Generator().manual_seed(1), **FEW)[1])
+    assert reports[0] == reports[1]
+
+
+def test_what_cannot_be_fitted() -> None:
+    model, data = gpt2(), texts(1)
+    with refused(ValueError, "data holds no batch"):
+        linearise(model, linear, [])
+    with refused(ValueError, "looks ahead", "'blocks.0.operator'", "is_causal=True"):
+        linearise(model, lambda old: kernels.LinearAttention(8, 2), data)
+    with refused(ValueError, "(6, 6, 6)", "(8, 8, 8)"):
+        linearise(model, lambda old: kernels.LinearAttention(6, 2, is_causal=True), data)
+    with refused(TypeError, "must make a fredholm kernel", "Linear"):
+        linearise(model, lambda old: nn.Linear(8, 8), data)  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "none of the 2 operators of GPT2 is meant", "Attention"):
+        linearise(model, linear, data, where=lambda name, operator: False)
+    with refused(ValueError, "layer_steps must be at least 0", "-1"):
+        linearise(model, linear, data, layer_steps=-1)
+    with refused(ValueError, "learning_rate must be positive", "0"):
+        linearise(model, linear, data, learning_rate=0.0)
+    with refused(ValueError, "the loss is", "at step", "lower the learning rate"):
+        linearise(model, linear, data, learning_rate=1e30)
