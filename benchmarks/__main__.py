@@ -21,6 +21,7 @@ from benchmarks import (
     neighbours,
     neural_fields,
     one_kernel,
+    pretrained,
     safe_runs,
     scan,
     yat_attention,
@@ -46,6 +47,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     graphs.BENCHMARK,
     neighbours.BENCHMARK,
     one_kernel.BENCHMARK,
+    pretrained.BENCHMARK,
     safe_runs.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
