@@ -5,6 +5,7 @@ them. A text is drawn greedily through both caches; a single other token, or log
 """
 
 import dataclasses
+import importlib
 import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -47,42 +48,50 @@ class Config(Settings):
 
     def small(self) -> "Config":
         """See `Settings.small`."""
-        sizes = {"width": 24, "depth": 1, "vocabulary": 50, "prompt": 3, "drawn": 6, "read": 9, "images": 1}
+        sizes: dict[str, Any] = {
+            "width": 24,
+            "depth": 1,
+            "vocabulary": 50,
+            "prompt": 3,
+            "drawn": 6,
+            "read": 9,
+            "images": 1,
+        }
         return dataclasses.replace(self, **sizes)
 
     def checked(self) -> "Config":
         """Itself; raises `ValueError` on a case that is none, `ImportError` where transformers is missing."""
         require_known(self.cases, CASES)
         try:
-            import transformers
+            importlib.import_module("transformers")
         except ImportError as error:
             raise ImportError("the peer is transformers; pip install 'fredholm[peers]'") from error
-        assert transformers
         return self
 
 
 def peer(config: Config, case: str) -> Any:
     """The model of transformers, with random weights."""
-    import transformers
-
+    library: Any = importlib.import_module("transformers")
     torch.manual_seed(config.options.seed)
     heads, ids = max(2, config.width // 64), {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
-    text = {"vocab_size": config.vocabulary, "hidden_size": config.width, "num_hidden_layers": config.depth, **ids}
-    sizes = {"num_attention_heads": heads, "intermediate_size": 4 * config.width}
+    text: dict[str, Any] = {
+        "vocab_size": config.vocabulary,
+        "hidden_size": config.width,
+        "num_hidden_layers": config.depth,
+        **ids,
+    }
+    sizes: dict[str, Any] = {"num_attention_heads": heads, "intermediate_size": 4 * config.width}
     match case.partition(",")[0]:
         case "GPT-2":
             shape = {"n_embd": config.width, "n_layer": config.depth, "n_head": heads, "vocab_size": config.vocabulary}
-            return transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, **ids))
+            return library.GPT2LMHeadModel(library.GPT2Config(**shape, **ids))
         case "Llama":
-            return transformers.LlamaForCausalLM(
-                transformers.LlamaConfig(**text, **sizes, num_key_value_heads=heads // 2)
-            )
+            return library.LlamaForCausalLM(library.LlamaConfig(**text, **sizes, num_key_value_heads=heads // 2))
         case "Mamba":
             deeper = {**text, "num_hidden_layers": 2 * config.depth}
-            return transformers.MambaForCausalLM(transformers.MambaConfig(**deeper))
+            return library.MambaForCausalLM(library.MambaConfig(**deeper))
         case _:
-            shape = {"hidden_size": config.width, "num_hidden_layers": config.depth, "num_labels": 1000}
-            return transformers.ViTForImageClassification(transformers.ViTConfig(**shape, **sizes))
+            return library.ViTForImageClassification(library.ViTConfig(**wide, **sizes, num_labels=1000))
 
 
 def read_back(model: Any) -> nn.Module:

@@ -14,7 +14,7 @@ from fredholm.models import GPT2, Bert, Sampling, ViT, generate
 from fredholm.pretrained import linearise
 from tests.refusals import refused
 
-FEW: dict[str, int] = {"layer_steps": 30, "whole_steps": 30}
+FEW: dict[str, Any] = {"layer_steps": 30, "whole_steps": 30}
 
 
 def gpt2() -> GPT2:
