@@ -3,8 +3,9 @@
 Command:   python -m recipes.linearise
 Data:      tiny Shakespeare in ../shared/data/text_lm, as in recipes/shakespeare.py
 Hardware:  one core of an AMD EPYC, shared with other work; float32
-Time:      see docs/studies/linearise.md; what is done is only read again
-Score:     see docs/studies/linearise.md
+Time:      about 4 minutes of processor time for linear attention, after 4 for GPT-2; what is done is only read again
+Score:     test bits a byte, seed 0: softmax attention 2.849; linear attention 3.910 after the fit of layers, 3.015 at
+           the end; the other kernels were not run
 
 GPT-2 is trained as recipes/shakespeare.py does. Each kernel takes the place of all its attention by
 `pretrained.linearise`, with blocks of the training text; the learning rate, of those given, is the one that is best on
