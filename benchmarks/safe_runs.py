@@ -25,12 +25,12 @@ from PIL import Image
 from tqdm import tqdm
 
 from benchmarks.harness import Benchmark, GateError, Options, Row, Settings, in_fresh_process
+from fredholm.storage import integrity
 from fredholm.tasks.files.noted import noted, noted_content
 from fredholm.tasks.images.digits import digits
 from fredholm.training import Run, train
 from fredholm.training.progress import muted
 from fredholm.training.recipes import open_recipe
-from fredholm.training.storage import integrity
 from fredholm.training.storage.fingerprint import Difference, Fingerprint
 from fredholm.training.storage.lock import only_writer
 

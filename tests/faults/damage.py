@@ -20,6 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fredholm.models import ITNet, MLPConfig
+from fredholm.storage.config_json import to_json
 from fredholm.tasks import TASKS, ImageLearning
 from fredholm.tasks.sentences.sentence_learning import SentenceLearning
 from fredholm.tasks.text import Tokens
@@ -27,7 +28,6 @@ from fredholm.training import Run, RunFolder, Trainer, TrainingConfig, train
 from fredholm.training.random_state import random_state
 from fredholm.training.run import read_trained
 from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS
-from fredholm.training.storage.config_json import to_json
 from tests.faults.outcome import Outcome
 from tests.training.toy_task import ToyTask, toy_run
 

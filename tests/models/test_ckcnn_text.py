@@ -10,9 +10,9 @@ from fredholm.domains import Sequence
 from fredholm.models.ckcnn import ContinuousStack
 from fredholm.models.ckcnn_text import CKCNNText
 from fredholm.models.generation import generate
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import LanguageModelling
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 
 VOCABULARY, CONTEXT = 7, 13

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import TASKS
 from fredholm.training import Run
 from fredholm.training.recipes import MODALITIES, Listing, list_recipes, open_recipe, recipes_by_modality
-from fredholm.training.storage.config_json import from_json, to_json
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 

@@ -20,13 +20,13 @@ from fredholm.comparison.comparison import Comparison
 from fredholm.comparison.kernels import KERNELS_BY_NAME, chosen
 from fredholm.comparison.protocol import Request
 from fredholm.comparison.table import conclusion, markdown_table, text_table
+from fredholm.storage.config_json import to_json
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.task import Task
 from fredholm.training.config import TrainingConfig
 from fredholm.training.progress import muted, print_line
 from fredholm.training.run import Run
-from fredholm.training.storage.config_json import to_json
 
 Format = Literal["text", "markdown", "json"]
 

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import final
 
 from fredholm._version import __version__
+from fredholm.storage.atomic import write_file
+from fredholm.storage.config_json import to_json
+from fredholm.storage.integrity import is_missing
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.noted import noting
 from fredholm.tasks.task import Task
@@ -20,10 +23,8 @@ from fredholm.training.device import choose_device
 from fredholm.training.interruption import InterruptedRunError
 from fredholm.training.progress import print_line
 from fredholm.training.run import Run
-from fredholm.training.storage.atomic import write_file
-from fredholm.training.storage.config_json import first_difference, to_json
+from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
-from fredholm.training.storage.integrity import is_missing
 from fredholm.training.storage.lock import only_writer
 from fredholm.training.storage.machine import describe_numerics
 

@@ -8,11 +8,11 @@ from typing import final
 
 from fredholm.kernels import KernelInputs, PointInputs
 from fredholm.models.kernel_configs import KERNELS, KernelConfig
+from fredholm.storage.atomic import write_file
+from fredholm.storage.config_json import from_json, to_json
+from fredholm.storage.integrity import seal, unseal
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.training.storage.atomic import write_file
-from fredholm.training.storage.config_json import from_json, to_json
-from fredholm.training.storage.integrity import seal, unseal
 
 from .spread import differ
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from fredholm.storage.config_json import to_json
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
 from fredholm.training.memory import lacking_memory
 from fredholm.training.progress import muted
 from fredholm.training.run import Run, train
-from fredholm.training.storage.config_json import to_json
 from fredholm.training.storage.run_folder import RunFolder
 from fredholm.training.trainer import DivergedError, read_progress
 

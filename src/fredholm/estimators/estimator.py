@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from fredholm.storage.tensors import model_tensors
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.task import SplitTask, Task
@@ -25,7 +26,6 @@ from fredholm.training.progress import muted
 from fredholm.training.random_state import random_state as global_random_state
 from fredholm.training.random_state import restore_random_state
 from fredholm.training.run import Run, train
-from fredholm.training.storage.checkpoint import model_tensors
 from fredholm.training.storage.run_folder import DATA, RunFolder
 from fredholm.training.trainer import DivergedError
 

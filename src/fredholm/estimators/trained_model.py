@@ -6,10 +6,10 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
+from fredholm.storage.config_json import from_json, to_json
+from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
 from fredholm.tasks.task import Task
 from fredholm.training.device import choose_device
-from fredholm.training.storage.checkpoint import fill, model_tensors, tensor_bytes
-from fredholm.training.storage.config_json import from_json, to_json
 
 
 @final

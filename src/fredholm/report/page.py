@@ -16,11 +16,11 @@ from torch import nn
 
 from fredholm._version import __version__
 from fredholm.comparison.comparison import COMPARISON, read_comparison
+from fredholm.storage.atomic import write_file
 from fredholm.tasks import TASKS
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
 from fredholm.tasks.text.language_modelling import LanguageModelling
-from fredholm.training.storage.atomic import write_file
 from fredholm.training.trainer import measured_split
 
 from .answers import answer_section

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from fredholm.storage.config_json import TYPE_KEY, to_json
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
 from fredholm.training.run import Run
-from fredholm.training.storage.config_json import TYPE_KEY, to_json
 from fredholm.training.storage.machine import MACHINE
 from fredholm.training.storage.run_folder import RunFolder
 from fredholm.training.trainer import Progress, read_progress

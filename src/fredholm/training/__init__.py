@@ -1,5 +1,7 @@
 """Training a task: the loop, optimiser groups, schedule, checkpoints and logs."""
 
+from fredholm.storage.tensors import load_weights
+
 from .batches import LostWorkerError
 from .config import TrainingConfig, learning_rate
 from .interruption import InterruptedRunError
@@ -8,7 +10,7 @@ from .learner import ExponentialMovingAverage, Learner, NonFiniteError, StepRepo
 from .parameter_groups import parameter_groups
 from .random_state import seed_everything
 from .run import Result, Run, train
-from .storage.checkpoint import Checkpoints, load_weights
+from .storage.checkpoint import Checkpoints
 from .storage.run_folder import RunFolder
 from .trainer import DivergedError, Trainer
 

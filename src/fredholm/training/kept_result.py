@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fredholm.storage.atomic import write_file
+from fredholm.storage.integrity import is_missing, seal, unseal
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
-from fredholm.training.storage.atomic import write_file
-from fredholm.training.storage.integrity import is_missing, seal, unseal
 from fredholm.training.storage.run_folder import RunFolder
 
 from .run import Run, refuse_other, train

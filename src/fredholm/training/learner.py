@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.quadrature import Quadrature
+from fredholm.storage.tensors import fill, refuse_misfits
 from fredholm.tasks.task import Batch, Task
-from fredholm.training.storage.checkpoint import fill, refuse_misfits
 
 from .config import TrainingConfig
 from .device import choose_device, move

@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeVar, final
 from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
+from fredholm.storage.config_json import to_json
+from fredholm.storage.tensors import model_tensors
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.noted import Noted, noted, noting
@@ -19,8 +21,8 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Objective, Source, Task, Trained
-from fredholm.training.storage.checkpoint import Matched, Start, Which, model_tensors, start_from
-from fredholm.training.storage.config_json import first_difference, to_json
+from fredholm.training.storage.checkpoint import Matched, Start, Which, start_from
+from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
 from fredholm.training.storage.lock import only_writer
 from fredholm.training.storage.machine import MACHINE, describe_numerics, other_numerics

@@ -12,11 +12,12 @@ from typing import final
 
 from torch import Tensor, nn
 
+from fredholm.storage.atomic import write_file
+from fredholm.storage.config_json import from_json, to_json
+from fredholm.storage.tensors import model_tensors, tensor_bytes
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Task
-from fredholm.training.storage.atomic import write_file
-from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS, Checkpoints, model_tensors, tensor_bytes
-from fredholm.training.storage.config_json import from_json, to_json
+from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS, Checkpoints
 from fredholm.training.storage.metrics_log import LogMark, MetricsLog
 from fredholm.training.storage.run_folder import RunFolder
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from fredholm.models import CKCNN, FilterBank
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting, Task
 from fredholm.tasks.forecasts import season_of
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 
 CPU = torch.device("cpu")

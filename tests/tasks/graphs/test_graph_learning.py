@@ -9,12 +9,12 @@ import torch.nn.functional as F
 
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import GraphLearning
 from fredholm.tasks.graphs.batches import graphs_in
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.targets import TARGETS, NumberTarget
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 from tests.tasks.graphs.build import rings, two_groups, write_several
 

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.models import ITNet, MLPConfig, OnEdgesConfig, RidgeHead
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import LinkLearning
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.link_learning import PairNetwork, num_told, told_of_pairs, walks_between
 from fredholm.tasks.targets import ClassTarget
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 from tests.tasks.graphs.build import rings, two_groups, write_csv
 

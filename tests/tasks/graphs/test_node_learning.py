@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import NodeLearning
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 from tests.tasks.graphs.build import rings, two_groups
 

@@ -9,12 +9,12 @@ import torch
 
 from fredholm.encoders import ImageText, ImageTextBatch
 from fredholm.models import AttentionConfig, EachImage, ITNet, ITNetMaskedModel, MLPConfig, TwoStream
+from fredholm.storage.config_json import from_json, to_json
+from fredholm.storage.tensors import model_tensors
 from fredholm.tasks import ImageLearning, ImageTextLearning, MaskedLanguageModelling
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
-from fredholm.training.storage.checkpoint import model_tensors
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 from tests.tasks.image_texts.build import examples, pixels, write_folder, write_jsonl, write_npz, write_pictures
 

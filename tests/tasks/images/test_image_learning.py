@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from fredholm.encoders import ConvolutionalImage
 from fredholm.models import ITNet, MLPConfig
 from fredholm.models.infvit import InfViT
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import ImageLearning, Task
 from fredholm.tasks.images import InMemoryImages, open_images
 from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.tasks.images.image_learning import DRAWINGS, measure
 from fredholm.tasks.targets import ClassAnswers, ClassTarget, LabelTarget, NumberTarget, Wish
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 from tests.tasks.images.known import labels_of
 

@@ -13,6 +13,7 @@ from fredholm.domains import Points
 from fredholm.encoders import MultiScaleImage
 from fredholm.models import AttentionConfig, ITNet, LowRankConfig, MLPConfig, RecurrenceConfig
 from fredholm.operators import collect_auxiliary_losses
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Segmentation, Task
 from fredholm.tasks.masks import read_mask, segmentation
 from fredholm.tasks.masks.augmentation import MaskAugmentation
@@ -21,7 +22,6 @@ from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets import ElementTarget
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.scoring import score_split
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 from tests.tasks.masks.build import squares, write_npz, write_pairs
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fredholm.encoders import PointBatch
 from fredholm.models import EdgeConvolution, InfViT, ITNet, LowRankConfig, PointPooling
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import PointLearning, Task
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.points import read_cloud
@@ -19,7 +20,6 @@ from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets import ClassTarget, ElementTarget
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.scoring import score_split
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 from tests.tasks.points.build import write_folder
 

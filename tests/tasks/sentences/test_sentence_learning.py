@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from fredholm.models import NGramBank, SentenceStackConfig
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import MLPConfig
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import SentenceLearning
 from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Wish
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 
 SMALL = SentenceStackConfig(

@@ -27,6 +27,7 @@ from fredholm.models import (
     SummaryBank,
 )
 from fredholm.models.ckcnn import CKCNN
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import SeriesLearning, Task
 from fredholm.tasks.series import Preparation
 from fredholm.tasks.series.series_learning import series_of
@@ -34,7 +35,6 @@ from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import TARGETS, ClassTarget, LabelTarget, NumberTarget
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.scoring import score_split
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 
 SMALL = CKCNN.Config(embed_dim=6, depth=1, kernel_width=8, dropout=0.0)

@@ -9,6 +9,7 @@ import torch
 from sklearn import metrics as sk
 from torch import Tensor
 
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks.targets import (
     TARGETS,
     UNKNOWN,
@@ -24,7 +25,6 @@ from fredholm.tasks.targets import (
     Target,
     Wish,
 )
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 
 CLASSES = ClassAnswers(names=("a", "b", "c"), values=torch.tensor([0, 0, 0, 0, 1, 1, 2, 0, 1]))

@@ -14,12 +14,12 @@ from fredholm.models.aether import Aether
 from fredholm.models.generation import Sampling
 from fredholm.models.gpt2 import GPT2
 from fredholm.models.language_model import LanguageModel
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Batch, LanguageModelling, Task
 from fredholm.tasks.text import IGNORED
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.batches import EpochBatches, iterate
 from fredholm.training.scoring import score_split
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 
 SMALL = GPT2.Config(embed_dim=8, depth=1, num_heads=2, dropout=0.0)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from fredholm.models import AttentionConfig, ITNet, ITNetMaskedModel, SentenceStackConfig
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import MaskedLanguageModelling, SentenceLearning, Task
 from fredholm.tasks.text import IGNORED, Tokens
 from fredholm.tasks.text.masked_language_modelling import MASKED, RANDOM
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.storage.config_json import from_json, to_json
 from tests.refusals import refused
 
 pytest.importorskip("tokenizers")

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from fredholm.storage.integrity import listed, seal
+from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
 from fredholm.training import Checkpoints, load_weights
-from fredholm.training.storage.checkpoint import fill, model_tensors, start_from, tensor_bytes
-from fredholm.training.storage.integrity import listed, seal
+from fredholm.training.storage.checkpoint import start_from
 from tests.refusals import refused
 
 FILES = ["ema.safetensors", "manifest.json", "optimizer.safetensors", "weights.safetensors"]

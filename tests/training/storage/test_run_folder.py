@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fredholm.storage.integrity import listed, seal
 from fredholm.training import Checkpoints, DivergedError, Learner, Run, RunFolder, StepReport, train
 from fredholm.training.run import read_trained
 from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS
-from fredholm.training.storage.integrity import listed, seal
 from tests.refusals import refused
 from tests.training.toy_task import ToyTask, toy_run
 

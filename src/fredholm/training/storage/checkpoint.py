@@ -6,28 +6,20 @@ the state (progress, random states, where the log stands) with the size and SHA-
 """
 
 import contextlib
-import errno
-import json
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, final
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
+from fredholm.storage.atomic import clear_partial, remove_folder, write_file, write_folder
+from fredholm.storage.integrity import check_listed, check_listing, listed, seal, unseal
+from fredholm.storage.tensors import fill_wholly, model_tensors, read_tensors, tensor_bytes
 from fredholm.tasks.task import Meanings
 
-from .atomic import clear_partial, remove_folder, write_file, write_folder
-from .integrity import check_listed, check_listing, file_size, listed, seal, unseal
-
 SCHEMA = 2
-NOTES = "fredholm"
-"""The header entry of our safetensors files."""
-
 WEIGHTS, AVERAGE, OPTIMIZER = "weights.safetensors", "ema.safetensors", "optimizer.safetensors"
 MANIFEST = "manifest.json"
 Which = Literal["best", "last"]
@@ -118,11 +110,11 @@ class Checkpoints:
         path = self._path(step) / name
         with self._advising(step):
             check_listed(path, self._manifest(step)["files"][name])
-            return _read_tensors(path)
+            return read_tensors(path)
 
     def load_weights(self, step: int, model: nn.Module, name: str = AVERAGE) -> None:
         """Fills ``model`` from the file ``name`` of ``step``; errors as of ``load_state`` and ``load_weights``."""
-        _fill_wholly(model, self.load_tensors(step, name), self._path(step) / name)
+        fill_wholly(model, self.load_tensors(step, name), self._path(step) / name)
 
     def check(self, step: int) -> None:
         """Reads the whole checkpoint; errors as of ``load_state``."""
@@ -189,54 +181,6 @@ class Checkpoints:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
-
-
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name, each tensor once (a shared one under its first name)."""
-    tensors: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            tensors[name] = tensor.detach().contiguous()
-    return tensors
-
-
-def load_weights(path: Path, model: nn.Module) -> None:
-    """Copies the tensors of a safetensors file into ``model``, which must have exactly those.
-
-    Raises:
-        ValueError: the file is damaged, or of another model; ``model`` is then unchanged.
-        OSError: it cannot be read.
-    """
-    file_size(path)
-    _fill_wholly(model, _read_tensors(path), path)
-
-
-def _fill_wholly(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    refuse_misfits(tensors, model_tensors(model), path)
-    fill(model, tensors)
-
-
-def refuse_misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path | str) -> None:
-    """Raises a ValueError unless the tensors of a file have the names, shapes and dtypes of those of a model."""
-    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
-    if missing or extra:
-        parts = [f"lacks {len(missing)} of them, as {missing[0]}"] if missing else []
-        parts += [f"has {len(extra)} others, as {extra[0]:.80}"] if extra else []
-        raise ValueError(f"{path} is of another model: of the {len(wanted)} tensors here it {' and '.join(parts)}")
-    for name, tensor in found.items():
-        if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
-            came, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, wanted[name]))
-            raise ValueError(f"{path} is of another model: {name} is {came:.80}, expected {expected}")
-
-
-@torch.no_grad()
-def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copies tensors into those of a model by name, in place: one that has several names is given under any of them."""
-    own = model.state_dict(keep_vars=True)
-    for name, tensor in tensors.items():
-        own[name].copy_(tensor)
 
 
 class Matched(NamedTuple):
@@ -321,29 +265,3 @@ def _with_entries(
             each.append(torch.tensor([number[name] for name in both], device=own.device))
     to, taken = (torch.meshgrid(*each, indexing="ij") for each in places)
     return own.index_put(to, other[taken])
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    path.open("rb").close()  # safetensors calls whatever it cannot open missing
-    try:
-        with safe_open(path, framework="pt") as file:
-            if NOTES not in (file.metadata() or {}):
-                raise ValueError(f"{path} is a safetensors file of another program, not a checkpoint of this library")
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except RuntimeError as error:  # torch maps the file once more, which the system may refuse
-        if os.strerror(errno.EMFILE) not in str(error):
-            raise
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path)) from error
-    except SafetensorError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{path} is not a readable checkpoint; it is damaged or of another kind ({reason:.160})"
-        ) from error
-
-
-def tensor_bytes(tensors: dict[str, Tensor], notes: dict[str, Any]) -> bytes:
-    """Tensors as a safetensors file of this library, with ``notes`` as JSON in its header; equal input, equal bytes."""
-    # One entry only: the format writes several in random order.
-    return save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, {NOTES: json.dumps(notes)}
-    )

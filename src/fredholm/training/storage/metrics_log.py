@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from fredholm.storage.integrity import file_size, is_missing
 from fredholm.training.progress import print_line
-
-from .integrity import file_size, is_missing
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

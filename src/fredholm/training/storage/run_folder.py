@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from fredholm._version import __version__
+from fredholm.storage.atomic import PARTIAL_PREFIX, clear_partial, write_file
+from fredholm.storage.config_json import from_json, to_json
+from fredholm.storage.integrity import check_listing, is_missing, listed, parse_object, read_listed, seal, unseal
 from fredholm.tasks.task import Task
 
-from .atomic import PARTIAL_PREFIX, clear_partial, write_file
 from .checkpoint import Checkpoints
-from .config_json import from_json, to_json
-from .integrity import check_listing, is_missing, listed, parse_object, read_listed, seal, unseal
 from .lock import LOCK
 
 SCHEMA = 1

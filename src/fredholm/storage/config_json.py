@@ -1,14 +1,11 @@
 """Nested dataclasses as JSON and back, strictly and without importing anything a file names."""
 
 import dataclasses
-import json
 import math
 import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
-
-from fredholm.tasks.files.data_files import user_path
 
 TYPE_KEY = "type"
 NOT_FINITE = ("inf", "-inf", "nan")
@@ -83,28 +80,6 @@ def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "con
     if expected is Path:
         return Path(str(data))
     return float(data) if expected is float else data
-
-
-def first_difference(saved: Any, given: Any, where: str = "") -> str | None:
-    """The first leaf in which two JSON values differ, as ``training.epochs was 5, is 6``."""
-    if isinstance(saved, dict) and isinstance(given, dict) and saved.keys() == given.keys():
-        inner = (first_difference(saved[key], given[key], f"{where}.{key}".lstrip(".")) for key in saved)
-        return next((difference for difference in inner if difference), None)
-    return (
-        None
-        if saved == given or _is_one_path(saved, given)
-        else f"{where} was {json.dumps(saved):.150}, is {json.dumps(given):.150}"
-    )
-
-
-def _is_one_path(saved: Any, given: Any) -> bool:
-    """Whether two settings are spellings of one path."""
-    if not (isinstance(saved, str) and isinstance(given, str)):
-        return False
-    try:
-        return user_path(saved).samefile(user_path(given))
-    except (OSError, ValueError):
-        return False
 
 
 def _from_union(data: Any, members: tuple[Any, ...], known: Sequence[type], where: str) -> Any:

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import TASKS, ImageLearning
 from fredholm.training import Run, TrainingConfig
-from fredholm.training.storage.config_json import from_json, to_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fredholm.training.storage.atomic import remove_folder, write_file, write_folder
+from fredholm.storage.atomic import remove_folder, write_file, write_folder
 
 
 @pytest.fixture

@@ -1,0 +1,99 @@
+"""The tensors of a module, and files of them."""
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from fredholm.storage.integrity import file_size
+
+NOTES = "fredholm"
+"""The header entry of our safetensors files."""
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by name, each tensor once (a shared one under its first name)."""
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            tensors[name] = tensor.detach().contiguous()
+    return tensors
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Copies the tensors of a safetensors file into ``model``, which must have exactly those.
+
+    Raises:
+        ValueError: the file is damaged, or of another model; ``model`` is then unchanged.
+        OSError: it cannot be read.
+    """
+    file_size(path)
+    fill_wholly(model, read_tensors(path), path)
+
+
+def fill_wholly(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Copies the tensors of a file into a model, which must have exactly those; errors as of `refuse_misfits`."""
+    refuse_misfits(tensors, model_tensors(model), path)
+    fill(model, tensors)
+
+
+def refuse_misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path | str) -> None:
+    """Raises a ValueError unless the tensors of a file have the names, shapes and dtypes of those of a model."""
+    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    if missing or extra:
+        parts = [f"lacks {len(missing)} of them, as {missing[0]}"] if missing else []
+        parts += [f"has {len(extra)} others, as {extra[0]:.80}"] if extra else []
+        raise ValueError(f"{path} is of another model: of the {len(wanted)} tensors here it {' and '.join(parts)}")
+    for name, tensor in found.items():
+        if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
+            came, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, wanted[name]))
+            raise ValueError(f"{path} is of another model: {name} is {came:.80}, expected {expected}")
+
+
+@torch.no_grad()
+def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copies tensors into those of a model by name, in place: one that has several names is given under any of them."""
+    own = model.state_dict(keep_vars=True)
+    for name, tensor in tensors.items():
+        own[name].copy_(tensor)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file of this library, by name.
+
+    Raises:
+        ValueError: it is damaged, or of another program.
+        OSError: it cannot be read.
+    """
+    path.open("rb").close()  # safetensors calls whatever it cannot open missing
+    try:
+        with safe_open(path, framework="pt") as file:
+            if NOTES not in (file.metadata() or {}):
+                raise ValueError(f"{path} is a safetensors file of another program, not a checkpoint of this library")
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except RuntimeError as error:  # torch maps the file once more, which the system may refuse
+        if os.strerror(errno.EMFILE) not in str(error):
+            raise
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path)) from error
+    except SafetensorError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path} is not a readable checkpoint; it is damaged or of another kind ({reason:.160})"
+        ) from error
+
+
+def tensor_bytes(tensors: dict[str, Tensor], notes: dict[str, Any]) -> bytes:
+    """Tensors as a safetensors file of this library, with ``notes`` as JSON in its header; equal input, equal bytes."""
+    # One entry only: the format writes several in random order.
+    return save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, {NOTES: json.dumps(notes)}
+    )
