@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fredholm.estimators import TextRegressor as TextRegressor
     from fredholm.layers import from_torch, to_torch
     from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank
-    from fredholm.pretrained import from_pretrained
+    from fredholm.training import from_pretrained
 
 __all__ = [
     "Domain",
@@ -82,7 +82,7 @@ _MEMBERS = {
     "domains": ("Domain", "Grid", "Points", "Sequence", "Union", "trapezoid_weights"),
     "layers": ("from_torch", "to_torch"),
     "operators": ("IntegralOperator", "compare_routes", "fit_low_rank"),
-    "pretrained": ("from_pretrained",),
+    "training": ("from_pretrained",),
     "estimators": (
         "GraphClassifier",
         "GraphRegressor",

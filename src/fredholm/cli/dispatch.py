@@ -11,11 +11,12 @@ from fredholm.cli.evaluate import EVALUATE
 from fredholm.cli.generate import GENERATE
 from fredholm.cli.info import INFO
 from fredholm.cli.predict import PREDICT
+from fredholm.cli.push import PUSH
 from fredholm.cli.report import REPORT
 from fredholm.cli.train import TRAIN
 from fredholm.cli.verify import VERIFY
 
-COMMANDS = (TRAIN, COMPARE, EVALUATE, PREDICT, GENERATE, REPORT, VERIFY, INFO)
+COMMANDS = (TRAIN, COMPARE, EVALUATE, PREDICT, GENERATE, PUSH, REPORT, VERIFY, INFO)
 """Every command; a new one is added here."""
 
 

@@ -7,9 +7,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from fredholm.domains import Domain
+from fredholm.storage.rebuildable import Rebuildable
 
 
-class Encoder(nn.Module, abc.ABC):
+class Encoder(nn.Module, Rebuildable, abc.ABC):
     """Turns raw inputs into a signal and says where it lives.
 
     Attributes:

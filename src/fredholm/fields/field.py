@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.fields.jet import Jet
+from fredholm.storage.rebuildable import Rebuildable
 
 
-class Field(nn.Module, abc.ABC):
+class Field(nn.Module, Rebuildable, abc.ABC):
     """(θ, x) -> f_θ(x): functions from R^s to R^m with P parameters each.
 
     The parameters are no `nn.Parameter`s but an argument, so that a set of fields, each with its own, is one tensor

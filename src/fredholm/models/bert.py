@@ -14,13 +14,14 @@ from fredholm.blocks.residual import ResidualBlock
 from fredholm.domains import Sequence
 from fredholm.kernels import Attention
 from fredholm.kernels.kernel import check_heads
+from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 
 Head = Literal["none", "tokens", "classes"]
 
 
 @final
-class Bert(nn.Module):
+class Bert(SavedModel):
     """Token, position and segment embeddings, L blocks of attention with norms after the sums, and a head.
 
     The model of J. Devlin et al., "BERT" (arXiv 1810.04805). Weights start normal with deviation 0.02, biases at 0.

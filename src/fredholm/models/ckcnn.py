@@ -14,6 +14,7 @@ from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.kernels import ContinuousConvolution
 from fredholm.kernels.convolution.kernel_network import KernelActivation
+from fredholm.models.saved_model import SavedModel
 from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.operators import IntegralOperator
 
@@ -22,7 +23,7 @@ StackState = tuple[BlockState, ...]
 
 
 @final
-class ContinuousStack(nn.Module):
+class ContinuousStack(SavedModel):
     """Residual blocks of two continuous convolutions each: a signal to a signal on the same domain (CKConv, figure 8).
 
     The convolutions count samples: see `encoders.Series` for what weights the samples of another rate have.
@@ -153,7 +154,7 @@ class ContinuousStack(nn.Module):
 
 
 @final
-class CKCNN(nn.Module):
+class CKCNN(SavedModel):
     """An encoder, a stack of continuous convolutions and a linear head (CKConv, figure 8 and E.1).
 
     Deviation: layer normalisation is over the channels of each point. The paper's text leaves open whether it also runs

@@ -11,11 +11,12 @@ from fredholm.blocks.feed_forward import Activation, FeedForward, activation_mod
 from fredholm.blocks.stochastic_depth import StochasticDepth, linear_schedule
 from fredholm.domains import Domain, Grid
 from fredholm.kernels import Convolution
+from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 
 
 @final
-class ConvNeXt(nn.Module):
+class ConvNeXt(SavedModel):
     """Patches, stages of blocks with a map that halves the grid between them, the mean, and a head.
 
     The model of Z. Liu et al., "A ConvNet for the 2020s" (arXiv 2201.03545). A block is u + s ⊙ F(N(K[u])), with a

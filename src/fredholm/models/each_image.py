@@ -3,15 +3,16 @@
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fredholm._settings import check_count
 from fredholm.encoders.image_text import ImageTextBatch
+from fredholm.models.saved_model import SavedModel
 from fredholm.models.signal_model import SignalModel
 
 
 @final
-class EachImage(nn.Module):
+class EachImage(SavedModel):
     """Each of M images with the text through one model, and one linear layer on the M vectors joined (ITNet, K.4).
 
         out = A [h_1; ...; h_M] + b = Σ_m (A_m h_m + b_m),    h_m what the model's head reads of image m and the text

@@ -6,14 +6,15 @@ import abc
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fredholm.models.ridge_head import Regressand
+from fredholm.models.saved_model import SavedModel
 
 Inputs = TypeVar("Inputs")
 
 
-class FittedModel(nn.Module, abc.ABC, Generic[Inputs]):
+class FittedModel(SavedModel, abc.ABC, Generic[Inputs]):
     """A model that is computed from its training data, not learned by steps."""
 
     @abc.abstractmethod

@@ -29,13 +29,14 @@ from fredholm.fields.placed import PlacedField
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.kernels import Attention, UnnormalisedAttention
 from fredholm.models.framed_samples import framed_samples
+from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 
 NAME = "models.InContextRegressor"
 
 
 @final
-class InContextRegressor(nn.Module):
+class InContextRegressor(SavedModel):
     """{(x_i, y_i)} -> Σ_k c_k φ_k, with c from T layers of attention that start as T gradient steps from c = 0.
 
     P and E of every layer are parameters: what starts as descent may learn to be faster. Samples count as the domain's

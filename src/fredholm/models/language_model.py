@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fredholm._settings import filled
+from fredholm.models.saved_model import SavedModel
 
 Positions = Literal["learned", "rotary"]
 """Learned vectors added to the tokens', or queries and keys turned by their places (`kernels.Rotary`)."""
@@ -20,7 +21,7 @@ LanguageState = tuple[tuple[Tensor, ...], ...]
 """What a model keeps of the tokens that it has read: some tensors a layer. Values; `advance` never changes one."""
 
 
-class TokenModel(nn.Module, abc.ABC):
+class TokenModel(SavedModel, abc.ABC):
     """Scores of every token of a vocabulary at each place of a sequence.
 
     Attributes:

@@ -17,6 +17,7 @@ from fredholm.fields.placed import PlacedField
 from fredholm.kernels import Attention, Kernel, LinearAttention
 from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
 from fredholm.models.framed_samples import FramedSamples, framed_samples
+from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 
 Encoding = Literal["relative", "absolute"]
@@ -24,7 +25,7 @@ Encoding = Literal["relative", "absolute"]
 
 
 @final
-class FieldOperator(nn.Module):
+class FieldOperator(SavedModel):
     """{(x_i, y_i)} -> f, a field that moves, scales and turns with its samples (Neural Fields Meet Attention, 3.2-3.4).
 
         z_i = M⁻¹ (x_i - μ),   u_i = E [y_i; z_i; γ(z_i)],   L pre-norm blocks with attention,

@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
+from fredholm.models.saved_model import SavedModel
 
 PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
 """Values of λ that are tried, in multiples of the mean of the n eigenvalues of XXᵀ."""
@@ -80,7 +81,7 @@ class Regressand(ABC):
 
 
 @final
-class RidgeHead(nn.Module):
+class RidgeHead(SavedModel):
     """Outputs that are a linear function of features, fitted by ridge regression.
 
     Args:

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled
 from fredholm.domains import Domain, Points, Union
 from fredholm.encoders.encoder import Encoder
+from fredholm.models.saved_model import SavedModel
 
 Pool = Literal["cls", "mean", "max", "none"]
 """What the head reads: a class token, the integral mean of the signal, the largest value of each of its channels, or
 every point for itself. The token is the encoder's, or a learned one at the centre of the unit box."""
 
 
-class SignalModel(nn.Module, abc.ABC):
+class SignalModel(SavedModel, abc.ABC):
     """An encoder, layers on its signal, and one output vector for each input, or for each of its points.
 
     Args:

@@ -14,11 +14,12 @@ from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.domains import Domain, Grid, Points, Union
 from fredholm.kernels import Attention
 from fredholm.kernels.kernel import check_heads
+from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 
 
 @final
-class ViT(nn.Module):
+class ViT(SavedModel):
     """Patches with learned positions, leading tokens, L pre-norm blocks of attention, and a head.
 
     The model of A. Dosovitskiy et al., "An Image is Worth 16x16 Words" (arXiv 2010.11929), with what its successors

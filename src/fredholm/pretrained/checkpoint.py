@@ -37,7 +37,7 @@ def find_folder(path_or_id: str | Path, revision: str | None = None) -> Path:
             "folder"
         ) from error
     try:
-        wanted = ["config.json", "*.safetensors", INDEX]
+        wanted = ["*.json", "*.safetensors"]
         return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except Exception as error:  # the hub's client raises errors of several libraries
         reason = str(error).strip().partition("\n")[0]

@@ -1,14 +1,16 @@
-"""Models from checkpoints of `transformers` and `timm`."""
+"""Models from folders: those that were saved here, and checkpoints of `transformers` and `timm`."""
 
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from fredholm.models.saved_model import load_model
 from fredholm.pretrained import timm
 from fredholm.pretrained.checkpoint import Converted, Fields, Tensors, fill, find_folder, find_tensors, read_config
 from fredholm.pretrained.decoders import DECODERS
 from fredholm.pretrained.encoders import ENCODERS
+from fredholm.storage.model_folder import ModelFolder
 
 CONVERTERS = DECODERS | ENCODERS
 
@@ -17,6 +19,8 @@ def from_pretrained(
     path_or_id: str | Path, *, revision: str | None = None, dtype: torch.dtype | None = torch.float32
 ) -> nn.Module:
     """A model whose mixers are integral operators, with the weights of a checkpoint; its numbers are the peer's.
+
+    Of this library: what `save_pretrained` of a model saved.
 
     Of `transformers`: GPT-2, Llama, Mistral and Qwen2 (`models.GPT2`, `models.Llama`), Mamba (`models.Mamba`), BERT,
     RoBERTa and DistilBERT (`models.Bert`), ViT and DeiT (`models.ViT`); of `timm`: ViT, DeiT, DeiT III and DINOv2,
@@ -38,6 +42,8 @@ def from_pretrained(
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype must be a floating-point type, or None for that of the checkpoint; got {dtype}")
     folder = find_folder(path_or_id, revision)
+    if ModelFolder.is_one(folder):
+        return load_model(folder, dtype).eval()
     fields, tensors = Fields(read_config(folder), str(folder / "config.json")), find_tensors(folder)
     converted = _converted(fields, tensors)
     with torch.device("meta"):

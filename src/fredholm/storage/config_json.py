@@ -1,4 +1,4 @@
-"""Nested dataclasses as JSON and back, strictly and without importing anything a file names."""
+"""Nested dataclasses and what builds a module as JSON and back, strictly and without importing what a file names."""
 
 import dataclasses
 import math
@@ -6,6 +6,8 @@ import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from fredholm.storage.rebuildable import Rebuildable
 
 TYPE_KEY = "type"
 NOT_FINITE = ("inf", "-inf", "nan")
@@ -15,14 +17,19 @@ NOT_FINITE = ("inf", "-inf", "nan")
 def to_json(value: Any) -> Any:
     """A config as JSON values; every dataclass carries its qualified name, so that unions can be told apart.
 
+    Of what is `Rebuildable`, such as an encoder, its class and arguments are written, and no weights.
+
     Floats that JSON lacks become the words inf, -inf and nan.
 
     Raises:
-        TypeError: a value that is no plain value, tuple, list, dictionary by text, path or dataclass.
+        TypeError: a value that is no plain value, tuple, list, dictionary by text, path, dataclass or Rebuildable.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {TYPE_KEY: type(value).__qualname__, **fields}
+    if isinstance(value, Rebuildable):
+        arguments = {name: to_json(argument) for name, argument in value.arguments.items()}
+        return {TYPE_KEY: type(value).__qualname__, **arguments}
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
     if isinstance(value, Path):
@@ -33,7 +40,10 @@ def to_json(value: Any) -> Any:
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"a config holds a {type(value).__name__}; expected plain values, tuples, paths or dataclasses")
+    raise TypeError(
+        f"a config holds a {type(value).__name__}; expected plain values, tuples, paths, dataclasses or "
+        "modules of the library"
+    )
 
 
 def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "config") -> Any:
@@ -44,7 +54,7 @@ def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "con
     Args:
         data: parsed JSON.
         expected: the annotated type.
-        known: the dataclasses that may stand where ``expected`` is one of their base classes.
+        known: the classes, dataclasses or `Rebuildable`, that may stand where ``expected`` is a base class of theirs.
         where: names the value in messages.
 
     Raises:
@@ -62,7 +72,9 @@ def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "con
         return {
             key: from_json(item, get_args(expected)[1], known, f"{where}[{_shown(key)}]") for key, item in data.items()
         }
-    if isinstance(expected, type) and dataclasses.is_dataclass(expected):
+    if isinstance(expected, type) and (
+        dataclasses.is_dataclass(expected) or any(issubclass(kind, expected) for kind in known)
+    ):
         return _from_object(data, expected, known, where)
     if get_origin(expected) is Literal:
         fits = data in get_args(expected)
@@ -110,8 +122,12 @@ def _from_object(data: Any, expected: type, known: Sequence[type], where: str) -
     kind: Any = candidates.get(named) if isinstance(named, str) else None
     if kind is None:
         raise ValueError(f"{where} is of type {_shown(named)}; expected one of {', '.join(sorted(candidates))}")
-    hints = get_type_hints(kind)
-    fields = {field.name for field in dataclasses.fields(kind)}
+    if issubclass(kind, Rebuildable):
+        hints = kind.parameter_types()
+        fields = set(hints)
+    else:
+        hints = get_type_hints(kind)
+        fields = {field.name for field in dataclasses.fields(kind)}
     if unknown := sorted(data.keys() - fields - {TYPE_KEY}):
         raise ValueError(
             f"{where} has unknown fields {', '.join(map(_shown, unknown[:5]))}; was it written by a newer version?"

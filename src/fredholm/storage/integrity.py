@@ -62,8 +62,8 @@ def listed(data: bytes) -> dict[str, Any]:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def check_listed(path: Path, entry: Mapping[str, Any]) -> None:
-    """Reads a file, of whatever size, and compares it with its entry in a listing.
+def check_listed(path: Path, entry: Mapping[str, Any], listing: str = "manifest.json") -> None:
+    """Reads a file, of whatever size, and compares it with its entry in the listing of that name.
 
     Raises:
         ValueError: it is missing, or another.
@@ -71,17 +71,17 @@ def check_listed(path: Path, entry: Mapping[str, Any]) -> None:
     """
     size = file_size(path)
     if size != entry["bytes"]:
-        raise ValueError(f"{path} is damaged: it has {size} bytes, and manifest.json lists {entry['bytes']}")
+        raise ValueError(f"{path} is damaged: it has {size} bytes, and {listing} lists {entry['bytes']}")
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-            raise _changed(path)
+            raise _changed(path, listing)
 
 
-def read_listed(path: Path, entry: Mapping[str, Any]) -> bytes:
+def read_listed(path: Path, entry: Mapping[str, Any], listing: str = "manifest.json") -> bytes:
     """A small file that is as its entry in a listing says; errors as of `check_listed`."""
     data = read_bytes(path)
     if listed(data) != entry:
-        raise _changed(path)
+        raise _changed(path, listing)
     return data
 
 
@@ -140,8 +140,8 @@ def file_size(path: Path) -> int:
     return found.st_size
 
 
-def _changed(path: Path) -> ValueError:
-    return ValueError(f"{path} is damaged: its SHA-256 is not the one that manifest.json lists")
+def _changed(path: Path, listing: str) -> ValueError:
+    return ValueError(f"{path} is damaged: its SHA-256 is not the one that {listing} lists")
 
 
 def _text(content: Mapping[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from .random_state import seed_everything
 from .run import Result, Run, train
 from .storage.checkpoint import Checkpoints
 from .storage.run_folder import RunFolder
+from .task_model import TaskModel, from_pretrained
 from .trainer import DivergedError, Trainer
 
 __all__ = [
@@ -26,8 +27,10 @@ __all__ = [
     "Run",
     "RunFolder",
     "StepReport",
+    "TaskModel",
     "Trainer",
     "TrainingConfig",
+    "from_pretrained",
     "kept_result",
     "learning_rate",
     "load_weights",

@@ -5,13 +5,14 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple, TypeVar, final
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple, final
 
 from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
 from fredholm.storage.config_json import to_json
+from fredholm.storage.model_folder import ModelFolder
 from fredholm.storage.tensors import model_tensors
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.data_files import user_path
@@ -33,18 +34,16 @@ from .device import choose_device
 from .progress import print_line
 from .random_state import seed_everything
 from .scoring import score_split
-from .trainer import Trainer, check_examples, measured_split, read_progress
+from .trained_folder import KIND, TrainedFolder
+from .trainer import Trainer, check_examples, measured_split
 
 FREE = ("epochs", "patience", "num_workers", "device", "tensorboard")
 """The training settings that may be other when a run goes on."""
 
 
-T = TypeVar("T")
-
-
 @final
 class Run:
-    """A run folder that holds a trained model.
+    """A folder with a trained model: that of its run, or one that it was saved in (`save_pretrained`).
 
     Args:
         path: the folder.
@@ -74,7 +73,7 @@ class Run:
         init: str | None = None
 
     def __init__(self, path: Path, *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> None:
-        self._folder = RunFolder(path)
+        self._folder = TrainedFolder.at(path)
         noted(self._folder.config_file, is_start=True)
         self.config, facts = self._folder.read(Run.Config, tasks)
         self.task: Task = self.config.task.build(facts)
@@ -85,37 +84,13 @@ class Run:
 
         Without a validation split, or before its first evaluation, the best is the last.
         """
-        return self._while_it_trains(lambda: self._step(which))
-
-    def _step(self, which: Which) -> int:
-        last = self._folder.checkpoints.last_step()
-        if last is None:
-            raise ValueError(f"{self._folder.path} has no checkpoint yet")
-        if which == "last":
-            return last
-        best = read_progress(self._folder.checkpoints, last).best_step
-        return last if best < 0 else best
+        return self._folder.step(which)
 
     def model(self, which: Which = "best") -> nn.Module:
         """The averaged model of a checkpoint, on the run's device and in evaluation mode."""
         model = self.task.model()
-        self._while_it_trains(lambda: self._fill(model, which))
+        self._folder.fill(model, which)
         return model.to(self.device).eval().requires_grad_(False)
-
-    def _fill(self, model: nn.Module, which: Which) -> None:
-        step = self._step(which)
-        noted(self._folder.checkpoints.average_file(step), is_start=True)
-        self._folder.checkpoints.load_weights(step, model)
-
-    def _while_it_trains(self, read: Callable[[], T]) -> T:
-        """What is read of the checkpoints; again, where a run that trains has meanwhile removed one for a newer one."""
-        while True:
-            before = self._folder.checkpoints.steps()
-            try:
-                return read()
-            except (ValueError, OSError):
-                if self._folder.checkpoints.steps() == before:
-                    raise
 
     def evaluate(self, split: HeldOut = "test", which: Which = "best") -> dict[str, float]:
         """The averaged model's metrics on the test split; or on the validation split, where the best one's flatter.
@@ -160,6 +135,52 @@ class Run:
             ValueError: a file that cannot be read or does not fit, or a file to write that exists.
         """
         return self.task.predict(self.model(which), files, self.device, part=part, outputs=outputs, at=at)
+
+    def check_finished(self) -> None:
+        """Raises a ValueError where the run has no checkpoint, or has not come to its end."""
+        progress = self._folder.progress
+        if progress is not None and not progress.is_done:
+            raise ValueError(
+                f"{self._folder.path} has not finished: it is at epoch {progress.epoch} of {progress.epochs}; go on "
+                "with fredholm train ... --resume"
+            )
+
+    def save_pretrained(self, folder: Path, card: str, which: Which = "best", *, overwrite: bool = False) -> None:
+        """Saves the model with all that its task needs to predict: settings, class names, tokenizer, weights.
+
+        `Run` and `fredholm.from_pretrained` read it. Paths are cut to their last names: where files lay on this machine
+        is nobody's business.
+
+        Args:
+            folder: a new or an empty one.
+            card: the text of README.md.
+            which: the weights.
+            overwrite: whether the files may replace others of their names.
+
+        Raises:
+            ValueError: the run has not finished, or the folder holds something.
+            OSError: the disk is full or the folder cannot be written.
+        """
+        self.check_finished()
+        content = {
+            "kind": KIND,
+            "task": self.task.command,
+            "step": self.step(which),
+            "run": without_folders(to_json(self.config)),
+            "facts": to_json(self.task.facts),
+        }
+        texts = self.task.facts.files
+        ModelFolder(folder).write(content, self.model(which), card, texts=texts, overwrite=overwrite)
+
+
+def without_folders(value: Any) -> Any:
+    """JSON in which absolute paths, and those in the home folder, are cut to their last names."""
+    if isinstance(value, dict):
+        return {name: without_folders(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [without_folders(each) for each in value]
+    is_path = isinstance(value, str) and (value.startswith("~") or PurePath(value).is_absolute())
+    return PurePath(value).name if is_path else value
 
 
 class Result(NamedTuple):
@@ -309,7 +330,7 @@ def _own_files(data: Fingerprint, machine: dict[str, str]) -> dict[str, str]:
     return {FINGERPRINT: data.text, MACHINE: json.dumps(machine, indent=2) + "\n"}
 
 
-def _known_data(folder: RunFolder) -> Fingerprint:
+def _known_data(folder: RunFolder | TrainedFolder) -> Fingerprint:
     """What a run read before; raises a ValueError where the folder does not say it."""
     file, text = folder.path / FINGERPRINT, folder.text(FINGERPRINT)
     if text is None:
@@ -458,7 +479,7 @@ def read_trained(path: Path, tasks: Sequence[type[Task]] = TASKS) -> Trained:
         ValueError: the folder is no run.
     """
     folder = user_path(path)
-    config, facts = RunFolder(folder).read(Run.Config, tasks)
+    config, facts = TrainedFolder.at(folder).read(Run.Config, tasks)
     return Trained(config.task.in_folder(folder), facts)
 
 

@@ -10,6 +10,7 @@ from fredholm._version import __version__
 from fredholm.storage.atomic import PARTIAL_PREFIX, clear_partial, write_file
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.storage.integrity import check_listing, is_missing, listed, parse_object, read_listed, seal, unseal
+from fredholm.storage.model_folder import ModelFolder
 from fredholm.tasks.task import Task
 
 from .checkpoint import Checkpoints
@@ -147,13 +148,7 @@ class RunFolder:
             raise ValueError(
                 f"{self.config_file} has schema {content.get('schema')!r:.80}; this version reads {SCHEMA}"
             )
-        known = [kind for task in tasks for kind in (task.Config, task.Facts, *task.parts)]
-        try:
-            config = from_json(content.get("run"), expected, known, "run")
-            facts = from_json(content.get("facts"), Task.Facts, known, "facts")
-        except ValueError as error:
-            raise ValueError(f"{self.config_file}: {error}") from error
-        return config, facts
+        return config_and_facts(content, self.config_file, expected, tasks)
 
     def _own_files(self) -> dict[str, bytes]:
         """The contents of all, as the manifest lists them."""
@@ -180,6 +175,11 @@ class RunFolder:
 
     def _manifest(self) -> _Manifest:
         path = self.path / MANIFEST
+        if ModelFolder.is_one(self.path):
+            raise ValueError(
+                f"{self.path} holds a finished model, which is not trained further in its place; begin a run from its "
+                "weights with --init, in another folder"
+            )
         if not self.path.is_dir():
             raise ValueError(f"{self.path} is no folder; expected a run folder")
         if is_missing(path):
@@ -202,3 +202,16 @@ class RunFolder:
         if not (is_listed and isinstance(run, str)):
             raise ValueError(f"{path} tells of no run, or holds texts of files that it does not list")
         return _Manifest(run, files, pending)
+
+
+def config_and_facts(
+    content: Mapping[str, Any], file: Path, expected: type, tasks: Sequence[type[Task]]
+) -> tuple[Any, Task.Facts]:
+    """A run's config and its task's facts from the object in a file; see `RunFolder.read`."""
+    known = [kind for task in tasks for kind in (task.Config, task.Facts, *task.parts)]
+    try:
+        config = from_json(content.get("run"), expected, known, "run")
+        facts = from_json(content.get("facts"), Task.Facts, known, "facts")
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    return config, facts

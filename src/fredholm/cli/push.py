@@ -1,0 +1,74 @@
+"""`fredholm push`: the model of a finished run, to a folder or to the Hugging Face hub."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from fredholm.cli.command import Command
+from fredholm.cli.open_run import find_run, open_run
+from fredholm.cli.parsing import Flag, parse
+from fredholm.report.model_card import model_card
+from fredholm.report.run_record import RunRecord
+from fredholm.storage.hub import is_hub_id, push_folder
+from fredholm.tasks import TASKS
+from fredholm.tasks.files.data_files import user_path
+from fredholm.training.recipes import open_recipe
+from fredholm.training.storage.checkpoint import Which
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushArguments:
+    """Give the model of a finished run away: settings, weights, class names or tokenizer, and a card.
+
+    What is written is read by `fredholm predict`, `evaluate` and `generate` in place of a run, and by
+    `fredholm.from_pretrained`. Optimiser, log and data stay; paths of this machine are cut to their last names.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    to: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TO")]
+    """A repository of the Hugging Face hub, as OWNER/NAME, or a folder, as ./NAME."""
+    private: Flag = False
+    """Make a new repository private."""
+    token: str | None = None
+    """Of the hub, with the right to write; by default HF_TOKEN, or what hf auth login kept. Others may see it here."""
+    overwrite: Flag = False
+    """Replace files that exist, which is refused otherwise."""
+    checkpoint: Which = "best"
+    """The checkpoint that was best on the validation split, or the last one."""
+    recipe: str | None = None
+    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+
+
+def _push(argv: list[str]) -> None:
+    arguments = parse(PushArguments, "push", argv)
+    to, is_hub = arguments.to, is_hub_id(arguments.to)
+    if not is_hub and not to.startswith((".", "/", "~")):
+        raise ValueError(f"{to!r} is neither OWNER/NAME nor a folder; write ./{to} for a folder")
+    if not is_hub and (arguments.private or arguments.token is not None):
+        name = "--private" if arguments.private else "--token"
+        raise ValueError(f"{name} has no effect on the folder {to}; leave it out")
+    path = find_run(arguments.run)
+    run = open_run(path, arguments.recipe, "cpu")
+    run.check_finished()
+    tasks = open_recipe(arguments.recipe).tasks if arguments.recipe else TASKS
+    card = model_card(RunRecord.read(path, path.name, tasks, "cpu"), arguments.checkpoint, to)
+    if not is_hub:
+        run.save_pretrained(user_path(to), card, arguments.checkpoint, overwrite=arguments.overwrite)
+        print(f"{to}: the model of step {run.step(arguments.checkpoint):,}")
+        return
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        run.save_pretrained(folder, card, arguments.checkpoint)
+        print(push_folder(folder, to, private=arguments.private, token=arguments.token, overwrite=arguments.overwrite))
+
+
+PUSH = Command(
+    name="push",
+    operands="RUN TO",
+    summary="give a trained model away, to a folder or the Hugging Face hub",
+    run=_push,
+)

@@ -1,0 +1,196 @@
+"""Models that are saved with all that builds them again, and read back.
+
+A file names classes; they are looked up among the library's own models, encoders, fields and configurations, and
+nothing else is imported or run.
+"""
+
+import dataclasses
+import functools
+import inspect
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm import encoders, fields
+from fredholm.storage.config_json import from_json, to_json
+from fredholm.storage.hub import push_folder
+from fredholm.storage.model_folder import SHARD_BYTES, ModelFolder
+from fredholm.storage.rebuildable import Rebuildable
+
+KIND = "model"
+"""What the config of a folder with a model by itself says of its kind."""
+
+
+class SavedModel(nn.Module, Rebuildable):
+    """A model that remembers what it was built from, so that it can be saved whole."""
+
+    @final
+    def save_pretrained(self, folder: str | Path, *, overwrite: bool = False, shard_bytes: int = SHARD_BYTES) -> None:
+        """Saves the model: class and settings as config.json, weights as safetensors, and README.md.
+
+        `fredholm.from_pretrained` reads it.
+
+        Args:
+            folder: a new or an empty one.
+            overwrite: whether the files may replace others of their names.
+            shard_bytes: the most weights of one file; there are several where the model has more.
+
+        Raises:
+            ValueError: the folder holds something; the model is not of the library, or was changed after it was built,
+                so that its settings do not tell it.
+            OSError: the disk is full or the folder cannot be written.
+        """
+        described = to_json(self)
+        _check_described(self, described)
+        ModelFolder(Path(folder).expanduser()).write(
+            {"kind": KIND, "model": described},
+            self,
+            _card(self, str(folder)),
+            overwrite=overwrite,
+            shard_bytes=shard_bytes,
+        )
+
+    @final
+    def push_to_hub(
+        self, repo: str, *, private: bool = False, token: str | None = None, overwrite: bool = False
+    ) -> str:
+        """Saves the model to a repository of the Hugging Face hub; see `save_pretrained`.
+
+        Args:
+            repo: `owner/name`.
+            private: whether a new repository is private.
+            token: of the hub; None: the one that `hf auth login` or HF_TOKEN gave.
+            overwrite: whether the repository may have files already, which are then replaced.
+
+        Returns:
+            the address of the commit.
+
+        Raises:
+            ValueError: as of `save_pretrained`; the name is no hub id, or the repository has files.
+            ModuleNotFoundError, OSError: there is no huggingface_hub, no network or no token.
+        """
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "model"
+            self.save_pretrained(folder)
+            (folder / "README.md").write_text(_card(self, repo), encoding="utf-8")
+            return push_folder(folder, repo, private=private, token=token, overwrite=overwrite)
+
+
+def load_model(folder: Path, dtype: torch.dtype | None) -> SavedModel:
+    """The model that `SavedModel.save_pretrained` saved, on the CPU.
+
+    Args:
+        folder: where.
+        dtype: of what is float32 in a new model; None: as it was saved.
+
+    Raises:
+        ValueError: the folder is damaged or of a newer version, or its config does not fit: it names a class or a field
+            that the library has not, or the tensors are of another model.
+        OSError: it cannot be read.
+    """
+    place = ModelFolder(folder)
+    content = place.content
+    if content.get("kind") != KIND:
+        raise ValueError(f"{folder} holds the model of a run; read it with fredholm.from_pretrained")
+    try:
+        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and then replaced
+            model: SavedModel = from_json(content.get("model"), SavedModel, known_classes(), "model")
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{place.config_file}: {error}") from error
+    place.fill(model, dtype)
+    return model
+
+
+@functools.cache
+def known_classes() -> tuple[type, ...]:
+    """The classes that a file may name: models, encoders and fields of the library, and their configurations."""
+    from fredholm import models
+
+    exported = [getattr(package, name) for package in (models, encoders, fields) for name in package.__all__]
+    classes = [kind for kind in exported if isinstance(kind, type)]
+    nested = [part for kind in classes for part in vars(kind).values() if dataclasses.is_dataclass(part)]
+    found = [*classes, *(part for part in nested if isinstance(part, type))]
+    return tuple(
+        kind
+        for kind in found
+        if (issubclass(kind, Rebuildable) or dataclasses.is_dataclass(kind)) and not inspect.isabstract(kind)
+    )
+
+
+def _check_described(model: SavedModel, described: Mapping[str, Any]) -> None:
+    """Raises a ValueError unless what is written of a model builds one like it."""
+    name = type(model).__name__
+    if type(model) not in known_classes():
+        raise ValueError(f"{name} is no model of the library, so that nothing could read it back; save its state_dict")
+    with torch.random.fork_rng(devices=[]):
+        built = from_json(described, SavedModel, known_classes(), "model")
+    if (change := _first_change(model, built)) is not None:
+        raise ValueError(
+            f"{name} was changed after it was built, so that its settings do not tell it: {change}; build it so, or "
+            "save its state_dict"
+        )
+
+
+def _first_change(model: nn.Module, built: nn.Module) -> str | None:
+    """Where a model is other than a new one, but for numbers in its tensors."""
+    own, new = dict(model.named_modules()), dict(built.named_modules())
+    for name in own.keys() | new.keys():
+        kinds = [type(parts[name]).__name__ if name in parts else "nothing" for parts in (own, new)]
+        if name not in own or name not in new or type(own[name]) is not type(new[name]):
+            return f"{name or 'it'} is {kinds[0]} in place of {kinds[1]}"
+        if (change := _other_setting(vars(own[name]), vars(new[name]), name)) is not None:
+            return change
+    shapes = [{name: tuple(each.shape) for name, each in part.state_dict().items()} for part in (model, built)]
+    other = sorted(name for name in shapes[0].keys() | shapes[1].keys() if shapes[0].get(name) != shapes[1].get(name))
+    return f"{other[0]} is {shapes[0].get(other[0])} in place of {shapes[1].get(other[0])}" if other else None
+
+
+OF_EVERY_MODULE = frozenset({*vars(nn.Module()), "_arguments"})
+
+
+def _other_setting(own: Mapping[str, Any], new: Mapping[str, Any], where: str) -> str | None:
+    """The first plain value that is other, within objects of the library too."""
+    for name in (own.keys() & new.keys()) - OF_EVERY_MODULE:
+        place, value, before = f"{where}.{name}".lstrip("."), own[name], new[name]
+        if isinstance(value, Tensor | nn.Module) or isinstance(before, Tensor | nn.Module):
+            continue
+        numbers = isinstance(value, int | float) and isinstance(before, int | float)  # 4 is read back as 4.0
+        if type(value) is not type(before) and not numbers:
+            return f"{place} is {type(value).__name__} in place of {type(before).__name__}"
+        if isinstance(value, bool | int | float | str) and value != before:
+            return f"{place} is {value!r:.40} in place of {before!r:.40}"
+        is_ours = type(value).__module__.startswith("fredholm.")
+        if is_ours and (change := _other_setting(_inner(value), _inner(before), place)):
+            return change
+    return None
+
+
+def _inner(value: object) -> Mapping[str, Any]:
+    return getattr(value, "__dict__", {})
+
+
+def _card(model: SavedModel, place: str) -> str:
+    name, count = type(model).__name__, sum(parameter.numel() for parameter in model.parameters())
+    return f"""---
+library_name: fredholm
+tags:
+- fredholm
+- integral-operator
+- {name.lower()}
+---
+
+# {name}
+
+`models.{name}` of fredholm, a library of learnable integral operators: {count:,} parameters. `config.json` has its
+settings, `model.safetensors` its weights.
+
+```python
+import fredholm
+
+model = fredholm.from_pretrained("{place}")
+```
+"""

@@ -1,0 +1,122 @@
+"""The card of a model that is given away: what it is, what it learnt from, how good it is, and how it is read."""
+
+from torch import nn
+
+from fredholm.operators import IntegralOperator
+from fredholm.tasks.files.terminal_text import one_line
+from fredholm.tasks.task import Task
+from fredholm.training.run import without_folders
+from fredholm.training.storage.checkpoint import Which
+from fredholm.training.trainer import measured_split
+
+from .run_record import RunRecord
+from .statistics import wilson
+
+
+def model_card(record: RunRecord, which: Which, place: str) -> str:
+    """The text of README.md, in Markdown with YAML in front.
+
+    Args:
+        record: of the run.
+        which: the weights that are given away.
+        place: the folder or hub id that they are read from.
+
+    Raises:
+        ValueError: the run cannot be opened.
+    """
+    if record.run is None:
+        raise ValueError(f"{record.path} is no run that can be opened: {' '.join(record.missing)}")
+    run, task = record.run, record.run.task
+    model, data = run.model(which), str(without_folders(run.config.task.data))
+    told = {
+        "task": task.command,
+        "data": _code(data),
+        **_of_model(model),
+        **(_results(record, task) if run.step(which) == record.best_step else {}),
+        "weights": f"averaged, of step {run.step(which):,}",
+        "command": _code(f"fredholm train {task.command} {data}"),
+        "seed": str(run.config.seed),
+    }
+    if record.machine:
+        told["machine"] = ", ".join(record.machine.get(name, "") for name in ("processor", "device", "threads"))
+        told["versions"] = ", ".join(record.machine.get(name, "") for name in ("fredholm", "torch"))
+    rows = "\n".join(f"| {name} | {_cell(value)} |" for name, value in told.items())
+    settings = "\n".join(
+        f"| {_code(name)} | {_cell(_code(str(without_folders(value))))} |"
+        for name, value in sorted(record.settings.items())
+    )
+    return f"""---
+library_name: fredholm
+tags:
+- fredholm
+- integral-operator
+- {task.command}
+metrics:
+- {task.objective.metric}
+---
+
+# {_cell(data)}, {task.command}
+
+A model of fredholm, a library of learnable integral operators: `config.json` has all its settings,
+`model.safetensors` its weights. Loading it runs no code of these files.
+
+| | |
+|---|---|
+{rows}
+
+## How to use it
+
+```python
+import fredholm
+
+model = fredholm.from_pretrained("{place}")
+for prediction in model.predict(["FILE"]):
+    print(prediction.row())
+```
+
+On the command line: `fredholm predict {place} FILE`.
+
+## Settings that are not at their defaults
+
+| setting | value |
+|---|---|
+{settings}
+"""
+
+
+def _of_model(model: nn.Module) -> dict[str, str]:
+    operators = [module for module in model.modules() if isinstance(module, IntegralOperator)]
+    kernels = ", ".join(dict.fromkeys(type(operator.kernel).__name__ for operator in operators))
+    count = sum(parameter.numel() for parameter in model.parameters())
+    told = {"model": f"{type(model).__name__}, {count:,} parameters"}
+    return told | ({"kernels": f"{len(operators)} operators: {kernels}"} if operators else {})
+
+
+def _results(record: RunRecord, task: Task) -> dict[str, str]:
+    """The metrics that the run kept, by split; a share with its interval, where the examples can be counted."""
+    progress, objective = record.progress, task.objective
+    if progress is None:
+        return {}
+    found = {}
+    if progress.best_value is not None:
+        found["validation"] = f"{objective.metric} {objective.format(progress.best_value)}"
+    try:
+        split = measured_split(task)
+        count = 0 if split is None else task.num_held_out(split)
+    except (ValueError, OSError, ImportError):  # the data may be gone; then it is not known what was measured on
+        return found
+    if split == "test" and objective.metric in progress.metrics:
+        value = progress.metrics[objective.metric]
+        found["test"] = f"{objective.metric} {objective.format(value)}"
+        if objective.metric == "accuracy" and count:
+            low, high, how = wilson(round(value * count), count)
+            found["test"] += f", {how} {objective.format(low)} to {objective.format(high)}, {count:,} examples"
+    return found
+
+
+def _code(text: str) -> str:
+    return f"`{one_line(text).replace('`', ' ')}`"
+
+
+def _cell(text: str) -> str:
+    return one_line(text).replace("|", "\\|")

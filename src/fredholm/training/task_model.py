@@ -1,0 +1,97 @@
+"""A trained model with its task: what predicts files as `fredholm predict` does."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm import pretrained
+from fredholm.pretrained.checkpoint import find_folder
+from fredholm.storage.model_folder import ModelFolder
+from fredholm.tasks.outputs import Outputs
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.task import Task
+
+from .run import Run
+from .storage.run_folder import MANIFEST
+
+
+@final
+class TaskModel(nn.Module):
+    """A network with the task that it was trained for: preprocessing, class names, tokenizer.
+
+    Args:
+        network: the trained network.
+        task: it.
+    """
+
+    def __init__(self, network: nn.Module, task: Task) -> None:
+        super().__init__()
+        self.network, self.task = network, task
+
+    def forward(self, *inputs: Any, **settings: Any) -> Tensor:
+        """What the network makes of a batch that is prepared already."""
+        return self.network(*inputs, **settings)
+
+    def predict(
+        self,
+        files: Sequence[str | Path],
+        *,
+        part: Split | None = None,
+        outputs: Outputs | None = None,
+        at: Path | None = None,
+    ) -> list[Prediction]:
+        """The network's answer for each file, in evaluation mode and where its weights are; see `Task.predict`.
+
+        Raises:
+            ValueError: a file that cannot be read or does not fit, or a file to write that exists.
+        """
+        device = next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
+        was_training = self.network.training
+        try:
+            paths = [Path(file) for file in files]
+            return self.task.predict(self.network.eval(), paths, device, part=part, outputs=outputs, at=at)
+        finally:
+            self.network.train(was_training)
+
+
+def from_pretrained(
+    path_or_id: str | Path, *, revision: str | None = None, dtype: torch.dtype | None = torch.float32
+) -> nn.Module:
+    """A trained model from a folder or the Hugging Face hub.
+
+    It reads what `fredholm push` wrote of a run, and the folder of a run itself: a `TaskModel`, which predicts files;
+    what `save_pretrained` of a model wrote; and checkpoints of `transformers` and `timm`, whose numbers stay the
+    peer's: GPT-2, Llama, Mistral, Qwen2, Mamba, BERT, RoBERTa, DistilBERT, ViT, DeiT, DINOv2 and ConvNeXt.
+
+    Args:
+        path_or_id: a folder with config.json and safetensors, in shards or not; or a hub id, which needs
+            huggingface_hub (`pip install 'fredholm[hub]'`). Pickles are never read, and no code of a file is run.
+        revision: of a hub id: a branch, tag or commit.
+        dtype: of the parameters; None: as they are kept.
+
+    Returns:
+        the model, in evaluation mode, on the CPU.
+
+    Raises:
+        ValueError, OSError: what is missing, damaged or not supported, by its name, and what to do.
+    """
+    folder = find_folder(path_or_id, revision)
+    if not _is_run(folder):
+        return pretrained.from_pretrained(path_or_id, revision=revision, dtype=dtype)
+    with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and then replaced
+        run = Run(folder, device="cpu")
+        network = run.model()
+    if dtype is not None and dtype != torch.float32:
+        network = network.to(dtype)
+    return TaskModel(network.requires_grad_(True), run.task).eval()
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run, or its model was saved in it."""
+    if ModelFolder.is_one(folder):
+        return ModelFolder(folder).content.get("kind") == "run"
+    return (folder / MANIFEST).is_file()

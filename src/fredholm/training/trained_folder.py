@@ -1,0 +1,183 @@
+"""Where a trained model is read from: the folder of its run, or one that it was saved in to be given away."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+from torch import nn
+
+from fredholm.storage.model_folder import ModelFolder
+from fredholm.tasks.files.noted import noted
+from fredholm.tasks.task import Task
+
+from .storage.checkpoint import Which
+from .storage.run_folder import RunFolder, config_and_facts
+from .trainer import Progress, read_progress
+
+T = TypeVar("T")
+KIND = "run"
+"""What the config of a folder with the model of a run says of its kind."""
+
+
+class TrainedFolder(ABC):
+    """A folder with a trained model, its task's settings and facts."""
+
+    path: Path
+
+    @staticmethod
+    @final
+    def at(path: Path) -> TrainedFolder:
+        """The folder of a run, or of a model that was saved."""
+        return SavedRun(path) if ModelFolder.is_one(path) else OwnRun(path)
+
+    @property
+    @abstractmethod
+    def config_file(self) -> Path:
+        """The file with the settings."""
+
+    @abstractmethod
+    def read(self, expected: type, tasks: Sequence[type[Task]]) -> tuple[Any, Task.Facts]:
+        """The config, an ``expected``, and the task's facts; see `RunFolder.read`."""
+
+    @abstractmethod
+    def text(self, name: str) -> str | None:
+        """A further file; None if there is none of that name."""
+
+    @abstractmethod
+    def step(self, which: Which) -> int:
+        """The step of the weights."""
+
+    @abstractmethod
+    def fill(self, model: nn.Module, which: Which) -> None:
+        """Gives a model the averaged weights."""
+
+    @property
+    @abstractmethod
+    def progress(self) -> Progress | None:
+        """How far the run is; None: that is not told.
+
+        Raises:
+            ValueError: there is no checkpoint.
+        """
+
+
+@final
+class OwnRun(TrainedFolder):
+    """The folder of a run, with its checkpoints.
+
+    Args:
+        path: of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._folder = path, RunFolder(path)
+
+    @property
+    def config_file(self) -> Path:
+        """See `TrainedFolder`."""
+        return self._folder.config_file
+
+    def read(self, expected: type, tasks: Sequence[type[Task]]) -> tuple[Any, Task.Facts]:
+        """See `TrainedFolder`."""
+        return self._folder.read(expected, tasks)
+
+    def text(self, name: str) -> str | None:
+        """See `TrainedFolder`."""
+        return self._folder.text(name)
+
+    def step(self, which: Which) -> int:
+        """The step of the checkpoint that was best on the validation split so far, or of the last one."""
+        return self._while_it_trains(lambda: self._step(which))
+
+    def fill(self, model: nn.Module, which: Which) -> None:
+        """See `TrainedFolder`."""
+        self._while_it_trains(lambda: self._fill(model, which))
+
+    @property
+    def progress(self) -> Progress:
+        """See `TrainedFolder`."""
+        return self._while_it_trains(lambda: read_progress(self._folder.checkpoints, self._last_step()))
+
+    def _last_step(self) -> int:
+        last = self._folder.checkpoints.last_step()
+        if last is None:
+            raise ValueError(f"{self.path} has no checkpoint yet")
+        return last
+
+    def _step(self, which: Which) -> int:
+        last = self._last_step()
+        if which == "last":
+            return last
+        best = read_progress(self._folder.checkpoints, last).best_step
+        return last if best < 0 else best
+
+    def _fill(self, model: nn.Module, which: Which) -> None:
+        step = self._step(which)
+        noted(self._folder.checkpoints.average_file(step), is_start=True)
+        self._folder.checkpoints.load_weights(step, model)
+
+    def _while_it_trains(self, read: Callable[[], T]) -> T:
+        """What is read of the checkpoints; again, where a run that trains has meanwhile removed one for a newer one."""
+        while True:
+            before = self._folder.checkpoints.steps()
+            try:
+                return read()
+            except (ValueError, OSError):
+                if self._folder.checkpoints.steps() == before:
+                    raise
+
+
+@final
+class SavedRun(TrainedFolder):
+    """A folder that the model of a run was saved in; it has the weights of one step.
+
+    Args:
+        path: of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._folder = path, ModelFolder(path)
+
+    @property
+    def config_file(self) -> Path:
+        """See `TrainedFolder`."""
+        return self._folder.config_file
+
+    def read(self, expected: type, tasks: Sequence[type[Task]]) -> tuple[Any, Task.Facts]:
+        """See `TrainedFolder`."""
+        return config_and_facts(self._content, self.config_file, expected, tasks)
+
+    def text(self, name: str) -> str | None:
+        """See `TrainedFolder`."""
+        return self._folder.text(name)
+
+    def step(self, which: Which) -> int:
+        """The step of the weights that were saved, whichever are asked for."""
+        step = self._content.get("step")
+        if type(step) is not int:
+            raise ValueError(f"{self.config_file} does not tell the step of its weights; fetch it again")
+        return step
+
+    def fill(self, model: nn.Module, which: Which) -> None:
+        """See `TrainedFolder`."""
+        for file in sorted(self.path.glob("*.safetensors")):
+            noted(file, is_start=True)
+        self._folder.fill(model)
+
+    @property
+    def progress(self) -> None:
+        """See `TrainedFolder`."""
+        return None
+
+    @property
+    def _content(self) -> dict[str, Any]:
+        content = self._folder.content
+        if content.get("kind") != KIND:
+            raise ValueError(
+                f"{self.path} holds a model without a task ({content.get('kind')!r:.40}); read it with "
+                "fredholm.from_pretrained"
+            )
+        return content

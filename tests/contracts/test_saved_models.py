@@ -1,0 +1,77 @@
+"""Every public model is saved and read back with the same outputs."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm import encoders, from_pretrained, models
+from fredholm.models.saved_model import SavedModel, known_classes
+from tests.contracts.settings import Subject, _add_noise, _equal
+from tests.contracts.test_settings import MODELS, TOKEN_STACK, noise
+
+
+def built(subject: Subject, start: dict[str, Any]) -> Any:
+    """The thing of a row, whose parameters are noise; None where it is no model."""
+    given = {name: value.make() if hasattr(value, "make") else value for name, value in start.items()}
+    torch.manual_seed(0)
+    thing = (subject.make or subject.of)(**given)
+    if not isinstance(thing, SavedModel):
+        return None
+    _add_noise(thing)
+    return thing.eval()
+
+
+def each_image() -> models.EachImage:
+    images = encoders.Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2)
+    encoder = encoders.ImageText(encoders.Image(images, 4), None)
+    return models.EachImage(models.ITNet(encoder, 4, TOKEN_STACK), num_images=2)
+
+
+ROWS = {
+    f"{subject.name}: {mode}": (subject, start)
+    for subject in MODELS
+    for mode, start in subject.starts().items()
+    if built(subject, start) is not None
+}
+
+
+def probed(subject: Subject, model: SavedModel) -> list[object]:
+    torch.manual_seed(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(subject.probe(model))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_is_read_back_is_what_was_saved(row: str, tmp_path: Path) -> None:
+    subject, start = ROWS[row]
+    model = built(subject, start)
+    probed(subject, model)  # what it keeps of a call is no setting
+    model.save_pretrained(tmp_path / "saved")
+    again = from_pretrained(tmp_path / "saved")
+    assert type(again) is type(model)
+    assert isinstance(again, SavedModel)
+    own, found = model.state_dict(), again.state_dict()
+    assert own.keys() == found.keys()
+    assert all(_equal(own[name], found[name]) for name in own)
+    for before, after in zip(probed(subject, model), probed(subject, again), strict=True):
+        assert _equal(before, after)
+
+
+def test_each_image_is_read_back(tmp_path: Path) -> None:
+    model = each_image().eval()
+    batch = encoders.ImageTextBatch(noise(3, 2, 1, 4, 6), torch.zeros(3, 0, dtype=torch.int64))
+    model.save_pretrained(tmp_path / "saved")
+    again = from_pretrained(tmp_path / "saved")
+    told: list[Tensor] = [each(batch) for each in (model, again)]
+    assert torch.equal(*told)
+
+
+def test_every_model_has_a_row() -> None:
+    walked = {type(built(*row)) for row in ROWS.values()} | {models.EachImage}
+    wanted = {kind for kind in known_classes() if issubclass(kind, SavedModel)}
+    assert wanted <= walked, wanted - walked

@@ -1,0 +1,222 @@
+"""What a saved model refuses, and how its files lie."""
+
+import copy
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fredholm import from_pretrained, kernels, models, quadrature
+from fredholm.models.saved_model import SavedModel
+from fredholm.pretrained import add_kernel
+from fredholm.storage.integrity import listed, seal
+from fredholm.storage.tensors import model_tensors, tensor_bytes
+from tests.refusals import refused
+
+TOKENS = torch.tensor([[3, 1, 4, 1, 5]])
+
+
+def gpt2() -> models.GPT2:
+    torch.manual_seed(0)
+    return models.GPT2.Config(embed_dim=8, depth=1, num_heads=2).build(9, 6).eval()
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    gpt2().save_pretrained(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Changes config.json as another program could that knows its checksum."""
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    change(content)
+    path.write_bytes(seal(content))
+
+
+def with_other_byte(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def with_tensors(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    data = tensor_bytes(tensors, {})
+    (folder / "model.safetensors").write_bytes(data)
+    changed(folder, lambda content: content.update(files={"model.safetensors": listed(data)}))
+
+
+def test_shards_hold_what_one_file_does(tmp_path: Path) -> None:
+    model = gpt2()
+    model.save_pretrained(tmp_path / "shards", shard_bytes=600)
+    index = json.loads((tmp_path / "shards" / "model.safetensors.index.json").read_text())
+    shards = sorted(path.name for path in (tmp_path / "shards").glob("*.safetensors"))
+    assert len(shards) > 2
+    assert shards == sorted(set(index["weight_map"].values()))
+    assert index["weight_map"].keys() == model_tensors(model).keys()
+    read = from_pretrained(tmp_path / "shards")
+    assert torch.equal(read(TOKENS), model(TOKENS))
+    (tmp_path / "shards" / shards[1]).unlink()
+    with refused(ValueError, shards[1], "missing", "fetch it again"):
+        from_pretrained(tmp_path / "shards")
+
+
+def test_numbers_of_half_precision_stay_or_become_others(tmp_path: Path) -> None:
+    model = gpt2().to(torch.bfloat16)
+    model.save_pretrained(tmp_path / "half")
+    assert from_pretrained(tmp_path / "half", dtype=None).norm.weight.dtype == torch.bfloat16
+    read = from_pretrained(tmp_path / "half")
+    assert read.norm.weight.dtype == torch.float32
+    assert torch.equal(read(TOKENS), model.float()(TOKENS))
+
+
+def test_the_seed_goes_on_as_if_nothing_was_read(saved: Path) -> None:
+    torch.manual_seed(1)
+    wanted = torch.rand(3)
+    torch.manual_seed(1)
+    from_pretrained(saved)
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_a_folder_with_something_is_kept(saved: Path, tmp_path: Path) -> None:
+    with refused(ValueError, "saved", "not empty", "overwrite"):
+        gpt2().save_pretrained(saved)
+    (saved / "notes.txt").write_text("mine")
+    gpt2().save_pretrained(saved, overwrite=True, shard_bytes=600)
+    assert (saved / "notes.txt").read_text() == "mine"
+    assert not (saved / "model.safetensors").exists()
+    from_pretrained(saved)
+    with refused(ValueError, "notes.txt", "is a file"):
+        gpt2().save_pretrained(saved / "notes.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+WRONG: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
+    "damaged weights": (
+        lambda folder: with_other_byte(folder / "model.safetensors"),
+        ["model.safetensors", "damaged", "SHA-256", "config.json lists", "fetch it again"],
+    ),
+    "a damaged config": (
+        lambda folder: (folder / "config.json").write_text(
+            (folder / "config.json").read_text().replace('"depth": 1', '"depth": 2')
+        ),
+        ["config.json", "damaged", "fetch it again"],
+    ),
+    "a newer version": (
+        lambda folder: changed(folder, lambda content: content.update(format=2, version="9.1")),
+        ["config.json", "format 2", "fredholm 9.1", "update fredholm"],
+    ),
+    "a class of another library": (
+        lambda folder: changed(folder, lambda content: content["model"].update(type="os.system")),
+        ["config.json", "model", "'os.system'", "expected one of", "GPT2"],
+    ),
+    "a class that is no model": (
+        lambda folder: changed(folder, lambda content: content["model"].update(type="Image")),
+        ["config.json", "'Image'", "expected one of"],
+    ),
+    "an unknown field": (
+        lambda folder: changed(folder, lambda content: content["model"]["config"].update(wings=2)),
+        ["config.json", "model.config", "'wings'"],
+    ),
+    "a field out of range": (
+        lambda folder: changed(folder, lambda content: content["model"]["config"].update(num_heads=3)),
+        ["config.json", "num_heads", "3"],
+    ),
+    "a field that is not there": (
+        lambda folder: changed(folder, lambda content: content["model"].pop("context")),
+        ["config.json", "context"],
+    ),
+    "a tensor that is missing": (
+        lambda folder: with_tensors(
+            folder, {name: each for name, each in model_tensors(gpt2()).items() if name != "norm.bias"}
+        ),
+        ["saved", "lacks 1", "norm.bias"],
+    ),
+    "a tensor of another shape": (
+        lambda folder: with_tensors(folder, model_tensors(gpt2()) | {"norm.bias": torch.zeros(3)}),
+        ["saved", "norm.bias", "(3,)", "expected", "(8,)"],
+    ),
+    "a file elsewhere": (
+        lambda folder: changed(
+            folder, lambda content: content.update(files={"../a.safetensors": {"bytes": 1, "sha256": ""}})
+        ),
+        ["config.json", "../a.safetensors"],
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_one_line_says_what_is_wrong(wrong: str, saved: Path) -> None:
+    change, words = WRONG[wrong]
+    change(saved)
+    with refused(ValueError, *words):
+        from_pretrained(saved)
+
+
+ADDED = kernels.LowRankMLP(8, 2, 1, rank=2, is_causal=True)
+CHANGES: dict[str, tuple[Callable[[models.GPT2], Any], list[str]]] = {
+    "another kernel": (
+        lambda model: add_kernel(model, kernels.LowRankMLP(8, 2, 1, rank=2, is_causal=True)),
+        ["kernel"],
+    ),
+    "another rate": (lambda model: setattr(model.dropout, "p", 0.7), ["dropout.p is 0.7 in place of 0.1"]),
+    "another part": (lambda model: setattr(model, "norm", nn.Identity()), ["norm", "Identity", "LayerNorm"]),
+    "another size": (
+        lambda model: setattr(model.tokens, "weight", nn.Parameter(torch.zeros(11, 8))),
+        ["tokens.weight is (11, 8)"],
+    ),
+    "other nodes": (
+        lambda model: setattr(
+            model.blocks[0], "operator", model.blocks[0].operator.with_quadrature(quadrature.Anchors(2))
+        ),
+        ["blocks.0.operator", "quadrature"],
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_settings_do_not_tell_is_not_saved(change: str, tmp_path: Path) -> None:
+    model, (make, words) = gpt2(), CHANGES[change]
+    make(model)
+    with refused(ValueError, "GPT2 was changed", *words, "state_dict"):
+        model.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_model_of_ones_own_is_not_saved(tmp_path: Path) -> None:
+    class Mine(SavedModel):
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            self.map = nn.Linear(size, size)
+
+    with refused(ValueError, "Mine is no model of the library"):
+        Mine(3).save_pretrained(tmp_path / "saved")
+
+
+def test_the_hub_needs_its_client_a_name_and_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    with refused(ValueError, "'nowhere'", "owner/name"):
+        gpt2().push_to_hub("nowhere")
+    hub = pytest.importorskip("huggingface_hub")
+    closed = "http://127.0.0.1:9"  # nothing listens there
+    monkeypatch.setattr(hub.HfApi, "__init__", _at(hub.HfApi.__init__, closed))
+    with refused(OSError, "owner/name", "the hub took nothing", "network", "--token"):
+        gpt2().push_to_hub("owner/name", token="hf_none")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with refused(ModuleNotFoundError, "pip install 'fredholm[hub]'"):
+        gpt2().push_to_hub("owner/name")
+
+
+def _at(init: Callable[..., None], endpoint: str) -> Callable[..., None]:
+    return lambda self, **given: init(self, **given | {"endpoint": endpoint})
+
+
+def test_a_copy_is_saved_as_well(tmp_path: Path) -> None:
+    model = copy.deepcopy(gpt2())
+    model.save_pretrained(tmp_path / "saved")
+    assert torch.equal(from_pretrained(tmp_path / "saved")(TOKENS), model(TOKENS))

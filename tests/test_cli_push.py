@@ -1,0 +1,132 @@
+"""`fredholm push`: a finished run becomes a folder that predicts as the run does."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fredholm
+from fredholm import cli
+from fredholm.storage.integrity import seal
+from fredholm.training import Run, TaskModel
+from tests.command_line import TINY, call, check_refused
+from tests.refusals import refused
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on pictures that lie at a path of this machine alone."""
+    folder, draw = tmp_path_factory.mktemp("push"), np.random.default_rng(0)
+    for number in range(40):
+        (folder / "shapes" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        pixels = draw.integers(0, 60, (8, 8), dtype=np.uint8) + np.uint8(150 * (number % 2))
+        Image.fromarray(pixels).save(folder / "shapes" / "ab"[number % 2] / f"{number}.png")
+    given = ["train", "images", str(folder / "shapes"), "--run-dir", str(folder / "run"), *TINY, "--no-report"]
+    assert cli.main(given) == 0
+    assert cli.main(["push", str(folder / "run"), str(folder / "saved")]) == 0
+    return folder
+
+
+def test_a_saved_run_predicts_as_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = run / "shapes" / "a"
+    code, rows, _ = call(capsys, "predict", run / "run", pictures, "--probabilities")
+    assert code == 0
+    assert call(capsys, "predict", run / "saved", pictures, "--probabilities") == (0, rows, "")
+    measured = call(capsys, "evaluate", run / "run")
+    assert call(capsys, "evaluate", run / "saved", "--task", f"data={run / 'shapes'}") == measured
+    assert measured[0] == 0
+    files = sorted(pictures.iterdir())
+    model = fredholm.from_pretrained(run / "saved")
+    assert isinstance(model, TaskModel)
+    assert model.predict(files) == Run(run / "run", device="cpu").predict(files)
+    again = fredholm.from_pretrained(run / "run")
+    batch = torch.rand(2, 1, 8, 8)
+    assert torch.equal(model(batch), again(batch))
+
+
+def test_the_card_says_what_it_is(run: Path) -> None:
+    card = (run / "saved" / "README.md").read_text()
+    front, body = card.removeprefix("---\n").split("\n---\n")
+    assert "library_name: fredholm" in front
+    assert "- images" in front
+    assert "metrics:\n- accuracy" in front
+    for told in ("`shapes`", "| validation | accuracy ", "95 % interval (Wilson)", "fredholm train images shapes"):
+        assert told in body
+    assert "| machine | " in body
+    assert 'fredholm.from_pretrained("' in body
+
+
+def test_no_path_of_this_machine_leaves_it(run: Path) -> None:
+    for file in (run / "saved").iterdir():
+        told = file.read_bytes().replace(str(run / "saved").encode(), b"")  # where the card was asked to say it lies
+        assert str(run).encode() not in told, file
+    assert json.loads((run / "saved" / "config.json").read_text())["run"]["task"]["data"] == "shapes"
+
+
+def test_a_run_starts_from_it_and_none_goes_on_in_it(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["train", "images", str(run / "shapes"), *TINY, "--no-report", "--run-dir"]
+    code, out, _ = call(capsys, *given, tmp_path / "next", "--init", run / "saved")
+    assert code == 0
+    assert f"from {run / 'saved'}: " in out
+    code, _, err = call(capsys, *given, run / "saved", "--resume")
+    assert code == 2
+    assert "holds a finished model" in err
+    assert "--init" in err
+
+
+def test_what_cannot_be_pushed(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = str(run / "run")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    full = str(tmp_path / "full")
+    check_refused(capsys, tmp_path, f"{full} is not empty; choose another folder", "push", there, full)
+    check_refused(capsys, tmp_path, "'name' is neither OWNER/NAME nor a folder; write ./name", "push", there, "name")
+    new = str(tmp_path / "new")
+    check_refused(capsys, tmp_path, "--private has no effect on the folder", "push", there, new, "--private")
+    check_refused(capsys, tmp_path, "--token has no effect on the folder", "push", there, new, "--token", "x")
+    check_refused(capsys, tmp_path, f"{full} is no run folder", "push", full, new)
+    assert call(capsys, "push", there, full, "--overwrite")[0] == 0
+    assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_run_that_has_not_finished(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fredholm.training.trained_folder import OwnRun
+
+    progress = OwnRun(run / "run").progress
+    progress.is_done, progress.epoch = False, 1
+    monkeypatch.setattr(OwnRun, "progress", progress)
+    words = f"{run / 'run'} has not finished: it is at epoch 1 of 2; go on with fredholm train ... --resume"
+    check_refused(capsys, tmp_path, words, "push", str(run / "run"), str(tmp_path / "new"))
+
+
+def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path) -> None:
+    def copied(name: str) -> Path:
+        return shutil.copytree(run / "saved", tmp_path / name)
+
+    weights = copied("weights") / "model.safetensors"
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with refused(ValueError, "model.safetensors", "damaged", "fetch it again"):
+        fredholm.from_pretrained(weights.parent)
+    changes: dict[str, Any] = {
+        "wings": (lambda content: content["run"]["task"].update(wings=1), ["'wings'"]),
+        "kind": (lambda content: content["run"]["task"].update(type="Popen"), ["'Popen'", "expected one of"]),
+        "newer": (lambda content: content.update(format=7), ["format 7", "update fredholm"]),
+    }
+    for name, (change, words) in changes.items():
+        path = copied(name) / "config.json"
+        content = json.loads(path.read_text())
+        del content["sha256"]
+        change(content)
+        path.write_bytes(seal(content))
+        with refused(ValueError, str(path), *words):
+            fredholm.from_pretrained(path.parent)
