@@ -13,6 +13,7 @@ from torch import nn
 
 from fredholm import from_pretrained, kernels, models, quadrature
 from fredholm.models.saved_model import SavedModel
+from fredholm.operators import IntegralOperator
 from fredholm.pretrained import add_kernel
 from fredholm.storage.integrity import listed, seal
 from fredholm.storage.tensors import model_tensors, tensor_bytes
@@ -70,9 +71,9 @@ def test_shards_hold_what_one_file_does(tmp_path: Path) -> None:
 def test_numbers_of_half_precision_stay_or_become_others(tmp_path: Path) -> None:
     model = gpt2().to(torch.bfloat16)
     model.save_pretrained(tmp_path / "half")
-    assert from_pretrained(tmp_path / "half", dtype=None).norm.weight.dtype == torch.bfloat16
+    assert from_pretrained(tmp_path / "half", dtype=None).get_parameter("norm.weight").dtype == torch.bfloat16
     read = from_pretrained(tmp_path / "half")
-    assert read.norm.weight.dtype == torch.float32
+    assert read.get_parameter("norm.weight").dtype == torch.float32
     assert torch.equal(read(TOKENS), model.float()(TOKENS))
 
 
@@ -159,6 +160,12 @@ def test_one_line_says_what_is_wrong(wrong: str, saved: Path) -> None:
         from_pretrained(saved)
 
 
+def with_other_nodes(model: models.GPT2) -> IntegralOperator:
+    operator = model.get_submodule("blocks.0.operator")
+    assert isinstance(operator, IntegralOperator)
+    return operator.with_quadrature(quadrature.Anchors(2))
+
+
 ADDED = kernels.LowRankMLP(8, 2, 1, rank=2, is_causal=True)
 CHANGES: dict[str, tuple[Callable[[models.GPT2], Any], list[str]]] = {
     "another kernel": (
@@ -172,9 +179,7 @@ CHANGES: dict[str, tuple[Callable[[models.GPT2], Any], list[str]]] = {
         ["tokens.weight is (11, 8)"],
     ),
     "other nodes": (
-        lambda model: setattr(
-            model.blocks[0], "operator", model.blocks[0].operator.with_quadrature(quadrature.Anchors(2))
-        ),
+        lambda model: setattr(model.get_submodule("blocks.0"), "operator", with_other_nodes(model)),
         ["blocks.0.operator", "quadrature"],
     ),
 }

@@ -569,13 +569,13 @@ def test_a_checkpoint_that_is_replaced_while_a_run_is_evaluated_is_read_again(
     newest = Run(path, tasks=[ToyTask])
     assert newest.step("last") == 3 * STEPS_PER_EPOCH
     assert found == newest.evaluate("valid", which) != earlier
-    assert STEPS_PER_EPOCH not in newest._folder.checkpoints.steps()
+    assert STEPS_PER_EPOCH not in RunFolder(path).checkpoints.steps()
 
 
 def test_a_checkpoint_that_stays_damaged_is_not_read_again(tmp_path: Path) -> None:
     run(tmp_path, toy_run(epochs=1))
     reader = Run(tmp_path, tasks=[ToyTask])
-    reader._folder.checkpoints.average_file(STEPS_PER_EPOCH).write_bytes(b"")
+    RunFolder(tmp_path).checkpoints.average_file(STEPS_PER_EPOCH).write_bytes(b"")
     with refused(ValueError, "ema.safetensors is damaged: it has 0 bytes"):
         reader.evaluate()
 

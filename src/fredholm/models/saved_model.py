@@ -112,13 +112,12 @@ def known_classes() -> tuple[type, ...]:
 
     exported = [getattr(package, name) for package in (models, encoders, fields) for name in package.__all__]
     classes = [kind for kind in exported if isinstance(kind, type)]
-    nested = [part for kind in classes for part in vars(kind).values() if dataclasses.is_dataclass(part)]
-    found = [*classes, *(part for part in nested if isinstance(part, type))]
-    return tuple(
-        kind
-        for kind in found
-        if (issubclass(kind, Rebuildable) or dataclasses.is_dataclass(kind)) and not inspect.isabstract(kind)
-    )
+    classes += [part for kind in classes for part in vars(kind).values() if isinstance(part, type)]
+    return tuple(kind for kind in classes if _is_described(kind) and not inspect.isabstract(kind))
+
+
+def _is_described(kind: type) -> bool:
+    return issubclass(kind, Rebuildable) or dataclasses.is_dataclass(kind)
 
 
 def _check_described(model: SavedModel, described: Mapping[str, Any]) -> None:
