@@ -141,3 +141,12 @@ def test_listed_pairs_that_do_not_fit_are_told() -> None:
     three = PairList((PairGroup(torch.arange(6), index.expand(3, -1, -1).flatten(0, 1), torch.ones(6, 3)),), 3, 2, 5)
     with pytest.raises(ValueError, match="the list is for 3 entries; the domain has 2"):
         Points(POS.expand(2, -1, -1)).list_pairs(three)
+
+
+def test_a_graph_made_inside_of_a_traced_one_is_refused() -> None:
+    class Inside(torch.nn.Module):
+        def forward(self, edges: torch.Tensor) -> torch.Tensor:
+            return Graph(edges, 3).pos
+
+    with pytest.raises(ValueError, match=r"which torch\.compile, torch\.export and vmap do not know"):
+        torch.export.export(Inside(), (torch.tensor([[0, 1, 2], [1, 2, 0]]),))

@@ -119,6 +119,10 @@ class Domain(abc.ABC):
     @property
     def batch_size(self) -> int | None:
         """Batch size when positions, weights or mask differ within the batch, else None."""
+        return self._own_batch()
+
+    def _own_batch(self) -> int | None:
+        """`batch_size`; a method, since the compiler follows `super()` to methods alone."""
         if self.pos.ndim == 3:
             return self.pos.shape[0]
         for per_point in (self.weights, self.mask):

@@ -89,10 +89,8 @@ class Graph(Domain):
         """Edges of all graphs together."""
         return self.source.shape[0]
 
-    @property
-    def batch_size(self) -> int | None:
-        """See `Domain.batch_size`."""
-        return self.edges_batch if self.edges_batch > 1 else super().batch_size
+    def _own_batch(self) -> int | None:
+        return self.edges_batch if self.edges_batch > 1 else super()._own_batch()
 
     @property
     def node_counts(self) -> Tensor:
@@ -148,7 +146,10 @@ def _check_edges(edge_index: Tensor, num_nodes: int) -> None:
             f"{edge_index.dtype}"
         )
     if not values_can_be_read(edge_index):
-        return
+        raise ValueError(
+            "Graph: how its edges are grouped depends on which nodes they join, which torch.compile, torch.export and "
+            "vmap do not know; make the graph beforehand, and hand it over or keep it in the model"
+        )
     lowest = -1 if edge_index.ndim == 3 else 0
     outside = (
         (edge_index < lowest) | (edge_index >= num_nodes) | ((edge_index < 0).any(-2, keepdim=True) & (edge_index >= 0))
@@ -179,11 +180,6 @@ def _by_degree(source: Tensor, target: Tensor, total: int) -> tuple[tuple[Tensor
 
     Degrees of a group differ by less than a third, so that padding adds less than that to the edges.
     """
-    if not values_can_be_read(target):
-        raise ValueError(
-            "Graph: how its edges are grouped depends on which nodes they join, which torch.compile, torch.export and "
-            "vmap do not know; make the graph beforehand, and hand it over or keep it in the model"
-        )
     order = target.argsort(stable=True)
     degree = torch.bincount(target, minlength=total)
     first = torch.nn.functional.pad(degree.cumsum(0), (1, 0))[:-1]

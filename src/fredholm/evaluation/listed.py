@@ -147,6 +147,7 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Gathers and computes every chunk again; see `torch.autograd.Function`."""
+        # saved tensors are read once: a second time, checkpoints have none
         (grad,), plan, needed, tensors = grads, ctx.plan, ctx.needs_input_grad[1:], ctx.saved_tensors
         asked = [i for i, wanted in enumerate(needed) if wanted]
         kind, dtype, enabled = ctx.autocast
@@ -154,12 +155,12 @@ class _Rows(torch.autograd.Function):
             with torch.autocast(kind, dtype=dtype, enabled=enabled), _replayed(ctx.random, grad):
                 return None, *_differentiably(plan, tensors, asked, grad)
         with _replayed(ctx.random, grad):
-            return None, *_Rows._gradients(ctx, grad, asked)
+            return None, *_Rows._gradients(ctx, tensors, grad, asked)
 
     @staticmethod
-    def _gradients(ctx: Any, grad: Tensor, asked: list[int]) -> Iterator[Tensor | None]:
+    def _gradients(ctx: Any, tensors: Sequence[Tensor], grad: Tensor, asked: list[int]) -> Iterator[Tensor | None]:
         """The gradient of every tensor, None of those that are not asked for."""
-        plan, tensors = ctx.plan, ctx.saved_tensors
+        plan = ctx.plan
         count = len(plan.indices)
         totals = {i: torch.zeros_like(tensors[i], dtype=wide_dtype(tensors[i])) for i in asked}
         kind, dtype, enabled = ctx.autocast

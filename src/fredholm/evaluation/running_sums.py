@@ -40,8 +40,10 @@ def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None
     chunks = 1 if is_open(length) else max(1, -(-length // chunk))
     size = -(-length // chunks)
     fill = chunks * size - length
-    phi = pad(phi, (0, 0, 0, fill)).unflatten(-2, (chunks, size))  # (B, H', H / H', chunks, size, r)
-    psi, weighed = (pad(part, (0, 0, 0, fill)).unflatten(-2, (chunks, size)) for part in (psi, weighed))
+    # contiguous: a compiler that knows no sizes takes what is padded for that, and padding by 0 keeps strides
+    phi, psi, weighed = (
+        pad(part.contiguous(), (0, 0, 0, fill)).unflatten(-2, (chunks, size)) for part in (phi, psi, weighed)
+    )  # (B, H', H / H', chunks, size, r), and without H / H'
     totals = (psi.mT @ weighed).cumsum(2)  # (B, H', chunks, r, m)
     if before is not None:
         totals = totals + before[:, :, None]

@@ -7,6 +7,7 @@ are those of its terms in a row.
 """
 
 import abc
+import contextlib
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -232,6 +233,12 @@ def wide_dtype(*tensors: Tensor) -> torch.dtype:
 def at_least_float32(tensor: Tensor) -> Tensor:
     """The tensor in `wide_dtype`."""
     return tensor.to(wide_dtype(tensor))
+
+
+def without_autocast(like: Tensor) -> contextlib.AbstractContextManager[object]:
+    """No autocast on the device of a tensor; nothing to do where there is none, as on the meta device."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()
 
 
 def divided(numerator: Tensor | float, denominator: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from fredholm.evaluation.convolution.fft import direct_operations
 from fredholm.evaluation.convolution.filtering import (
     Filtering,
     FilterRoute,
+    dearer,
     extend,
     fast_length,
     thinned,
@@ -94,8 +95,8 @@ class Plan(NamedTuple):
 
         m counts the passes over memory: 10, and 13 where the signal is cut into blocks (measured on processors).
         """
-        points = math.prod(block.length for block in self.blocks)
-        cuts = math.prod(-(-axis.signal // block.signal) for axis, block in zip(self.axes, self.blocks, strict=True))
+        points = math.prod([block.length for block in self.blocks])
+        cuts = math.prod([-(-axis.signal // block.signal) for axis, block in zip(self.axes, self.blocks, strict=True)])
         pairs = self.in_dim * self.out_dim // self.groups
         transforms = self.batch * cuts * (self.in_dim + self.out_dim) + self.num_basis
         products = (8 * self.batch * cuts + 4 * self.num_basis) * pairs
@@ -149,7 +150,7 @@ class BasisFFT(FilterRoute[BasisFilter]):
         plan = Plan.of(filtering, batch_size)
         kernel, direct, spectral = filtering.kernel, batch_size * direct_operations(filtering), plan.cost
         if direct < self.min_gain * spectral:
-            return [f"the direct sum costs {direct}, less than {self.min_gain} times the {int(spectral)} of transforms"]
+            return [dearer(direct, spectral, self.min_gain)]
         if kernel.groups == kernel.in_dim and not plan.is_cut:
             return ["each group has one channel, so that the filter's own spectrum is no larger than the signal's"]
         return []

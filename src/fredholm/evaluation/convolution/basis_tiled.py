@@ -96,6 +96,9 @@ def strips(
         return
     if reach is None:
         rows = max(1, elements // max(per_pair * num_keys, per_query, 1))
+        if num_queries <= rows:  # said first, for a compiler knows no number of strips
+            yield Strip(slice(0, num_queries), slice(0, num_keys))
+            return
         for first in range(0, max(num_queries, 1), rows):
             yield Strip(slice(first, min(first + rows, num_queries)), slice(0, num_keys))
         return

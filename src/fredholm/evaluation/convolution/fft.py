@@ -10,6 +10,7 @@ from torch import Tensor
 from fredholm.evaluation.convolution.filtering import (
     Filtering,
     FilterRoute,
+    dearer,
     extend,
     fast_length,
     thinned,
@@ -46,7 +47,7 @@ class FFT(FilterRoute[Stationary]):
             return []
         direct, spectral = batch_size * direct_operations(filtering), _spectral_cost(filtering, batch_size)
         if direct < self.min_gain * spectral:
-            return [f"the direct sum costs {direct}, less than {self.min_gain} times the {int(spectral)} of transforms"]
+            return [dearer(direct, spectral, self.min_gain)]
         return []
 
     def filtered(self, image: Tensor, filtering: Filtering[Stationary], bias: Tensor | None = None) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import GridBlock, whole_grid
+from fredholm.domains.checks import is_open
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.kernels import Stationary
 from fredholm.kernels.convolution.stationary import FilterGeometry
@@ -67,7 +68,11 @@ class FilterRoute(Route[S]):
     def refusals(self, integral: Integral[S]) -> list[str]:
         """Refuses other points, and what `filter_refusals` says."""
         filtering = integral.once(as_filtering)
-        return [filtering] if isinstance(filtering, str) else self.filter_refusals(filtering, integral.u.shape[0])
+        if isinstance(filtering, str):
+            return [filtering]
+        if any(is_open(taps) for taps in filtering.geometry.size):
+            return ["the filter has taps for all distances of points, whose number the graph leaves open"]
+        return self.filter_refusals(filtering, integral.u.shape[0])
 
     @final
     def compute(self, integral: Integral[S]) -> Tensor:
@@ -104,6 +109,13 @@ def thinned(image: Tensor, stride: tuple[int, ...]) -> Tensor:
 def with_constant(image: Tensor, bias: Tensor | None) -> Tensor:
     """The image plus a constant a channel, `(C,)`, if one is given."""
     return image if bias is None else image + bias.unflatten(0, (-1, *(1,) * (image.ndim - 2)))
+
+
+def dearer(direct: int, spectral: float, min_gain: float) -> str:
+    """That transforms do not pay; without numbers where these are a compiler's symbols."""
+    if torch.compiler.is_compiling():
+        return "the direct sum costs less than transforms"
+    return f"the direct sum costs {direct}, less than {min_gain} times the {int(spectral)} of transforms"
 
 
 def fast_length(least: int) -> int:

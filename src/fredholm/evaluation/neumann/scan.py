@@ -93,7 +93,8 @@ def _by_chunks(part: Tensor, most: int) -> Tensor:
     length = part.shape[2]
     chunks = max(1, -(-length // most))
     size = max(1, -(-length // chunks))
-    return pad(part, (0, 0, 0, chunks * size - length)).unflatten(2, (chunks, size))
+    # contiguous, as in `causal_sums`
+    return pad(part.contiguous(), (0, 0, 0, chunks * size - length)).unflatten(2, (chunks, size))
 
 
 def _integral(kernel: FactorisedNeumann, given: _Chunk, state: State) -> tuple[Tensor, State]:

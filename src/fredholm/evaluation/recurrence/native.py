@@ -214,6 +214,7 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
         mask = None if domain.mask is None else domain.mask.expand(batch, length)
         inputs = CellInputs.of(u, state, kernel.weights, mask, reset)
         with torch.autocast(u.device.type, enabled=False):
-            run = fused_recurrence if values_can_be_read(mask, reset) else fused_recurrence_op
+            whole = torch.compiler.is_exporting() and mask is None and reset is None
+            run = fused_recurrence if whole or values_can_be_read(mask, reset) else fused_recurrence_op
             out, *ended = run(inputs, kernel.mode)
         return out, tuple(part for part in ended if part is not None)

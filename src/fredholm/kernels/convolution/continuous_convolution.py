@@ -212,9 +212,10 @@ class ContinuousConvolution(BasisFilter, Stateful):
         seen = self.num_samples if self.is_causal or self.horizon is None else 2 * self.num_samples - 1
         inputs = self.in_dim // self.groups
         with torch.no_grad():
-            energy = self.network(2 * torch.rand(1000, len(self.spacing)) - 1).square().sum(-1).mean().item()
-        bound = math.sqrt(3 / (seen ** len(self.spacing) * inputs * max(energy, 1e-12)))
-        weight = torch.empty(self.out_dim * inputs, self.network.width).uniform_(-bound, bound)
+            energy = self.network(2 * torch.rand(1000, len(self.spacing)) - 1).square().sum(-1).mean()
+        # on the meta device there is no number
+        bound = torch.sqrt(3 / (seen ** len(self.spacing) * inputs * energy.clamp_min(1e-12)))
+        weight = bound * torch.empty(self.out_dim * inputs, self.network.width).uniform_(-1, 1)
         return WeightNormalised(weight, torch.zeros(self.out_dim * inputs))
 
     def basis(self, displacement: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import is_count, refuse_idle
-from fredholm.kernels.kernel import at_least_float32
+from fredholm.kernels.kernel import at_least_float32, without_autocast
 
 
 @final
@@ -60,14 +60,14 @@ class WeightNormalised(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W, `(out, in)`, in at least float32."""
-        with torch.autocast(self.direction.device.type, enabled=False):
+        with without_autocast(self.direction):
             return at_least_float32(self.magnitude) * nn.functional.normalize(at_least_float32(self.direction), dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(..., in)` to `(..., out)`."""
         weight = self.weight
         dtype = torch.promote_types(x.dtype, weight.dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             return nn.functional.linear(x.to(dtype), weight.to(dtype), self.bias.to(dtype))
 
 
