@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
+from torch._dynamo.exc import UserError
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim
 from torch.func import functional_call, grad, jvp, vjp, vmap
@@ -453,9 +454,7 @@ LENGTH = Reason(
 UNTRANSLATED = "Failed to convert the exported program to an ONNX model"
 SOLVE = Reason("ONNX has no operator that solves systems of equations", RuntimeError, UNTRANSLATED)
 CELL = Reason("PyTorch has no translation of its fused cells to ONNX", RuntimeError, UNTRANSLATED)
-UNROLLED = Reason(
-    "the compiler unrolls PyTorch's fused cells: any batch, one length", torch._dynamo.exc.UserError, "specialized"
-)
+UNROLLED = Reason("the compiler unrolls PyTorch's fused cells: any batch, one length", UserError, "specialized")
 EXPONENTIAL = Reason("ONNX has no exponential of matrices", RuntimeError, UNTRANSLATED)
 COMPLEX = Reason("ONNX has no exponential of complex numbers", RuntimeError, UNTRANSLATED)
 AGAIN = Reason(
@@ -474,7 +473,7 @@ REASONS: dict[tuple[str, str], Reason] = {
     **_reasons("AOTInductor", "RNN LSTM GRU", UNROLLED),
     **_reasons("ONNX", "LinearSystem", EXPONENTIAL),
     **_reasons("ONNX", "DiagonalStateSpace", COMPLEX),
-    **_reasons("compile", "ContinuousConvolution", AGAIN),
+    **_reasons("compile", "Convolution ContinuousConvolution", AGAIN),
     **_reasons("compile", "Diffusion OnEdges", BATCH),
     **_reasons("vmap, parameters", "RNN LSTM GRU", UNBATCHED),
     **_reasons("vmap, inputs", "RNN LSTM GRU", UNBATCHED),
