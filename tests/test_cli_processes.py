@@ -97,7 +97,7 @@ def test_a_run_ends_whatever_becomes_of_its_streams(tmp_path: Path, words: str, 
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
     assert done.stderr == ("error: No space left on device\n" if code else "")
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000012"]
+    assert "step-00000012" in [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
 
 
 @pytest.mark.slow
